@@ -1,0 +1,51 @@
+# Nothing is needed beforehand but Python >= 3.10 and make: the first target that is run makes .venv.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+READY  := .venv/.ready
+PYTEST := $(BIN)/python -m pytest
+
+# Files whose tests need no server run once; everything else runs on each kind of server.
+PARALLEL := -n 2 --dist worksteal
+
+.PHONY: help demo test test-7.0 test-6.2 check setup bench coverage-of-spec
+
+help:
+	@echo 'make demo              the main job, end to end, on real input'
+	@echo 'make test              all tests, on Redis 7.0 (or later) and on Redis 6.2'
+	@echo 'make check             linters, types, layers and the quick tests'
+	@echo 'make setup             only the environment'
+	@echo 'make bench             the table of measurements against raw redis-py'
+	@echo 'make coverage-of-spec  which rows of the behaviour specification a test shows'
+
+# Quick when nothing has changed: only pyproject.toml says what is installed.
+$(READY): pyproject.toml .ci/setup
+	@PYTHON='$(PYTHON)' bash .ci/setup environment
+	@touch $@
+
+setup: $(READY)
+	@bash .ci/setup server
+
+demo: $(READY)
+	@$(BIN)/rqttl demo
+
+test: test-7.0 test-6.2
+
+test-7.0: setup
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests
+
+test-6.2: setup
+	RQTTL_TEST_REDIS=6.2 $(PYTEST) $(PARALLEL) tests --ignore=tests/unit
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PYTEST) tests/unit -q -m 'not slow'
+
+bench: setup
+	@$(BIN)/python -m tests.bench.core
+
+coverage-of-spec: $(READY)
+	@$(BIN)/python -m tests.spec_coverage
