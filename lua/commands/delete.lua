@@ -1,0 +1,24 @@
+--- Delete a queue with all that is in it. Nothing is dead-lettered.
+--
+-- @use    clock queue reply
+-- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers
+-- @args   now if_unused if_empty
+-- @reply  removed: how many ready messages went
+-- @refuse not_found in_use: followed by the condition and what was found
+
+local version = redis.call('HGET', q.meta, 'version')
+local refusal = queue.open(q, version or '')
+if refusal then
+  return reply.refuse(refusal)
+end
+local users = redis.call('ZCOUNT', q.consumers, string.format('(%.0f', clock.now(arg.now)), '+inf')
+local messages = redis.call('XLEN', q.log) + redis.call('HLEN', q.loose)
+if arg.if_unused ~= '' and users > 0 then
+  return reply.refuse('in_use', 'if_unused', users)
+elseif arg.if_empty ~= '' and messages > 0 then
+  return reply.refuse('in_use', 'if_empty', messages)
+end
+local removed = queue.ready(q)
+redis.call('UNLINK', q.meta, q.log, q.loose, q.expiry, q.leases, q.returned, q.delayed, q.redelivered, q.bell, q.waiting,
+  q.consumers)
+return reply.ok(q, removed)

@@ -1,0 +1,27 @@
+--- Give deliveries back: ready again at their old place, or after `delay` ms; dead if their time is over.
+--
+-- `counted` is 0 for what a consumer never looked at: that is no failed delivery.
+--
+-- @use     clock queue lease returns length dead_letter wake reply
+-- @keys    meta log loose expiry leases returned delayed redelivered bell waiting
+-- @targets expired maxlen delivery_limit
+-- @args    version targets now again delay counted deliveries...
+-- @reply   lost: ids whose lease had ended
+-- @refuse  not_found stale
+
+local refusal = queue.open(q, arg.version)
+if refusal then
+  return reply.refuse(refusal)
+end
+local now, delay = clock.now(arg.now), tonumber(arg.delay)
+local held, lost = lease.held(q, now, arg.deliveries, arg.again)
+returns.back(q, now, q.leases, held, tonumber(arg.counted), delay > 0 and now + delay or nil)
+local _, more = length.trim(q, now, #held + 250)
+if more then
+  queue.due_by(q, now)
+end
+if #held > 0 then
+  wake.ring(q)
+end
+queue.save(q)
+return reply.ok(q, lost)

@@ -1,0 +1,27 @@
+--- Look at messages in order, without touching them: ready, leased and delayed ones.
+--
+-- @use    clock log message reply
+-- @keys   meta log loose leases returned delayed redelivered
+-- @args   now after limit
+-- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failed deliveries
+-- @refuse not_found
+
+local found = redis.call('HMGET', q.meta, 'cursor', 'message_ttl', 'bytes')
+if not found[1] then
+  return reply.refuse('not_found')
+end
+q.cursor, q.bytes = found[1], tonumber(found[3])
+local most = log.readable(q, tonumber(arg.limit))
+local entries = redis.call('XRANGE', q.log, arg.after == '' and '-' or '(' .. arg.after, '+', 'COUNT', most)
+if redis.call('HLEN', q.loose) > 0 then
+  entries = log.with_loose(q, entries, arg.after, most)
+end
+local facts = {}
+for i, entry in ipairs(entries) do
+  local id = entry[1]
+  local leased, delayed = redis.call('ZSCORE', q.leases, id), redis.call('ZSCORE', q.delayed, id)
+  facts[3 * i - 2] = leased and 'leased' or delayed and 'delayed' or 'ready'
+  facts[3 * i - 1] = leased and string.format('%.0f', math.floor(leased / 1000)) or delayed or ''
+  facts[3 * i] = redis.call('HGET', q.redelivered, id) or '0'
+end
+return reply.ok(q, clock.now(arg.now), found[2] or '', entries, facts)

@@ -1,0 +1,60 @@
+--- Finish deliveries, then take messages out: under a lease, or for good with `auto`.
+--
+-- `count` may be 0. A consumer that gives its name and finds nothing is noted as waiting for `block` ms, in the same
+-- step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts as a
+-- consumer for `stay` ms. `ticket` is what the bell gave it.
+--
+-- @use     clock queue log lease sweep claim dead_letter wake reply
+-- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
+-- @targets expired maxlen delivery_limit
+-- @args    version targets now again count lease auto consumer block stay ticket finished...
+-- @reply   now due more token lost entries failures: failures are `<id> <failed deliveries>` in turn
+-- @refuse  not_found stale
+
+local refusal = queue.open(q, arg.version)
+if refusal then
+  return reply.refuse(refusal)
+end
+local now, most, waits = clock.now(arg.now), tonumber(arg.count), arg.consumer ~= ''
+local held, lost = lease.held(q, now, arg.finished, arg.again)
+if #held > 0 then
+  lease.finish(q, held)
+  queue.count(q, 'acked', #held)
+end
+
+local more = sweep.if_due(q, now)
+local state = {taken = {}, over = {}, size = 0, passed = 0}
+if most > 0 then
+  if arg.ticket ~= '' then claim.ticket(q, now, arg.ticket, state.taken) end
+  claim.take(q, now, most, state)
+end
+if waits and tonumber(arg.block) == 0 then
+  claim.late_ticket(q, now, most, state.taken)
+end
+local ids = claim.settle(q, now, state)
+local failed, failures, again = dead_letter.failures(q, ids), {}, 0
+for id, n in pairs(failed) do
+  failures[#failures + 1], failures[#failures + 2], again = id, n, again + 1
+end
+
+local token = ''
+if #ids > 0 then
+  if arg.auto ~= '' then
+    lease.finish(q, ids)
+    queue.count(q, 'acked', #ids)
+  else
+    token, q.grants = lease.grant(q, now + tonumber(arg.lease), q.grants, ids), q.grants + 1
+    queue.due_by(q, now + tonumber(arg.lease))
+  end
+  queue.count(q, 'delivered', #ids)
+  if again > 0 then queue.count(q, 'redelivered', again) end
+end
+if waits then
+  wake.attend(q, now, arg.consumer, #ids == 0 and tonumber(arg.block) or 0, tonumber(arg.stay))
+end
+if not state.emptied and most > 0 then
+  more = more or #ids < most
+  wake.pass_on(q)
+end
+queue.save(q)
+return reply.ok(q, now, q.due or '', more and 1 or 0, token, lost, state.taken, failures)

@@ -1,0 +1,24 @@
+--- Refuse deliveries for good: they die with reason `rejected`.
+--
+-- @use     clock queue lease log dead_letter wake reply
+-- @keys    meta log loose leases redelivered bell waiting
+-- @targets rejected
+-- @args    version targets now again description deliveries...
+-- @reply   lost: ids whose lease had ended
+-- @refuse  not_found stale
+
+local refusal = queue.open(q, arg.version)
+if refusal then
+  return reply.refuse(refusal)
+end
+local now = clock.now(arg.now)
+local held, lost = lease.held(q, now, arg.deliveries, arg.again)
+if #held > 0 then
+  local entries = log.read(q, held)
+  log.remove(q, held)
+  redis.call('ZREM', q.leases, unpack(held))
+  dead_letter.bury(q, now, 'rejected', entries, 1, arg.description)
+  wake.ring(q)
+end
+queue.save(q)
+return reply.ok(q, lost)

@@ -1,0 +1,21 @@
+--- What a queue holds, and what has happened in it. What is due is swept first, as far as one call may go.
+--
+-- @use     clock queue sweep ready wake dead_letter reply
+-- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
+-- @targets expired maxlen delivery_limit
+-- @args    version targets now
+-- @reply   more ready bytes leased delayed oldest consumers counters: counters are names and values in turn
+-- @refuse  not_found stale
+
+local refusal = queue.open(q, arg.version)
+if refusal then
+  return reply.refuse(refusal)
+end
+local now = clock.now(arg.now)
+local more = sweep.if_due(q, now)
+wake.pass_on(q)
+queue.save(q)
+local oldest = ready.read(q, 1)[1]
+return reply.ok(q, more and 1 or 0, queue.ready(q), q.bytes, redis.call('ZCARD', q.leases),
+  redis.call('ZCARD', q.delayed), oldest and now - tonumber(string.sub(oldest[1], 1, 13)) or '',
+  redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), redis.call('HGETALL', q.meta))

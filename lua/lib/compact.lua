@@ -1,0 +1,34 @@
+--- Giving memory back: a stream frees only whole nodes, so survivors among the expired keep 4 KB each alive.
+-- When holes outnumber the messages ahead of the cursor, the survivors move to `loose`, one by one.
+--
+-- @use log message queue ready
+local compact = {}
+local WORTH = 1000
+
+--- Move up to `most` messages from the cursor on. Returns how many, and whether more should.
+-- A queue that holds dead letters is left alone: its log is read by id range and must stay whole.
+function compact.run(q, most)
+  if q.holes <= WORTH or q.letters == '1' then
+    return 0, false
+  end
+  local ahead = queue.ready(q) - redis.call('ZCARD', q.returned)
+  if q.holes <= ahead then
+    return 0, false
+  end
+  local asked = log.readable(q, most)
+  local entries = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', asked)
+  local ids, members, joined = {}, {}, {}
+  for i, entry in ipairs(entries) do
+    ids[i] = entry[1]
+    members[2 * i - 1], members[2 * i] = string.sub(entry[1], 1, 13), entry[1]
+    joined[2 * i - 1], joined[2 * i] = entry[1], message.join(entry[2])
+  end
+  ready.pass_holes(q, #entries)
+  if #entries > 0 then
+    redis.call('XDEL', q.log, unpack(ids))
+    redis.call('ZADD', q.returned, unpack(members))
+    redis.call('HSET', q.loose, unpack(joined))
+    q.cursor = ids[#ids]
+  end
+  return #entries, #entries == asked
+end

@@ -1,0 +1,36 @@
+--- Taking out messages whose time is over, from anywhere in the queue.
+-- Own deadlines are in the sorted set `expiry`; retention needs no index, because ids are times.
+--
+-- @use lifetime ready log dead_letter
+local expiry = {}
+
+--- Up to `most` ready entries whose time is over. Nothing is written.
+-- The first list is past retention and heads the queue; in the second, own deadlines passed, anywhere.
+function expiry.overdue(q, now, most)
+  most = log.readable(q, most)
+  local own = log.read(q, redis.call('ZRANGEBYSCORE', q.expiry, '-inf', now, 'LIMIT', 0, most))
+  local seen = {}
+  for _, entry in ipairs(own) do
+    seen[entry[1]] = true
+  end
+  local kept = q.message_ttl and #own < most and ready.read(q, most - #own, now - q.message_ttl, seen) or {}
+  return kept, own, #kept + #own >= most
+end
+
+--- Bury what `overdue` found, in deadline order.
+function expiry.bury(q, now, kept, own)
+  ready.remove(q, kept, true)
+  ready.remove(q, own, false)
+  local dead = #kept > 0 and kept or own
+  if #kept > 0 and #own > 0 then
+    for _, entry in ipairs(own) do
+      dead[#dead + 1] = entry
+    end
+    table.sort(dead, function(a, b)
+      local first, second = lifetime.deadline(q, a[1], a[2][1]), lifetime.deadline(q, b[1], b[2][1])
+      return first < second or (first == second and a[1] < b[1])
+    end)
+  end
+  dead_letter.bury(q, now, 'expired', dead)
+  return #dead
+end

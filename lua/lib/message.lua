@@ -1,0 +1,76 @@
+--- The packed header of a message, as far as scripts read it (`rqttl/codec.py` is the other half).
+local message = {}
+
+--- The message's own deadline, or nil.
+function message.deadline(header)
+  if header == '' then
+    return nil
+  end
+  return tonumber(header) or tonumber((string.match(header, '^%d*')))
+end
+
+function message.pack(deadline, id, extras)
+  local own = deadline and string.format('%.0f', deadline) or ''
+  if id == '' and extras == '' then
+    return own
+  end
+  return own .. ';' .. (id ~= '' and #id or '') .. ';;' .. id .. extras
+end
+
+--- How `loose` keeps the two parts of an entry in one string.
+function message.join(parts)
+  return #parts[1] .. ':' .. parts[1] .. parts[2]
+end
+
+function message.unpack(joined)
+  local length, at = string.match(joined, '^(%d+):()')
+  return {string.sub(joined, at, at + length - 1), string.sub(joined, at + length)}
+end
+
+function message.records(history)
+  local found, at = {}, 1
+  while at <= #history do
+    local queue_name, reason, count, first, length, text = string.match(history,
+      '^(%S+) (%S+) (%d+) (%d+) %d+ %d+ %S+ %d+ (%d+) ()', at)
+    local stop = text + length
+    found[#found + 1] = {queue = queue_name, reason = reason, count = tonumber(count), first = first,
+      text = string.sub(history, at, stop - 1)}
+    at = stop
+  end
+  return found
+end
+
+function message.in_circle(target, death, older)
+  if death.reason == 'rejected' then return false end
+  if death.queue == target then return true end
+  for _, record in ipairs(older) do
+    if record.reason == 'rejected' then return false end
+    if record.queue == target then return true end
+  end
+  return false
+end
+
+--- The header of a dead letter: the own deadline gone, the id kept, one more death in front of the history.
+-- Returns nil if the letter would go round in an automatic circle (RabbitMQ CYC-04).
+function message.bury(header, id, death, target)
+  local id_length, history_length, at = string.match(header, '^%d*;(%d*);(%d*);()')
+  local history, extras, older, count, first = '', '', {}, 1, death.now
+  if at then
+    id_length, history_length = tonumber(id_length) or 0, tonumber(history_length) or 0
+    if id_length > 0 then id = string.sub(header, at, at + id_length - 1) end
+    at = at + id_length
+    extras = string.sub(header, at + history_length)
+    older = history_length > 0 and message.records(string.sub(header, at, at + history_length - 1)) or older
+  end
+  if message.in_circle(target, death, older) then return nil end
+  for _, record in ipairs(older) do
+    if record.queue == death.queue and record.reason == death.reason then
+      count, first = record.count + 1, record.first
+    else
+      history = history .. record.text
+    end
+  end
+  history = string.format('%s %s %d %s %s %s %s %d %d ', death.queue, death.reason, count, first, death.now,
+    death.enqueued, death.deadline, death.deliveries, #death.description) .. death.description .. history
+  return string.format(';%d;%d;', #id, #history) .. id .. history .. extras
+end

@@ -1,0 +1,78 @@
+--- A queue's own record (`meta`): one read at the start of a command, one write at its end.
+local queue = {}
+
+--- Read the record. Returns a refusal if the queue is gone, or if the caller knows other options than are in force.
+-- Further fields can be named; their values come back as a table.
+function queue.open(q, version, ...)
+  local m = redis.call('HMGET', q.meta, 'version', 'cursor', 'last', 'bytes', 'due', 'grants', 'holes', 'letters',
+    'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'max_deliveries', ...)
+  if not m[1] then
+    return 'not_found'
+  elseif m[1] ~= version then
+    return 'stale'
+  end
+  q.cursor, q.last, q.bytes, q.due = m[2], m[3], tonumber(m[4]), tonumber(m[5])
+  q.grants, q.holes, q.letters = tonumber(m[6]), tonumber(m[7]), m[8]
+  q.message_ttl, q.max_length, q.max_length_bytes = tonumber(m[9]), tonumber(m[10]), tonumber(m[11])
+  q.drops_head, q.dead_letters_new = m[12] == 'drop-head', m[12] == 'reject-publish-dlx'
+  q.max_deliveries = tonumber(m[13])
+  q.was = {cursor = q.cursor, last = q.last, bytes = q.bytes, due = q.due or '', grants = q.grants, holes = q.holes,
+    letters = q.letters}
+  q.counts = {}
+  return nil, {unpack(m, 14)}
+end
+
+function queue.name(meta)
+  local tagged = string.match(meta, '^[^:]+:(.*):meta$')
+  return string.match(tagged, '^{([^}]*)}$') or tagged
+end
+
+--- Ready messages, in constant time.
+function queue.ready(q)
+  return redis.call('XLEN', q.log) + redis.call('HLEN', q.loose) - redis.call('ZCARD', q.leases)
+    - redis.call('ZCARD', q.delayed)
+end
+
+function queue.count(q, name, n)
+  q.counts[name] = (q.counts[name] or 0) + n
+end
+
+--- Something will happen at `at`. If that is earlier than anything known, reapers are told when the record is saved.
+function queue.due_by(q, at)
+  if not q.due or at < q.due then
+    q.due, q.hint = at, true
+  end
+end
+
+--- Write what has changed.
+function queue.save(q)
+  local fields = {}
+  for name, was in pairs(q.was) do
+    local is = q[name] or ''
+    if is ~= was then
+      fields[#fields + 1], fields[#fields + 2] = name, is
+    end
+  end
+  if #fields > 0 then
+    redis.call('HSET', q.meta, unpack(fields))
+  end
+  for name, n in pairs(q.counts) do
+    redis.call('HINCRBY', q.meta, name, n)
+  end
+  if q.hint then
+    local namespace = string.match(q.meta, '^[^:]+')
+    redis.call('PUBLISH', namespace .. ':due', string.format('%.0f', q.due) .. ' ' .. queue.name(q.meta))
+  end
+end
+
+--- Make the record of a new queue. `fields` are its options, name and value in turn.
+function queue.create(meta, version, adopted, fields)
+  redis.call('HSET', meta, 'version', version, 'adopted', adopted, 'cursor', '0-0', 'last', '0-0', 'bytes', 0, 'due', '',
+    'grants', 0, 'holes', 0, 'letters', 0, 'given', '{}', 'overflow', 'drop-head', unpack(fields or {}))
+end
+
+--- Other options are in force: whatever they mean for the messages there is due now.
+function queue.schedule(meta)
+  redis.call('HSET', meta, 'due', 0)
+  redis.call('PUBLISH', string.match(meta, '^[^:]+') .. ':due', '0 ' .. queue.name(meta))
+end

@@ -1,0 +1,58 @@
+--- Ready messages: those given back or moved aside (`returned`), then those ahead of the cursor in the log.
+--
+-- @use log queue
+local ready = {}
+
+--- Up to `most` ready entries in order. `upto` ends them at an instant (in ms), `skip` holds ids to leave out.
+-- The second result says whether that was all there is.
+function ready.read(q, most, upto, skip)
+  local entries, last = {}, upto and string.format('%.0f', upto) or '+'
+  local ids = redis.call('ZRANGEBYSCORE', q.returned, '-inf', upto or '+inf', 'LIMIT', 0, most)
+  for _, entry in ipairs(log.read(q, ids)) do
+    entries[#entries + 1] = entry
+  end
+  if #ids < most then
+    for _, entry in ipairs(redis.call('XRANGE', q.log, '(' .. q.cursor, last, 'COUNT', most - #ids)) do
+      entries[#entries + 1] = entry
+    end
+  end
+  if not skip then
+    return entries, #entries < most
+  end
+  local others = {}
+  for _, entry in ipairs(entries) do
+    if not skip[entry[1]] then others[#others + 1] = entry end
+  end
+  return others, #entries < most
+end
+
+--- Remove ready messages from the queue. `in_order`: they are the next ones, so the cursor passes them.
+-- Entries that go from the middle leave holes, which the queue counts.
+function ready.remove(q, entries, in_order)
+  local ids, size, cursor = {}, 0, q.cursor
+  for i, entry in ipairs(entries) do
+    ids[i] = entry[1]
+    size = size + #entry[2][2]
+    if entry[1] > q.cursor then
+      if in_order and entry[1] > cursor then
+        cursor = entry[1]
+      elseif not in_order then
+        q.holes = q.holes + 1
+      end
+    end
+  end
+  if #ids > 0 then
+    log.remove(q, ids)
+    redis.call('ZREM', q.expiry, unpack(ids))
+    redis.call('ZREM', q.returned, unpack(ids))
+  end
+  q.bytes, q.cursor = q.bytes - size, cursor
+end
+
+--- The cursor is about to pass `n` messages: their share of the holes is behind it then.
+function ready.pass_holes(q, n)
+  if q.holes > 0 then
+    local ahead = queue.ready(q) - redis.call('ZCARD', q.returned)
+    q.holes = n < ahead and math.floor(q.holes * (1 - n / ahead)) or 0
+  end
+end

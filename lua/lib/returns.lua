@@ -1,0 +1,66 @@
+--- Leased or delayed messages that come back: dead, or ready again at their old place and with their old deadline.
+--
+-- @use log lifetime message queue dead_letter
+local returns = {}
+
+--- What becomes of each: over the delivery limit, expired, or back. A failure counts when `counted`.
+function returns.judge(q, now, entries, failed, counted)
+  local spent, expired, back = {}, {}, {}
+  for _, entry in ipairs(entries) do
+    local n = (failed[entry[1]] or 0) + counted
+    if counted == 1 and q.max_deliveries and n >= q.max_deliveries then
+      spent[#spent + 1] = entry
+    elseif lifetime.is_over(q, now, entry) then
+      expired[#expired + 1] = entry
+    else
+      back[#back + 1] = entry
+    end
+  end
+  return spent, expired, back
+end
+
+--- Remove those that are dead from the queue.
+function returns.bury(q, now, reason, entries, counted)
+  local ids = {}
+  for i, entry in ipairs(entries) do
+    ids[i] = entry[1]
+  end
+  log.remove(q, ids)
+  dead_letter.bury(q, now, reason, entries, counted)
+end
+
+--- Make one message ready again, or set it aside until `ends`; at its deadline at the latest, to expire then.
+function returns.put(q, entry, ends)
+  local id, header = entry[1], entry[2][1]
+  local own, deadline = message.deadline(header), lifetime.deadline(q, id, header)
+  if ends then
+    ends = deadline and math.min(ends, deadline) or ends
+    redis.call('ZADD', q.delayed, ends, id)
+    return queue.due_by(q, ends)
+  end
+  redis.call('ZADD', q.returned, tonumber(string.sub(id, 1, 13)), id)
+  q.bytes = q.bytes + #entry[2][2]
+  if own then
+    redis.call('ZADD', q.expiry, own, id)
+  end
+  if deadline then
+    queue.due_by(q, deadline)
+  end
+end
+
+--- Take messages back from `source` (the leases or the delayed). `counted` is 1 if their delivery failed, else 0.
+function returns.back(q, now, source, ids, counted, ends)
+  if #ids == 0 then return 0 end
+  local entries, failed = log.read(q, ids), dead_letter.failures(q, ids)
+  local spent, expired, back = returns.judge(q, now, entries, failed, counted)
+  redis.call('ZREM', source, unpack(ids))
+  for _, entry in ipairs(back) do
+    returns.put(q, entry, ends)
+    if counted == 1 then
+      redis.call('HSET', q.redelivered, entry[1], (failed[entry[1]] or 0) + 1)
+    end
+  end
+  returns.bury(q, now, 'delivery_limit', spent, counted)
+  returns.bury(q, now, 'expired', expired, counted)
+  return #back
+end

@@ -1,0 +1,63 @@
+--- What is due in a queue, done in bounded steps: by whoever comes by, and by the reaper on time.
+--
+-- @use log returns expiry length ready
+local sweep = {}
+local BUDGET = 250
+
+--- Messages whose lease has ended come back.
+function sweep.reclaim(q, now, most)
+  local ids = redis.call('ZRANGEBYSCORE', q.leases, '-inf', now * 1000 + 999, 'LIMIT', 0, most)
+  returns.back(q, now, q.leases, ids, 1)
+  return #ids
+end
+
+--- Messages whose delay has ended are ready again.
+function sweep.promote(q, now, most)
+  local ids = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', now, 'LIMIT', 0, most)
+  returns.back(q, now, q.delayed, ids, 0)
+  return #ids
+end
+
+--- Everything that is due, at most `BUDGET` messages. `more` says that some is left.
+function sweep.run(q, now)
+  local done = {}
+  done.reclaimed = sweep.reclaim(q, now, log.readable(q, BUDGET))
+  done.promoted = sweep.promote(q, now, log.readable(q, math.max(1, BUDGET - done.reclaimed)))
+  local left = math.max(1, BUDGET - done.reclaimed - done.promoted)
+  local kept, own, full = expiry.overdue(q, now, left)
+  done.expired = expiry.bury(q, now, kept, own)
+  local trimmed, over = length.trim(q, now, math.max(1, left - done.expired))
+  done.trimmed, done.more = trimmed, full or over or done.reclaimed + done.promoted >= BUDGET
+  q.due = nil
+  if done.more then
+    q.due = now
+  else
+    sweep.find_due(q)
+  end
+  return done
+end
+
+--- Sweep if anything can be due.
+function sweep.if_due(q, now)
+  if q.due and q.due <= now then
+    return sweep.run(q, now).more
+  end
+  return false
+end
+
+--- When something is due next: the earliest of all leases, delays, own deadlines, and the oldest message's retention.
+function sweep.find_due(q)
+  local earliest
+  local function consider(at)
+    if at and (not earliest or at < earliest) then earliest = at end
+  end
+  local first = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]
+  consider(first and math.floor(first / 1000))
+  consider(tonumber(redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]))
+  consider(tonumber(redis.call('ZRANGE', q.expiry, 0, 0, 'WITHSCORES')[2]))
+  if q.message_ttl then
+    local oldest = ready.read(q, 1)[1]
+    consider(oldest and tonumber(string.sub(oldest[1], 1, 13)) + q.message_ttl)
+  end
+  q.due = earliest
+end

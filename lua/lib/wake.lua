@@ -1,0 +1,38 @@
+--- Waking consumers that wait. `waiting` knows who waits and until when; the list `bell` holds at most one hint
+-- (an empty string), and beside it the tickets of messages that were handed to waiting consumers.
+--
+-- @use queue
+local wake = {}
+
+--- Ring once if somebody waits.
+function wake.ring(q)
+  if redis.call('ZCARD', q.waiting) > 0 and redis.call('LLEN', q.bell) == 0 then
+    redis.call('RPUSH', q.bell, '')
+  end
+end
+
+--- How many consumers wait who have not been woken yet.
+function wake.free(q, now)
+  return redis.call('ZCOUNT', q.waiting, string.format('(%.0f', now), '+inf') - redis.call('LLEN', q.bell)
+end
+
+--- Note whether a consumer waits (`block` ms from now) and for how long it counts as one (`stay` ms).
+-- A negative `block` leaves open whether it waits. ZREM comes first: it is allowed when memory is full.
+function wake.attend(q, now, consumer, block, stay)
+  redis.call('ZREM', block < 0 and q.leases or q.waiting, consumer)
+  if block > 0 then
+    redis.call('ZADD', q.waiting, now + block, consumer)
+  end
+  if math.max(block, stay) > 0 then
+    redis.call('ZADD', q.consumers, now + math.max(block, stay), consumer)
+  else
+    redis.call('ZREM', q.consumers, consumer)
+  end
+end
+
+--- Whoever was woken and leaves messages behind wakes the next one.
+function wake.pass_on(q)
+  if redis.call('ZCARD', q.waiting) > 0 and queue.ready(q) > 0 then
+    wake.ring(q)
+  end
+end

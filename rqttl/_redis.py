@@ -1,0 +1,204 @@
+"""Talking to Redis: connections, script calls, and what is done when a reply is lost. All I/O of the core is here.
+
+redis-py's own retries are never used for scripts: a call whose reply was lost may have been carried out, and only the
+command knows whether it may be run again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import AbstractConnection
+from redis.exceptions import (
+    BusyLoadingError,
+    ConnectionError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+from redis.retry import Retry
+
+from rqttl._scripts import Script
+from rqttl.commands import Command, Reply
+from rqttl.errors import InvalidInput, OutcomeUnknown
+from rqttl.events import Events
+
+T = TypeVar("T")
+
+#: Seconds between the attempts of a call that may be repeated, or that was never sent.
+PAUSES = (0.02, 0.1, 0.3, 1.0)
+#: Seconds that a reply may take. Scripts take milliseconds; this covers a server that stalls.
+SOCKET_TIMEOUT = 15.0
+CONNECT_TIMEOUT = 5.0
+_SCHEMES = ("redis", "rediss", "unix")
+
+
+def open_client(url: str) -> redis.Redis:
+    """A client for a URL, without hidden retries and with time-outs. Raises `InvalidInput`, never showing the URL."""
+    scheme = url.partition("://")[0]
+    if scheme not in _SCHEMES:
+        raise InvalidInput(f"url: expected redis://, rediss://, unix:// or embedded://, got {scheme[:20]!r} as scheme")
+    retry = Retry(NoBackoff(), 0)
+    try:
+        urlsplit(url).port  # noqa: B018  # reading it is the check
+        return redis.Redis.from_url(
+            url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
+        )
+    except (ValueError, TypeError):
+        # the text of these errors holds parts of the URL, the password among them
+        raise InvalidInput(
+            "url: not a valid Redis URL (a password with special characters must be %-encoded)"
+        ) from None
+
+
+class NotSent(Exception):
+    """The call certainly did not reach Redis. `__cause__` says why."""
+
+
+class Store:
+    """Runs commands on one Redis server. Safe to share between threads."""
+
+    def __init__(self, client: redis.Redis, events: Events) -> None:
+        settings = client.connection_pool.connection_kwargs
+        if settings.get("decode_responses"):
+            raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
+        self.client = client
+        self._pool = client.connection_pool
+        self._events = events
+        self._loaded: set[str] = set()
+        #: The longest that a blocking call may take: well below the time-out of a reply.
+        timeout = settings.get("socket_timeout")
+        self.longest_block = 5_000 if not timeout else max(10, int(timeout * 500))
+
+    def run(self, command: Command) -> Reply:
+        """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
+        started = time.perf_counter()
+        outcome = "ok"
+        try:
+            reply: Reply = self._insist(command, lambda c: self._talk(lambda connection: self._send_one(connection, c)))
+            if reply[0] != b"ok":
+                outcome = reply[1].decode()
+            return reply
+        except Exception as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            for listener in self._events.on_command:
+                listener(command.script.name, command.queue, time.perf_counter() - started, outcome)
+
+    def run_together(self, commands: Sequence[Command]) -> list[Reply]:
+        """Run commands in one round trip, in order. None of them may be repeated after a lost reply."""
+        for command in commands:
+            if command.script.sha not in self._loaded:
+                self.run_plain(lambda client, script=command.script: self._load(script))
+        replies: list[Reply] = self._insist(
+            commands[0], lambda _: self._talk(lambda connection: self._send_all(connection, commands))
+        )
+        return [self._talk(lambda c, i=i: self._send_one(c, commands[i])) if isinstance(reply, NoScriptError) else reply
+                for i, reply in enumerate(replies)]  # fmt: skip
+
+    def run_plain(self, call: Callable[[redis.Redis], T]) -> T:
+        """Run an ordinary command that may be repeated."""
+        for pause in (*PAUSES, None):
+            try:
+                return call(self.client)
+            except (ConnectionError, TimeoutError):
+                if pause is None:
+                    raise
+            time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def listen(self, key: str, ms: int) -> bytes | None:
+        """Wait for an element of a list on a connection of its own, at most `ms`."""
+        seconds = max(0.01, min(ms, self.longest_block) / 1000)
+        try:
+            found: Any = self.client.blpop([key], timeout=seconds)  # type: ignore[arg-type]  # a float is fine since 6.0
+        except ResponseError as error:
+            if "UNBLOCKED" not in str(error):
+                raise
+            return b""
+        return None if found is None else found[1]
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.client.close()
+        self._pool.disconnect()
+
+    def _insist(self, command: Command, attempt: Callable[[Command], T]) -> T:
+        for pause in (*PAUSES, None):
+            try:
+                return attempt(command)
+            except NotSent as error:
+                if pause is None:
+                    raise error.__cause__ from None  # type: ignore[misc]  # NotSent always has a cause
+            except (ConnectionError, TimeoutError) as error:
+                if not command.repeatable:
+                    raise OutcomeUnknown(command.queue, command.script.name) from error
+                if pause is None:
+                    raise
+                command = command.again()
+            time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _talk(self, conversation: Callable[[AbstractConnection], T]) -> T:
+        try:
+            connection = self._pool.get_connection()
+        except (ConnectionError, TimeoutError) as error:
+            raise NotSent from error
+        try:
+            return conversation(connection)
+        finally:
+            self._pool.release(connection)
+
+    def _send_one(self, connection: AbstractConnection, command: Command) -> Reply:
+        script = command.script
+        try:
+            return self._ask(connection, "EVALSHA", script.sha, *command.words)
+        except NoScriptError:
+            self._loaded.discard(script.sha)
+            self._ask(connection, "SCRIPT", "LOAD", script.text)
+            self._loaded.add(script.sha)
+            return self._ask(connection, "EVALSHA", script.sha, *command.words)
+
+    def _send_all(self, connection: AbstractConnection, commands: Sequence[Command]) -> list[Any]:
+        self._write(connection, connection.pack_commands([("EVALSHA", c.script.sha, *c.words) for c in commands]))
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(connection.read_response())
+            except NoScriptError as error:
+                replies.append(error)
+        return replies
+
+    def _ask(self, connection: AbstractConnection, *words: Any) -> Any:
+        self._write(connection, connection.pack_command(*words))
+        try:
+            return connection.read_response()
+        except BusyLoadingError as error:
+            raise NotSent from error
+        except ResponseError as error:
+            if "READONLY" not in str(error):
+                raise
+            # a replica, or a primary that was demoted; a script is refused there at its first write
+            self._pool.disconnect()
+            raise NotSent from error
+
+    def _write(self, connection: AbstractConnection, packed: Any) -> None:
+        try:
+            connection.send_packed_command(packed)
+        except (ConnectionError, TimeoutError) as error:
+            # Redis runs only what it has received whole
+            raise NotSent from error
+
+    def _load(self, script: Script) -> None:
+        self.client.script_load(script.text)
+        self._loaded.add(script.sha)
+
+
+__all__ = ["RedisError", "Store", "open_client"]

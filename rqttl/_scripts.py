@@ -1,0 +1,134 @@
+"""The linker: turns `lua/commands/*.lua` and the fragments they use into the texts that Redis runs.
+
+The header of a command (`@keys @args @use`) is the only place where positions are decided. The linker reads it, adds
+the fragments that are used (without the functions that nobody names, because Redis builds every one of them anew on each
+call), and binds `KEYS` and `ARGV` to names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Protocol
+
+from rqttl.errors import ContractError
+
+
+class _Folder(Protocol):
+    def joinpath(self, *parts: str) -> _Folder: ...
+    def read_text(self, encoding: str) -> str: ...
+    def is_file(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A linked command: its text and hash, and the names of what it takes, in order.
+
+    `targets` are the death reasons whose target queues the command may write to; `rest` says that any number of
+    further arguments may follow.
+    """
+
+    name: str
+    text: str
+    sha: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    targets: tuple[str, ...]
+    refusals: tuple[str, ...]
+    rest: bool
+
+
+#: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
+TARGET_PARTS = ("meta", "log", "bell", "waiting")
+
+_TAG = re.compile(r"^-- @(\w+)[^\S\n]*(.*)$", re.MULTILINE)
+_HEADER = re.compile(r"\A(?:--.*\n)+")
+_FUNCTION = re.compile(r"^function (\w+)\.(\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"^\s*--.*\n|(?<=\S)\s+-- .*$", re.MULTILINE)
+
+
+def _root() -> _Folder:
+    packaged = resources.files("rqttl").joinpath("_lua")
+    if packaged.joinpath("commands", "receive.lua").is_file():
+        return packaged
+    return Path(__file__).resolve().parent.parent / "lua"
+
+
+def _read(kind: str, name: str) -> str:
+    return _root().joinpath(kind, f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _tags(text: str) -> dict[str, list[str]]:
+    header = _HEADER.match(text)
+    tags: dict[str, list[str]] = {}
+    for tag, words in _TAG.findall(header[0] if header else ""):
+        tags.setdefault(tag, []).extend(words.split())
+    return tags
+
+
+def _fragments(wanted: list[str], path: tuple[str, ...] = ()) -> dict[str, str]:
+    """The texts of the wanted fragments and of those that they use, in an order in which each finds what it needs."""
+    found: dict[str, str] = {}
+    for name in wanted:
+        if name in path:
+            raise ContractError(f"lua: fragments use each other in a circle: {' > '.join((*path, name))}")
+        text = _read("lib", name)
+        found.update(_fragments(_tags(text).get("use", []), (*path, name)))
+        found[name] = text
+    return found
+
+
+def _without_unused(fragments: str, body: str) -> str:
+    """Drop every fragment function that neither the command nor a function that stays names."""
+    functions = {f"{match[1]}.{match[2]}": match[0] for match in _FUNCTION.finditer(fragments)}
+    loose = _FUNCTION.sub("", fragments) + body
+    used: set[str] = set()
+    texts = [loose]
+    while texts:
+        named = {f"{a}.{b}" for text in texts for a, b in re.findall(r"\b(\w+)\.(\w+)\b", text)}
+        fresh = (named & functions.keys()) - used
+        used |= fresh
+        texts = [functions[name].partition("\n")[2] for name in fresh]
+    return _FUNCTION.sub(lambda match: match[0] if f"{match[1]}.{match[2]}" in used else "", fragments)
+
+
+def _bindings(name: str, keys: list[str], args: list[str], rest: str) -> str:
+    """The lines that give positions their names, behind a check of their number. `rest` takes all further arguments."""
+    enough = f"#KEYS < {len(keys)} or #ARGV {'<' if rest else '~='} {len(args)}"
+    lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
+    lines.append("local q = {" + ", ".join(f"{part} = KEYS[{i}]" for i, part in enumerate(keys, 1)) + "}")
+    named = [f"{word} = ARGV[{i}]" for i, word in enumerate(args, 1)]
+    if rest:
+        named.append(f"{rest} = {{unpack(ARGV, {len(args) + 1})}}")
+    lines.append("local arg = {" + ", ".join(named) + "}")
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def load(name: str) -> Script:
+    """Link one command. The text is the same on every server, so its hash is too (ACLs pin hashes)."""
+    source = _read("commands", name)
+    tags = _tags(source)
+    keys, args = tags.get("keys", []), tags.get("args", [])
+    rest = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""
+    targets = tags.get("targets", [])
+    body = _bindings(name, keys, args, rest)
+    if targets:
+        body += f"q.targets = dead_letter.targets(q, KEYS, {len(keys)}, arg.targets)\n"
+    body += _HEADER.sub("", source)
+    fragments = "".join(_HEADER.sub("", text) for text in _fragments(tags.get("use", [])).values())
+    text = _COMMENT.sub("", _without_unused(fragments, body) + body)
+    text = re.sub(r"\n{2,}", "\n", text)
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, text, sha, tuple(keys), tuple(args), tuple(targets), tuple(tags.get("refuse", [])), bool(rest))
+
+
+def names() -> tuple[str, ...]:
+    """All commands."""
+    folder = _root().joinpath("commands")
+    assert isinstance(folder, Path) or hasattr(folder, "iterdir")
+    return tuple(sorted(str(entry.name)[:-4] for entry in folder.iterdir() if str(entry.name).endswith(".lua")))

@@ -1,0 +1,141 @@
+"""The broker: a thin synchronous shell that performs the steps of flows."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import redis
+
+from rqttl import flows
+from rqttl._redis import Store, open_client
+from rqttl.commands import Command, Known
+from rqttl.errors import QueueNotFound
+from rqttl.events import Events
+from rqttl.flows import Clock, Enter, Flow, Listen, Look, Together
+from rqttl.keys import Keyspace, check_namespace, check_queue_name
+from rqttl.options import QueueOptions
+from rqttl.queue import Queue
+
+if TYPE_CHECKING:
+    from rqttl.embedded import EmbeddedServer
+
+T = TypeVar("T")
+
+
+def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
+    """Connect to Redis: the given URL, else `$RQTTL_URL`, else an embedded server that all processes of the user share.
+
+    URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own.
+    Connections are opened when they are needed. Raises `InvalidInput`, and `EmbeddedUnavailable` where there is no
+    redis-server to start.
+    """
+    url = url or os.environ.get("RQTTL_URL") or "embedded://"
+    if not url.startswith("embedded://"):
+        return Broker(open_client(url), namespace)
+    from rqttl import embedded
+
+    server = embedded.acquire(url.removeprefix("embedded://") or None)
+    try:
+        return Broker(open_client(server.url), namespace, server=server)
+    except BaseException:
+        server.close()
+        raise
+
+
+class Broker:
+    """All queues of one namespace of one Redis server. Safe to share between threads.
+
+    `client` is an existing `redis.Redis` (with `decode_responses=False`); its connection pool is used, its retries
+    are not.
+    """
+
+    def __init__(self, client: redis.Redis, namespace: str = "rqttl", *, server: EmbeddedServer | None = None) -> None:
+        self.keyspace = Keyspace(check_namespace(namespace))
+        self.events = Events()
+        self.store = Store(client, self.events)
+        self._server = server
+        self._known: dict[str, Known] = {}
+
+    def declare_queue(self, name: str, **options: object) -> Queue:
+        """Make a queue, or find it with the same options. Options: see the table in the README.
+
+        Declaring again with equal options changes nothing (DEC-01); a queue that only a dead letter has made is
+        adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
+        """
+        self.perform(flows.declare(self.keyspace, QueueOptions.read(check_queue_name(name), options)))
+        return Queue(self, name)
+
+    def queue(self, name: str) -> Queue:
+        """A handle on a queue, without asking Redis whether it exists. Raises `InvalidName`."""
+        return Queue(self, check_queue_name(name))
+
+    def queues(self) -> list[str]:
+        """The names of all queues, sorted."""
+        names = sorted(name.decode() for name in self.store.run_plain(lambda c: c.smembers(self.keyspace.registry)))
+        found: list[str] = []
+        for start in range(0, len(names), 1000):
+            part = names[start : start + 1000]
+            pipeline = self.store.client.pipeline(transaction=False)
+            for name in part:
+                pipeline.exists(self.keyspace.key(name, "meta"))
+            found += [name for name, there in zip(part, pipeline.execute(), strict=True) if there]
+        return found
+
+    def close(self) -> None:
+        """Close the connections, and leave the embedded server if this broker uses one."""
+        self.store.close()
+        if self._server is not None:
+            self._server.close()
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def perform(self, flow: Flow[T]) -> T:
+        """Carry out a flow: perform each step and send its answer back."""
+        answer: Any = None
+        try:
+            while True:
+                answer = self.step(flow.send(answer))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def step(self, step: flows.Step) -> Any:
+        """Carry out one step of a flow."""
+        if type(step) is Command:
+            return self.store.run(step)
+        if type(step) is Look:
+            return self._look(step)
+        if type(step) is Together:
+            return self.store.run_together(step.commands)
+        if type(step) is Clock:
+            return int(time.monotonic() * 1000)
+        if type(step) is Listen:
+            for listener in self.events.on_waiting:
+                listener(step.queue)
+            return self.store.listen(self.keyspace.key(step.queue, "bell"), step.ms)
+        assert type(step) is Enter
+        registry, queue = self.keyspace.registry, step.queue
+        if step.gone:
+            self._known.pop(queue, None)
+            return self.store.run_plain(lambda c: c.srem(registry, queue))
+        return self.store.run_plain(lambda c: c.sadd(registry, queue))
+
+    def _look(self, step: Look) -> Known:
+        known = None if step.fresh else self._known.get(step.queue)
+        if known is None:
+            try:
+                known = self.perform(flows.known_options(self.keyspace, step.queue))
+            except QueueNotFound:
+                self._known.pop(step.queue, None)
+                raise
+            self._known[step.queue] = known
+        return known

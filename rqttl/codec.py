@@ -1,0 +1,187 @@
+"""Bodies, headers and death histories as bytes, and back.
+
+An entry of the log is one pair of strings: the *packed header* and the body. The header is empty for a plain message,
+the deadline in decimal for one that only has a TTL, and otherwise
+
+    <deadline>;<length of id>;<length of deaths>;<id><deaths><extras>
+
+where the first two lengths and the deadline may be empty (none). Scripts read and write everything up to `extras`,
+which is msgpack `[content type, headers]` and opaque to them. `lua/lib/header.lua` is the other half of this module.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgpack
+
+from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
+from rqttl.types import Death, Header
+from rqttl.units import as_datetime
+
+MSGPACK = "application/msgpack"
+BINARY = "application/octet-stream"
+#: Packed headers, content type included, may not be larger.
+MAX_HEADER_BYTES = 65_536
+MAX_ID_BYTES = 255
+MAX_DESCRIPTION_BYTES = 4_096
+
+_MSGPACK_CODE = 1
+_SEQUENCE = re.compile(r"\d{13}-\d{6}", re.ASCII)
+_ONLY_MSGPACK: bytes = msgpack.packb([_MSGPACK_CODE, None])
+_NO_HEADERS: Mapping[str, Header] = {}
+
+
+def pack_body(body: object) -> tuple[bytes, str | None]:
+    """The stored bytes of a body, and its content type (`None` for bytes, which are stored as they are)."""
+    if isinstance(body, bytes):
+        return body, None
+    if isinstance(body, (bytearray, memoryview)):
+        return bytes(body), None
+    try:
+        return msgpack.packb(body, use_bin_type=True), MSGPACK
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(f"body: expected bytes or a value that msgpack can hold: {error}") from None
+
+
+def unpack(data: bytes) -> Any:
+    """The value of msgpack bytes, safely: no extension types, no size beyond the data itself. Raises `InvalidInput`."""
+    try:
+        return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_refuse_extension)
+    except (ValueError, TypeError, RecursionError) as error:
+        # msgpack's own exceptions are ValueErrors
+        raise InvalidInput(f"body: not valid msgpack: {type(error).__name__}: {str(error)[:200]}") from None
+
+
+def _refuse_extension(code: int, data: bytes) -> object:
+    raise ValueError(f"extension type {code} is not accepted")
+
+
+def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) -> bytes:
+    """Content type and headers as the opaque end of a packed header; empty if there is nothing to say."""
+    if not headers:
+        if content_type is None:
+            return b""
+        if content_type == MSGPACK:
+            return _ONLY_MSGPACK
+    for name, value in (headers or _NO_HEADERS).items():
+        if not isinstance(name, str) or not name:
+            raise InvalidInput(f"headers: expected non-empty text as name, got {name!r}")
+        if not isinstance(value, (str, bytes, int, float, type(None))):
+            raise InvalidInput(f"headers: {name!r}: expected text, bytes, a number, a flag or None, got {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidInput(f"headers: {name!r}: expected a finite number, got {value!r}")
+    if content_type is not None and (not isinstance(content_type, str) or not content_type.isprintable()):
+        raise InvalidInput(f"content_type: expected printable text, got {content_type!r}")
+    kind = _MSGPACK_CODE if content_type == MSGPACK else content_type
+    try:
+        packed: bytes = msgpack.packb([kind, dict(headers) if headers else None], use_bin_type=True)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"headers: {error}") from None
+    if len(packed) > MAX_HEADER_BYTES:
+        raise MessageTooLarge(f"headers: {len(packed)} bytes are more than {MAX_HEADER_BYTES}")
+    return packed
+
+
+def check_id(id: str) -> bytes:
+    """The bytes of a message id. Raises `InvalidName`."""
+    try:
+        encoded = id.encode() if isinstance(id, str) and id.isprintable() else b""
+    except UnicodeEncodeError:
+        encoded = b""
+    if not 0 < len(encoded) <= MAX_ID_BYTES:
+        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {str(id)[:80]!r}")
+    return encoded
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """A packed header, read. `deadline` is the message's own; `id` is `None` where the sequence is the id."""
+
+    deadline: int | None
+    id: str | None
+    content_type: str
+    headers: Mapping[str, Header]
+    deaths: tuple[Death, ...]
+
+
+_PLAIN = Unpacked(None, None, BINARY, _NO_HEADERS, ())
+
+
+def unpack_header(header: bytes) -> Unpacked:
+    """Read a packed header."""
+    if not header:
+        return _PLAIN
+    if header.isdigit():
+        return Unpacked(int(header), None, BINARY, _NO_HEADERS, ())
+    deadline, id_length, deaths_length, rest = header.split(b";", 3)
+    end_of_id = int(id_length or 0)
+    end_of_deaths = end_of_id + int(deaths_length or 0)
+    kind, headers = None, None
+    if len(rest) > end_of_deaths:
+        kind, headers = msgpack.unpackb(rest[end_of_deaths:], raw=False)
+    return Unpacked(
+        deadline=int(deadline) if deadline else None,
+        id=rest[:end_of_id].decode() if end_of_id else None,
+        content_type=MSGPACK if kind == _MSGPACK_CODE else kind or BINARY,
+        headers=headers or _NO_HEADERS,
+        deaths=_unpack_deaths(rest[end_of_id:end_of_deaths]),
+    )
+
+
+def _unpack_deaths(data: bytes) -> tuple[Death, ...]:
+    deaths = []
+    while data:
+        queue, reason, count, first, last, enqueued, expires, deliveries, length, rest = data.split(b" ", 9)
+        size = int(length)
+        deaths.append(
+            Death(
+                queue=queue.decode(),
+                reason=reason.decode(),
+                count=int(count),
+                first_at=as_datetime(int(first)),
+                last_at=as_datetime(int(last)),
+                enqueued_at=as_datetime(int(enqueued)),
+                expires_at=None if expires == b"-" else as_datetime(int(expires)),
+                delivery_count=int(deliveries),
+                description=rest[:size].decode(errors="replace") if size else None,
+            )
+        )
+        data = rest[size:]
+    return tuple(deaths)
+
+
+def pack_description(text: str | None) -> bytes:
+    """The description of a rejection as bytes. Raises `InvalidInput` beyond 4096 bytes (Service Bus S-032)."""
+    if text is None:
+        return b""
+    if not isinstance(text, str):
+        raise InvalidInput(f"description: expected text, got {text!r}")
+    encoded = text.encode(errors="replace")
+    if len(encoded) > MAX_DESCRIPTION_BYTES:
+        raise InvalidInput(f"description: {len(encoded)} bytes are more than {MAX_DESCRIPTION_BYTES}")
+    return encoded
+
+
+def enqueued_at(sequence: bytes) -> int:
+    """The millisecond in which a message was put into its queue: the first part of its sequence."""
+    return int(sequence[:13])
+
+
+def deadline(retention: int | None, sequence: bytes, own: int | None) -> datetime | None:
+    """The effective deadline: the message's own or the queue's retention, whichever comes first."""
+    ends = own
+    if retention is not None:
+        kept = enqueued_at(sequence) + retention
+        ends = kept if own is None else min(own, kept)
+    return None if ends is None else as_datetime(ends)
+
+
+def is_sequence(text: object) -> bool:
+    """Whether it has the form of a place in a queue's order."""
+    return isinstance(text, str) and _SEQUENCE.fullmatch(text) is not None

@@ -1,0 +1,280 @@
+"""Every script call as a value: what to run, on which keys, with which arguments, and how to read the answer.
+
+Nothing here talks to Redis. `Known` is what a client knows of a queue; the scripts answer `stale` when it is outdated.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Literal
+
+from rqttl import _scripts, codec, units
+from rqttl._scripts import Script
+from rqttl.errors import InvalidInput, MessageTooLarge
+from rqttl.keys import Keyspace
+from rqttl.options import QueueOptions
+from rqttl.types import Message
+
+Word = str | bytes | int
+#: A reply as redis-py gives it: bytes, integers and lists of them. Its first element is `ok` or `refused`.
+Reply = Sequence[Any]
+#: Messages, or deliveries to settle, that one script call takes at most.
+BATCH = 250
+#: Body bytes that one enqueue call carries at most (a single message may be larger).
+BATCH_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One script call that has not happened yet.
+
+    `repeatable` says that running it twice does no more than running it once, so that it may be run again when its
+    reply was lost; `marked` is the position of the argument that then tells the script so.
+    """
+
+    script: Script
+    queue: str
+    words: tuple[Word, ...]
+    repeatable: bool = True
+    marked: int | None = None
+
+    def again(self) -> Command:
+        """The same call, after the reply to an earlier one was lost."""
+        if self.marked is None:
+            return self
+        words = (*self.words[: self.marked], "1", *self.words[self.marked + 1 :])
+        return Command(self.script, self.queue, words, self.repeatable, self.marked)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a client knows of a queue: its options and their version."""
+
+    keyspace: Keyspace
+    name: str
+    version: bytes
+    options: QueueOptions
+
+    def targets(self, script: Script) -> dict[str, str]:
+        """The target queue of each reason for which the script may bury, where there is one."""
+        found = {reason: self.options.target(reason) for reason in script.targets}
+        return {reason: target for reason, target in found.items() if target}
+
+
+@lru_cache(maxsize=4096)
+def _keys(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...]) -> tuple[Word, ...]:
+    """The number of keys and the keys: the queue's own, then those of each other target queue."""
+    keys = [keyspace.key(queue, part) for part in script.keys]
+    for target in dict.fromkeys(targets):
+        if target != queue:
+            keys += [keyspace.key(target, part) for part in _scripts.TARGET_PARTS]
+    return (len(keys), *keys)
+
+
+def _call(
+    keyspace: Keyspace, queue: str, name: str, args: Mapping[str, Word], rest: Iterable[Word] = ()
+) -> tuple[Word, ...]:
+    """Bind a call that needs no fence. `args` must name exactly what the script's header names."""
+    script = _scripts.load(name)
+    return (*_keys(keyspace, queue, script, ()), *[args[word] for word in script.args], *rest)
+
+
+class _Fenced:
+    """Calls that depend on the options in force: the version and the targets come first, for every script alike."""
+
+    def __init__(self, name: str) -> None:
+        self.script = _scripts.load(name)
+        self._prefixes: dict[tuple[int, bytes], tuple[Known, tuple[Word, ...]]] = {}
+
+    def prefix(self, known: Known) -> tuple[Word, ...]:
+        cached = self._prefixes.get((id(known), known.version))
+        if cached and cached[0] is known:
+            return cached[1]
+        targets = known.targets(self.script)
+        said = " ".join(f"{reason}={'.' if name == known.name else name}" for reason, name in targets.items())
+        keys = _keys(known.keyspace, known.name, self.script, tuple(targets.values()))
+        words = (*keys, known.version, said)
+        if len(self._prefixes) > 1024:
+            self._prefixes.clear()
+        self._prefixes[(id(known), known.version)] = (known, words)
+        return words
+
+
+@cache
+def _fenced(name: str) -> _Fenced:
+    return _Fenced(name)
+
+
+# Queues
+
+
+def lookup(keyspace: Keyspace, queue: str) -> Command:
+    """Ask for the options of a queue."""
+    return Command(_scripts.load("lookup"), queue, _call(keyspace, queue, "lookup", {}))
+
+
+def _fields(options: QueueOptions) -> list[Word]:
+    """The options that scripts read, name and value in turn. What clients act on is in `given` alone."""
+    fields: list[Word] = ["overflow", str(options.overflow)]
+    for name in (
+        "message_ttl",
+        "default_ttl",
+        "min_ttl",
+        "max_ttl",
+        "max_length",
+        "max_length_bytes",
+        "max_deliveries",
+    ):
+        if options[name] is not None:
+            fields += [name, int(options[name])]  # type: ignore[call-overload]  # all are numbers
+    if options.never_expire:
+        fields += ["never_expire", 1]
+    return fields
+
+
+def declare(keyspace: Keyspace, options: QueueOptions) -> Command:
+    """Make a queue or find it as it should be."""
+    args: dict[str, Word] = {"version": secrets.token_hex(8), "given": options.as_json()}
+    words = _call(keyspace, options.queue, "declare", args, _fields(options))
+    return Command(_scripts.load("declare"), options.queue, words)
+
+
+def update(known: Known, options: QueueOptions) -> Command:
+    """Put other options in force, if `known` still holds."""
+    args: dict[str, Word] = {"version": known.version, "next": secrets.token_hex(8), "given": options.as_json()}
+    words = _call(known.keyspace, known.name, "update", args, _fields(options))
+    return Command(_scripts.load("update"), known.name, words)
+
+
+def purge(keyspace: Keyspace, queue: str, upto: Word) -> Command:
+    """Remove ready messages up to an id; the first call, with `upto` empty, fixes it."""
+    words = _call(keyspace, queue, "purge", {"upto": upto})
+    return Command(_scripts.load("purge"), queue, words, repeatable=False)
+
+
+def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, now: Word = "") -> Command:
+    """Delete a queue."""
+    args: dict[str, Word] = {"now": now, "if_unused": "1" if if_unused else "", "if_empty": "1" if if_empty else ""}
+    return Command(_scripts.load("delete"), queue, _call(keyspace, queue, "delete", args), repeatable=False)
+
+
+def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = "") -> Command:
+    """Look at messages."""
+    words = _call(keyspace, queue, "peek", {"now": now, "after": after, "limit": limit})
+    return Command(_scripts.load("peek"), queue, words)
+
+
+def sweep(known: Known, *, now: Word = "") -> Command:
+    """Do what is due."""
+    fenced = _fenced("sweep")
+    return Command(fenced.script, known.name, (*fenced.prefix(known), now))
+
+
+def stats(known: Known, *, now: Word = "") -> Command:
+    """Ask what a queue holds."""
+    fenced = _fenced("stats")
+    return Command(fenced.script, known.name, (*fenced.prefix(known), now))
+
+
+# Messages
+
+
+def pack(message: Message | object, options: QueueOptions) -> tuple[bytes, bytes]:
+    """What the sender says of a message, and its body, as `enqueue` takes them. Raises `InvalidInput`."""
+    if type(message) is bytes:
+        body, said = message, b""
+    else:
+        if not isinstance(message, Message):
+            message = Message(message)
+        body, content_type = codec.pack_body(message.body)
+        said = _said(message, message.content_type or content_type)
+    most: Any = options.max_message_bytes
+    if len(body) > most:
+        raise MessageTooLarge(f"body: {len(body)} bytes are more than max_message_bytes, {most}")
+    return said, body
+
+
+def _said(message: Message, content_type: str | None) -> bytes:
+    ttl = b""
+    if message.ttl is not None and message.expires_at is not None:
+        raise InvalidInput("ttl: give ttl or expires_at, not both")
+    if message.ttl is not None:
+        ttl = b"+%d" % units.duration(message.ttl, "ttl")
+    elif message.expires_at is not None:
+        ttl = b"@%d" % max(0, units.instant(message.expires_at, "expires_at"))
+    id = b"" if message.id is None else codec.check_id(message.id)
+    extras = codec.pack_extras(content_type, message.headers)
+    if not (ttl or id or extras):
+        return b""
+    return b"%b;%b;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
+
+
+def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = "") -> Command:
+    """Store messages, at most `BATCH`."""
+    fenced = _fenced("enqueue")
+    rest: list[Word] = [word for pair in packed for word in pair]
+    return Command(fenced.script, known.name, (*fenced.prefix(known), now, *rest), repeatable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """How a consumer shows itself to a queue: who it is, how long it waits now, how long it counts as a consumer."""
+
+    consumer: str = ""
+    block: int = 0
+    stay: int = 0
+    ticket: bytes = b""
+
+
+ABSENT = Presence()
+
+
+def receive(
+    known: Known,
+    count: int,
+    lease: int,
+    *,
+    auto_ack: bool = False,
+    presence: Presence = ABSENT,
+    finished: Sequence[Word] = (),
+    now: Word = "",
+) -> Command:
+    """Finish deliveries (id and token in turn), then take up to `count` messages out."""
+    fenced = _fenced("receive")
+    prefix = fenced.prefix(known)
+    here = presence
+    args = (now, "", count, lease, "1" if auto_ack else "", here.consumer, here.block, here.stay, here.ticket)
+    return Command(fenced.script, known.name, (*prefix, *args, *finished), not auto_ack, len(prefix) + 1)
+
+
+Settle = Literal["ack", "nack", "reject", "renew"]
+
+
+def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word = "") -> Command:
+    """Settle deliveries: done. All settle commands take deliveries as id and token in turn, at most `BATCH` of them."""
+    words = _call(keyspace, queue, "ack", {"now": now, "again": ""}, deliveries)
+    return Command(_scripts.load("ack"), queue, words, marked=len(words) - len(deliveries) - 1)
+
+
+def nack(known: Known, deliveries: Sequence[Word], *, delay: int = 0, counted: bool = True, now: Word = "") -> Command:
+    """Settle deliveries: give back. `counted` = as a failed delivery."""
+    fenced = _fenced("nack")
+    prefix = fenced.prefix(known)
+    words = (*prefix, now, "", delay, 1 if counted else 0, *deliveries)
+    return Command(fenced.script, known.name, words, marked=len(prefix) + 1)
+
+
+def reject(known: Known, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
+    """Settle deliveries: refuse for good."""
+    fenced = _fenced("reject")
+    prefix = fenced.prefix(known)
+    return Command(fenced.script, known.name, (*prefix, now, "", description, *deliveries), marked=len(prefix) + 1)
+
+
+def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
+    """Extend leases."""
+    words = _call(keyspace, queue, "renew", {"now": now, "lease": lease}, deliveries)
+    return Command(_scripts.load("renew"), queue, words, repeatable=False)

@@ -1,0 +1,137 @@
+"""Every error that rqttl raises of its own accord.
+
+Errors of the connection (`redis.exceptions`) are not among them: they pass through as redis-py raises them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+class RqttlError(Exception):
+    """Root of all errors of rqttl. `code` is the same word in the scripts, the command line and the documentation."""
+
+    code = "error"
+
+
+class QueueNotFound(RqttlError):
+    """The queue was never declared, or it was deleted."""
+
+    code = "not_found"
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"queue {queue!r} does not exist: declare it first")
+        self.queue = queue
+
+
+class QueueMismatch(RqttlError):
+    """The queue exists with other options. `differences` maps each option to (asked for, in force)."""
+
+    code = "mismatch"
+
+    def __init__(self, queue: str, differences: Mapping[str, tuple[object, object]]) -> None:
+        told = "; ".join(
+            f"{name}: asked for {ours!r}, in force {theirs!r}" for name, (ours, theirs) in differences.items()
+        )
+        super().__init__(f"queue {queue!r} exists with other options ({told}): use update() to change them")
+        self.queue = queue
+        self.differences = dict(differences)
+
+
+class QueueFull(RqttlError):
+    """A `reject-publish` queue has no room for the message. Raised by `enqueue`, returned by `enqueue_many`."""
+
+    code = "queue_full"
+
+    def __init__(self, queue: str, limit: str, value: int) -> None:
+        super().__init__(f"queue {queue!r} is full: {limit} is {value}")
+        self.queue = queue
+        self.limit = limit
+        self.value = value
+
+
+class QueueInUse(RqttlError):
+    """`delete(if_unused=True)` found consumers, or `delete(if_empty=True)` found messages."""
+
+    code = "in_use"
+
+    def __init__(self, queue: str, condition: str, found: int) -> None:
+        what = "consumers" if condition == "if_unused" else "messages"
+        super().__init__(f"queue {queue!r} was not deleted: {condition} is set and it has {found} {what}")
+        self.queue = queue
+        self.condition = condition
+        self.found = found
+
+
+class LeaseLost(RqttlError):
+    """Some deliveries were settled or renewed after their lease had ended. `ids` names them; all others were settled."""
+
+    code = "lease_lost"
+
+    def __init__(self, queue: str, ids: Sequence[str]) -> None:
+        shown = ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+        super().__init__(f"queue {queue!r}: the lease had ended for {shown}; somebody else may hold the message now")
+        self.queue = queue
+        self.ids = tuple(ids)
+
+
+class AlreadySettled(RqttlError):
+    """The delivery was acked, given back or rejected before, or it came with `auto_ack=True` and needs no settling."""
+
+    code = "already_settled"
+
+    def __init__(self, queue: str, id: str, how: str) -> None:
+        super().__init__(f"queue {queue!r}: delivery of {id!r} is settled already ({how})")
+        self.queue = queue
+        self.id = id
+        self.how = how
+
+
+class OutcomeUnknown(RqttlError):
+    """The reply to a call that must not be repeated was lost: Redis may or may not have carried it out."""
+
+    code = "outcome_unknown"
+
+    def __init__(self, queue: str, action: str) -> None:
+        super().__init__(
+            f"queue {queue!r}: the connection was lost before the reply to {action} arrived; "
+            "it may or may not have been carried out"
+        )
+        self.queue = queue
+        self.action = action
+
+
+class InvalidInput(RqttlError, ValueError):
+    """An argument breaks a rule. Nothing was written."""
+
+    code = "invalid_input"
+
+
+class InvalidName(InvalidInput):
+    """A queue, namespace or message id is not well formed."""
+
+    code = "invalid_name"
+
+
+class InvalidOption(InvalidInput):
+    """A queue option is unknown, of the wrong type, out of range, or contradicts another one."""
+
+    code = "invalid_option"
+
+
+class InvalidDuration(InvalidInput):
+    """A duration is not a whole number of milliseconds between 0 and ten years."""
+
+    code = "invalid_duration"
+
+
+class MessageTooLarge(InvalidInput):
+    """A body or a set of headers is larger than the queue takes."""
+
+    code = "message_too_large"
+
+
+class ContractError(RqttlError):
+    """The library and its scripts disagree. This is a bug of rqttl: please report it."""
+
+    code = "bug"

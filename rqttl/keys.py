@@ -1,0 +1,60 @@
+"""Names: which ones are allowed, and the Redis keys that follow from them. The one place that spells a key."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rqttl.errors import InvalidName
+
+#: The parts of a queue, in no particular order; `lua/README.md` says what each one holds.
+PARTS = (
+    "meta", "log", "loose", "expiry", "leases", "returned", "delayed", "redelivered", "bell", "waiting", "consumers",
+)  # fmt: skip
+
+_WORD = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"
+_NAME = re.compile(rf"(?:{_WORD}|\{{{_WORD}\}}[A-Za-z0-9._:/-]+)", re.ASCII)
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_MAX_NAME = 128
+
+
+def check_queue_name(name: str) -> str:
+    """Return `name` if a queue may be called so, raise `InvalidName` otherwise.
+
+    A name has 1 to 128 of `A-Z a-z 0-9 . _ : / -` and starts with a letter or digit. It may begin with a hash tag,
+    as in `{billing}.orders`, to share a Redis Cluster slot with others of that tag.
+    """
+    if not isinstance(name, str) or len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"queue name: expected 1 to {_MAX_NAME} of A-Z a-z 0-9 . _ : / - (first a letter or digit), got {str(name)[:80]!r}"
+        )
+    return name
+
+
+def check_namespace(namespace: str) -> str:
+    """Return `namespace` if keys may start with it, raise `InvalidName` otherwise."""
+    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
+        raise InvalidName(f"namespace: expected 1 to 64 of A-Z a-z 0-9 . _ -, got {str(namespace)[:80]!r}")
+    return namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Keyspace:
+    """All keys of one namespace."""
+
+    namespace: str = "rqttl"
+
+    def key(self, queue: str, part: str) -> str:
+        """One key of one queue. The braces make Redis Cluster put all keys of a queue into one slot."""
+        tagged = queue if queue.startswith("{") else f"{{{queue}}}"
+        return f"{self.namespace}:{tagged}:{part}"
+
+    @property
+    def registry(self) -> str:
+        """The set of all queue names."""
+        return f"{self.namespace}:queues"
+
+    @property
+    def due_channel(self) -> str:
+        """Where scripts tell reapers that a queue has become due earlier."""
+        return f"{self.namespace}:due"

@@ -1,0 +1,187 @@
+"""Queue options: the one table that declares them, and the values a queue was declared with.
+
+Everything that speaks of options (declare, update, the command line, the documentation) reads `OPTIONS`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rqttl import units
+from rqttl.errors import InvalidName, InvalidOption
+from rqttl.keys import check_queue_name
+
+Value = int | str | bool
+#: Why a message died; also the suffix of the option that names the target for it.
+REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
+OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+
+_MAX_COUNT = 2**53 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One queue option. `read` turns what people write into the stored value, or raises `InvalidOption`."""
+
+    name: str
+    kind: str
+    default: Value | None
+    read: Callable[[str, object], Value]
+    meaning: str
+
+
+def _duration(least: int) -> Callable[[str, object], Value]:
+    return lambda name, value: int(units.duration(value, name, least=least))  # type: ignore[arg-type]  # duration checks
+
+
+def _count(least: int) -> Callable[[str, object], Value]:
+    def read(name: str, value: object) -> Value:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_COUNT:
+            raise InvalidOption(f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {value!r}")
+        return value
+
+    return read
+
+
+def _flag(name: str, value: object) -> Value:
+    if not isinstance(value, bool):
+        raise InvalidOption(f"{name}: expected true or false, got {value!r}")
+    return value
+
+
+def _overflow(name: str, value: object) -> Value:
+    if value not in OVERFLOWS:
+        raise InvalidOption(f"{name}: expected one of {', '.join(OVERFLOWS)}, got {value!r}")
+    return str(value)
+
+
+def _target(empty_drops: bool) -> Callable[[str, object], Value]:
+    def read(name: str, value: object) -> Value:
+        if isinstance(value, str) and value == "" and empty_drops:
+            return ""
+        if not isinstance(value, str):
+            raise InvalidOption(f"{name}: expected a queue name or a template with {{queue}}, got {value!r}")
+        try:
+            check_queue_name(value.replace("{queue}", "q"))
+        except InvalidName as error:
+            raise InvalidOption(f"{name}: {error}") from None
+        return value
+
+    return read
+
+
+def _per_reason(reason: str, meaning: str) -> Option:
+    return Option(f"dead_letter_{reason}", "target", None, _target(empty_drops=True), meaning)
+
+
+OPTIONS: Mapping[str, Option] = {
+    option.name: option
+    for option in (
+        Option("message_ttl", "duration", None, _duration(0), "retention: default and ceiling for every message"),
+        Option("default_ttl", "duration", None, _duration(0), "TTL of messages sent without one; turns min_ttl/max_ttl off"),
+        Option("min_ttl", "duration", None, _duration(0), "shortest TTL that a message gets"),
+        Option("max_ttl", "duration", None, _duration(0), "longest TTL that a message gets"),
+        Option("never_expire", "flag", False, _flag, "messages' own TTLs are ignored"),
+        Option("max_length", "count", None, _count(0), "limit of ready messages"),
+        Option("max_length_bytes", "count", None, _count(0), "limit of the body bytes of ready messages"),
+        Option("overflow", "choice", "drop-head", _overflow, "what a full queue does"),
+        Option("dead_letter", "target", None, _target(empty_drops=False), "where dead messages go, for every reason"),
+        _per_reason("expired", "where expired messages go; empty = drop"),
+        _per_reason("maxlen", "where messages beyond a limit go; empty = drop"),
+        _per_reason("rejected", "where rejected messages go; empty = drop"),
+        _per_reason("delivery_limit", "where messages go that failed too often; empty = drop"),
+        Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
+        Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
+        Option("max_message_bytes", "count", 16 * 2**20, _count(1), "largest body"),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class QueueOptions(Mapping[str, Value | None]):
+    """The options of one queue: every option by attribute or key, durations in milliseconds, `None` = not set."""
+
+    queue: str
+    given: Mapping[str, Value]
+
+    @classmethod
+    def read(cls, queue: str, arguments: Mapping[str, object]) -> QueueOptions:
+        """Check what somebody declared. Raises `InvalidOption` or `InvalidDuration`; the message names the option."""
+        given = {}
+        for written, value in arguments.items():
+            option = _known(written)
+            if value is None:
+                continue
+            stored = option.read(option.name, value)
+            if stored != option.default:
+                given[option.name] = stored
+        options = cls(queue, dict(sorted(given.items())))
+        options._check_together()
+        return options
+
+    @classmethod
+    def from_json(cls, queue: str, text: str | bytes) -> QueueOptions:
+        """What `as_json` wrote."""
+        return cls(queue, json.loads(text))
+
+    def as_json(self) -> str:
+        """The given options, canonically: equal options give equal text. An option at its default is not in it."""
+        return json.dumps(self.given, sort_keys=True, separators=(",", ":"))
+
+    def changed(self, changes: Mapping[str, object]) -> QueueOptions:
+        """These options with some changed; `None` unsets one."""
+        for name in changes:
+            _known(name)
+        named = {name.replace("-", "_"): value for name, value in changes.items()}
+        return QueueOptions.read(self.queue, {**self.given, **named})
+
+    def differences(self, other: QueueOptions) -> dict[str, tuple[Value | None, Value | None]]:
+        """Each option that differs, with both values."""
+        return {name: (self[name], other[name]) for name in OPTIONS if self[name] != other[name]}
+
+    def target(self, reason: str) -> str:
+        """The queue that messages dead for `reason` go to; empty when they are dropped."""
+        template = self.given.get(f"dead_letter_{reason}", self.given.get("dead_letter", ""))
+        return str(template).replace("{queue}", self.queue)
+
+    def _check_together(self) -> None:
+        low, high = self.given.get("min_ttl"), self.given.get("max_ttl")
+        if low is not None and high is not None and low > high:  # type: ignore[operator]  # both are durations
+            raise InvalidOption(f"min_ttl: {low} ms is more than max_ttl, {high} ms")
+        for reason in REASONS:
+            target = self.target(reason)
+            if target == self.queue and reason != "rejected":
+                raise InvalidOption(f"dead_letter: queue {self.queue!r} cannot be its own target for reason {reason!r}")
+            if target:
+                try:
+                    check_queue_name(target)
+                except InvalidName as error:
+                    raise InvalidOption(f"dead_letter: {error}") from None
+
+    def __getitem__(self, name: str) -> Value | None:
+        if name not in OPTIONS:
+            raise KeyError(name)
+        return self.given.get(name, OPTIONS[name].default)
+
+    def __getattr__(self, name: str) -> Value | None:
+        if name not in OPTIONS:
+            raise AttributeError(name)
+        return self.given.get(name, OPTIONS[name].default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(OPTIONS)
+
+    def __len__(self) -> int:
+        return len(OPTIONS)
+
+
+def _known(name: str) -> Option:
+    option = OPTIONS.get(name.replace("-", "_"))
+    if option is None:
+        near = difflib.get_close_matches(name.replace("-", "_"), OPTIONS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidOption(f"{name}: no such queue option{hint}")
+    return option

@@ -1,0 +1,211 @@
+"""The face of one queue. Every method is one flow, carried out by the broker."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rqttl import codec, commands, delivery, flows, units
+from rqttl.commands import BATCH, Command, Known, Reply, Word
+from rqttl.delivery import LOST, Delivery
+from rqttl.errors import InvalidInput, LeaseLost, QueueFull
+from rqttl.flows import Flow
+from rqttl.options import QueueOptions
+from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Swept
+from rqttl.units import Duration, Instant
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+    from rqttl.consumer import Consumer
+
+
+class Queue:
+    """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self.broker = broker
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    # Sending
+
+    def enqueue(
+        self,
+        body: Message | object,
+        *,
+        ttl: Duration | None = None,
+        expires_at: Instant | None = None,
+        headers: Mapping[str, Header] | None = None,
+        id: str | None = None,
+        content_type: str | None = None,
+    ) -> Receipt:
+        """Store one message at the end of the queue.
+
+        `body`: bytes as they are, any other value as msgpack, or a `Message`. Stored once if this returns. The receipt
+        says when the message expires. Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the
+        reply was lost, and then the message may be stored or not.
+        """
+        if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
+            message: object = body
+        elif isinstance(body, Message):
+            raise InvalidInput("body: a Message says everything itself; give no further arguments with it")
+        else:
+            message = Message(body, ttl, expires_at, headers, id, content_type)
+        result = self.broker.perform(flows.enqueue(self.name, [message]))[0]
+        if isinstance(result, QueueFull):
+            raise result
+        return result
+
+    def enqueue_many(self, messages: Sequence[Message | object]) -> list[Receipt | QueueFull]:
+        """Store many messages, in order, in few round trips.
+
+        The answer has for each message its receipt, or the `QueueFull` that refused it; all others are stored. A
+        message that is not valid raises, as in `enqueue`, before any is stored.
+        """
+        return self.broker.perform(flows.enqueue(self.name, list(messages)))
+
+    # Receiving
+
+    def receive(
+        self, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
+    ) -> Delivery | None:
+        """Take the oldest ready message, waiting up to `wait` for one. An expired one is never handed out.
+
+        It is leased for `lease` (else the queue's `lease`) and comes back if it is not settled in time. With
+        `auto_ack` it is removed at once, and lost if this process dies before it is done.
+        """
+        found = self.receive_many(1, wait, lease, auto_ack=auto_ack)
+        return found[0] if found else None
+
+    def receive_many(
+        self, count: int, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
+    ) -> list[Delivery]:
+        """Take up to `count` of the oldest ready messages, waiting up to `wait` for the first. See `receive`.
+
+        Fewer may come although more are ready where bodies are large: one answer holds about 4 MB.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidInput(f"count: expected a whole number from 1 on, got {count!r}")
+        ms = None if lease is None else int(units.duration(lease, "lease", least=1))
+        patience = 0 if wait is None else units.duration(wait, "wait")
+        found: list[Delivery] = []
+        consumer = secrets.token_hex(8) if patience else ""
+        while len(found) < count:
+            most = min(count - len(found), BATCH)
+            flow = flows.receive(self.name, most, ms, 0 if found else patience, auto_ack=auto_ack, consumer=consumer)
+            claimed = self.broker.perform(flow)
+            found += delivery.deliveries(self, claimed, ms)
+            if len(claimed.entries) < most:
+                break
+        return found
+
+    def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
+        """Iterate over deliveries, `prefetch` at a time, renewing leases in the background. See `Consumer`."""
+        from rqttl.consumer import Consumer
+
+        return Consumer(self, prefetch, lease=lease, wait=wait)
+
+    # Settling
+
+    def ack_many(self, deliveries: Sequence[Delivery]) -> None:
+        """Settle many deliveries: done. All whose lease holds are settled, then `LeaseLost` names the others."""
+        keyspace = self.broker.keyspace
+        self._settle(deliveries, "ack", lambda words: flows.plain(commands.ack(keyspace, self.name, words)))
+
+    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None = None, *, counted: bool = True) -> None:
+        """Give many deliveries back; see `Delivery.nack` and `ack_many`.
+
+        With `counted=False` it is no failed delivery: for messages that nobody has looked at.
+        """
+        ms = 0 if delay is None else int(units.duration(delay, "delay"))
+        self._settle(
+            deliveries, "nack", lambda words: self._fenced(lambda k: commands.nack(k, words, delay=ms, counted=counted))
+        )
+
+    def reject_many(self, deliveries: Sequence[Delivery], description: str | None = None) -> None:
+        """Refuse many deliveries for good; see `Delivery.reject` and `ack_many`."""
+        text = codec.pack_description(description)
+        self._settle(
+            deliveries, "reject", lambda words: self._fenced(lambda k: commands.reject(k, words, description=text))
+        )
+
+    def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
+        """Extend many leases; see `Delivery.renew` and `ack_many`."""
+        if not deliveries:
+            return
+        ms = deliveries[0].lease_ms if lease is None else int(units.duration(lease, "lease", least=1))
+        keyspace = self.broker.keyspace
+        self._settle(
+            deliveries, "renew", lambda words: flows.plain(commands.renew(keyspace, self.name, words, lease=ms))
+        )
+
+    def _fenced(self, build: Callable[[Known], Command]) -> Flow[Reply]:
+        return flows.fenced(self.name, build)
+
+    def _settle(self, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]) -> None:
+        pairs = []
+        for one in deliveries:
+            one.check_unsettled()
+            if one.queue != self.name:
+                raise InvalidInput(f"deliveries: {one.id!r} is of queue {one.queue!r}, not of {self.name!r}")
+            pairs.append((one.sequence, one.token))
+        if len(set(pairs)) != len(pairs):
+            raise InvalidInput("deliveries: the same delivery is in the list twice")
+        lost, replies = self.broker.perform(flows.settle(pairs, run))
+        gone = set(lost)
+        for i, one in enumerate(deliveries):
+            if one.sequence in gone:
+                one.settled = LOST
+            elif how == "renew":
+                one.token = replies[i // BATCH][2]
+            else:
+                one.settled = how
+        if gone:
+            raise LeaseLost(self.name, [one.id for one in deliveries if one.sequence in gone])
+
+    # Looking and changing
+
+    def peek(self, limit: int = 20, after: str | None = None) -> list[Peeked]:
+        """Look at up to `limit` messages in order, ready, leased and delayed ones, without changing anything.
+
+        `after` is the `sequence` of the last one seen, for the next page. Expired messages that nobody has swept yet
+        are left out. Where more than 5,000 messages are leased or delayed after a compaction, some may be missing.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InvalidInput(f"limit: expected a whole number from 1 on, got {limit!r}")
+        return self.broker.perform(flows.peek(self.broker.keyspace, self.name, limit, after))
+
+    def stats(self) -> QueueStats:
+        """What the queue holds, and counters since it was created. What is due is swept first."""
+        return self.broker.perform(flows.stats(self.name))
+
+    def options(self) -> QueueOptions:
+        """The options in force, durations in milliseconds."""
+        return self.broker.perform(flows.known_options(self.broker.keyspace, self.name)).options
+
+    def update(self, **changes: object) -> None:
+        """Change options; `None` unsets one. They act at once, also on messages that are there already.
+
+        Raises `InvalidOption`, `InvalidDuration`.
+        """
+        self.broker.perform(flows.update(self.name, changes))
+
+    def sweep(self) -> list[Swept]:
+        """Do what is due now: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do this on time."""
+        return self.broker.perform(flows.sweep(self.name))
+
+    def purge(self) -> int:
+        """Remove the messages that are ready now, without dead-lettering them (QTL-23). Returns how many."""
+        return self.broker.perform(flows.purge(self.broker.keyspace, self.name))
+
+    def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete the queue with all that is in it, without dead-lettering anything (DLX-22).
+
+        Returns how many ready messages went. Raises `QueueInUse` if it has consumers (with `if_unused`) or messages in
+        any state (with `if_empty`).
+        """
+        flow = flows.delete(self.broker.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
+        return self.broker.perform(flow)

@@ -1,0 +1,119 @@
+"""The values that go in and come out: messages, receipts, deaths, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from rqttl.units import Duration, Instant
+
+Header = str | bytes | int | float | bool | None
+State = Literal["ready", "leased", "delayed"]
+#: Any value that msgpack can hold; `bytes` are stored as they are.
+Body = object
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to enqueue.
+
+    `body`: bytes are stored untouched, any other value is packed with msgpack. `ttl` is relative, `expires_at`
+    absolute; give at most one. `id` is free text of up to 255 bytes; without it the queue's own sequence is the id.
+    """
+
+    body: Body
+    ttl: Duration | None = None
+    expires_at: Instant | None = None
+    headers: Mapping[str, Header] | None = None
+    id: str | None = None
+    content_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A message was stored. `expires_at` is its effective deadline, `None` if it never expires."""
+
+    id: str
+    expires_at: datetime | None = None
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Deaths of one message in one queue for one reason (RabbitMQ `x-death`, DH-01, DH-05).
+
+    `first_at` is the first of them; all other fields describe the newest. `expires_at` is the deadline that was in
+    force, whatever the reason of the death; `None` if there was none.
+    """
+
+    queue: str
+    reason: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    enqueued_at: datetime
+    expires_at: datetime | None
+    delivery_count: int
+    description: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """A message as `peek` shows it: nothing about it has changed.
+
+    `sequence` is its place in the queue and what `peek(after=…)` takes. `until` is when the lease or the delay ends.
+    """
+
+    id: str
+    sequence: str
+    queue: str
+    state: State
+    until: datetime | None
+    body: bytes
+    headers: Mapping[str, Header]
+    content_type: str
+    enqueued_at: datetime
+    expires_at: datetime | None
+    delivery_count: int
+    deaths: tuple[Death, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """What a queue holds now, and what has happened in it since it was created.
+
+    `deaths` counts every death by reason; `dropped` those of them that went nowhere, by reason, with `cycle` for
+    dead letters that would have gone round for ever (their deaths are counted under their own reason).
+    """
+
+    ready: int
+    ready_bytes: int
+    leased: int
+    delayed: int
+    scheduled: int
+    oldest_ready_age: timedelta | None
+    consumers: int
+    enqueued: int
+    delivered: int
+    redelivered: int
+    acked: int
+    refused: int
+    purged: int
+    deaths: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one bounded sweep did, and what is next. `due` is the next time something happens in the queue, in ms."""
+
+    now: int
+    due: int | None
+    more: bool
+    reclaimed: int
+    promoted: int
+    expired: int
+    trimmed: int
+    compacted: int

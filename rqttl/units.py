@@ -1,0 +1,75 @@
+"""Durations and instants: what people write, turned into whole milliseconds and back. Nothing else converts time."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from typing import NewType
+
+from rqttl.errors import InvalidDuration, InvalidInput
+
+Ms = NewType("Ms", int)
+Duration = timedelta | int | str
+Instant = datetime | int
+
+#: Ten years, the longest duration anywhere (RabbitMQ TTL-06).
+MAX_DURATION = Ms(315_360_000_000)
+#: The last millisecond that `datetime` can show.
+MAX_INSTANT = Ms(253_402_300_799_999)
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_TEXT = re.compile(r"\s*(\d{1,18})\s*(ms|s|m|h|d|w)\s*", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def duration(value: Duration, name: str, *, least: int = 0) -> Ms:
+    """Read a duration: a `timedelta`, whole milliseconds, or text such as `"30s"`, `"5m"`, `"1500ms"`.
+
+    Raises `InvalidDuration`, naming `name`, for anything else and for what is not within `least` and ten years.
+    """
+    ms = _milliseconds(value, name)
+    if not least <= ms <= MAX_DURATION:
+        raise InvalidDuration(f"{name}: expected {least} to {MAX_DURATION} ms (10 years), got {value!r}")
+    return Ms(ms)
+
+
+def _milliseconds(value: Duration, name: str) -> int:
+    if isinstance(value, timedelta):
+        if value % _MILLISECOND:
+            raise InvalidDuration(f"{name}: expected whole milliseconds, got {value!r}")
+        return value // _MILLISECOND
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        match = _TEXT.fullmatch(value)
+        if match:
+            return int(match[1]) * _UNITS[match[2]]
+        raise InvalidDuration(
+            f"{name}: expected a number with a unit such as '30s', '5m' or '1500ms', got {value[:80]!r}"
+        )
+    raise InvalidDuration(f"{name}: expected a timedelta, milliseconds as int, or text such as '30s', got {value!r}")
+
+
+def instant(value: Instant, name: str) -> Ms:
+    """Read an absolute time: an aware `datetime` or milliseconds since 1970. Raises `InvalidInput`."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidInput(f"{name}: expected a datetime with a time zone, got the naive {value!r}")
+        return Ms((value - _EPOCH) // _MILLISECOND)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INSTANT:
+        return Ms(value)
+    raise InvalidInput(f"{name}: expected an aware datetime or milliseconds since 1970, got {value!r}")
+
+
+def as_datetime(ms: int) -> datetime:
+    """The aware UTC datetime of a stored instant. What lies beyond year 9999 is shown as its last moment."""
+    return _EPOCH + timedelta(milliseconds=min(ms, MAX_INSTANT))
+
+
+def as_text(ms: int) -> str:
+    """The shortest text that `duration` reads back as `ms`."""
+    for unit in ("w", "d", "h", "m", "s"):
+        if ms and ms % _UNITS[unit] == 0:
+            return f"{ms // _UNITS[unit]}{unit}"
+    return f"{ms}ms"
