@@ -94,14 +94,15 @@ class Store:
 
     def run_together(self, commands: Sequence[Command]) -> list[Reply]:
         """Run commands in one round trip, in order. None of them may be repeated after a lost reply."""
-        for command in commands:
-            if command.script.sha not in self._loaded:
-                self.run_plain(lambda client, script=command.script: self._load(script))
-        replies: list[Reply] = self._insist(
-            commands[0], lambda _: self._talk(lambda connection: self._send_all(connection, commands))
-        )
-        return [self._talk(lambda c, i=i: self._send_one(c, commands[i])) if isinstance(reply, NoScriptError) else reply
-                for i, reply in enumerate(replies)]  # fmt: skip
+        for script in {command.script for command in commands}:
+            # loaded beforehand, so that none of them is missing halfway and then overtaken by the next
+            if script.sha not in self._loaded:
+                self._load(script)
+        replies = self._insist(commands[0], lambda _: self._talk(lambda c: self._send_all(c, commands)))
+        return [
+            self.run(command) if isinstance(reply, NoScriptError) else reply
+            for command, reply in zip(commands, replies, strict=True)
+        ]
 
     def run_plain(self, call: Callable[[redis.Redis], T]) -> T:
         """Run an ordinary command that may be repeated."""
@@ -118,7 +119,7 @@ class Store:
         """Wait for an element of a list on a connection of its own, at most `ms`."""
         seconds = max(0.01, min(ms, self.longest_block) / 1000)
         try:
-            found: Any = self.client.blpop([key], timeout=seconds)  # type: ignore[arg-type]  # a float is fine since 6.0
+            found: Any = self.client.blpop([key], timeout=seconds)
         except ResponseError as error:
             if "UNBLOCKED" not in str(error):
                 raise
@@ -159,12 +160,13 @@ class Store:
     def _send_one(self, connection: AbstractConnection, command: Command) -> Reply:
         script = command.script
         try:
-            return self._ask(connection, "EVALSHA", script.sha, *command.words)
+            reply: Reply = self._ask(connection, "EVALSHA", script.sha, *command.words)
         except NoScriptError:
             self._loaded.discard(script.sha)
             self._ask(connection, "SCRIPT", "LOAD", script.text)
             self._loaded.add(script.sha)
-            return self._ask(connection, "EVALSHA", script.sha, *command.words)
+            reply = self._ask(connection, "EVALSHA", script.sha, *command.words)
+        return reply
 
     def _send_all(self, connection: AbstractConnection, commands: Sequence[Command]) -> list[Any]:
         self._write(connection, connection.pack_commands([("EVALSHA", c.script.sha, *c.words) for c in commands]))
@@ -197,7 +199,7 @@ class Store:
             raise NotSent from error
 
     def _load(self, script: Script) -> None:
-        self.client.script_load(script.text)
+        self.run_plain(lambda client: client.script_load(script.text))
         self._loaded.add(script.sha)
 
 

@@ -1,8 +1,8 @@
 """The linker: turns `lua/commands/*.lua` and the fragments they use into the texts that Redis runs.
 
 The header of a command (`@keys @args @use`) is the only place where positions are decided. The linker reads it, adds
-the fragments that are used (without the functions that nobody names, because Redis builds every one of them anew on each
-call), and binds `KEYS` and `ARGV` to names.
+the fragments that are used (without the functions that nobody names, because Redis builds every one of them anew on
+each call), and binds `KEYS` and `ARGV` to names.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rqttl.errors import ContractError
 
-
-class _Folder(Protocol):
-    def joinpath(self, *parts: str) -> _Folder: ...
-    def read_text(self, encoding: str) -> str: ...
-    def is_file(self) -> bool: ...
+if TYPE_CHECKING:
+    from importlib.abc import Traversable  # importlib.resources.abc exists only from Python 3.11 on
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +48,15 @@ _FUNCTION = re.compile(r"^function (\w+)\.(\w+)\(.*?^end\n", re.MULTILINE | re.D
 _COMMENT = re.compile(r"^\s*--.*\n|(?<=\S)\s+-- .*$", re.MULTILINE)
 
 
-def _root() -> _Folder:
-    packaged = resources.files("rqttl").joinpath("_lua")
-    if packaged.joinpath("commands", "receive.lua").is_file():
+def _root() -> Traversable:
+    packaged = resources.files("rqttl") / "_lua"
+    if packaged.is_dir():
         return packaged
     return Path(__file__).resolve().parent.parent / "lua"
 
 
 def _read(kind: str, name: str) -> str:
-    return _root().joinpath(kind, f"{name}.lua").read_text(encoding="utf-8")
+    return (_root() / kind / f"{name}.lua").read_text(encoding="utf-8")
 
 
 def _tags(text: str) -> dict[str, list[str]]:
@@ -129,6 +126,4 @@ def load(name: str) -> Script:
 
 def names() -> tuple[str, ...]:
     """All commands."""
-    folder = _root().joinpath("commands")
-    assert isinstance(folder, Path) or hasattr(folder, "iterdir")
-    return tuple(sorted(str(entry.name)[:-4] for entry in folder.iterdir() if str(entry.name).endswith(".lua")))
+    return tuple(sorted(entry.name[:-4] for entry in (_root() / "commands").iterdir() if entry.name.endswith(".lua")))

@@ -74,7 +74,8 @@ class Broker:
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted."""
-        names = sorted(name.decode() for name in self.store.run_plain(lambda c: c.smembers(self.keyspace.registry)))
+        members: Any = self.store.run_plain(lambda client: client.smembers(self.keyspace.registry))
+        names = sorted(name.decode() for name in members)
         found: list[str] = []
         for start in range(0, len(names), 1000):
             part = names[start : start + 1000]
@@ -122,9 +123,13 @@ class Broker:
             for listener in self.events.on_waiting:
                 listener(step.queue)
             return self.store.listen(self.keyspace.key(step.queue, "bell"), step.ms)
-        assert type(step) is Enter
-        registry, queue = self.keyspace.registry, step.queue
-        if step.gone:
+        if type(step) is Enter:
+            return self._enter(step.queue, step.gone)
+        raise TypeError(f"not a step of a flow: {step!r}")
+
+    def _enter(self, queue: str, gone: bool) -> Any:
+        registry = self.keyspace.registry
+        if gone:
             self._known.pop(queue, None)
             return self.store.run_plain(lambda c: c.srem(registry, queue))
         return self.store.run_plain(lambda c: c.sadd(registry, queue))

@@ -58,7 +58,7 @@ def unpack(data: bytes) -> Any:
         raise InvalidInput(f"body: not valid msgpack: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def _refuse_extension(code: int, data: bytes) -> object:
+def _refuse_extension(code: int, _: bytes) -> object:
     raise ValueError(f"extension type {code} is not accepted")
 
 
@@ -70,12 +70,7 @@ def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) 
         if content_type == MSGPACK:
             return _ONLY_MSGPACK
     for name, value in (headers or _NO_HEADERS).items():
-        if not isinstance(name, str) or not name:
-            raise InvalidInput(f"headers: expected non-empty text as name, got {name!r}")
-        if not isinstance(value, (str, bytes, int, float, type(None))):
-            raise InvalidInput(f"headers: {name!r}: expected text, bytes, a number, a flag or None, got {value!r}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidInput(f"headers: {name!r}: expected a finite number, got {value!r}")
+        _check_header(name, value)
     if content_type is not None and (not isinstance(content_type, str) or not content_type.isprintable()):
         raise InvalidInput(f"content_type: expected printable text, got {content_type!r}")
     kind = _MSGPACK_CODE if content_type == MSGPACK else content_type
@@ -86,6 +81,15 @@ def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) 
     if len(packed) > MAX_HEADER_BYTES:
         raise MessageTooLarge(f"headers: {len(packed)} bytes are more than {MAX_HEADER_BYTES}")
     return packed
+
+
+def _check_header(name: object, value: object) -> None:
+    if not name or not isinstance(name, str):
+        raise InvalidInput(f"headers: expected non-empty text as name, got {name!r}")
+    if not isinstance(value, (str, bytes, int, float, type(None))):
+        raise InvalidInput(f"headers: {name!r}: expected text, bytes, a number, a flag or None, got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"headers: {name!r}: expected a finite number, got {value!r}")
 
 
 def check_id(id: str) -> bytes:

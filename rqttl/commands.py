@@ -128,8 +128,9 @@ def _fields(options: QueueOptions) -> list[Word]:
         "max_length_bytes",
         "max_deliveries",
     ):
-        if options[name] is not None:
-            fields += [name, int(options[name])]  # type: ignore[call-overload]  # all are numbers
+        value = options.number(name)
+        if value is not None:
+            fields += [name, value]
     if options.never_expire:
         fields += ["never_expire", 1]
     return fields
@@ -191,8 +192,8 @@ def pack(message: Message | object, options: QueueOptions) -> tuple[bytes, bytes
             message = Message(message)
         body, content_type = codec.pack_body(message.body)
         said = _said(message, message.content_type or content_type)
-    most: Any = options.max_message_bytes
-    if len(body) > most:
+    most = options.number("max_message_bytes")
+    if most is not None and len(body) > most:
         raise MessageTooLarge(f"body: {len(body)} bytes are more than max_message_bytes, {most}")
     return said, body
 

@@ -100,7 +100,7 @@ class Consumer:
         unseen = [one for one in self._buffer if one.settled is None]
         self._buffer.clear()
         unsettled = [one for one in self._held if one.settled is None and one not in unseen]
-        self._report(0, Presence(self._name, 0, 0))
+        self._report(Presence(self._name, 0, 0))
         for back, counted in ((unseen, False), (unsettled, True)):
             if back:
                 try:
@@ -117,7 +117,7 @@ class Consumer:
             one.settled = "ack"
             self._finished.append(one)
         if self._stopped.is_set() and not self._keeper.is_alive():
-            self._report(0, Presence(self._name, -1, 0))
+            self._report(Presence(self._name, -1, 0))
         self._announce()
 
     def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
@@ -202,7 +202,7 @@ class Consumer:
 
     # Keeping
 
-    def _report(self, count: int, presence: Presence) -> None:
+    def _report(self, presence: Presence) -> None:
         """Send what was acked and show that this consumer lives, without fetching anything."""
         while True:
             flow = flows.receive_nothing(self.queue.name, presence, self._take_finished)
@@ -219,7 +219,7 @@ class Consumer:
         while not self._stopped.wait(min(1.0, known_lease / 3000)):
             try:
                 if self._finished or time.monotonic() - self._last_heard > STAY / 3000:
-                    self._report(0, Presence(self._name, -1, STAY))
+                    self._report(Presence(self._name, -1, STAY))
                 if time.monotonic() - renewed >= known_lease / 3000:
                     self._renew()
                     renewed = time.monotonic()

@@ -19,10 +19,17 @@ from rqttl.units import Duration, as_datetime
 class Settler(Protocol):
     """Who carries out what a delivery is told."""
 
-    def ack_many(self, deliveries: Sequence[Delivery]) -> None: ...
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None: ...
-    def reject_many(self, deliveries: Sequence[Delivery], description: str | None) -> None: ...
-    def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None: ...
+    def ack_many(self, deliveries: Sequence[Delivery]) -> None:
+        """Done."""
+
+    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
+        """Give back."""
+
+    def reject_many(self, deliveries: Sequence[Delivery], description: str | None) -> None:
+        """Refuse for good."""
+
+    def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
+        """Extend the leases."""
 
 
 #: How a delivery was settled whose lease had ended.
@@ -51,11 +58,17 @@ class Delivery:
     )
 
     def __init__(
-        self, settler: Settler, known: Known, sequence: bytes, header: bytes, body: bytes, token: bytes, failed: int, lease: int | None
-    ) -> None:  # fmt: skip
+        self,
+        settler: Settler,
+        known: Known,
+        entry: tuple[bytes, tuple[bytes, bytes]],
+        token: bytes,
+        failed: int,
+        lease: int | None,
+    ) -> None:
         self._settler = settler
         self._known = known
-        self._header = header
+        sequence, (self._header, body) = entry
         self._failed = failed
         self._lease = lease
         self._unpacked: codec.Unpacked | None = None
@@ -102,8 +115,7 @@ class Delivery:
     @property
     def expires_at(self) -> datetime | None:
         """The deadline in force when it was received; `None` = never."""
-        retention: Any = self._known.options.message_ttl
-        return codec.deadline(retention, self.sequence, self._facts.deadline)
+        return codec.deadline(self._known.options.number("message_ttl"), self.sequence, self._facts.deadline)
 
     @property
     def leased_until(self) -> datetime | None:
@@ -160,8 +172,7 @@ class Delivery:
     @property
     def lease_ms(self) -> int:
         """How long the lease was given for."""
-        granted: Any = self._known.options.lease if self._lease is None else self._lease
-        return int(granted)
+        return self._lease or self._known.options.number("lease") or 0
 
     def check_unsettled(self) -> None:
         """Raise `AlreadySettled` if it was settled before, `LeaseLost` if that had failed because the lease was lost."""
@@ -192,11 +203,5 @@ def deliveries(settler: Settler, claimed: Claimed, lease: int | None) -> list[De
     """What a receive gave, as deliveries."""
     known, token, failures = claimed.known, claimed.token, claimed.failures
     if not failures:
-        return [
-            Delivery(settler, known, sequence, header, body, token, 0, lease)
-            for sequence, (header, body) in claimed.entries
-        ]
-    return [
-        Delivery(settler, known, sequence, header, body, token, failures.get(sequence, 0), lease)
-        for sequence, (header, body) in claimed.entries
-    ]
+        return [Delivery(settler, known, entry, token, 0, lease) for entry in claimed.entries]
+    return [Delivery(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]

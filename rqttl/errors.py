@@ -64,7 +64,7 @@ class QueueInUse(RqttlError):
 
 
 class LeaseLost(RqttlError):
-    """Some deliveries were settled or renewed after their lease had ended. `ids` names them; all others were settled."""
+    """Some deliveries were settled or renewed after their lease had ended: those in `ids`. All others were settled."""
 
     code = "lease_lost"
 

@@ -18,20 +18,19 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MAX_NAME = 128
 
 
-def check_queue_name(name: str) -> str:
+def check_queue_name(name: object) -> str:
     """Return `name` if a queue may be called so, raise `InvalidName` otherwise.
 
     A name has 1 to 128 of `A-Z a-z 0-9 . _ : / -` and starts with a letter or digit. It may begin with a hash tag,
     as in `{billing}.orders`, to share a Redis Cluster slot with others of that tag.
     """
     if not isinstance(name, str) or len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-        raise InvalidName(
-            f"queue name: expected 1 to {_MAX_NAME} of A-Z a-z 0-9 . _ : / - (first a letter or digit), got {str(name)[:80]!r}"
-        )
+        rule = f"1 to {_MAX_NAME} of A-Z a-z 0-9 . _ : / -, first a letter or digit"
+        raise InvalidName(f"queue name: expected {rule}, got {str(name)[:80]!r}")
     return name
 
 
-def check_namespace(namespace: str) -> str:
+def check_namespace(namespace: object) -> str:
     """Return `namespace` if keys may start with it, raise `InvalidName` otherwise."""
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
         raise InvalidName(f"namespace: expected 1 to 64 of A-Z a-z 0-9 . _ -, got {str(namespace)[:80]!r}")

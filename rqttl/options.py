@@ -81,7 +81,7 @@ OPTIONS: Mapping[str, Option] = {
     option.name: option
     for option in (
         Option("message_ttl", "duration", None, _duration(0), "retention: default and ceiling for every message"),
-        Option("default_ttl", "duration", None, _duration(0), "TTL of messages sent without one; turns min_ttl/max_ttl off"),
+        Option("default_ttl", "duration", None, _duration(0), "TTL of messages sent without one; no min_ttl/max_ttl then"),
         Option("min_ttl", "duration", None, _duration(0), "shortest TTL that a message gets"),
         Option("max_ttl", "duration", None, _duration(0), "longest TTL that a message gets"),
         Option("never_expire", "flag", False, _flag, "messages' own TTLs are ignored"),
@@ -147,9 +147,14 @@ class QueueOptions(Mapping[str, Value | None]):
         template = self.given.get(f"dead_letter_{reason}", self.given.get("dead_letter", ""))
         return str(template).replace("{queue}", self.queue)
 
+    def number(self, name: str) -> int | None:
+        """The value of an option that is a number."""
+        value = self[name]
+        return None if value is None else int(value)
+
     def _check_together(self) -> None:
-        low, high = self.given.get("min_ttl"), self.given.get("max_ttl")
-        if low is not None and high is not None and low > high:  # type: ignore[operator]  # both are durations
+        low, high = self.number("min_ttl"), self.number("max_ttl")
+        if low is not None and high is not None and low > high:
             raise InvalidOption(f"min_ttl: {low} ms is more than max_ttl, {high} ms")
         for reason in REASONS:
             target = self.target(reason)

@@ -194,7 +194,7 @@ class Queue:
         self.broker.perform(flows.update(self.name, changes))
 
     def sweep(self) -> list[Swept]:
-        """Do what is due now: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do this on time."""
+        """Do what is due: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do it on time."""
         return self.broker.perform(flows.sweep(self.name))
 
     def purge(self) -> int:

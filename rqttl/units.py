@@ -57,7 +57,7 @@ def instant(value: Instant, name: str) -> Ms:
         if value.tzinfo is None:
             raise InvalidInput(f"{name}: expected a datetime with a time zone, got the naive {value!r}")
         return Ms((value - _EPOCH) // _MILLISECOND)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INSTANT:
+    if not isinstance(value, bool) and isinstance(value, int) and 0 <= value <= MAX_INSTANT:
         return Ms(value)
     raise InvalidInput(f"{name}: expected an aware datetime or milliseconds since 1970, got {value!r}")
 

@@ -1,0 +1,157 @@
+"""Flows about messages: storing, taking out, settling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rqttl import codec, commands
+from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, Command, Known, Presence, Reply, Word
+from rqttl.errors import QueueFull
+from rqttl.flows.steps import Clock, Flow, Listen, Look, Together, fenced, follow
+from rqttl.types import Message, Receipt
+
+#: The longest that a consumer blocks before it looks at the queue again, in ms.
+PERIOD = 5_000
+#: Calls that one round trip of `enqueue_many` carries at most.
+WINDOW = 8
+
+
+def _batches(packed: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+    start = size = 0
+    for i, (said, body) in enumerate(packed):
+        if i > start and (i - start >= BATCH or size + len(said) + len(body) > BATCH_BYTES):
+            yield packed[start:i]
+            start, size = i, 0
+        size += len(said) + len(body)
+    if start < len(packed):
+        yield packed[start:]
+
+
+def enqueue(queue: str, messages: Sequence[Message | object]) -> Flow[list[Receipt | QueueFull]]:
+    """Store messages in order.
+
+    Without limits several batches go in one round trip; with limits one after the other, because a batch that has to
+    be repeated must not be overtaken.
+    """
+    known: Known = yield Look(queue)
+    packed = [commands.pack(message, known.options) for message in messages]
+    replies: list[Reply] = []
+    pieces = list(_batches(packed))
+    if len(pieces) == 1 or known.options.max_length is not None or known.options.max_length_bytes is not None:
+        for piece in pieces:
+            replies += [(yield from _store(queue, piece))]
+    else:
+        for start in range(0, len(pieces), WINDOW):
+            replies += yield from _together(queue, known, pieces[start : start + WINDOW])
+    results = [result for reply in replies for result in reply[2]]
+    known = yield Look(queue)
+    return [_receipt(known, result, message) for result, message in zip(results, messages, strict=True)]
+
+
+def _store(queue: str, piece: Sequence[tuple[bytes, bytes]]) -> Flow[Reply]:
+    return (yield from fenced(queue, lambda known: commands.enqueue(known, piece)))
+
+
+def _together(queue: str, known: Known, pieces: Sequence[Sequence[tuple[bytes, bytes]]]) -> Flow[list[Reply]]:
+    replies: list[Reply] = yield Together([commands.enqueue(known, piece) for piece in pieces])
+    done: list[Reply] = []
+    for piece, reply in zip(pieces, replies, strict=True):
+        if reply[0] == b"ok":
+            if reply[1]:
+                yield from follow(reply[1])
+            done.append(reply)
+        else:
+            done.append((yield from _store(queue, piece)))
+    return done
+
+
+def _receipt(known: Known, result: bytes, message: Message | object) -> Receipt | QueueFull:
+    if result[:1] == b"!":
+        limit = result[1:].decode()
+        return QueueFull(known.name, limit, known.options.number(limit) or 0)
+    sequence, _, own = result.partition(b" ")
+    id = message.id if type(message) is Message and message.id is not None else sequence.decode()
+    retention = known.options.number("message_ttl")
+    if not own and retention is None:
+        return Receipt(id)
+    return Receipt(id, codec.deadline(retention, sequence, int(own) if own else None))
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What one receive gave: entries `(sequence, (header, body))`, one lease token for all, and what is next."""
+
+    known: Known
+    entries: Sequence[Any]
+    token: bytes
+    failures: dict[bytes, int]
+    lost: Sequence[bytes]
+    now: int
+    due: int | None
+    more: bool
+
+
+def claim(queue: str, count: int, lease: int | None, *, auto_ack: bool = False, presence: Presence = ABSENT,
+          finished: Sequence[Word] = (), now: Word = "") -> Flow[Claimed]:  # fmt: skip
+    """One receive call; repeated at once while all that was met had expired."""
+    used: Known
+
+    def build(known: Known) -> Command:
+        nonlocal used
+        used = known
+        ms = known.options.number("lease") if lease is None else lease
+        return commands.receive(known, count, ms or 0, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
+
+    lost: list[bytes] = []
+    while True:
+        _, _, at, due, more, token, missed, entries, failures = yield from fenced(queue, build)
+        lost += missed
+        if entries or not more or not count:
+            failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
+            return Claimed(used, entries, token, failed, lost, at, int(due) if due else None, bool(more))
+        finished = ()
+
+
+def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, stay: int = 0,
+            finished: Callable[[], Sequence[Word]] = tuple) -> Flow[Claimed]:  # fmt: skip
+    """Take up to `count` messages, waiting for the first one up to `wait` ms. Every time-out looks at the queue again.
+
+    `finished` is asked before every look for deliveries to finish with it.
+    """
+    if wait <= 0:
+        here = Presence(consumer, 0, stay) if consumer and stay else ABSENT
+        return (yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished()))
+    started: int = yield Clock()
+    ticket, now = b"", started
+    lost: list[bytes] = []
+    while True:
+        block = max(0, min(started + wait - now, PERIOD))
+        here = Presence(consumer, block, stay, ticket)
+        claimed = yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
+        lost += claimed.lost
+        if claimed.entries or block == 0:
+            return replace(claimed, lost=lost)
+        if claimed.due is not None:
+            block = min(block, max(1, claimed.due - claimed.now))
+        ticket = (yield Listen(queue, block)) or b""
+        now = yield Clock()
+
+
+def receive_nothing(queue: str, presence: Presence, finished: Callable[[], Sequence[Word]]) -> Flow[Claimed]:
+    """Finish deliveries and show that a consumer lives, without taking anything."""
+    return (yield from claim(queue, 0, 1, presence=presence, finished=finished()))
+
+
+def settle(deliveries: Sequence[tuple[bytes, bytes]],
+           run: Callable[[Sequence[Word]], Flow[Reply]]) -> Flow[tuple[list[bytes], list[Reply]]]:  # fmt: skip
+    """Settle deliveries (sequence and token) in batches. Returns the sequences that were lost, and the replies."""
+    lost: list[bytes] = []
+    replies: list[Reply] = []
+    for start in range(0, len(deliveries), BATCH):
+        words: list[Word] = [word for pair in deliveries[start : start + BATCH] for word in pair]
+        reply = yield from run(words)
+        lost += reply[-1]
+        replies.append(reply)
+    return lost, replies

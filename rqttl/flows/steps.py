@@ -1,0 +1,114 @@
+"""What a flow can ask its shell to do, and the ways in which a command is run.
+
+A flow is a generator: it yields what is to be done and gets the result sent back. No I/O here. A shell performs the
+steps; every flow can be tested by sending answers into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rqttl import commands
+from rqttl.commands import Command, Known, Reply, Word
+from rqttl.errors import ContractError, QueueNotFound
+from rqttl.types import Swept
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Step: what is known of a queue, from the cache unless `fresh`; the answer is `Known`."""
+
+    queue: str
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Step: several commands in one round trip; the answer is the list of replies."""
+
+    commands: Sequence[Command]
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Step: enter a queue into the registry, or take it out."""
+
+    queue: str
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`."""
+
+    queue: str
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Step: the answer is a clock of this process that never goes back, in ms."""
+
+
+Step = Command | Look | Together | Enter | Listen | Clock
+Flow = Generator[Step, Any, T]
+
+#: How many bounded steps a sweep before a statistic may take.
+SWEEPS = 50
+
+
+def refused(command: Command, reply: Reply) -> Exception:
+    """The error for a refusal that the flow has no better answer to."""
+    code = reply[1].decode()
+    if code == "not_found":
+        return QueueNotFound(command.queue)
+    return ContractError(f"script {command.script.name}: unexpected refusal {code!r}")
+
+
+def plain(command: Command) -> Flow[Reply]:
+    """Run a command that no option can make stale."""
+    reply: Reply = yield command
+    if reply[0] == b"ok":
+        return reply
+    raise refused(command, reply)
+
+
+def fenced(queue: str, build: Callable[[Known], Command]) -> Flow[Reply]:
+    """Run a command with what is known of the queue; ask anew whenever the script says that this is outdated."""
+    known: Known = yield Look(queue)
+    while True:
+        command = build(known)
+        reply: Reply = yield command
+        if reply[0] == b"ok":
+            if reply[1]:
+                yield from follow(reply[1])
+            return reply
+        if reply[1] in (b"stale", b"not_found"):
+            # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it is gone
+            known = yield Look(queue, fresh=True)
+        elif reply[1] != b"again":
+            raise refused(command, reply)
+
+
+def follow(notes: Sequence[bytes]) -> Flow[None]:
+    """Do what a script asks for other queues: enter those it created, sweep those whose limit must act now."""
+    for what, name in zip(notes[::2], notes[1::2], strict=True):
+        if what == b"created":
+            yield Enter(name.decode())
+        elif what == b"sweep":
+            yield from sweep(name.decode(), rounds=SWEEPS)
+
+
+def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list[Swept]]:
+    """Sweep in bounded steps until nothing is due, or `rounds` times."""
+    done: list[Swept] = []
+    while rounds is None or len(done) < rounds:
+        _, _, at, due, more, *counts = yield from fenced(queue, lambda known: commands.sweep(known, now=now))
+        done.append(Swept(at, int(due) if due else None, bool(more), *counts))
+        if not more:
+            break
+    return done
