@@ -1,0 +1,82 @@
+"""The built packages: what is in them, and that they work where there is no checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_size import ROOT, lua_files, name_of, python_files
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: Run in the empty environment, away from the checkout: every script is read from the package and linked.
+LINK_EVERY_SCRIPT = """
+import sys, rqttl, spark_connectors
+from rqttl import _scripts
+assert rqttl.__file__.startswith(sys.prefix) and spark_connectors.__file__.startswith(sys.prefix)
+print(*(name for name in _scripts.names() if _scripts.load(name).sha))
+"""
+
+
+def run(*command: object, cwd: Path) -> str:
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source package and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("packages")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(packages: Path) -> Path:
+    [wheel] = packages.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def scripts_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment that has the wheel, what it depends on, and nothing else."""
+    folder = tmp_path_factory.mktemp("empty")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    return folder / "bin"
+
+
+def test_the_wheel_holds_the_packages_the_scripts_and_nothing_else(wheel: Path) -> None:
+    scripts = [f"rqttl/_{name_of(path)}" for kind in ("commands", "lib") for path in lua_files(kind)]
+    modules = [name_of(path) for path in python_files("rqttl", "spark_connectors")]
+
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+    assert held >= {*scripts, *modules, "rqttl/py.typed"}
+    assert {name.partition("/")[0] for name in held} == {"rqttl", "spark_connectors"}
+
+
+def test_the_source_package_holds_what_tests_and_builds_need(packages: Path) -> None:
+    [source] = packages.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+
+    assert held >= {"pyproject.toml", "LICENSE", "Makefile", "deploy/README.md", "tests/unit/test_wheel.py"}
+    assert held >= {name_of(path) for kind in ("commands", "lib") for path in lua_files(kind)}
+
+
+def test_the_installed_wheel_links_every_script_from_its_own_files(scripts_folder: Path, tmp_path: Path) -> None:
+    linked = run(scripts_folder / "python", "-I", "-c", LINK_EVERY_SCRIPT, cwd=tmp_path).split()
+
+    assert linked == [path.stem for path in lua_files("commands")]
+
+
+def test_the_installed_wheel_brings_the_command_line(scripts_folder: Path, tmp_path: Path) -> None:
+    assert run(scripts_folder / "rqttl", "--version", cwd=tmp_path).startswith("rqttl")
