@@ -1,0 +1,158 @@
+"""Whole queue states as data: what a test puts into Redis, and what a command has made of it.
+
+A state maps each queue to its parts, a part to its contents, all by name. What is empty is not in a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import redis
+
+from rqttl import Broker, QueueOptions, commands
+from rqttl.commands import Command, Known, Reply
+from rqttl.keys import PARTS
+
+State = dict[str, dict[str, Any]]
+Entry = tuple[bytes, bytes]
+
+#: The injected clock of all tests.
+NOW = 1_700_000_000_000
+VERSION = "v1"
+
+
+def place(ms: int = 0, serial: int = 0) -> str:
+    """The sequence of message number `serial` of those that were enqueued `ms` after `NOW`."""
+    return f"{NOW + ms:013d}-{100_000 + serial}"
+
+
+def token(ms: int, grant: int = 0) -> int:
+    """The token of a lease that ends `ms` after `NOW`."""
+    return (NOW + ms) * 1000 + grant
+
+
+def at(ms: int) -> bytes:
+    """The packed header of a message whose own deadline is `ms` after `NOW`."""
+    return b"%d" % (NOW + ms)
+
+
+def plain(*places: str) -> dict[str, Entry]:
+    """Messages without a header, each with the last digit of its place as body."""
+    return {one: (b"", one[-1:].encode()) for one in places}
+
+
+def changed(before: State, queue: str = "orders", **parts: Any) -> State:
+    """`before`, with parts of a queue changed: mappings are merged (`None` removes), lists are replaced."""
+    after = deepcopy(before)
+    state = after.setdefault(queue, {})
+    for part, change in parts.items():
+        if isinstance(change, Mapping):
+            merged = {**state.get(part, {}), **change}
+            state[part] = {name: value for name, value in merged.items() if value is not None}
+        else:
+            state[part] = change
+        if not state[part]:
+            del state[part]
+    return {name: one for name, one in after.items() if one}
+
+
+class Lab:
+    """One Redis server, spoken to in states and commands."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+        self.broker = Broker(client)
+        self.keyspace = self.broker.keyspace
+        self._options: dict[str, QueueOptions] = {}
+
+    def seed(self, queue: str = "orders", options: Mapping[str, Any] | None = None, **parts: Any) -> State:
+        """Declare a queue and put `parts` into it. What follows from them is filled in, unless `meta` says otherwise.
+
+        Returns the whole state of the server.
+        """
+        self._options[queue] = QueueOptions.read(queue, options or {})
+        self.run(commands.declare(self.keyspace, self._options[queue]))
+        meta = {**self._facts(queue, parts), **parts.pop("meta", {})}
+        for part, contents in {"meta": meta, **parts}.items():
+            self._write(part, self.keyspace.key(queue, part), contents)
+        return self.snapshot()
+
+    def known(self, queue: str = "orders", version: str = VERSION) -> Known:
+        """What a client knows that has seen the seeded options."""
+        return Known(self.keyspace, queue, version.encode(), self._options[queue])
+
+    def run(self, command: Command) -> Reply:
+        """The reply of a command."""
+        return self.broker.store.run(command)
+
+    def refusal(self, command: Command) -> list[object]:
+        """The words of a refusal; nothing in Redis may have changed by a single byte."""
+        before = self.dump()
+        reply = self.run(command)
+        assert reply[0] == b"refused"
+        assert self.dump() == before
+        return list(reply[1:])
+
+    def dump(self) -> dict[bytes, bytes]:
+        """Every key, serialized."""
+        keys: Iterable[Any] = self.client.scan_iter(count=1000)
+        return {key: self.client.execute_command("DUMP", key) for key in keys}
+
+    def snapshot(self) -> State:
+        """Everything that is in Redis."""
+        state: State = {}
+        for key in sorted(self.client.scan_iter(count=1000)):
+            _, tagged, part = key.decode().split(":")
+            assert part in PARTS
+            state.setdefault(tagged.strip("{}"), {})[part] = self._read(part, key)
+        return state
+
+    def _facts(self, queue: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+        entries = {**parts.get("log", {}), **parts.get("loose", {})}
+        away = {**parts.get("leases", {}), **parts.get("delayed", {})}
+        ready = [one for one in entries if one not in away]
+        due = [end // 1000 for end in parts.get("leases", {}).values()]
+        due += [*parts.get("delayed", {}).values(), *parts.get("expiry", {}).values()]
+        retention: Any = self._options[queue].message_ttl
+        if retention is not None and ready:
+            due.append(int(min(ready)[:13]) + retention)
+        return {
+            "version": VERSION,
+            "last": max(entries, default="0-0"),
+            "cursor": max([*away, *parts.get("returned", {})], default="0-0"),
+            "bytes": sum(len(entries[one][1]) for one in ready),
+            "due": min(due, default=""),
+        }
+
+    def _write(self, part: str, key: str, contents: Any) -> None:
+        if part == "log":
+            for one, (header, body) in sorted(contents.items()):
+                self.client.execute_command("XADD", key, one, header, body)
+        elif part == "loose":
+            for one, (header, body) in contents.items():
+                self.client.hset(key, one, b"%d:%b%b" % (len(header), header, body))
+        elif part in ("meta", "redelivered"):
+            self.client.hset(key, mapping=contents)
+        elif part == "bell":
+            self.client.rpush(key, *contents)
+        else:
+            self.client.zadd(key, contents)
+
+    def _read(self, part: str, key: bytes) -> Any:
+        client: Any = self.client
+        if part == "log":
+            return {one.decode(): next(iter(fields.items())) for one, fields in client.xrange(key)}
+        if part == "loose":
+            found = {one.decode(): value.partition(b":") for one, value in client.hgetall(key).items()}
+            return {one: (rest[: int(size)], rest[int(size) :]) for one, (size, _, rest) in found.items()}
+        if part in ("meta", "redelivered"):
+            return {name.decode(): _number(value.decode()) for name, value in client.hgetall(key).items()}
+        if part == "bell":
+            return [one.decode() for one in client.lrange(key, 0, -1)]
+        return {one.decode(): int(score) for one, score in client.zrange(key, 0, -1, withscores=True)}
+
+
+def _number(text: str) -> str | int:
+    return int(text) if text.isdigit() else text

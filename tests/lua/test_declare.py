@@ -1,0 +1,149 @@
+"""`declare`, `lookup` and `update`: the record of a queue."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rqttl import QueueOptions, commands
+from tests.lua.states import NOW, VERSION, Lab, changed, place, plain
+
+OPTIONS = {"message_ttl": "60s", "max_length": 5, "overflow": "reject-publish", "never_expire": True}
+
+
+def declaration(lab: Lab, **options: object) -> commands.Command:
+    return commands.declare(lab.keyspace, QueueOptions.read("orders", options))
+
+
+def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab: Lab) -> None:
+    reply = lab.run(declaration(lab, **OPTIONS, lease="5s", dead_letter="dead"))
+
+    assert reply == [b"ok", b"", 1]
+    meta = lab.snapshot()["orders"]["meta"]
+    given = {"dead_letter": "dead", "lease": 5000, "max_length": 5, "message_ttl": 60000, "never_expire": True,
+             "overflow": "reject-publish"}  # fmt: skip
+    assert json.loads(meta.pop("given")) == given
+    assert len(meta.pop("version")) == 16
+    assert meta == {
+        "adopted": 1, "cursor": "0-0", "last": "0-0", "bytes": 0, "due": "", "grants": 0, "holes": 0, "letters": 0,
+        "message_ttl": 60000, "max_length": 5, "overflow": "reject-publish", "never_expire": 1,
+    }  # fmt: skip
+    assert list(lab.snapshot()) == ["orders"]
+
+
+def test_declaring_again_with_equal_options_changes_nothing(lab: Lab) -> None:
+    before = lab.seed(options=OPTIONS, log=plain(place()))
+
+    assert lab.run(declaration(lab, **OPTIONS)) == [b"ok", b"", 0]
+    assert lab.snapshot() == before
+
+
+def test_declaring_with_other_options_is_refused_and_tells_what_is_in_force(lab: Lab) -> None:
+    lab.seed(options=OPTIONS)
+
+    code, version, given = lab.refusal(declaration(lab, **{**OPTIONS, "max_length": 6}))
+
+    assert (code, version) == (b"mismatch", VERSION.encode())
+    assert QueueOptions.from_json("orders", bytes(given)).max_length == 5  # type: ignore[arg-type]  # bytes
+
+
+def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(lab: Lab) -> None:
+    before = lab.seed(log=plain(place()), meta={"adopted": 0, "version": "auto-1", "letters": 1})
+
+    assert lab.run(declaration(lab, max_length=3)) == [b"ok", b"", 0]
+
+    after = lab.snapshot()
+    version = after["orders"]["meta"]["version"]
+    assert version != "auto-1"
+    assert after == changed(
+        before, meta={"adopted": 1, "version": version, "given": '{"max_length":3}', "max_length": 3, "due": 0}
+    )
+
+
+def test_lookup_gives_version_and_options(lab: Lab) -> None:
+    before = lab.seed(options={"max_length": 3})
+
+    assert lab.run(commands.lookup(lab.keyspace, "orders")) == [b"ok", b"", b"v1", b'{"max_length":3}']
+    assert lab.snapshot() == before
+
+
+def test_lookup_of_a_missing_queue_is_refused(lab: Lab) -> None:
+    assert lab.refusal(commands.lookup(lab.keyspace, "nobody")) == [b"not_found"]
+
+
+def test_update_replaces_every_option_that_scripts_read(lab: Lab) -> None:
+    everything = {"message_ttl": 1, "default_ttl": 2, "min_ttl": 3, "max_ttl": 4, "never_expire": True, "max_length": 5,
+                  "max_length_bytes": 6, "max_deliveries": 7, "overflow": "reject-publish-dlx"}  # fmt: skip
+    before = lab.seed(options=everything, log=plain(place()))
+    gone: dict[str, object] = dict.fromkeys(everything)
+
+    assert lab.run(commands.update(lab.known(), QueueOptions.read("orders", {}))) == [b"ok", b"", 1]
+
+    after = lab.snapshot()
+    version = after["orders"]["meta"]["version"]
+    assert version != VERSION
+    expected = {**gone, "overflow": "drop-head", "given": "{}", "version": version, "due": 0}
+    assert after == changed(before, meta=expected)
+
+
+def test_an_update_tells_reapers_that_the_queue_is_due(lab: Lab) -> None:
+    lab.seed()
+    with lab.client.pubsub() as listener:
+        listener.subscribe("rqttl:due")
+        assert listener.get_message(timeout=5)
+
+        lab.run(commands.update(lab.known(), QueueOptions.read("orders", {"max_length": 1})))
+
+        message = listener.get_message(timeout=5)
+    assert message
+    assert message["data"] == b"0 orders"
+
+
+@pytest.mark.parametrize("version", ["v0", "v11", ""])
+def test_an_update_that_knows_other_options_is_refused(lab: Lab, version: str) -> None:
+    lab.seed()
+
+    command = commands.update(lab.known(version=version), QueueOptions.read("orders", {"max_length": 1}))
+
+    assert lab.refusal(command) == [b"stale"]
+
+
+def test_an_update_of_a_deleted_queue_is_refused(lab: Lab) -> None:
+    lab.seed()
+    lab.client.flushall()
+
+    assert lab.refusal(commands.update(lab.known(), QueueOptions.read("orders", {}))) == [b"not_found"]
+
+
+FENCED = {
+    "sweep": lambda known: commands.sweep(known, now=NOW),
+    "stats": lambda known: commands.stats(known, now=NOW),
+    "enqueue": lambda known: commands.enqueue(known, [(b"", b"x")], now=NOW),
+    "receive": lambda known: commands.receive(known, 5, 1000, now=NOW, finished=[place(), 1]),
+    "nack": lambda known: commands.nack(known, [place(), 1], now=NOW),
+    "reject": lambda known: commands.reject(known, [place(), 1], now=NOW),
+}
+
+
+@pytest.mark.parametrize("name", FENCED)
+def test_a_command_that_depends_on_options_refuses_a_client_with_outdated_ones(lab: Lab, name: str) -> None:
+    lab.seed(options={"message_ttl": 1}, log=plain(place(-5), place(-4)), leases={place(-5): NOW * 1000 - 1})
+
+    assert lab.refusal(FENCED[name](lab.known(version="v0"))) == [b"stale"]
+
+
+@pytest.mark.parametrize("name", FENCED)
+def test_a_command_that_depends_on_options_refuses_a_missing_queue(lab: Lab, name: str) -> None:
+    lab.seed()
+    lab.client.delete("rqttl:{orders}:meta")
+
+    assert lab.refusal(FENCED[name](lab.known())) == [b"not_found"]
+
+
+def test_commands_without_a_fence_refuse_a_missing_queue_too(lab: Lab) -> None:
+    keyspace = lab.keyspace
+
+    assert lab.refusal(commands.purge(keyspace, "orders", "")) == [b"not_found"]
+    assert lab.refusal(commands.peek(keyspace, "orders", after="", limit=5)) == [b"not_found"]
+    assert lab.refusal(commands.delete(keyspace, "orders", if_unused=False, if_empty=False)) == [b"not_found"]
