@@ -42,7 +42,8 @@ def update(queue: str, changes: dict[str, object]) -> Flow[None]:
 
 
 def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
-    """Remove the ready messages that are there now."""
+    """Remove the ready messages that are there now. What has expired before is not among them: it dies first."""
+    yield from sweep(queue)
     upto: Word = ""
     purged: int = 0
     while True:
@@ -53,7 +54,8 @@ def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
-    """Delete a queue and take it out of the registry."""
+    """Delete a queue and take it out of the registry. What has expired before dies first."""
+    yield from sweep(queue)
     command = commands.delete(keyspace, queue, if_unused=if_unused, if_empty=if_empty)
     reply: Reply = yield command
     if reply[0] == b"ok":
