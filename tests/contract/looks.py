@@ -1,0 +1,44 @@
+"""Short words for what a queue holds."""
+
+from __future__ import annotations
+
+from rqttl import Delivery, Queue
+
+
+def bodies(queue: Queue) -> list[bytes]:
+    """The bodies in the queue, in order, whatever their state."""
+    return [message.body for message in queue.peek(1000)]
+
+
+def ready(queue: Queue) -> list[bytes]:
+    """The bodies that are ready, in order."""
+    return [message.body for message in queue.peek(1000) if message.state == "ready"]
+
+
+def taken(queue: Queue, count: int = 250) -> list[bytes]:
+    """Receive and ack; the bodies in the order in which they came."""
+    return [delivery.body for delivery in take(queue, count)]
+
+
+def take(queue: Queue, count: int = 250) -> list[Delivery]:
+    """Receive and ack."""
+    deliveries = queue.receive_many(count)
+    queue.ack_many(deliveries)
+    return deliveries
+
+
+def one(queue: Queue) -> Delivery:
+    """The one delivery that must be there."""
+    delivery = queue.receive()
+    assert delivery is not None, f"{queue!r} has nothing to deliver"
+    return delivery
+
+
+def dead(queue: Queue) -> dict[str, int]:
+    """The counts of deaths, by reason, of those that happened."""
+    return {reason: count for reason, count in queue.stats().deaths.items() if count}
+
+
+def dropped(queue: Queue) -> dict[str, int]:
+    """The counts of deaths that went nowhere, by reason."""
+    return {reason: count for reason, count in queue.stats().dropped.items() if count}

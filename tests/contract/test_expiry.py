@@ -1,0 +1,351 @@
+"""Messages whose time is over: never delivered, gone from anywhere, soon and in deadline order."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl import Message
+from tests.contract.clocked import START, Clocked, at
+from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
+
+
+@pytest.mark.spec("TTL-11", "TTL-12", "TTL-16", "A-001", "S-011")
+def test_a_message_is_delivered_up_to_its_deadline_and_not_at_it(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([Message(b"in time", ttl=100), Message(b"too late", ttl=100)])
+
+    clocked.advance(99)
+    assert one(queue).body == b"in time"
+    clocked.advance(1)
+    assert queue.receive() is None
+
+    assert dead(queue) == {"expired": 1}
+
+
+@pytest.mark.spec("TTL-12")
+def test_a_sweep_takes_nothing_before_its_time(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl=100)
+    queue.enqueue(b"x")
+    clocked.advance(99)
+
+    assert [swept.expired for swept in queue.sweep()] == [0]
+    clocked.advance(1)
+    assert [swept.expired for swept in queue.sweep()] == [1]
+
+
+@pytest.mark.spec("TTL-15", "S-011")
+def test_a_receive_skips_the_expired_and_keeps_the_order_of_the_rest(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl=200)
+    for time in (0, 150, 250):
+        clocked.go_to(time)
+        queue.enqueue(b"at %d" % time)
+
+    assert taken(queue) == [b"at 150", b"at 250"]
+
+
+@pytest.mark.spec("S-011", "A-003")
+def test_what_expired_is_never_handed_out_however_much_of_it_there_is(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue_many([Message(b"short", ttl=10)] * 1_500 + [b"long"])
+    clocked.advance(10)
+
+    assert one(queue).body == b"long"
+
+    assert clocked.queue("d").stats().ready == 1_500
+
+
+@pytest.mark.spec("TTL-23", "TTL-24")
+def test_a_short_life_behind_a_long_one_leaves_from_the_middle(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue_many([Message(b"long", ttl=500), Message(b"short", ttl=100), b"for ever"])
+    clocked.advance(100)
+
+    stats = queue.stats()
+
+    assert (stats.ready, stats.ready_bytes) == (2, 12)
+    assert ready(queue) == [b"long", b"for ever"]
+    assert bodies(clocked.queue("d")) == [b"short"]
+
+
+@pytest.mark.spec("TTL-25", "S-013")
+def test_every_message_leaves_at_its_own_deadline_without_any_consumer(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl=2_000, dead_letter="d")
+    for time in (0, 300, 700):
+        clocked.go_to(time)
+        queue.enqueue(b"at %d" % time)
+    for delivery in queue.receive_many(2):
+        delivery.nack()
+
+    for time in (2_000, 2_300, 2_700):
+        clocked.go_to(time)
+        queue.sweep()
+
+    letters = take(clocked.queue("d"))
+    assert [letter.body for letter in letters] == [b"at 0", b"at 300", b"at 700"]
+    assert [letter.deaths[0].last_at for letter in letters] == [at(2_000), at(2_300), at(2_700)]
+
+
+@pytest.mark.spec("TTL-26")
+def test_a_sweep_says_when_the_next_message_is_due(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"later", ttl=500)
+    assert queue.sweep()[-1].due == START + 500
+
+    queue.enqueue(b"sooner", ttl=100)
+    assert queue.sweep()[-1].due == START + 100
+
+    clocked.advance(100)
+    assert queue.sweep()[-1].due == START + 500
+    clocked.advance(400)
+    assert queue.sweep()[-1].due is None
+
+
+@pytest.mark.spec("A-026", "DLX-11")
+def test_what_expires_together_dies_in_deadline_order_then_in_order_of_arrival(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl=50, dead_letter="d")
+    queue.enqueue_many([b"3", Message(b"2", ttl=20), b"4", Message(b"1", ttl=10), Message(b"5", ttl=60)])
+    clocked.advance(100)
+
+    queue.sweep()
+
+    assert bodies(clocked.queue("d")) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.spec("TTL-17")
+def test_a_message_given_back_keeps_its_deadline(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl=400)
+    queue.enqueue(b"1")
+    clocked.go_to(200)
+    queue.enqueue_many([b"2", b"3"])
+    for delivery in queue.receive_many(2):
+        delivery.nack()
+
+    clocked.go_to(500)
+
+    assert taken(queue) == [b"2", b"3"]
+
+
+@pytest.mark.spec("TTL-18", "S-014", "S-015")
+@pytest.mark.parametrize("settle", ["ack", "reject", "renew"])
+def test_a_leased_message_does_not_expire_and_settling_it_wins(clocked: Clocked, settle: str) -> None:
+    queue = clocked.declare_queue("q", message_ttl=100, lease="1m")
+    queue.enqueue(b"x", ttl=50)
+    delivery = one(queue)
+    clocked.advance(1_000)
+    queue.sweep()
+
+    assert (queue.stats().leased, dead(queue)) == (1, {})
+    getattr(delivery, settle)()
+
+    assert dead(queue) == ({"rejected": 1} if settle == "reject" else {})
+    assert queue.stats().leased == (1 if settle == "renew" else 0)
+
+
+@pytest.mark.spec("S-017")
+def test_the_holder_can_see_that_its_message_is_past_its_deadline(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1m")
+    queue.enqueue(b"x", ttl=50)
+    delivery = one(queue)
+    clocked.advance(60)
+
+    assert delivery.expires_at == at(50)
+    assert queue.peek()[0].expires_at == at(50)
+    delivery.ack()
+
+
+@pytest.mark.spec("TTL-18", "S-016")
+def test_a_message_given_back_after_its_deadline_is_not_delivered_again(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue(b"x", ttl=100)
+    delivery = one(queue)
+    clocked.advance(100)
+
+    delivery.nack()
+
+    assert queue.receive() is None
+    assert [death.reason for death in one(clocked.queue("d")).deaths] == ["expired"]
+
+
+@pytest.mark.spec("TTL-18", "S-016")
+def test_a_message_whose_lease_ends_after_its_deadline_is_not_delivered_again(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease=200)
+    queue.enqueue(b"x", ttl=100)
+    one(queue)
+
+    clocked.advance(199)
+    assert queue.stats().leased == 1
+    clocked.advance(1)
+
+    assert queue.receive() is None
+    assert (dead(queue), dropped(queue)) == ({"expired": 1}, {"expired": 1})
+
+
+@pytest.mark.spec("S-018")
+def test_a_message_out_of_deliveries_and_out_of_time_dies_of_its_deliveries(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_deliveries=1)
+    queue.enqueue(b"x", ttl=100)
+    delivery = one(queue)
+    clocked.advance(100)
+
+    delivery.nack()
+
+    assert dead(queue) == {"delivery_limit": 1}
+
+
+@pytest.mark.spec("TTL-38")
+def test_a_delayed_message_expires_at_its_deadline_not_at_the_end_of_the_delay(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x", ttl=100)
+    one(queue).nack("1h")
+    clocked.advance(99)
+    assert queue.stats().delayed == 1
+
+    clocked.advance(1)
+
+    assert queue.stats().delayed == 0
+    assert dead(queue) == {"expired": 1}
+
+
+@pytest.mark.spec("TTL-38")
+def test_a_delayed_message_is_delivered_after_the_delay_if_its_deadline_is_later(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x", ttl=100)
+    one(queue).nack(50)
+    clocked.advance(50)
+
+    delivery = one(queue)
+
+    assert (delivery.delivery_count, delivery.expires_at) == (2, at(100))
+
+
+@pytest.mark.spec("TTL-19", "TTL-20", "TTL-21", "A-003")
+def test_ttl_zero_without_a_waiting_consumer_dies_on_arrival(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+
+    queue.enqueue_many([Message(b"zero", ttl=0), b"next"])
+
+    assert taken(queue) == [b"next"]
+    assert bodies(clocked.queue("d")) == [b"zero"]
+
+
+@pytest.mark.spec("TTL-19")
+@pytest.mark.parametrize("options, ttl", [({}, 0), ({"message_ttl": 0}, None), ({"default_ttl": 0}, None)], ids=str)
+def test_ttl_zero_is_handed_to_a_consumer_that_waits(clocked: Clocked, options: dict[str, object], ttl: int | None) -> None:
+    queue = clocked.declare_queue("q", **options)
+    clocked.events.on_waiting.append(lambda name: queue.enqueue(b"zero", ttl=ttl))
+
+    delivery = queue.receive(wait="1s")
+
+    assert delivery is not None
+    assert (delivery.body, delivery.delivery_count, delivery.expires_at) == (b"zero", 1, at(0))
+    assert delivery.leased_until == at(30_000)
+    delivery.ack()
+    assert (dead(queue), queue.stats().acked) == ({}, 1)
+
+
+@pytest.mark.spec("TTL-19")
+def test_ttl_zero_that_was_handed_over_and_given_back_expires(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    clocked.events.on_waiting.append(lambda name: queue.enqueue(b"zero", ttl=0))
+    delivery = queue.receive(wait="1s")
+    assert delivery is not None
+
+    delivery.nack()
+
+    assert queue.receive() is None
+    assert dead(queue) == {"expired": 1}
+
+
+def test_ttl_zero_goes_to_as_many_as_wait_and_no_further(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    clocked.events.on_waiting.append(lambda name: queue.enqueue_many([Message(b"%d" % i, ttl=0) for i in range(3)]))
+
+    delivery = queue.receive(wait="1s")
+
+    assert delivery is not None
+    assert delivery.body == b"0"
+    assert dead(queue) == {"expired": 2}
+
+
+def test_ttl_zero_that_nobody_fetches_expires(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+
+    def arrive(name: str) -> None:
+        queue.enqueue(b"zero", ttl=0)
+        clocked.store.client.delete("rqttl:{q}:bell")  # the consumer dies with what the bell gave it
+
+    clocked.events.on_waiting.append(arrive)
+    assert queue.receive(wait=1) is None
+    clocked.advance(60_000)
+
+    assert queue.receive() is None
+    assert dead(queue)["expired"] >= 1
+    assert queue.stats().leased == 0
+
+
+@pytest.mark.spec("TTL-29", "TTL-30", "TTL-33", "S-009")
+def test_a_shorter_retention_acts_at_once_on_what_is_there(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue_many([b"old"] * 600)
+    clocked.advance(100)
+    queue.enqueue(b"young")
+
+    queue.update(message_ttl=100)
+
+    assert (queue.stats().ready, clocked.queue("d").stats().ready) == (1, 600)
+    assert ready(queue) == [b"young"]
+    assert queue.enqueue(b"new").expires_at == at(200)
+
+
+@pytest.mark.spec("TTL-31", "S-009")
+def test_a_longer_or_no_retention_acts_at_once_too(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl=100)
+    queue.enqueue_many([b"kept", Message(b"own", ttl=60)])
+    assert [message.expires_at for message in queue.peek()] == [at(100), at(60)]
+
+    queue.update(message_ttl=None)
+    assert [message.expires_at for message in queue.peek()] == [None, at(60)]
+    clocked.advance(100)
+
+    assert taken(queue) == [b"kept"]
+
+
+@pytest.mark.spec("TTL-13")
+def test_a_message_in_two_queues_lives_and_dies_in_each_on_its_own(clocked: Clocked) -> None:
+    first, second = clocked.declare_queue("first", message_ttl=100), clocked.declare_queue("second")
+    for queue in (first, second):
+        queue.enqueue(b"x", id="same")
+
+    clocked.advance(100)
+
+    assert (bodies(first), bodies(second)) == ([], [b"x"])
+
+
+@pytest.mark.spec("S-012")
+def test_counts_and_peeks_leave_out_what_has_expired(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([Message(b"x", ttl=100)] * 2_000)
+    clocked.advance(100)
+
+    assert queue.peek() == []
+    assert (queue.stats().ready, queue.stats().ready_bytes, queue.stats().oldest_ready_age) == (0, 0, None)
+
+
+@pytest.mark.spec("LEN-12")
+def test_what_has_expired_takes_no_room(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=2, overflow="reject-publish")
+    queue.enqueue_many([Message(b"x", ttl=100)] * 2)
+    clocked.advance(100)
+
+    queue.enqueue_many([b"1", b"2"])
+
+    assert (ready(queue), queue.stats().refused) == ([b"1", b"2"], 0)
+
+
+def test_the_clock_stepping_back_neither_loses_nor_reorders(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl=1_000)
+    queue.enqueue(b"1")
+    clocked.advance(-500)
+    queue.enqueue(b"2")
+
+    assert taken(queue) == [b"1", b"2"]
