@@ -6,6 +6,7 @@ local expiry = {}
 
 --- Up to `most` ready entries whose time is over. Nothing is written.
 -- The first list is past retention and heads the queue; in the second, own deadlines passed, anywhere.
+-- The third result says whether more may be over.
 function expiry.overdue(q, now, most)
   most = log.readable(q, most)
   local own = log.read(q, redis.call('ZRANGEBYSCORE', q.expiry, '-inf', now, 'LIMIT', 0, most))
@@ -13,8 +14,11 @@ function expiry.overdue(q, now, most)
   for _, entry in ipairs(own) do
     seen[entry[1]] = true
   end
-  local kept = q.message_ttl and #own < most and ready.read(q, most - #own, now - q.message_ttl, seen) or {}
-  return kept, own, #kept + #own >= most
+  local kept, all = {}, #own < most
+  if q.message_ttl and all then
+    kept, all = ready.read(q, most - #own, now - q.message_ttl, seen)
+  end
+  return kept, own, not all
 end
 
 --- Bury what `overdue` found, in deadline order.
