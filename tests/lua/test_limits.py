@@ -1,0 +1,271 @@
+"""`enqueue` at the limits of a queue: what is dropped, refused or dead-lettered, and in what order."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl import Message, commands
+from rqttl.commands import Command
+from tests.lua.states import NOW, Lab, at, changed, place, plain, token
+
+DROP, REFUSE, DLX = "drop-head", "reject-publish", "reject-publish-dlx"
+
+
+def enqueue(lab: Lab, *messages: object, queue: str = "orders") -> Command:
+    known = lab.known(queue)
+    return commands.enqueue(known, [commands.pack(message, known.options) for message in messages], now=NOW)
+
+
+@pytest.mark.parametrize("overflow", [DROP, REFUSE, DLX])
+@pytest.mark.parametrize("options", [{"max_length": 3}, {"max_length_bytes": 3}, {"max_length": 3, "max_length_bytes": 3}])
+def test_up_to_the_limit_all_are_stored(lab: Lab, options: dict[str, object], overflow: str) -> None:
+    lab.seed(options={**options, "overflow": overflow}, log=plain(place(-1)))
+
+    reply = lab.run(enqueue(lab, b"a", b"b"))
+
+    state = lab.snapshot()["orders"]
+    assert reply[2] == [place().encode(), place(0, 1).encode()]
+    assert list(state["log"]) == [place(-1), place(), place(0, 1)]
+    assert "deaths:maxlen" not in state["meta"]
+
+
+@pytest.mark.parametrize("options", [{"max_length": 2}, {"max_length_bytes": 2}])
+def test_drop_head_drops_the_oldest_and_dead_letters_them_in_order(lab: Lab, options: dict[str, object]) -> None:
+    lab.seed("dead")
+    before = lab.seed(options={**options, "dead_letter": "dead"}, log=plain(place(-2), place(-1, 1)))
+
+    lab.run(enqueue(lab, b"a", b"b"))
+
+    after = lab.snapshot()
+    assert after["orders"] == changed(
+        before,
+        meta={"last": place(0, 1), "cursor": place(-1, 1), "enqueued": 2, "deaths:maxlen": 2},
+        log={place(-2): None, place(-1, 1): None, place(): (b"", b"a"), place(0, 1): (b"", b"b")},
+    )["orders"]
+    assert [body for _, body in after["dead"]["log"].values()] == [b"0", b"1"]
+    assert after["dead"]["meta"]["bytes"] == 2
+
+
+def test_drop_head_takes_returned_messages_first(lab: Lab) -> None:
+    lab.seed(
+        options={"max_length": 2}, log=plain(place(-3), place(-2), place(-1)), leases={place(-2): token(9000)},
+        returned={place(-3): NOW - 3}, redelivered={place(-3): 1},
+    )  # fmt: skip
+
+    lab.run(enqueue(lab, b"a"))
+
+    state = lab.snapshot()["orders"]
+    assert list(state["log"]) == [place(-2), place(-1), place()]
+    assert "returned" not in state
+    assert "redelivered" not in state
+    assert state["meta"]["bytes"] == 2
+
+
+def test_a_batch_larger_than_the_limit_keeps_its_own_end(lab: Lab) -> None:
+    before = lab.seed(options={"max_length": 2}, log=plain(place(-1)))
+
+    reply = lab.run(enqueue(lab, b"a", Message(b"b", ttl=9), b"c", b"d"))
+
+    assert [result.split()[0] for result in reply[2]] == [place(0, i).encode() for i in range(4)]
+    assert lab.snapshot() == changed(
+        before,
+        meta={"last": place(0, 3), "cursor": place(0, 1), "bytes": 2, "enqueued": 4, "deaths:maxlen": 3,
+              "dropped:maxlen": 3, "due": NOW + 9},
+        log={place(-1): None, place(0, 2): (b"", b"c"), place(0, 3): (b"", b"d")},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("overflow", [REFUSE, DLX])
+def test_what_does_not_fit_is_refused_one_by_one(lab: Lab, overflow: str) -> None:
+    before = lab.seed(options={"max_length": 3, "max_length_bytes": 6, "overflow": overflow}, log=plain(place(-1)))
+
+    reply = lab.run(enqueue(lab, b"12345", b"123456", b"", b"x"))
+
+    assert reply[2] == [place().encode(), b"!max_length_bytes", place(0, 2).encode(), b"!max_length"]
+    after = lab.snapshot()
+    assert after == changed(
+        before,
+        meta={"last": after["orders"]["meta"]["last"], "bytes": 6, "enqueued": 2, "refused": 2},
+        log={place(): (b"", b"12345"), place(0, 2): (b"", b"")},
+    )
+
+
+def test_reject_publish_dlx_dead_letters_what_it_refuses(lab: Lab) -> None:
+    lab.seed("dead")
+    before = lab.seed(options={"max_length": 1, "overflow": DLX, "dead_letter": "dead"}, log=plain(place(-1)))
+
+    reply = lab.run(enqueue(lab, Message(b"a", ttl="5s", id="me")))
+
+    history = f"orders maxlen 1 {NOW} {NOW} {NOW} {NOW + 5000} 0 0 "
+    header = f";2;{len(history)};me{history}".encode()
+    assert reply[2] == [b"!max_length"]
+    expected = changed(before, meta={"last": place(), "enqueued": 0, "refused": 1, "deaths:maxlen": 1})
+    letters = {"last": place(), "bytes": 1, "letters": 1, "enqueued": 1}
+    assert lab.snapshot() == changed(expected, "dead", meta=letters, log={place(): (header, b"a")})
+
+
+def test_leased_and_delayed_messages_take_no_room(lab: Lab) -> None:
+    lab.seed(
+        options={"max_length": 1, "overflow": REFUSE}, log=plain(place(-3), place(-2)), leases={place(-3): token(99)},
+        delayed={place(-2): NOW + 99},
+    )  # fmt: skip
+
+    reply = lab.run(enqueue(lab, b"a", b"b"))
+
+    assert reply[2] == [place().encode(), b"!max_length"]
+
+
+def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
+    before = lab.seed(
+        options={"max_length": 2, "overflow": REFUSE}, log={place(-9): (at(0), b"old"), **plain(place(-8))},
+        expiry={place(-9): NOW},
+    )  # fmt: skip
+
+    reply = lab.run(enqueue(lab, b"a", b"b"))
+
+    assert reply[2] == [place().encode(), b"!max_length"]
+    after = lab.snapshot()
+    assert after == changed(
+        before,
+        meta={"last": after["orders"]["meta"]["last"], "bytes": 2, "enqueued": 1, "refused": 1, "deaths:expired": 1,
+              "dropped:expired": 1, "holes": 1},
+        log={place(-9): None, place(): (b"", b"a")},
+        expiry={place(-9): None},
+    )  # fmt: skip
+
+
+def test_the_expired_are_not_dropped_for_length(lab: Lab) -> None:
+    lab.seed(options={"max_length": 2, "message_ttl": 5}, log=plain(place(-9), place(-8), place(-1)))
+
+    lab.run(enqueue(lab, b"a", b"b"))
+
+    meta = lab.snapshot()["orders"]["meta"]
+    assert meta["deaths:expired"] == 2
+    assert meta["deaths:maxlen"] == 1
+
+
+@pytest.mark.parametrize("overflow", [DROP, REFUSE])
+def test_more_than_a_budget_of_expired_is_buried_step_by_step_before_anything_is_stored(lab: Lab, overflow: str) -> None:
+    places = [place(-1000, i) for i in range(600)]
+    before = lab.seed(
+        options={"max_length": 1, "overflow": overflow}, log={one: (at(-1), b"x") for one in places},
+        expiry=dict.fromkeys(places, NOW - 1),
+    )  # fmt: skip
+
+    replies = []
+    while not replies or replies[-1][0] == b"refused":
+        replies.append(lab.run(enqueue(lab, b"a")))
+
+    assert [reply[1] for reply in replies] == [b"again", b"again", b""]
+    after = lab.snapshot()
+    assert after["orders"]["log"] == {place(): (b"", b"a")}
+    assert after["orders"]["meta"]["deaths:expired"] == 600
+    assert after["orders"]["meta"]["enqueued"] == 1
+    assert before["orders"]["meta"]["last"] < after["orders"]["meta"]["last"]
+
+
+def test_more_than_a_budget_of_victims_goes_step_by_step(lab: Lab) -> None:
+    lab.seed(options={"max_length": 10}, log=plain(*[place(-1000, i) for i in range(600)]))
+
+    replies = [lab.run(enqueue(lab, b"a")) for _ in range(3)]
+
+    assert [reply[1] for reply in replies] == [b"again", b"again", b""]
+    state = lab.snapshot()["orders"]
+    assert list(state["log"]) == [*[place(-1000, i) for i in range(591, 600)], place()]
+    assert state["meta"]["deaths:maxlen"] == 591
+    assert state["meta"]["enqueued"] == 1
+
+
+def test_own_deadlines_within_retention_do_not_hide_that_more_has_expired(lab: Lab) -> None:
+    places = [place(-1000, i) for i in range(300)]
+    lab.seed(
+        options={"max_length": 1, "message_ttl": 5}, log={one: (at(-900), b"x") for one in places},
+        expiry=dict.fromkeys(places[:10], NOW - 900),
+    )  # fmt: skip
+
+    while lab.run(enqueue(lab, b"a"))[0] == b"refused":
+        pass
+
+    meta = lab.snapshot()["orders"]["meta"]
+    assert meta["deaths:expired"] == 300
+    assert "deaths:maxlen" not in meta
+
+
+def test_large_bodies_are_trimmed_a_few_at_a_time(lab: Lab) -> None:
+    body = b"x" * 2**21
+    lab.seed(options={"max_length": 3}, log={place(-9, i): (b"", body) for i in range(8)})
+
+    replies = []
+    while not replies or replies[-1][0] == b"refused":
+        replies.append(lab.run(enqueue(lab, b"a")))
+
+    assert len(replies) > 2
+    state = lab.snapshot()["orders"]
+    assert list(state["log"]) == [place(-9, 6), place(-9, 7), place()]
+    assert state["meta"]["bytes"] == 2**22 + 1
+
+
+# The target's side
+
+
+def test_a_target_that_does_not_exist_is_made_and_named_in_the_reply(lab: Lab) -> None:
+    before = lab.seed(options={"max_length": 1, "dead_letter": "DEAD.{queue}"}, log=plain(place(-1)))
+
+    reply = lab.run(enqueue(lab, b"a"))
+
+    after = lab.snapshot()
+    assert reply[1] == [b"created", b"DEAD.orders"]
+    assert after["DEAD.orders"]["meta"] == {
+        "version": f"auto-{NOW}", "adopted": 0, "given": "{}", "overflow": "drop-head", "cursor": "0-0", "due": "",
+        "last": place(), "bytes": 1, "grants": 0, "holes": 0, "letters": 1, "enqueued": 1,
+    }  # fmt: skip
+    assert list(after["DEAD.orders"]["log"]) == [place()]
+    assert before.keys() < after.keys()
+
+
+@pytest.mark.parametrize("limit", [{"max_length": 1}, {"max_length_bytes": 1}])
+def test_a_letter_beyond_the_targets_limit_is_stored_and_the_target_is_due(lab: Lab, limit: dict[str, object]) -> None:
+    lab.seed("dead", options=limit, log=plain(place(-5)))
+    lab.seed(options={"max_length": 1, "dead_letter": "dead"}, log=plain(place(-1)))
+
+    reply = lab.run(enqueue(lab, b"a"))
+
+    dead = lab.snapshot()["dead"]
+    assert reply[1] == [b"sweep", b"dead"]
+    assert list(dead["log"]) == [place(-5), place()]
+    assert dead["meta"]["due"] == NOW
+
+
+def test_a_reject_publish_target_takes_letters_beyond_its_limit(lab: Lab) -> None:
+    lab.seed("dead", options={"max_length": 1, "overflow": REFUSE}, log=plain(place(-5)))
+    lab.seed(options={"max_length": 1, "dead_letter": "dead"}, log=plain(place(-1)))
+
+    reply = lab.run(enqueue(lab, b"a"))
+
+    assert reply[1] == b""
+    assert list(lab.snapshot()["dead"]["log"]) == [place(-5), place()]
+
+
+def test_two_reasons_with_one_target_and_two_with_another_find_their_keys(lab: Lab) -> None:
+    options = {"max_length": 1, "dead_letter_maxlen": "too-many", "dead_letter_expired": "too-late"}
+    lab.seed(options=options, log=plain(place(-1)))
+    lab.seed("both", options={"max_length": 1, "dead_letter": "dead"}, log=plain(place(-1)))
+
+    lab.run(enqueue(lab, b"a", Message(b"z", ttl=0)))
+    lab.run(enqueue(lab, b"a", Message(b"z", ttl=0), queue="both"))
+
+    after = lab.snapshot()
+    assert [body for _, body in after["too-many"]["log"].values()] == [b"0"]
+    assert [body for _, body in after["too-late"]["log"].values()] == [b"z"]
+    assert [body for _, body in after["dead"]["log"].values()] == [b"z", b"0"]
+
+
+def test_the_targets_waiting_consumer_is_rung_and_its_retention_is_due(lab: Lab) -> None:
+    lab.seed("dead", options={"message_ttl": 70}, waiting={"c": NOW + 9})
+    lab.seed(options={"max_length": 0, "dead_letter": "dead"})
+
+    lab.run(enqueue(lab, b"a"))
+
+    dead = lab.snapshot()["dead"]
+    assert dead["bell"] == [""]
+    assert dead["meta"]["due"] == NOW + 70
