@@ -8,7 +8,13 @@
 local now, token = clock.now(arg.now), ''
 local held, lost = lease.held(q, now, arg.deliveries, '')
 if #held > 0 then
+  local ends = now + tonumber(arg.lease)
   redis.call('ZREM', q.leases, unpack(held))
-  token = lease.grant(q, now + tonumber(arg.lease), redis.call('HINCRBY', q.meta, 'grants', 1), held)
+  token = lease.grant(q, ends, redis.call('HINCRBY', q.meta, 'grants', 1), held)
+  -- a renewal may also shorten a lease
+  q.due = tonumber(redis.call('HGET', q.meta, 'due'))
+  q.was, q.counts = {due = q.due or ''}, {}
+  queue.due_by(q, ends)
+  queue.save(q)
 end
 return reply.ok(q, token, lost)
