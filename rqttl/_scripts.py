@@ -1,8 +1,7 @@
 """The linker: turns `lua/commands/*.lua` and the fragments they use into the texts that Redis runs.
 
 The header of a command (`@keys @args @use`) is the only place where positions are decided. The linker reads it, adds
-the fragments that are used (without the functions that nobody names, because Redis builds every one of them anew on
-each call), and binds `KEYS` and `ARGV` to names.
+the fragments that are used, and binds `KEYS` and `ARGV` to names.
 """
 
 from __future__ import annotations
@@ -45,6 +44,9 @@ TARGET_PARTS = ("meta", "log", "bell", "waiting")
 _TAG = re.compile(r"^-- @(\w+)[^\S\n]*(.*)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:--.*\n)+")
 _FUNCTION = re.compile(r"^function (\w+)\.(\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
+_NAMED = re.compile(r"\b(\w+)\.(\w+)\b")
+_PLAIN = re.compile(r"\brare\((\w+)\)")
+_RARE = re.compile(r"\brare\((\w+)\)\.(\w+)\b")
 _COMMENT = re.compile(r"^\s*--.*\n|(?<=\S)\s+-- .*$", re.MULTILINE)
 
 
@@ -79,18 +81,45 @@ def _fragments(wanted: list[str], path: tuple[str, ...] = ()) -> dict[str, str]:
     return found
 
 
-def _without_unused(fragments: str, body: str) -> str:
-    """Drop every fragment function that neither the command nor a function that stays names."""
-    functions = {f"{match[1]}.{match[2]}": match[0] for match in _FUNCTION.finditer(fragments)}
-    loose = _FUNCTION.sub("", fragments) + body
-    used: set[str] = set()
-    texts = [loose]
+def _join(fragments: dict[str, str], body: str) -> str:
+    """The fragments that a command uses, without the functions that it never names, then the command.
+
+    Redis builds every function anew on each call. So those that are named only as `rare(module).function` stand
+    together in one function, which runs when the first of them is needed.
+    """
+    functions: dict[str, str] = {}
+    for text in fragments.values():
+        functions.update({f"{match[1]}.{match[2]}": match[0] for match in _FUNCTION.finditer(text)})
+    always = _reachable(functions, _RARE.sub("", body))
+    here = body + "".join(functions[name] for name in always)
+    wanted = " ".join(f"{a}.{b}" for a, b in _RARE.findall(here))
+    rare = _reachable(functions, wanted, into_rare=True) - always
+    parts = [_FUNCTION.sub("", text) for text in fragments.values() if any(f in text for f in _heads(always | rare))]
+    parts += [functions[name] for name in functions if name in always]
+    text = "".join(parts)
+    if rare:
+        inner = "".join(_PLAIN.sub(r"\1", functions[name]) for name in functions if name in rare)
+        text = f"local awake, rare\n{text}function rare(module)\nif not awake then\nawake = true\n{inner}end\n"
+        text += "return module\nend\n"
+    return _RARE.sub(
+        lambda match: match[0] if f"{match[1]}.{match[2]}" in rare else f"{match[1]}.{match[2]}", text + body
+    )
+
+
+def _heads(names: set[str]) -> list[str]:
+    return [f"function {name}(" for name in names]
+
+
+def _reachable(functions: dict[str, str], text: str, *, into_rare: bool = False) -> set[str]:
+    """The functions that a text names, and those that these name; those named as rare only if `into_rare`."""
+    found: set[str] = set()
+    texts = [text]
     while texts:
-        named = {f"{a}.{b}" for text in texts for a, b in re.findall(r"\b(\w+)\.(\w+)\b", text)}
-        fresh = (named & functions.keys()) - used
-        used |= fresh
-        texts = [functions[name].partition("\n")[2] for name in fresh]
-    return _FUNCTION.sub(lambda match: match[0] if f"{match[1]}.{match[2]}" in used else "", fragments)
+        named = {f"{a}.{b}" for text in texts for a, b in _NAMED.findall(text)} & functions.keys()
+        bodies = [functions[name].partition("\n")[2] for name in named - found]
+        texts = [(_PLAIN if into_rare else _RARE).sub(r"\1" if into_rare else "", text) for text in bodies]
+        found |= named
+    return found
 
 
 def _bindings(name: str, keys: list[str], args: list[str], rest: str) -> str:
@@ -115,10 +144,11 @@ def load(name: str) -> Script:
     targets = tags.get("targets", [])
     body = _bindings(name, keys, args, rest)
     if targets:
-        body += f"q.targets = dead_letter.targets(q, KEYS, {len(keys)}, arg.targets)\n"
+        bind = f"rare(dead_letter).targets(q, KEYS, {len(keys)}, arg.targets)"
+        body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
     body += _HEADER.sub("", source)
-    fragments = "".join(_HEADER.sub("", text) for text in _fragments(tags.get("use", [])).values())
-    text = _COMMENT.sub("", _without_unused(fragments, body) + body)
+    fragments = {use: _HEADER.sub("", text) for use, text in _fragments(tags.get("use", [])).items()}
+    text = _COMMENT.sub("", _join(fragments, body))
     text = re.sub(r"\n{2,}", "\n", text)
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(name, text, sha, tuple(keys), tuple(args), tuple(targets), tuple(tags.get("refuse", [])), bool(rest))

@@ -175,7 +175,7 @@ class Delivery:
         return self._lease or self._known.options.number("lease") or 0
 
     def check_unsettled(self) -> None:
-        """Raise `AlreadySettled` if it was settled before, `LeaseLost` if that had failed because the lease was lost."""
+        """Raise `AlreadySettled` if it was settled before, `LeaseLost` if its lease was found lost then."""
         if self.settled == LOST:
             raise LeaseLost(self.queue, [self.id])
         if self.settled is not None:

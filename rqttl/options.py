@@ -81,7 +81,7 @@ OPTIONS: Mapping[str, Option] = {
     option.name: option
     for option in (
         Option("message_ttl", "duration", None, _duration(0), "retention: default and ceiling for every message"),
-        Option("default_ttl", "duration", None, _duration(0), "TTL of messages sent without one; no min_ttl/max_ttl then"),
+        Option("default_ttl", "duration", None, _duration(0), "TTL of messages sent without one; turns off the clamps"),
         Option("min_ttl", "duration", None, _duration(0), "shortest TTL that a message gets"),
         Option("max_ttl", "duration", None, _duration(0), "longest TTL that a message gets"),
         Option("never_expire", "flag", False, _flag, "messages' own TTLs are ignored"),

@@ -17,46 +17,43 @@ end
 local now = clock.now(arg.now)
 local items = arrival.read(q, {default = tonumber(rules[1]), min = tonumber(rules[2]), max = tonumber(rules[3]),
   never = rules[4]}, now, arg.batch)
-local plan = admit.decide(q, now, items)
-if plan.again then
-  admit.carry_out(q, now, plan)
-  queue.save(q)
-  return reply.refuse('again')
+local plan
+if items.count < items.n or length.pressed(q, items.count, items.size) then
+  plan = rare(admit).decide(q, now, items)
+  if plan.again then
+    rare(admit).carry_out(q, now, plan)
+    queue.save(q)
+    return reply.refuse('again')
+  end
 end
 
-local results, expired, refused, deadlines, stored = {}, {}, {}, {}, 0
-for i, item in ipairs(items) do
-  local fate, id = item.fate
-  if fate == 'stored' then
-    id, stored, q.bytes = log.append(q, now, item.header, item.body), stored + 1, q.bytes + #item.body
-    if item.deadline then
-      deadlines[#deadlines + 1], deadlines[#deadlines + 2] = item.deadline, id
-      queue.due_by(q, item.deadline)
+local deadlines, results = {}, {}
+items.id = {}
+for i = 1, items.n do
+  local fate, own, id = items.fate[i], items.own[i]
+  if not fate then
+    id = log.append(q, now, items.header[i], items.body[i])
+    if own then
+      deadlines[#deadlines + 1], deadlines[#deadlines + 2] = own, id
+      queue.due_by(q, own)
     end
   elseif fate == 'handed' then
-    id = arrival.hand(q, now, item)
+    id = rare(arrival).hand(q, now, items.header[i], items.body[i])
   else
     id = log.next_id(q, now)
-    local gone = fate == 'dead' and expired or refused
-    gone[#gone + 1] = {id, {item.header, item.body}}
   end
-  results[i] = item.limit and '!' .. item.limit
-    or item.deadline and id .. ' ' .. string.format('%.0f', item.deadline) or id
+  items.id[i] = id
+  results[i] = items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %.0f', own) or id
 end
 if #deadlines > 0 then
   redis.call('ZADD', q.expiry, unpack(deadlines))
 end
-dead_letter.bury(q, now, 'expired', expired)
-if q.dead_letters_new and q.targets.maxlen then
-  dead_letter.bury(q, now, 'maxlen', refused)
-end
-admit.carry_out(q, now, plan)
-length.trim(q, now, #items)
-if stored > 0 then
+if items.count > 0 then
+  q.bytes = q.bytes + items.size
   if q.message_ttl then queue.due_by(q, now + q.message_ttl) end
-  wake.ring(q)
 end
-queue.count(q, 'enqueued', #items - #refused)
-if #refused > 0 then queue.count(q, 'refused', #refused) end
+local refused = plan and rare(admit).finish(q, now, plan, items) or 0
+if items.count > 0 then wake.ring(q) end
+queue.count(q, 'enqueued', items.n - refused)
 queue.save(q)
 return reply.ok(q, results)

@@ -1,32 +1,23 @@
 --- Making room for arriving messages: who must go, and who may come in. Nothing is written here but by `carry_out`.
 --
--- @use arrival length expiry queue
+-- @use arrival length expiry queue dead_letter
 local admit = {}
 local BUDGET = 250
 
 --- Decide. `again` in the plan means: what it names must go first, and that is all that one call may do.
 function admit.decide(q, now, items)
   local plan = {kept = {}, own = {}, victims = {}}
-  local limited = q.max_length or q.max_length_bytes
-  local count, size = arrival.weigh(items)
-  if not limited and count == #items then
-    return plan
-  end
   local ready, bytes, full = queue.ready(q), q.bytes, false
-  local many, large = length.over(q, ready + count, bytes + size)
+  local many, large = length.over(q, ready + items.count, bytes + items.size)
   local pressed = many > 0 or large > 0
-  if not pressed and count == #items then
-    return plan
-  end
   if pressed and q.due and q.due <= now then
     plan.kept, plan.own, full = expiry.overdue(q, now, BUDGET)
     ready, bytes = ready - #plan.kept - #plan.own, bytes - admit.size(plan.kept) - admit.size(plan.own)
   end
   if ready == 0 then
     arrival.hand_over(q, now, items, pressed)
-    count, size = arrival.weigh(items)
   end
-  many, large = length.over(q, ready + count, bytes + size)
+  many, large = length.over(q, ready + items.count, bytes + items.size)
   if many > 0 or large > 0 then
     admit.make_room(q, plan, items, ready, bytes, many, large, full)
   end
@@ -64,4 +55,23 @@ function admit.carry_out(q, now, plan)
   if #plan.victims > 0 then
     length.bury(q, now, plan.victims)
   end
+end
+
+--- Bury arriving messages that are dead at once, and refused ones where they are dead letters; then whoever must go.
+function admit.finish(q, now, plan, items)
+  local dead, refused = {}, {}
+  for i = 1, items.n do
+    local gone = items.fate[i] == 'dead' and dead or items.fate[i] == 'refused' and refused
+    if gone then
+      gone[#gone + 1] = {items.id[i], {items.header[i], items.body[i]}}
+    end
+  end
+  dead_letter.bury(q, now, 'expired', dead)
+  if q.dead_letters_new and q.targets.maxlen then
+    dead_letter.bury(q, now, 'maxlen', refused)
+  end
+  admit.carry_out(q, now, plan)
+  length.trim(q, now, items.n)
+  if #refused > 0 then queue.count(q, 'refused', #refused) end
+  return #refused
 end

@@ -1,57 +1,68 @@
---- Messages that arrive: their deadlines, and who of them may come in. Everything is decided before the first write.
+--- Messages that arrive: their deadlines, and which of them die, are handed over, or stay.
 --
--- @use lifetime message length expiry queue wake log dead_letter lease
+-- A batch is a table of columns (`header`, `body`, `own` deadline, `fate`), because most batches are plain. A message
+-- without a fate is to be stored; the others are `dead`, `handed` or `refused`.
+--
+-- @use lifetime message length queue wake log lease
 local arrival = {}
 local PICKUP = 5000
 
 --- Read the batch: for each message what the sender said of it (`<TTL>;<length of id>;<id><extras>` or nothing), and
 -- its body. Extras stay as they are.
-function arrival.read(q, rules, now, batch)
-  local items = {}
-  for i = 1, #batch, 2 do
-    local said, body = batch[i], batch[i + 1]
-    local kind, value, id, extras = '', nil, '', ''
-    if said ~= '' then
-      local length, at
-      kind, value, length, at = string.match(said, '^([+@]?)(%d*);(%d*);()')
-      length = tonumber(length) or 0
-      id, extras = string.sub(said, at, at + length - 1), string.sub(said, at + length)
+function arrival.read(q, rules, now, words)
+  local items = {n = #words / 2, count = 0, size = 0, header = {}, body = {}, own = {}, fate = {}, limit = {}}
+  local calm = not (rules.default or rules.min or rules.max) and q.message_ttl ~= 0
+  for i = 1, items.n do
+    local said, body = words[2 * i - 1], words[2 * i]
+    items.body[i] = body
+    if said == '' and calm then
+      items.header[i] = ''
+    else
+      arrival.read_one(items, i, said, rules, now)
     end
-    local ttl = lifetime.resolve(rules, now, kind, value)
-    items[#items + 1] = {header = message.pack(ttl and now + ttl, id, extras), body = body, deadline = ttl and now + ttl,
-      fate = ((ttl and ttl <= 0) or q.message_ttl == 0) and 'dead' or 'stored'}
+    if q.message_ttl == 0 then items.fate[i] = 'dead' end
+    if not items.fate[i] then
+      items.count, items.size = items.count + 1, items.size + #body
+    end
   end
   return items
 end
 
-function arrival.weigh(items)
-  local count, size = 0, 0
-  for _, item in ipairs(items) do
-    if item.fate == 'stored' then
-      count, size = count + 1, size + #item.body
-    end
+function arrival.read_one(items, i, said, rules, now)
+  local kind, value, length, at = string.match(said, '^([+@]?)(%d*);(%d*);()')
+  local id, extras = '', ''
+  if at then
+    length = tonumber(length) or 0
+    id, extras = string.sub(said, at, at + length - 1), string.sub(said, at + length)
   end
-  return count, size
+  local ttl = lifetime.resolve(rules, now, kind, value)
+  items.own[i] = ttl and now + ttl
+  items.header[i] = message.pack(items.own[i], id, extras)
+  if ttl and ttl <= 0 then items.fate[i] = 'dead' end
 end
 
 --- Consumers that wait take arriving messages before a TTL of 0 or a limit acts on them.
 function arrival.hand_over(q, now, items, pressed)
   local free = wake.free(q, now)
-  for _, item in ipairs(items) do
-    if free <= 0 or (item.fate == 'stored' and not pressed) then return end
-    item.fate, free = 'handed', free - 1
+  for i = 1, items.n do
+    if free <= 0 or not (items.fate[i] or pressed) then return end
+    if not items.fate[i] then
+      items.count, items.size = items.count - 1, items.size - #items.body[i]
+    end
+    items.fate[i], free = 'handed', free - 1
   end
 end
 
 --- Refuse, one by one, the messages that do not fit.
 function arrival.refuse(q, items, count, size)
-  for _, item in ipairs(items) do
-    if item.fate == 'stored' then
-      local many, large = length.over(q, count + 1, size + #item.body)
+  for i = 1, items.n do
+    if not items.fate[i] then
+      local many, large = length.over(q, count + 1, size + #items.body[i])
       if many > 0 or large > 0 then
-        item.fate, item.limit = 'refused', many > 0 and 'max_length' or 'max_length_bytes'
+        items.fate[i], items.limit[i] = 'refused', many > 0 and 'max_length' or 'max_length_bytes'
+        items.count, items.size = items.count - 1, items.size - #items.body[i]
       else
-        count, size = count + 1, size + #item.body
+        count, size = count + 1, size + #items.body[i]
       end
     end
   end
@@ -59,8 +70,8 @@ end
 
 --- Give a message to a consumer that waits: leased for the time it takes to fetch it, with a ticket in the bell.
 -- The queue has nothing ready, so the cursor may pass it.
-function arrival.hand(q, now, item)
-  local id = log.append(q, now, item.header, item.body)
+function arrival.hand(q, now, header, body)
+  local id = log.append(q, now, header, body)
   local token = lease.grant(q, now + PICKUP, q.grants, {id})
   q.grants, q.cursor = q.grants + 1, id
   queue.due_by(q, now + PICKUP)

@@ -9,6 +9,12 @@ function length.over(q, count, size)
     q.max_length_bytes and math.max(0, size - q.max_length_bytes) or 0
 end
 
+--- Whether `count` more messages of `size` bytes are too many.
+function length.pressed(q, count, size)
+  return q.max_length and queue.ready(q) + count > q.max_length
+    or q.max_length_bytes and q.bytes + size > q.max_length_bytes
+end
+
 --- The oldest messages whose removal takes away `count` messages and `size` bytes. Nothing is written.
 -- The second result says whether they suffice, or are all there are.
 function length.victims(q, count, size, most, skip)

@@ -60,9 +60,13 @@ function queue.save(q)
     redis.call('HINCRBY', q.meta, name, n)
   end
   if q.hint then
-    local namespace = string.match(q.meta, '^[^:]+')
-    redis.call('PUBLISH', namespace .. ':due', string.format('%.0f', q.due) .. ' ' .. queue.name(q.meta))
+    rare(queue).publish(q.meta, q.due)
   end
+end
+
+--- Tell reapers that a queue has become due earlier.
+function queue.publish(meta, due)
+  redis.call('PUBLISH', string.match(meta, '^[^:]+') .. ':due', string.format('%.0f', due) .. ' ' .. queue.name(meta))
 end
 
 --- Make the record of a new queue. `fields` are its options, name and value in turn.
@@ -74,5 +78,5 @@ end
 --- Other options are in force: whatever they mean for the messages there is due now.
 function queue.schedule(meta)
   redis.call('HSET', meta, 'due', 0)
-  redis.call('PUBLISH', string.match(meta, '^[^:]+') .. ':due', '0 ' .. queue.name(meta))
+  queue.publish(meta, 0)
 end
