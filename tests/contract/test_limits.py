@@ -1,0 +1,298 @@
+"""Length limits: exact by count and by bytes, with each of the three things that a full queue may do."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rqttl import Broker, Message, QueueFull, Receipt
+from tests.contract.clocked import Clocked
+from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
+
+
+def fill(clocked: Clocked, count: int, **options: object) -> None:
+    clocked.declare_queue("q", dead_letter="d", **options)
+    clocked.queue("q").enqueue_many([b"%d" % i for i in range(1, count + 1)])
+
+
+@pytest.mark.spec("LEN-03", "LEN-11", "DLX-10")
+@pytest.mark.parametrize("overflow", [{}, {"overflow": "drop-head"}], ids=str)
+def test_by_default_the_oldest_message_makes_room(clocked: Clocked, overflow: dict[str, str]) -> None:
+    queue = clocked.declare_queue("q", max_length=1, dead_letter="d", **overflow)
+
+    for body in (b"1", b"2", b"3"):
+        assert isinstance(queue.enqueue(body), Receipt)
+
+    assert (bodies(queue), bodies(clocked.queue("d"))) == ([b"3"], [b"1", b"2"])
+    assert dead(queue) == {"maxlen": 2}
+
+
+@pytest.mark.spec("LEN-04")
+def test_a_limit_of_bytes_counts_bodies(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length_bytes=100)
+
+    queue.enqueue(b"1" * 80, headers={"uncounted": "x" * 500})
+    queue.enqueue(b"2" * 80)
+
+    assert bodies(queue) == [b"2" * 80]
+    assert queue.stats().ready_bytes == 80
+
+
+@pytest.mark.spec("LEN-05", "LEN-21")
+@pytest.mark.parametrize("limit", [{"max_length": 10}, {"max_length_bytes": 30}], ids=str)
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
+@pytest.mark.parametrize("batch", [1, 7, 40])
+def test_exactly_the_limit_may_stay_and_not_one_more(
+    clocked: Clocked, limit: dict[str, int], overflow: str, batch: int
+) -> None:
+    queue = clocked.declare_queue("q", overflow=overflow, **limit)
+
+    for start in range(0, 40, batch):
+        queue.enqueue_many([b"%03d" % i for i in range(start, min(40, start + batch))])
+        assert queue.stats().ready <= 10
+
+    kept = range(30, 40) if overflow == "drop-head" else range(10)
+    assert bodies(queue) == [b"%03d" % i for i in kept]
+    assert queue.stats().ready_bytes == 30
+
+
+@pytest.mark.spec("LEN-06")
+def test_with_both_limits_the_head_goes_until_both_hold(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=3, max_length_bytes=10)
+    queue.enqueue_many([b"1", b"2", b"3"])
+
+    queue.enqueue(b"four")
+    assert bodies(queue) == [b"2", b"3", b"four"]
+    queue.enqueue(b"8 bytes!")
+
+    assert bodies(queue) == [b"8 bytes!"]
+
+
+@pytest.mark.spec("LEN-06")
+def test_with_both_limits_a_refusal_names_the_one_that_is_exceeded(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=3, max_length_bytes=10, overflow="reject-publish")
+    queue.enqueue(b"nine ----")
+
+    by_bytes, by_count = QueueFull("q", "max_length_bytes", 10), QueueFull("q", "max_length", 3)
+
+    results = queue.enqueue_many([b"22", b"1", b"", b""])
+
+    assert [str(one) for one in results if isinstance(one, QueueFull)] == [str(by_bytes), str(by_count)]
+    assert [isinstance(one, Receipt) for one in results] == [False, True, True, False]
+
+
+@pytest.mark.spec("LEN-07")
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_leased_and_delayed_messages_take_no_room(clocked: Clocked, overflow: str) -> None:
+    fill(clocked, 4, max_length=4, overflow=overflow)
+    queue = clocked.queue("q")
+    held = queue.receive_many(4)
+    queue.nack_many(held[:2], "1h")
+
+    queue.enqueue_many([b"5", b"6", b"7", b"8"])
+
+    stats = queue.stats()
+    assert (stats.ready, stats.leased, stats.delayed, dead(queue)) == (4, 2, 2, {})
+
+
+@pytest.mark.spec("LEN-29")
+def test_a_delayed_message_that_comes_back_counts_again(clocked: Clocked) -> None:
+    fill(clocked, 2, max_length=1, overflow="drop-head")
+    queue = clocked.queue("q")
+    one(queue).nack("1s")
+    queue.enqueue(b"3")
+    assert queue.stats().delayed == 1
+
+    clocked.advance(1_000)
+
+    assert taken(queue) == [b"3"]
+    assert bodies(clocked.queue("d")) == [b"1", b"2"]
+
+
+@pytest.mark.spec("LEN-08")
+def test_a_limit_of_zero_keeps_nothing(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=0, dead_letter="d")
+
+    queue.enqueue(b"x")
+
+    assert (bodies(queue), bodies(clocked.queue("d"))) == ([], [b"x"])
+
+
+@pytest.mark.spec("LEN-08", "LEN-09")
+@pytest.mark.parametrize("limit", [{"max_length": 0}, {"max_length_bytes": 0}], ids=str)
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
+def test_a_consumer_that_waits_takes_a_message_before_a_limit_acts(
+    clocked: Clocked, limit: dict[str, int], overflow: str
+) -> None:
+    queue = clocked.declare_queue("q", overflow=overflow, dead_letter="d", **limit)
+    clocked.events.on_waiting.append(lambda name: queue.enqueue(b"x"))
+
+    delivery = queue.receive(wait="1s")
+
+    assert delivery is not None
+    delivery.ack()
+    assert (dead(queue), queue.stats().refused, queue.stats().acked) == ({}, 0, 1)
+
+
+@pytest.mark.spec("LEN-09")
+@pytest.mark.parametrize("limit", [{"max_length": 0}, {"max_length_bytes": 2}], ids=str)
+def test_what_can_never_fit_is_refused(clocked: Clocked, limit: dict[str, int]) -> None:
+    queue = clocked.declare_queue("q", overflow="reject-publish", **limit)
+
+    with pytest.raises(QueueFull) as caught:
+        queue.enqueue(b"xxx")
+
+    name, value = next(iter(limit.items()))
+    assert (caught.value.code, caught.value.queue, caught.value.limit, caught.value.value) == ("queue_full", "q", name, value)
+
+
+@pytest.mark.spec("LEN-10", "DLX-11")
+def test_a_message_larger_than_the_limit_drops_everything_and_itself(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length_bytes=10, dead_letter="d")
+    queue.enqueue_many([b"1", b"2"])
+
+    queue.enqueue(b"longer than ten")
+
+    assert (bodies(queue), bodies(clocked.queue("d"))) == ([], [b"1", b"2", b"longer than ten"])
+    assert dead(queue) == {"maxlen": 3}
+
+
+@pytest.mark.spec("LEN-12", "LEN-13", "LEN-22")
+def test_a_full_queue_refuses_and_takes_again_as_soon_as_one_place_is_free(clocked: Clocked) -> None:
+    fill(clocked, 10, max_length=10, overflow="reject-publish")
+    queue = clocked.queue("q")
+    with pytest.raises(QueueFull):
+        queue.enqueue(b"11")
+
+    taken(queue, 1)
+    queue.enqueue(b"12")
+
+    with pytest.raises(QueueFull):
+        queue.enqueue(b"13")
+    assert bodies(queue) == [*(b"%d" % i for i in range(2, 11)), b"12"]
+    assert (queue.stats().refused, dead(queue)) == (2, {})
+
+
+@pytest.mark.spec("LEN-17", "LEN-18")
+def test_reject_publish_dlx_refuses_and_keeps_a_dead_letter(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=1, overflow="reject-publish-dlx", dead_letter="d")
+
+    results = queue.enqueue_many([b"1", Message(b"2", ttl="1h", id="two", headers={"a": 1}), b"3"])
+
+    assert [type(result) for result in results] == [Receipt, QueueFull, QueueFull]
+    assert (bodies(queue), queue.stats().refused, dead(queue)) == ([b"1"], 2, {"maxlen": 2})
+    letters = take(clocked.queue("d"))
+    assert [letter.body for letter in letters] == [b"2", b"3"]
+    assert (letters[0].id, letters[0].headers, letters[0].deaths[0].reason) == ("two", {"a": 1}, "maxlen")
+
+
+@pytest.mark.spec("LEN-19")
+def test_messages_given_back_to_a_full_queue_are_the_first_to_be_dropped(clocked: Clocked) -> None:
+    fill(clocked, 3, max_length=3)
+    queue = clocked.queue("q")
+    held = queue.receive_many(3)
+    queue.enqueue_many([b"4", b"5", b"6"])
+
+    queue.nack_many(held)
+
+    assert (bodies(queue), bodies(clocked.queue("d"))) == ([b"4", b"5", b"6"], [b"1", b"2", b"3"])
+
+
+@pytest.mark.spec("LEN-20")
+def test_a_queue_that_refuses_takes_back_what_it_had_accepted_beyond_its_limit(clocked: Clocked) -> None:
+    fill(clocked, 1, max_length=1, overflow="reject-publish")
+    queue = clocked.queue("q")
+    held = one(queue)
+    queue.enqueue(b"2")
+
+    held.nack()
+
+    assert bodies(queue) == [b"1", b"2"]
+    with pytest.raises(QueueFull):
+        queue.enqueue(b"3")
+
+
+@pytest.mark.spec("LEN-23")
+def test_a_purge_or_another_limit_opens_a_full_queue(clocked: Clocked) -> None:
+    fill(clocked, 1, max_length=1, overflow="reject-publish")
+    queue = clocked.queue("q")
+
+    queue.purge()
+    queue.enqueue(b"2")
+    queue.update(max_length=None)
+    queue.enqueue(b"3")
+
+    assert bodies(queue) == [b"2", b"3"]
+
+
+@pytest.mark.spec("LEN-25")
+def test_a_lower_limit_acts_at_once_on_what_is_there(clocked: Clocked) -> None:
+    fill(clocked, 1_000)
+    queue = clocked.queue("q")
+
+    queue.update(max_length=2)
+
+    assert (bodies(queue), dead(queue)) == ([b"999", b"1000"], {"maxlen": 998})
+
+
+@pytest.mark.spec("LEN-24", "LEN-26")
+def test_a_queue_that_refuses_trims_nothing_when_its_limit_is_lowered(clocked: Clocked) -> None:
+    fill(clocked, 5, overflow="reject-publish")
+    queue = clocked.queue("q")
+
+    queue.update(max_length=2)
+
+    assert (queue.stats().ready, dead(queue)) == (5, {})
+    with pytest.raises(QueueFull):
+        queue.enqueue(b"6")
+    queue.update(overflow=None)
+    assert (bodies(queue), dead(queue)) == ([b"4", b"5"], {"maxlen": 3})
+
+
+@pytest.mark.spec("LEN-27")
+def test_one_update_of_limit_and_overflow_acts_as_a_whole(clocked: Clocked) -> None:
+    fill(clocked, 5)
+    queue = clocked.queue("q")
+
+    queue.update(max_length=2, overflow="reject-publish")
+
+    assert (queue.stats().ready, dead(queue)) == (5, {})
+
+
+@pytest.mark.spec("LEN-32", "DLX-05")
+def test_what_a_limit_drops_without_a_target_is_counted(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=1)
+
+    queue.enqueue_many([b"x"] * 1_000)
+
+    assert (dead(queue), dropped(queue)) == ({"maxlen": 999}, {"maxlen": 999})
+
+
+@pytest.mark.spec("LEN-15", "LEN-13")
+def test_under_a_race_every_receipt_is_a_stored_message_and_no_limit_is_exceeded(broker: Broker) -> None:
+    queue = broker.declare_queue("q", max_length=50, overflow="reject-publish")
+    stored: list[str] = []
+
+    def send(sender: int) -> None:
+        for i in range(10):
+            batch = [Message(b"x", id=f"{sender}/{i}/{n}") for n in range(5)]
+            stored.extend(result.id for result in queue.enqueue_many(batch) if isinstance(result, Receipt))
+
+    senders = [threading.Thread(target=send, args=(sender,)) for sender in range(4)]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+
+    assert len(stored) == 50
+    assert sorted(message.id for message in queue.peek(1_000)) == sorted(stored)
+    assert (queue.stats().ready, queue.stats().refused) == (50, 150)
+
+
+def test_order_holds_after_what_was_dropped(clocked: Clocked) -> None:
+    fill(clocked, 6, max_length=4)
+    queue = clocked.queue("q")
+    queue.receive_many(2)[1].nack()
+
+    assert ready(queue) == [b"4", b"5", b"6"]
