@@ -133,7 +133,8 @@ def _fields(options: QueueOptions) -> list[Word]:
             fields += [name, value]
     if options.never_expire:
         fields += ["never_expire", 1]
-    return fields
+    plain = fields == ["overflow", "drop-head"]
+    return ["plain", 1 if plain else 0, *fields]
 
 
 def declare(keyspace: Keyspace, options: QueueOptions) -> Command:

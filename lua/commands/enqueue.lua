@@ -10,15 +10,15 @@
 -- @reply   ids: for each message `<id>`, `<id> <own deadline>`, or `!<the limit that refused it>`
 -- @refuse  not_found stale again
 
-local refusal, rules = queue.open(q, arg.version, 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire')
+local refusal, record = queue.open(q, arg.version, 'enqueued')
 if refusal then
   return reply.refuse(refusal)
 end
 local now = clock.now(arg.now)
-local items = arrival.read(q, {default = tonumber(rules[1]), min = tonumber(rules[2]), max = tonumber(rules[3]),
-  never = rules[4]}, now, arg.batch)
+local items = arrival.read(q, now, arg.batch)
 local plan
 if items.count < items.n or length.pressed(q, items.count, items.size) then
+  rare(queue).open_rest(q)
   plan = rare(admit).decide(q, now, items)
   if plan.again then
     rare(admit).carry_out(q, now, plan)
@@ -54,6 +54,6 @@ if items.count > 0 then
 end
 local refused = plan and rare(admit).finish(q, now, plan, items) or 0
 if items.count > 0 then wake.ring(q) end
-queue.count(q, 'enqueued', items.n - refused)
+q.was.enqueued, q.enqueued = 0, tonumber(record[7]) + items.n - refused
 queue.save(q)
 return reply.ok(q, results)

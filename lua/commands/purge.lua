@@ -9,7 +9,7 @@
 -- @refuse  not_found
 
 local version = redis.call('HGET', q.meta, 'version')
-local refusal = queue.open(q, version or '')
+local refusal = queue.open_all(q, version or '')
 if refusal then
   return reply.refuse(refusal)
 end

@@ -11,12 +11,15 @@
 -- @reply   now due more token lost entries failures: failures are `<id> <failed deliveries>` in turn
 -- @refuse  not_found stale
 
-local refusal = queue.open(q, arg.version)
+local refusal = queue.open_all(q, arg.version)
 if refusal then
   return reply.refuse(refusal)
 end
 local now, most, waits = clock.now(arg.now), tonumber(arg.count), arg.consumer ~= ''
-local held, lost = lease.held(q, now, arg.finished, arg.again)
+local held, lost = {}, {}
+if #arg.finished > 0 then
+  held, lost = lease.held(q, now, arg.finished, arg.again)
+end
 if #held > 0 then
   lease.finish(q, held)
   queue.count(q, 'acked', #held)
@@ -25,16 +28,18 @@ end
 local more = sweep.if_due(q, now)
 local state = {taken = {}, over = {}, size = 0, passed = 0}
 if most > 0 then
-  if arg.ticket ~= '' then claim.ticket(q, now, arg.ticket, state.taken) end
+  if arg.ticket ~= '' then rare(claim).ticket(q, now, arg.ticket, state.taken) end
   claim.take(q, now, most, state)
 end
 if waits and tonumber(arg.block) == 0 then
-  claim.late_ticket(q, now, most, state.taken)
+  rare(claim).late_ticket(q, now, most, state.taken)
 end
 local ids = claim.settle(q, now, state)
-local failed, failures, again = dead_letter.failures(q, ids), {}, 0
-for id, n in pairs(failed) do
-  failures[#failures + 1], failures[#failures + 2], again = id, n, again + 1
+local failures, again = {}, 0
+if state.returned then
+  for id, n in pairs(rare(dead_letter).failures(q, ids)) do
+    failures[#failures + 1], failures[#failures + 2], again = id, n, again + 1
+  end
 end
 
 local token = ''
@@ -46,7 +51,7 @@ if #ids > 0 then
     token, q.grants = lease.grant(q, now + tonumber(arg.lease), q.grants, ids), q.grants + 1
     queue.due_by(q, now + tonumber(arg.lease))
   end
-  queue.count(q, 'delivered', #ids)
+  q.delivered = q.delivered + #ids
   if again > 0 then queue.count(q, 'redelivered', again) end
 end
 if waits then

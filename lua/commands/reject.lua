@@ -7,7 +7,7 @@
 -- @reply   lost: ids whose lease had ended
 -- @refuse  not_found stale
 
-local refusal = queue.open(q, arg.version)
+local refusal = queue.open_all(q, arg.version)
 if refusal then
   return reply.refuse(refusal)
 end

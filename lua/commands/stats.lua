@@ -7,7 +7,7 @@
 -- @reply   more ready bytes leased delayed oldest consumers counters: counters are names and values in turn
 -- @refuse  not_found stale
 
-local refusal = queue.open(q, arg.version)
+local refusal = queue.open_all(q, arg.version)
 if refusal then
   return reply.refuse(refusal)
 end

@@ -8,7 +8,7 @@
 -- @reply   now due more reclaimed promoted expired trimmed compacted
 -- @refuse  not_found stale
 
-local refusal = queue.open(q, arg.version)
+local refusal = queue.open_all(q, arg.version)
 if refusal then
   return reply.refuse(refusal)
 end

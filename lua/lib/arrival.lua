@@ -9,16 +9,16 @@ local PICKUP = 5000
 
 --- Read the batch: for each message what the sender said of it (`<TTL>;<length of id>;<id><extras>` or nothing), and
 -- its body. Extras stay as they are.
-function arrival.read(q, rules, now, words)
+function arrival.read(q, now, words)
   local items = {n = #words / 2, count = 0, size = 0, header = {}, body = {}, own = {}, fate = {}, limit = {}}
-  local calm = not (rules.default or rules.min or rules.max) and q.message_ttl ~= 0
+  local calm = not (q.default_ttl or q.min_ttl or q.max_ttl) and q.message_ttl ~= 0
   for i = 1, items.n do
     local said, body = words[2 * i - 1], words[2 * i]
     items.body[i] = body
     if said == '' and calm then
       items.header[i] = ''
     else
-      arrival.read_one(items, i, said, rules, now)
+      arrival.read_one(q, items, i, said, now)
     end
     if q.message_ttl == 0 then items.fate[i] = 'dead' end
     if not items.fate[i] then
@@ -28,14 +28,14 @@ function arrival.read(q, rules, now, words)
   return items
 end
 
-function arrival.read_one(items, i, said, rules, now)
+function arrival.read_one(q, items, i, said, now)
   local kind, value, length, at = string.match(said, '^([+@]?)(%d*);(%d*);()')
   local id, extras = '', ''
   if at then
     length = tonumber(length) or 0
     id, extras = string.sub(said, at, at + length - 1), string.sub(said, at + length)
   end
-  local ttl = lifetime.resolve(rules, now, kind, value)
+  local ttl = lifetime.resolve(q, now, kind, value)
   items.own[i] = ttl and now + ttl
   items.header[i] = message.pack(items.own[i], id, extras)
   if ttl and ttl <= 0 then items.fate[i] = 'dead' end

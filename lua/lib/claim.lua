@@ -20,7 +20,7 @@ function claim.sort(q, now, most, entries, state)
     if #state.taken >= most or (state.size >= BYTES and #state.taken > 0) then
       return false
     end
-    if lifetime.is_over(q, now, entry) then
+    if (q.message_ttl or entry[2][1] ~= '') and lifetime.is_over(q, now, entry) then
       state.over[#state.over + 1] = entry
     else
       state.taken[#state.taken + 1] = entry
@@ -37,10 +37,10 @@ end
 function claim.take(q, now, most, state)
   local want = log.readable(q, most - #state.taken)
   if want <= 0 then return end
-  local ids = redis.call('ZRANGE', q.returned, 0, want - 1)
-  local returned = log.read(q, ids)
-  local open = claim.sort(q, now, most, returned, state)
-  state.returned = #ids > 0
+  local ids, open = redis.call('ZRANGE', q.returned, 0, want - 1), true
+  if #ids > 0 then
+    open, state.returned = claim.sort(q, now, most, rare(log).read(q, ids), state), true
+  end
   if open and #ids < want then
     local ahead = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', want - #ids)
     claim.sort(q, now, most, ahead, state)
@@ -48,23 +48,35 @@ function claim.take(q, now, most, state)
   end
 end
 
+--- A leased message leaves the index of deadlines. ZREM is called in any case: it is allowed when memory is full, and
+-- what follows it then is too.
+function claim.unindex(q, entries)
+  local ids = {}
+  for _, entry in ipairs(entries) do
+    if entry[2][1] ~= '' then ids[#ids + 1] = entry[1] end
+  end
+  redis.call('ZREM', q.expiry, unpack(#ids > 0 and ids or {''}))
+end
+
 --- Carry out what `take` decided: the expired are buried, the taken are no longer ready.
 function claim.settle(q, now, state)
   local ids = {}
   if state.emptied then
     q.holes = 0
-  elseif state.passed > 0 then
-    ready.pass_holes(q, state.passed)
+  elseif q.holes > 0 and state.passed > 0 then
+    rare(ready).pass_holes(q, state.passed)
   end
   for i, entry in ipairs(state.taken) do
     ids[i] = entry[1]
   end
   if #ids > 0 then
-    redis.call('ZREM', q.expiry, unpack(ids))
+    claim.unindex(q, state.taken)
     if state.returned then redis.call('ZREM', q.returned, unpack(ids)) end
   end
   q.bytes = q.bytes - state.size
-  expiry.bury(q, now, {}, state.over)
+  if #state.over > 0 then
+    rare(expiry).bury(q, now, {}, state.over)
+  end
   return ids
 end
 

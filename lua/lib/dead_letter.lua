@@ -20,17 +20,18 @@ end
 --- Read the target's record; make the queue, with default options, if there is none.
 function dead_letter.open(q, target, now)
   local m = redis.call('HMGET', target.meta, 'version', 'last', 'bytes', 'due', 'letters', 'message_ttl',
-    'max_length', 'max_length_bytes', 'overflow')
+    'max_length', 'max_length_bytes', 'overflow', 'attended')
   if not m[1] then
     queue.create(target.meta, 'auto-' .. string.format('%.0f', now), 0)
     reply.note(q, 'created', target.name)
-    m = {'', '0-0', 0, '', '0', false, false, false, 'drop-head'}
+    m = {'', '0-0', 0, '', '0', false, false, false, 'drop-head', '0'}
   end
   target.last, target.bytes, target.due = m[2], tonumber(m[3]), tonumber(m[4])
   target.message_ttl = tonumber(m[6])
   target.max_length, target.max_length_bytes = tonumber(m[7]), tonumber(m[8])
   target.drops_head = m[9] == 'drop-head'
-  target.was = {last = m[2], bytes = target.bytes, due = target.due or '', letters = m[5]}
+  target.attended = m[10]
+  target.was = {attended = m[10], last = m[2], bytes = target.bytes, due = target.due or '', letters = m[5]}
   target.counts, target.serial, target.hint = {}, nil, nil
 end
 

@@ -19,7 +19,7 @@ function lease.held(q, now, deliveries, again)
     local at = tonumber(ends[i])
     if at and at == tonumber(deliveries[2 * i]) and at >= (now + 1) * 1000 then
       held[#held + 1] = id
-    elseif again == '' or log.find(q, id) then
+    elseif again == '' or rare(log).find(q, id) then
       lost[#lost + 1] = id
     end
   end
@@ -43,6 +43,8 @@ function lease.finish(q, ids)
   if #ids > 0 then
     log.remove(q, ids)
     redis.call('ZREM', q.leases, unpack(ids))
-    redis.call('HDEL', q.redelivered, unpack(ids))
+    if redis.call('EXISTS', q.redelivered) == 1 then
+      redis.call('HDEL', q.redelivered, unpack(ids))
+    end
   end
 end

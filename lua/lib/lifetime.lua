@@ -20,21 +20,21 @@ end
 
 --- The own TTL of an arriving message in ms; nil = none. `kind` is '+' for a relative TTL, '@' for an instant, '' for none.
 -- Clamps act floor first, so where the two cross the ceiling wins.
-function lifetime.resolve(rules, now, kind, value)
+function lifetime.resolve(q, now, kind, value)
   local own
   if kind == '+' then
     own = tonumber(value)
   elseif kind == '@' then
     own = value - now
   end
-  if rules.never then
+  if q.never_expire then
     return nil
-  elseif rules.default then
-    return own or rules.default
+  elseif q.default_ttl then
+    return own or q.default_ttl
   elseif not own then
-    return rules.max or rules.min
+    return q.max_ttl or q.min_ttl
   end
-  if rules.min and own < rules.min then own = rules.min end
-  if rules.max and own > rules.max then own = rules.max end
+  if q.min_ttl and own < q.min_ttl then own = q.min_ttl end
+  if q.max_ttl and own > q.max_ttl then own = q.max_ttl end
   return own
 end

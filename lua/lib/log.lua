@@ -60,8 +60,9 @@ end
 --- Remove messages for good. XDEL comes first: it frees, so it is allowed when memory is full.
 function log.remove(q, ids)
   if #ids > 0 then
-    redis.call('XDEL', q.log, unpack(ids))
-    redis.call('HDEL', q.loose, unpack(ids))
+    if redis.call('XDEL', q.log, unpack(ids)) < #ids then
+      redis.call('HDEL', q.loose, unpack(ids))
+    end
   end
 end
 
@@ -70,7 +71,7 @@ function log.readable(q, most)
   if q.bytes <= READ_BYTES then
     return most
   end
-  return math.max(1, math.min(most, math.floor(READ_BYTES / (q.bytes / math.max(1, queue.ready(q))))))
+  return math.max(1, math.min(most, math.floor(READ_BYTES / (q.bytes / math.max(1, rare(queue).ready(q))))))
 end
 
 --- The first `most` of these log entries and of the messages in `loose` beyond `after`, in order.

@@ -2,24 +2,54 @@
 local queue = {}
 
 --- Read the record. Returns a refusal if the queue is gone, or if the caller knows other options than are in force.
--- Further fields can be named; their values come back as a table.
+-- Further fields can be named; their values come back from position 7 on. A `plain` queue has no option that matters here.
 function queue.open(q, version, ...)
-  local m = redis.call('HMGET', q.meta, 'version', 'cursor', 'last', 'bytes', 'due', 'grants', 'holes', 'letters',
-    'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'max_deliveries', ...)
+  local m = redis.call('HMGET', q.meta, 'version', 'plain', 'last', 'bytes', 'due', 'attended', ...)
   if not m[1] then
     return 'not_found'
   elseif m[1] ~= version then
     return 'stale'
   end
-  q.cursor, q.last, q.bytes, q.due = m[2], m[3], tonumber(m[4]), tonumber(m[5])
-  q.grants, q.holes, q.letters = tonumber(m[6]), tonumber(m[7]), m[8]
-  q.message_ttl, q.max_length, q.max_length_bytes = tonumber(m[9]), tonumber(m[10]), tonumber(m[11])
-  q.drops_head, q.dead_letters_new = m[12] == 'drop-head', m[12] == 'reject-publish-dlx'
-  q.max_deliveries = tonumber(m[13])
-  q.was = {cursor = q.cursor, last = q.last, bytes = q.bytes, due = q.due or '', grants = q.grants, holes = q.holes,
-    letters = q.letters}
-  q.counts = {}
-  return nil, {unpack(m, 14)}
+  q.last, q.bytes, q.due, q.attended = m[3], tonumber(m[4]), tonumber(m[5]), m[6]
+  q.was = {last = q.last, bytes = q.bytes, due = q.due or '', attended = q.attended}
+  q.counts, q.drops_head = {}, true
+  if m[2] ~= '1' then
+    queue.rules(q)
+  end
+  return nil, m
+end
+
+--- The options in force, of a queue that is not plain.
+function queue.rules(q)
+  local m = redis.call('HMGET', q.meta, 'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'max_deliveries',
+    'default_ttl', 'min_ttl', 'max_ttl', 'never_expire')
+  q.message_ttl, q.max_length, q.max_length_bytes = tonumber(m[1]), tonumber(m[2]), tonumber(m[3])
+  q.drops_head, q.dead_letters_new = m[4] == 'drop-head', m[4] == 'reject-publish-dlx'
+  q.max_deliveries, q.default_ttl, q.min_ttl = tonumber(m[5]), tonumber(m[6]), tonumber(m[7])
+  q.max_ttl, q.never_expire = tonumber(m[8]), m[9]
+end
+
+--- `open` for commands that take messages out.
+function queue.open_all(q, version)
+  local refusal, m = queue.open(q, version, 'cursor', 'grants', 'holes', 'letters', 'delivered')
+  if not refusal then
+    queue.place(q, m[7], m[8], m[9], m[10])
+    q.delivered = tonumber(m[11])
+    q.was.delivered = q.delivered
+  end
+  return refusal
+end
+
+--- Read what an enqueue needs only now and then.
+function queue.open_rest(q)
+  local m = redis.call('HMGET', q.meta, 'cursor', 'grants', 'holes', 'letters')
+  queue.place(q, m[1], m[2], m[3], m[4])
+end
+
+function queue.place(q, cursor, grants, holes, letters)
+  local was = q.was
+  q.cursor, q.grants, q.holes, q.letters = cursor, tonumber(grants), tonumber(holes), letters
+  was.cursor, was.grants, was.holes, was.letters = q.cursor, q.grants, q.holes, letters
 end
 
 function queue.name(meta)
@@ -72,7 +102,8 @@ end
 --- Make the record of a new queue. `fields` are its options, name and value in turn.
 function queue.create(meta, version, adopted, fields)
   redis.call('HSET', meta, 'version', version, 'adopted', adopted, 'cursor', '0-0', 'last', '0-0', 'bytes', 0, 'due', '',
-    'grants', 0, 'holes', 0, 'letters', 0, 'given', '{}', 'overflow', 'drop-head', unpack(fields or {}))
+    'grants', 0, 'holes', 0, 'letters', 0, 'attended', 0, 'enqueued', 0, 'delivered', 0, 'given', '{}', 'plain', 1,
+    'overflow', 'drop-head', unpack(fields or {}))
 end
 
 --- Other options are in force: whatever they mean for the messages there is due now.

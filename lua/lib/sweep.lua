@@ -40,7 +40,7 @@ end
 --- Sweep if anything can be due.
 function sweep.if_due(q, now)
   if q.due and q.due <= now then
-    return sweep.run(q, now).more
+    return rare(sweep).run(q, now).more
   end
   return false
 end

@@ -6,7 +6,15 @@ local wake = {}
 
 --- Ring once if somebody waits.
 function wake.ring(q)
-  if redis.call('ZCARD', q.waiting) > 0 and redis.call('LLEN', q.bell) == 0 then
+  if q.attended == '1' then
+    rare(wake).ring_once(q)
+  end
+end
+
+function wake.ring_once(q)
+  if redis.call('ZCARD', q.waiting) == 0 then
+    q.attended = '0'
+  elseif redis.call('LLEN', q.bell) == 0 then
     redis.call('RPUSH', q.bell, '')
   end
 end
@@ -22,6 +30,7 @@ function wake.attend(q, now, consumer, block, stay)
   redis.call('ZREM', block < 0 and q.leases or q.waiting, consumer)
   if block > 0 then
     redis.call('ZADD', q.waiting, now + block, consumer)
+    q.attended = '1'
   end
   if math.max(block, stay) > 0 then
     redis.call('ZADD', q.consumers, now + math.max(block, stay), consumer)
@@ -32,7 +41,7 @@ end
 
 --- Whoever was woken and leaves messages behind wakes the next one.
 function wake.pass_on(q)
-  if redis.call('ZCARD', q.waiting) > 0 and queue.ready(q) > 0 then
+  if q.attended == '1' and queue.ready(q) > 0 then
     wake.ring(q)
   end
 end
