@@ -6,14 +6,17 @@ command knows whether it may be run again.
 
 from __future__ import annotations
 
+import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import hiredis
 import redis
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection
+from redis.connection import Connection
 from redis.exceptions import (
     BusyLoadingError,
     ConnectionError,
@@ -36,6 +39,8 @@ PAUSES = (0.02, 0.1, 0.3, 1.0)
 #: Seconds that a reply may take. Scripts take milliseconds; this covers a server that stalls.
 SOCKET_TIMEOUT = 15.0
 CONNECT_TIMEOUT = 5.0
+#: Seconds for which a connection that was just used is used again without asking the pool, which polls its socket.
+FRESH = 1.0
 _SCHEMES = ("redis", "rediss", "unix")
 
 
@@ -72,6 +77,8 @@ class Store:
         self._pool = client.connection_pool
         self._events = events
         self._loaded: set[str] = set()
+        self._idle: deque[tuple[Connection, float]] = deque()
+        self._process = os.getpid()
         #: The longest that a blocking call may take: well below the time-out of a reply.
         timeout = settings.get("socket_timeout")
         self.longest_block = 5_000 if not timeout else max(10, int(timeout * 500))
@@ -128,6 +135,7 @@ class Store:
 
     def close(self) -> None:
         """Close all connections."""
+        self._give_back()
         self.client.close()
         self._pool.disconnect()
 
@@ -147,29 +155,50 @@ class Store:
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _talk(self, conversation: Callable[[AbstractConnection], T]) -> T:
-        try:
-            connection = self._pool.get_connection()
-        except (ConnectionError, TimeoutError) as error:
-            raise NotSent from error
+    def _talk(self, conversation: Callable[[Connection], T]) -> T:
+        connection = self._take()
         try:
             return conversation(connection)
         finally:
-            self._pool.release(connection)
+            self._idle.append((connection, time.monotonic()))
 
-    def _send_one(self, connection: AbstractConnection, command: Command) -> Reply:
+    def _take(self) -> Connection:
+        """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
+        if self._process != os.getpid():
+            # the connections of the parent process are the parent's
+            self._idle, self._process = deque(), os.getpid()
+        now = time.monotonic()
+        while self._idle:
+            try:
+                connection, since = self._idle.pop()
+            except IndexError:
+                break
+            if now - since < FRESH:
+                return connection
+            self._pool.release(connection)
+        try:
+            return self._pool.get_connection()
+        except (ConnectionError, TimeoutError) as error:
+            raise NotSent from error
+
+    def _give_back(self) -> None:
+        while self._idle:
+            self._pool.release(self._idle.pop()[0])
+
+    def _send_one(self, connection: Connection, command: Command) -> Reply:
         script = command.script
         try:
-            reply: Reply = self._ask(connection, "EVALSHA", script.sha, *command.words)
+            reply: Reply = self._ask(connection, _words(command))
         except NoScriptError:
             self._loaded.discard(script.sha)
-            self._ask(connection, "SCRIPT", "LOAD", script.text)
+            self._ask(connection, ("SCRIPT", "LOAD", script.text))
             self._loaded.add(script.sha)
-            reply = self._ask(connection, "EVALSHA", script.sha, *command.words)
+            reply = self._ask(connection, _words(command))
         return reply
 
-    def _send_all(self, connection: AbstractConnection, commands: Sequence[Command]) -> list[Any]:
-        self._write(connection, connection.pack_commands([("EVALSHA", c.script.sha, *c.words) for c in commands]))
+    def _send_all(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
+        packed = b"".join([hiredis.pack_command(_words(c)) for c in commands])
+        self._write(connection, packed)
         replies: list[Any] = []
         for _ in commands:
             try:
@@ -178,8 +207,8 @@ class Store:
                 replies.append(error)
         return replies
 
-    def _ask(self, connection: AbstractConnection, *words: Any) -> Any:
-        self._write(connection, connection.pack_command(*words))
+    def _ask(self, connection: Connection, words: tuple[Any, ...]) -> Any:
+        self._write(connection, hiredis.pack_command(words))
         try:
             return connection.read_response()
         except BusyLoadingError as error:
@@ -188,12 +217,13 @@ class Store:
             if "READONLY" not in str(error):
                 raise
             # a replica, or a primary that was demoted; a script is refused there at its first write
+            self._give_back()
             self._pool.disconnect()
             raise NotSent from error
 
-    def _write(self, connection: AbstractConnection, packed: Any) -> None:
+    def _write(self, connection: Connection, packed: bytes) -> None:
         try:
-            connection.send_packed_command(packed)
+            connection.send_packed_command([packed])
         except (ConnectionError, TimeoutError) as error:
             # Redis runs only what it has received whole
             raise NotSent from error
@@ -201,6 +231,10 @@ class Store:
     def _load(self, script: Script) -> None:
         self.run_plain(lambda client: client.script_load(script.text))
         self._loaded.add(script.sha)
+
+
+def _words(command: Command) -> tuple[Any, ...]:
+    return ("EVALSHA", command.script.sha, *command.words)
 
 
 __all__ = ["RedisError", "Store", "open_client"]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from rqttl import _scripts, codec, units
@@ -57,11 +57,38 @@ class Known:
     name: str
     version: bytes
     options: QueueOptions
+    _prefixes: dict[str, tuple[Word, ...]] = field(default_factory=dict, compare=False, repr=False)
 
-    def targets(self, script: Script) -> dict[str, str]:
-        """The target queue of each reason for which the script may bury, where there is one."""
-        found = {reason: self.options.target(reason) for reason in script.targets}
-        return {reason: target for reason, target in found.items() if target}
+    @cached_property
+    def retention(self) -> int | None:
+        """`message_ttl` in ms."""
+        return self.options.number("message_ttl")
+
+    @cached_property
+    def max_body(self) -> int:
+        """`max_message_bytes`."""
+        return self.options.number("max_message_bytes") or 0
+
+    @cached_property
+    def lease(self) -> int:
+        """`lease` in ms."""
+        return self.options.number("lease") or 0
+
+    @cached_property
+    def limited(self) -> bool:
+        """Whether the queue has a limit of length or bytes."""
+        return self.options.max_length is not None or self.options.max_length_bytes is not None
+
+    def prefix(self, script: Script) -> tuple[Word, ...]:
+        """The keys of a call that depends on the options in force, and its first two arguments: version and targets."""
+        words = self._prefixes.get(script.name)
+        if words is None:
+            found = {reason: self.options.target(reason) for reason in script.targets}
+            targets = {reason: target for reason, target in found.items() if target}
+            said = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
+            words = (*_keys(self.keyspace, self.name, script, tuple(targets.values())), self.version, said)
+            self._prefixes[script.name] = words
+        return words
 
 
 @lru_cache(maxsize=4096)
@@ -80,32 +107,6 @@ def _call(
     """Bind a call that needs no fence. `args` must name exactly what the script's header names."""
     script = _scripts.load(name)
     return (*_keys(keyspace, queue, script, ()), *[args[word] for word in script.args], *rest)
-
-
-class _Fenced:
-    """Calls that depend on the options in force: the version and the targets come first, for every script alike."""
-
-    def __init__(self, name: str) -> None:
-        self.script = _scripts.load(name)
-        self._prefixes: dict[tuple[int, bytes], tuple[Known, tuple[Word, ...]]] = {}
-
-    def prefix(self, known: Known) -> tuple[Word, ...]:
-        cached = self._prefixes.get((id(known), known.version))
-        if cached and cached[0] is known:
-            return cached[1]
-        targets = known.targets(self.script)
-        said = " ".join(f"{reason}={'.' if name == known.name else name}" for reason, name in targets.items())
-        keys = _keys(known.keyspace, known.name, self.script, tuple(targets.values()))
-        words = (*keys, known.version, said)
-        if len(self._prefixes) > 1024:
-            self._prefixes.clear()
-        self._prefixes[(id(known), known.version)] = (known, words)
-        return words
-
-
-@cache
-def _fenced(name: str) -> _Fenced:
-    return _Fenced(name)
 
 
 # Queues
@@ -171,20 +172,20 @@ def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = 
 
 def sweep(known: Known, *, now: Word = "") -> Command:
     """Do what is due."""
-    fenced = _fenced("sweep")
-    return Command(fenced.script, known.name, (*fenced.prefix(known), now))
+    script = _scripts.load("sweep")
+    return Command(script, known.name, (*known.prefix(script), now))
 
 
 def stats(known: Known, *, now: Word = "") -> Command:
     """Ask what a queue holds."""
-    fenced = _fenced("stats")
-    return Command(fenced.script, known.name, (*fenced.prefix(known), now))
+    script = _scripts.load("stats")
+    return Command(script, known.name, (*known.prefix(script), now))
 
 
 # Messages
 
 
-def pack(message: Message | object, options: QueueOptions) -> tuple[bytes, bytes]:
+def pack(message: Message | object, max_body: int) -> tuple[bytes, bytes]:
     """What the sender says of a message, and its body, as `enqueue` takes them. Raises `InvalidInput`."""
     if type(message) is bytes:
         body, said = message, b""
@@ -193,9 +194,8 @@ def pack(message: Message | object, options: QueueOptions) -> tuple[bytes, bytes
             message = Message(message)
         body, content_type = codec.pack_body(message.body)
         said = _said(message, message.content_type or content_type)
-    most = options.number("max_message_bytes")
-    if most is not None and len(body) > most:
-        raise MessageTooLarge(f"body: {len(body)} bytes are more than max_message_bytes, {most}")
+    if len(body) > max_body:
+        raise MessageTooLarge(f"body: {len(body)} bytes are more than max_message_bytes, {max_body}")
     return said, body
 
 
@@ -216,9 +216,9 @@ def _said(message: Message, content_type: str | None) -> bytes:
 
 def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = "") -> Command:
     """Store messages, at most `BATCH`."""
-    fenced = _fenced("enqueue")
+    script = _scripts.load("enqueue")
     rest: list[Word] = [word for pair in packed for word in pair]
-    return Command(fenced.script, known.name, (*fenced.prefix(known), now, *rest), repeatable=False)
+    return Command(script, known.name, (*known.prefix(script), now, *rest), repeatable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +245,11 @@ def receive(
     now: Word = "",
 ) -> Command:
     """Finish deliveries (id and token in turn), then take up to `count` messages out."""
-    fenced = _fenced("receive")
-    prefix = fenced.prefix(known)
+    script = _scripts.load("receive")
+    prefix = known.prefix(script)
     here = presence
     args = (now, "", count, lease, "1" if auto_ack else "", here.consumer, here.block, here.stay, here.ticket)
-    return Command(fenced.script, known.name, (*prefix, *args, *finished), not auto_ack, len(prefix) + 1)
+    return Command(script, known.name, (*prefix, *args, *finished), not auto_ack, len(prefix) + 1)
 
 
 Settle = Literal["ack", "nack", "reject", "renew"]
@@ -263,17 +263,17 @@ def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word
 
 def nack(known: Known, deliveries: Sequence[Word], *, delay: int = 0, counted: bool = True, now: Word = "") -> Command:
     """Settle deliveries: give back. `counted` = as a failed delivery."""
-    fenced = _fenced("nack")
-    prefix = fenced.prefix(known)
+    script = _scripts.load("nack")
+    prefix = known.prefix(script)
     words = (*prefix, now, "", delay, 1 if counted else 0, *deliveries)
-    return Command(fenced.script, known.name, words, marked=len(prefix) + 1)
+    return Command(script, known.name, words, marked=len(prefix) + 1)
 
 
 def reject(known: Known, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
     """Settle deliveries: refuse for good."""
-    fenced = _fenced("reject")
-    prefix = fenced.prefix(known)
-    return Command(fenced.script, known.name, (*prefix, now, "", description, *deliveries), marked=len(prefix) + 1)
+    script = _scripts.load("reject")
+    prefix = known.prefix(script)
+    return Command(script, known.name, (*prefix, now, "", description, *deliveries), marked=len(prefix) + 1)
 
 
 def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:

@@ -115,7 +115,7 @@ class Delivery:
     @property
     def expires_at(self) -> datetime | None:
         """The deadline in force when it was received; `None` = never."""
-        return codec.deadline(self._known.options.number("message_ttl"), self.sequence, self._facts.deadline)
+        return codec.deadline(self._known.retention, self.sequence, self._facts.deadline)
 
     @property
     def leased_until(self) -> datetime | None:
@@ -172,7 +172,7 @@ class Delivery:
     @property
     def lease_ms(self) -> int:
         """How long the lease was given for."""
-        return self._lease or self._known.options.number("lease") or 0
+        return self._lease or self._known.lease
 
     def check_unsettled(self) -> None:
         """Raise `AlreadySettled` if it was settled before, `LeaseLost` if its lease was found lost then."""

@@ -54,7 +54,7 @@ class Queue:
             raise InvalidInput("body: a Message says everything itself; give no further arguments with it")
         else:
             message = Message(body, ttl, expires_at, headers, id, content_type)
-        result = self.broker.perform(flows.enqueue(self.name, [message]))[0]
+        result = self.broker.perform(flows.enqueue_one(self.name, message))
         if isinstance(result, QueueFull):
             raise result
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rqttl.units import Duration, Instant
 
@@ -31,8 +31,7 @@ class Message:
     content_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """A message was stored. `expires_at` is its effective deadline, `None` if it never expires."""
 
     id: str

@@ -1,6 +1,6 @@
 """Operations of more than one step, as generators that yield what is to be done. No I/O here."""
 
-from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, receive, receive_nothing, settle
+from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, enqueue_one, receive, receive_nothing, settle
 from rqttl.flows.queues import declare, delete, known_options, peek, purge, stats, update
 from rqttl.flows.steps import (
     SWEEPS,
@@ -33,6 +33,7 @@ __all__ = [
     "declare",
     "delete",
     "enqueue",
+    "enqueue_one",
     "fenced",
     "follow",
     "known_options",

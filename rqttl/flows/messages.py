@@ -17,6 +17,8 @@ PERIOD = 5_000
 #: Calls that one round trip of `enqueue_many` carries at most.
 WINDOW = 8
 
+_SEQUENCE_BYTES = 20
+
 
 def _batches(packed: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
     start = size = 0
@@ -29,6 +31,16 @@ def _batches(packed: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[b
         yield packed[start:]
 
 
+def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFull]:
+    """Store one message."""
+    known: Known = yield Look(queue)
+    packed = (commands.pack(message, known.max_body),)
+    reply = yield from fenced(queue, lambda known: commands.enqueue(known, packed), known)
+    if known.retention is not None:
+        known = yield Look(queue)
+    return _receipt(known, reply[2][0], message)
+
+
 def enqueue(queue: str, messages: Sequence[Message | object]) -> Flow[list[Receipt | QueueFull]]:
     """Store messages in order.
 
@@ -36,10 +48,10 @@ def enqueue(queue: str, messages: Sequence[Message | object]) -> Flow[list[Recei
     be repeated must not be overtaken.
     """
     known: Known = yield Look(queue)
-    packed = [commands.pack(message, known.options) for message in messages]
+    packed = [commands.pack(message, known.max_body) for message in messages]
     replies: list[Reply] = []
     pieces = list(_batches(packed))
-    if len(pieces) == 1 or known.options.max_length is not None or known.options.max_length_bytes is not None:
+    if len(pieces) == 1 or known.limited:
         for piece in pieces:
             replies += [(yield from _store(queue, piece))]
     else:
@@ -68,15 +80,16 @@ def _together(queue: str, known: Known, pieces: Sequence[Sequence[tuple[bytes, b
 
 
 def _receipt(known: Known, result: bytes, message: Message | object) -> Receipt | QueueFull:
+    own = message.id if type(message) is Message else None
+    id = result[:_SEQUENCE_BYTES].decode() if own is None else own
+    if len(result) == _SEQUENCE_BYTES and known.retention is None:
+        return Receipt(id)
     if result[:1] == b"!":
         limit = result[1:].decode()
         return QueueFull(known.name, limit, known.options.number(limit) or 0)
-    sequence, _, own = result.partition(b" ")
-    id = message.id if type(message) is Message and message.id is not None else sequence.decode()
-    retention = known.options.number("message_ttl")
-    if not own and retention is None:
-        return Receipt(id)
-    return Receipt(id, codec.deadline(retention, sequence, int(own) if own else None))
+    return Receipt(
+        id, codec.deadline(known.retention, result, int(result[21:]) if len(result) > _SEQUENCE_BYTES else None)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +114,8 @@ def claim(queue: str, count: int, lease: int | None, *, auto_ack: bool = False, 
     def build(known: Known) -> Command:
         nonlocal used
         used = known
-        ms = known.options.number("lease") if lease is None else lease
-        return commands.receive(known, count, ms or 0, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
+        ms = known.lease if lease is None else lease
+        return commands.receive(known, count, ms, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
 
     lost: list[bytes] = []
     while True:

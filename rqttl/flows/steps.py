@@ -77,9 +77,10 @@ def plain(command: Command) -> Flow[Reply]:
     raise refused(command, reply)
 
 
-def fenced(queue: str, build: Callable[[Known], Command]) -> Flow[Reply]:
+def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = None) -> Flow[Reply]:
     """Run a command with what is known of the queue; ask anew whenever the script says that this is outdated."""
-    known: Known = yield Look(queue)
+    if known is None:
+        known = yield Look(queue)
     while True:
         command = build(known)
         reply: Reply = yield command

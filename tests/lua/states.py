@@ -106,7 +106,8 @@ class Lab:
         for key in sorted(self.client.scan_iter(count=1000)):
             _, tagged, part = key.decode().split(":")
             assert part in PARTS
-            state.setdefault(tagged.strip("{}"), {})[part] = self._read(part, key)
+            if contents := self._read(part, key):  # a stream stays when its last entry goes
+                state.setdefault(tagged.strip("{}"), {})[part] = contents
         return state
 
     def _facts(self, queue: str, parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,6 +125,7 @@ class Lab:
             "cursor": max([*away, *parts.get("returned", {})], default="0-0"),
             "bytes": sum(len(entries[one][1]) for one in ready),
             "due": min(due, default=""),
+            "attended": int("waiting" in parts),
         }
 
     def _write(self, part: str, key: str, contents: Any) -> None:

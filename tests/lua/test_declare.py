@@ -27,7 +27,7 @@ def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab
     assert len(meta.pop("version")) == 16
     assert meta == {
         "adopted": 1, "cursor": "0-0", "last": "0-0", "bytes": 0, "due": "", "grants": 0, "holes": 0, "letters": 0,
-        "message_ttl": 60000, "max_length": 5, "overflow": "reject-publish", "never_expire": 1,
+        "attended": 0, "enqueued": 0, "delivered": 0, "plain": 0, "message_ttl": 60000, "max_length": 5, "overflow": "reject-publish", "never_expire": 1,
     }  # fmt: skip
     assert list(lab.snapshot()) == ["orders"]
 
@@ -57,7 +57,7 @@ def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(l
     version = after["orders"]["meta"]["version"]
     assert version != "auto-1"
     assert after == changed(
-        before, meta={"adopted": 1, "version": version, "given": '{"max_length":3}', "max_length": 3, "due": 0}
+        before, meta={"adopted": 1, "version": version, "given": '{"max_length":3}', "max_length": 3, "due": 0, "plain": 0}
     )
 
 
@@ -83,7 +83,7 @@ def test_update_replaces_every_option_that_scripts_read(lab: Lab) -> None:
     after = lab.snapshot()
     version = after["orders"]["meta"]["version"]
     assert version != VERSION
-    expected = {**gone, "overflow": "drop-head", "given": "{}", "version": version, "due": 0}
+    expected = {**gone, "overflow": "drop-head", "given": "{}", "version": version, "due": 0, "plain": 1}
     assert after == changed(before, meta=expected)
 
 

@@ -13,7 +13,7 @@ DROP, REFUSE, DLX = "drop-head", "reject-publish", "reject-publish-dlx"
 
 def enqueue(lab: Lab, *messages: object, queue: str = "orders") -> Command:
     known = lab.known(queue)
-    return commands.enqueue(known, [commands.pack(message, known.options) for message in messages], now=NOW)
+    return commands.enqueue(known, [commands.pack(message, known.max_body) for message in messages], now=NOW)
 
 
 @pytest.mark.parametrize("overflow", [DROP, REFUSE, DLX])
@@ -217,7 +217,8 @@ def test_a_target_that_does_not_exist_is_made_and_named_in_the_reply(lab: Lab) -
     assert reply[1] == [b"created", b"DEAD.orders"]
     assert after["DEAD.orders"]["meta"] == {
         "version": f"auto-{NOW}", "adopted": 0, "given": "{}", "overflow": "drop-head", "cursor": "0-0", "due": "",
-        "last": place(), "bytes": 1, "grants": 0, "holes": 0, "letters": 1, "enqueued": 1,
+        "last": place(), "bytes": 1, "grants": 0, "holes": 0, "letters": 1, "enqueued": 1, "delivered": 0, "plain": 1,
+        "attended": 0,
     }  # fmt: skip
     assert list(after["DEAD.orders"]["log"]) == [place()]
     assert before.keys() < after.keys()
