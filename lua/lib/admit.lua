@@ -10,7 +10,7 @@ function admit.decide(q, now, items)
   local ready, bytes, full = queue.ready(q), q.bytes, false
   local many, large = length.over(q, ready + items.count, bytes + items.size)
   local pressed = many > 0 or large > 0
-  if pressed and q.due and q.due <= now then
+  if q.due and q.due <= now then
     plan.kept, plan.own, full = expiry.overdue(q, now, BUDGET)
     ready, bytes = ready - #plan.kept - #plan.own, bytes - admit.size(plan.kept) - admit.size(plan.own)
   end

@@ -41,15 +41,18 @@ function arrival.read_one(q, items, i, said, now)
   if ttl and ttl <= 0 then items.fate[i] = 'dead' end
 end
 
---- Consumers that wait take arriving messages before a TTL of 0 or a limit acts on them.
+--- Consumers that wait take arriving messages before a TTL of 0 or a limit acts on them; in order, so what
+-- comes before such a message is handed over too.
 function arrival.hand_over(q, now, items, pressed)
-  local free = wake.free(q, now)
-  for i = 1, items.n do
-    if free <= 0 or not (items.fate[i] or pressed) then return end
+  local last = 0
+  for i = 1, math.min(items.n, wake.free(q, now)) do
+    if items.fate[i] or pressed then last = i end
+  end
+  for i = 1, last do
     if not items.fate[i] then
       items.count, items.size = items.count - 1, items.size - #items.body[i]
     end
-    items.fate[i], free = 'handed', free - 1
+    items.fate[i] = 'handed'
   end
 end
 
