@@ -6,6 +6,7 @@ local lease = {}
 
 --- Which of the deliveries (id and token in turn) are still held, and which are lost.
 -- `again` = the settle may have been carried out already: a message that is gone is neither held nor lost then.
+-- `again` = 'back' for one that gives back: a message that nobody holds is neither, then.
 function lease.held(q, now, deliveries, again)
   local ids, held, lost = {}, {}, {}
   for i = 1, #deliveries, 2 do
@@ -19,7 +20,7 @@ function lease.held(q, now, deliveries, again)
     local at = tonumber(ends[i])
     if at and at == tonumber(deliveries[2 * i]) and at >= (now + 1) * 1000 then
       held[#held + 1] = id
-    elseif again == '' or rare(log).find(q, id) then
+    elseif again == '' or at or again ~= 'back' and rare(log).find(q, id) then
       lost[#lost + 1] = id
     end
   end
