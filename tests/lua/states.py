@@ -5,7 +5,7 @@ A state maps each queue to its parts, a part to its contents, all by name. What 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -41,6 +41,20 @@ def at(ms: int) -> bytes:
 def plain(*places: str) -> dict[str, Entry]:
     """Messages without a header, each with the last digit of its place as body."""
     return {one: (b"", one[-1:].encode()) for one in places}
+
+
+def everything(client: Any) -> dict[bytes, Any]:
+    """Every key with its type and contents, as they are. (DUMP also shows in which order a hash happens to lie.)"""
+    read = {
+        b"hash": lambda key: sorted(client.hgetall(key).items()),
+        b"set": lambda key: sorted(client.smembers(key)),
+        b"zset": lambda key: client.zrange(key, 0, -1, withscores=True),
+        b"list": lambda key: client.lrange(key, 0, -1),
+        b"stream": lambda key: (client.xrange(key), client.xinfo_stream(key)["last-generated-id"]),
+        b"string": client.get,
+    }
+    kinds = {key: client.type(key) for key in client.scan_iter(count=1000)}
+    return {key: (kind, read[kind](key)) for key, kind in kinds.items()}
 
 
 def changed(before: State, queue: str = "orders", **parts: Any) -> State:
@@ -95,10 +109,9 @@ class Lab:
         assert self.dump() == before
         return list(reply[1:])
 
-    def dump(self) -> dict[bytes, bytes]:
-        """Every key, serialized."""
-        keys: Iterable[Any] = self.client.scan_iter(count=1000)
-        return {key: self.client.execute_command("DUMP", key) for key in keys}
+    def dump(self) -> dict[bytes, Any]:
+        """Every byte that is in Redis."""
+        return everything(self.client)
 
     def snapshot(self) -> State:
         """Everything that is in Redis."""

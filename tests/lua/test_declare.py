@@ -27,7 +27,8 @@ def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab
     assert len(meta.pop("version")) == 16
     assert meta == {
         "adopted": 1, "cursor": "0-0", "last": "0-0", "bytes": 0, "due": "", "grants": 0, "holes": 0, "letters": 0,
-        "attended": 0, "enqueued": 0, "delivered": 0, "plain": 0, "message_ttl": 60000, "max_length": 5, "overflow": "reject-publish", "never_expire": 1,
+        "attended": 0, "enqueued": 0, "delivered": 0, "plain": 0, "message_ttl": 60000, "max_length": 5,
+        "overflow": "reject-publish", "never_expire": 1,
     }  # fmt: skip
     assert list(lab.snapshot()) == ["orders"]
 
@@ -45,7 +46,8 @@ def test_declaring_with_other_options_is_refused_and_tells_what_is_in_force(lab:
     code, version, given = lab.refusal(declaration(lab, **{**OPTIONS, "max_length": 6}))
 
     assert (code, version) == (b"mismatch", VERSION.encode())
-    assert QueueOptions.from_json("orders", bytes(given)).max_length == 5  # type: ignore[arg-type]  # bytes
+    assert isinstance(given, bytes)
+    assert QueueOptions.from_json("orders", given).max_length == 5
 
 
 def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(lab: Lab) -> None:
@@ -57,7 +59,8 @@ def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(l
     version = after["orders"]["meta"]["version"]
     assert version != "auto-1"
     assert after == changed(
-        before, meta={"adopted": 1, "version": version, "given": '{"max_length":3}', "max_length": 3, "due": 0, "plain": 0}
+        before,
+        meta={"adopted": 1, "version": version, "given": '{"max_length":3}', "max_length": 3, "due": 0, "plain": 0},
     )
 
 

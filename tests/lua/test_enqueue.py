@@ -147,9 +147,7 @@ def test_a_message_whose_time_is_over_dies_on_arrival(
     assert body == b"x"
     meta = {"last": place(), "enqueued": 1, "deaths:expired": 1}
     letters = {"last": place(), "enqueued": 1, "bytes": 1, "letters": 1}
-    assert after == changed(
-        changed(before, meta=meta), "dead", meta=letters, log={place(): (header, body)}
-    )
+    assert after == changed(changed(before, meta=meta), "dead", meta=letters, log={place(): (header, body)})
 
 
 def test_without_a_target_a_message_that_dies_on_arrival_is_counted_as_dropped(lab: Lab) -> None:
@@ -271,8 +269,8 @@ def test_nothing_is_handed_to_consumers_while_there_is_room(lab: Lab) -> None:
 
 def test_what_is_waiting_but_expired_does_not_keep_a_message_from_a_consumer(lab: Lab) -> None:
     lab.seed(
-        options={"max_length": 1, "overflow": "reject-publish"}, log={place(-9): (at(0), b"o")}, expiry={place(-9): NOW},
-        waiting={"c1": NOW + 1},
+        options={"max_length": 1, "overflow": "reject-publish"}, log={place(-9): (at(0), b"o")},
+        expiry={place(-9): NOW}, waiting={"c1": NOW + 1},
     )  # fmt: skip
 
     reply = lab.run(enqueue(lab, b"a", b"b"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rqttl import Message, commands
-from rqttl.commands import Command
+from rqttl.commands import Command, Reply
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 DROP, REFUSE, DLX = "drop-head", "reject-publish", "reject-publish-dlx"
@@ -17,7 +17,9 @@ def enqueue(lab: Lab, *messages: object, queue: str = "orders") -> Command:
 
 
 @pytest.mark.parametrize("overflow", [DROP, REFUSE, DLX])
-@pytest.mark.parametrize("options", [{"max_length": 3}, {"max_length_bytes": 3}, {"max_length": 3, "max_length_bytes": 3}])
+@pytest.mark.parametrize(
+    "options", [{"max_length": 3}, {"max_length_bytes": 3}, {"max_length": 3, "max_length_bytes": 3}]
+)
 def test_up_to_the_limit_all_are_stored(lab: Lab, options: dict[str, object], overflow: str) -> None:
     lab.seed(options={**options, "overflow": overflow}, log=plain(place(-1)))
 
@@ -37,11 +39,14 @@ def test_drop_head_drops_the_oldest_and_dead_letters_them_in_order(lab: Lab, opt
     lab.run(enqueue(lab, b"a", b"b"))
 
     after = lab.snapshot()
-    assert after["orders"] == changed(
-        before,
-        meta={"last": place(0, 1), "cursor": place(-1, 1), "enqueued": 2, "deaths:maxlen": 2},
-        log={place(-2): None, place(-1, 1): None, place(): (b"", b"a"), place(0, 1): (b"", b"b")},
-    )["orders"]
+    assert (
+        after["orders"]
+        == changed(
+            before,
+            meta={"last": place(0, 1), "cursor": place(-1, 1), "enqueued": 2, "deaths:maxlen": 2},
+            log={place(-2): None, place(-1, 1): None, place(): (b"", b"a"), place(0, 1): (b"", b"b")},
+        )["orders"]
+    )
     assert [body for _, body in after["dead"]["log"].values()] == [b"0", b"1"]
     assert after["dead"]["meta"]["bytes"] == 2
 
@@ -145,14 +150,16 @@ def test_the_expired_are_not_dropped_for_length(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("overflow", [DROP, REFUSE])
-def test_more_than_a_budget_of_expired_is_buried_step_by_step_before_anything_is_stored(lab: Lab, overflow: str) -> None:
+def test_more_than_a_budget_of_expired_is_buried_step_by_step_before_anything_is_stored(
+    lab: Lab, overflow: str
+) -> None:
     places = [place(-1000, i) for i in range(600)]
     before = lab.seed(
         options={"max_length": 1, "overflow": overflow}, log={one: (at(-1), b"x") for one in places},
         expiry=dict.fromkeys(places, NOW - 1),
     )  # fmt: skip
 
-    replies = []
+    replies: list[Reply] = []
     while not replies or replies[-1][0] == b"refused":
         replies.append(lab.run(enqueue(lab, b"a")))
 
@@ -195,7 +202,7 @@ def test_large_bodies_are_trimmed_a_few_at_a_time(lab: Lab) -> None:
     body = b"x" * 2**21
     lab.seed(options={"max_length": 3}, log={place(-9, i): (b"", body) for i in range(8)})
 
-    replies = []
+    replies: list[Reply] = []
     while not replies or replies[-1][0] == b"refused":
         replies.append(lab.run(enqueue(lab, b"a")))
 

@@ -1,0 +1,110 @@
+"""`peek` and `stats`: looking without touching, but for what is due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rqttl import commands
+from tests.lua.states import NOW, Lab, at, place, plain, token
+
+
+def peek(lab: Lab, after: str = "", limit: int = 10) -> Any:
+    return lab.run(commands.peek(lab.keyspace, "orders", after=after, limit=limit, now=NOW))
+
+
+def stats(lab: Lab, now: int = NOW) -> dict[str, Any]:
+    names = ("more", "ready", "bytes", "leased", "delayed", "oldest", "consumers")
+    return dict(zip(names, lab.run(commands.stats(lab.known(), now=now))[2:9], strict=True))
+
+
+PARTS: dict[str, Any] = {
+    "log": plain(place(-4), place(-3, 1), place(-2, 2)),
+    "loose": plain(place(-3, 3)),
+    "leases": {place(-4): token(7)},
+    "delayed": {place(-3, 1): NOW + 9},
+    "returned": {place(-3, 3): NOW - 3},
+    "redelivered": {place(-4): 2, place(-3, 1): 1},
+}
+
+
+def test_peek_shows_every_message_in_order_with_its_state(lab: Lab) -> None:
+    before = lab.seed(options={"message_ttl": 60}, **PARTS)
+
+    _, _, now, retention, entries, facts = peek(lab)
+
+    assert (now, retention) == (NOW, b"60")
+    assert [(one, body) for one, (_, body) in entries] == [
+        (place(-4).encode(), b"0"), (place(-3, 1).encode(), b"1"), (place(-3, 3).encode(), b"3"),
+        (place(-2, 2).encode(), b"2"),
+    ]  # fmt: skip
+    states = [tuple(facts[i : i + 3]) for i in range(0, len(facts), 3)]
+    assert states == [
+        (b"leased", b"%d" % (NOW + 7), b"2"), (b"delayed", b"%d" % (NOW + 9), b"1"), (b"ready", b"", b"0"),
+        (b"ready", b"", b"0"),
+    ]  # fmt: skip
+    assert lab.snapshot() == before
+
+
+def test_peek_goes_on_after_a_place(lab: Lab) -> None:
+    lab.seed(**PARTS)
+
+    pages, after = [], ""
+    while entries := peek(lab, after, 1)[4]:
+        pages.append(entries[0][0].decode())
+        after = pages[-1]
+
+    assert pages == [place(-4), place(-3, 1), place(-3, 3), place(-2, 2)]
+
+
+def test_peek_shows_what_is_not_swept_yet_and_leaves_it(lab: Lab) -> None:
+    before = lab.seed(log={place(-1): (at(-1), b"x")}, expiry={place(-1): NOW - 1})
+
+    assert len(peek(lab)[4]) == 1
+    assert lab.snapshot() == before
+
+
+def test_peek_bounds_the_bytes_of_an_answer(lab: Lab) -> None:
+    lab.seed(log={place(-1, i): (b"", b"x" * 2**21) for i in range(6)})
+
+    assert len(peek(lab)[4]) == 2
+
+
+def test_stats_counts_each_state(lab: Lab) -> None:
+    before = lab.seed(**PARTS, consumers={"a": NOW + 1, "gone": NOW})
+
+    assert stats(lab) == {"more": 0, "ready": 2, "bytes": 2, "leased": 1, "delayed": 1, "oldest": 3, "consumers": 1}
+    assert lab.snapshot() == before
+
+
+def test_stats_of_an_empty_queue(lab: Lab) -> None:
+    lab.seed()
+
+    assert stats(lab) == {"more": 0, "ready": 0, "bytes": 0, "leased": 0, "delayed": 0, "oldest": b"", "consumers": 0}
+
+
+def test_stats_gives_the_record_with_its_counters(lab: Lab) -> None:
+    lab.seed(meta={"deaths:expired": 4, "acked": 5})
+
+    record = lab.run(commands.stats(lab.known(), now=NOW))[9]
+
+    fields = dict(zip(record[::2], record[1::2], strict=True))
+    assert (fields[b"deaths:expired"], fields[b"acked"]) == (b"4", b"5")
+
+
+@pytest.mark.parametrize("count,more", [(250, 1), (249, 0), (600, 1)])
+def test_stats_sweeps_first_as_far_as_one_call_may_go(lab: Lab, count: int, more: int) -> None:
+    places = [place(-9, i) for i in range(count)]
+    lab.seed(log={one: (at(0), b"x") for one in places}, expiry=dict.fromkeys(places, NOW))
+
+    found = stats(lab)
+
+    assert (found["ready"], found["more"]) == (max(0, count - 250), more)
+
+
+def test_stats_rings_for_what_came_back(lab: Lab) -> None:
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(0)}, waiting={"c": NOW + 5})
+
+    assert stats(lab)["ready"] == 1
+    assert lab.snapshot()["orders"]["bell"] == [""]

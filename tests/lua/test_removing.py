@@ -1,0 +1,125 @@
+"""`purge` and `delete`: what goes, and what stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rqttl import commands
+from rqttl.commands import Command
+from tests.lua.states import NOW, Lab, at, changed, place, plain, token
+
+
+def purge(lab: Lab, upto: str = "") -> Any:
+    return lab.run(commands.purge(lab.keyspace, "orders", upto))
+
+
+def delete(lab: Lab, **conditions: bool) -> Command:
+    return commands.delete(lab.keyspace, "orders", **{"if_unused": False, "if_empty": False, **conditions}, now=NOW)
+
+
+def test_a_purge_of_an_empty_queue_changes_nothing(lab: Lab) -> None:
+    before = lab.seed()
+
+    assert purge(lab)[2:4] == [0, 0]
+    assert lab.snapshot() == changed(before, meta={"purged": lab.snapshot()["orders"]["meta"].get("purged")})
+
+
+def test_where_nothing_is_out_all_goes_at_once(lab: Lab) -> None:
+    before = lab.seed(
+        log={place(-2): (at(9), b"a"), **plain(place(-1))}, loose=plain(place(-3)), returned={place(-3): NOW - 3},
+        expiry={place(-2): NOW + 9}, redelivered={place(-3): 1}, meta={"holes": 5},
+    )  # fmt: skip
+
+    assert purge(lab)[2:4] == [3, 0]
+    after = lab.snapshot()
+    meta = {**before["orders"]["meta"], "bytes": 0, "cursor": place(-1), "holes": 0, "purged": 3}
+    assert after == {"orders": {"meta": meta}}
+
+
+def test_leased_and_delayed_messages_stay(lab: Lab) -> None:
+    before = lab.seed(
+        log=plain(place(-5), place(-4), place(-3), place(-1)), loose=plain(place(-2)),
+        leases={place(-5): token(9)}, delayed={place(-4): NOW + 9}, returned={place(-3): NOW - 3, place(-2): NOW - 2},
+        redelivered={place(-3): 1, place(-5): 2}, meta={"cursor": place(-2)},
+    )  # fmt: skip
+
+    assert purge(lab)[2:4] == [3, 0]
+    assert lab.snapshot() == changed(
+        before,
+        meta={"bytes": 0, "cursor": place(-1), "purged": 3},
+        log={place(-3): None, place(-1): None},
+        loose={place(-2): None},
+        returned={place(-3): None, place(-2): None},
+        redelivered={place(-3): None},
+    )
+
+
+def test_what_arrives_after_the_purge_began_stays(lab: Lab) -> None:
+    lab.seed(log=plain(place(-3), place(-2), place(-1)))
+
+    assert purge(lab, place(-2))[2:4] == [2, 0]
+    assert list(lab.snapshot()["orders"]["log"]) == [place(-1)]
+
+
+def test_many_go_step_by_step_up_to_where_the_purge_began(lab: Lab) -> None:
+    lab.seed(log=plain(*[place(-9, i) for i in range(600)]), leases={place(-9): token(9)})
+
+    first = purge(lab)
+    lab.run(commands.enqueue(lab.known(), [(b"", b"new")], now=NOW))
+    rest = [purge(lab, first[4].decode()) for _ in range(2)]
+
+    assert [one[2:4] for one in (first, *rest)] == [[250, 1], [250, 1], [99, 0]]
+    state = lab.snapshot()["orders"]
+    assert list(state["log"]) == [place(-9), place()]
+    assert (state["meta"]["purged"], state["meta"]["bytes"]) == (599, 3)
+
+
+def test_a_purge_dead_letters_nothing(lab: Lab) -> None:
+    lab.seed("dead")
+    lab.seed(options={"dead_letter": "dead"}, log=plain(place(-1)))
+
+    purge(lab)
+
+    assert "log" not in lab.snapshot()["dead"]
+
+
+@pytest.mark.parametrize("conditions", [{}, {"if_unused": True}])
+def test_delete_leaves_nothing_of_the_queue_and_all_of_others(lab: Lab, conditions: dict[str, bool]) -> None:
+    before = lab.seed("other", log=plain(place(-1)))
+    lab.seed(
+        options={"dead_letter": "other"}, log=plain(place(-4), place(-3), place(-2)), loose=plain(place(-5)),
+        expiry={place(-2): NOW + 5}, leases={place(-4): token(5)}, delayed={place(-3): NOW + 5},
+        returned={place(-5): NOW - 5}, redelivered={place(-5): 1}, bell=[""], waiting={"c": NOW},
+        consumers={"c": NOW},
+    )  # fmt: skip
+
+    assert lab.run(delete(lab, **conditions)) == [b"ok", b"", 2]
+    assert lab.snapshot() == before
+
+
+def test_delete_if_unused_is_refused_while_there_are_consumers(lab: Lab) -> None:
+    lab.seed(consumers={"a": NOW + 1, "b": NOW + 1, "gone": NOW})
+
+    assert lab.refusal(delete(lab, if_unused=True)) == [b"in_use", b"if_unused", 2]
+
+
+@pytest.mark.parametrize("state", [{}, {"leases": {place(-1): token(1)}}, {"delayed": {place(-1): NOW + 1}}])
+def test_delete_if_empty_is_refused_while_there_are_messages_in_any_state(lab: Lab, state: dict[str, Any]) -> None:
+    lab.seed(log=plain(place(-1)), **state)
+
+    assert lab.refusal(delete(lab, if_empty=True)) == [b"in_use", b"if_empty", 1]
+
+
+def test_delete_if_empty_counts_messages_that_were_moved_aside(lab: Lab) -> None:
+    lab.seed(loose=plain(place(-1)), returned={place(-1): NOW - 1})
+
+    assert lab.refusal(delete(lab, if_empty=True)) == [b"in_use", b"if_empty", 1]
+
+
+def test_an_empty_and_unused_queue_is_deleted_under_both_conditions(lab: Lab) -> None:
+    lab.seed()
+
+    assert lab.run(delete(lab, if_unused=True, if_empty=True)) == [b"ok", b"", 0]
+    assert lab.snapshot() == {}

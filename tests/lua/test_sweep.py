@@ -1,0 +1,277 @@
+"""`sweep`: what is due, done in bounded steps, and when something is due next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rqttl import commands
+from tests.lua.states import NOW, Lab, at, changed, place, plain, token
+
+
+def sweep(lab: Lab, now: int = NOW) -> dict[str, Any]:
+    names = ("now", "due", "more", "reclaimed", "promoted", "expired", "trimmed", "compacted")
+    return dict(zip(names, lab.run(commands.sweep(lab.known(), now=now))[2:], strict=True))
+
+
+def test_a_queue_in_which_nothing_is_due_is_left_untouched(lab: Lab) -> None:
+    before = lab.seed(
+        options={"message_ttl": 50}, log=plain(place(-3), place(-2), place(-1)), leases={place(-3): token(1)},
+        delayed={place(-2): NOW + 5}, waiting={"c": NOW + 5}, consumers={"c": NOW + 5}, bell=[""],
+    )  # fmt: skip
+
+    done = sweep(lab)
+
+    assert done == {"now": NOW, "due": NOW + 1, "more": 0, "reclaimed": 0, "promoted": 0, "expired": 0, "trimmed": 0,
+                    "compacted": 0}  # fmt: skip
+    assert lab.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    "options,parts,due",
+    [
+        ({}, {}, b""),
+        ({}, {"log": plain(place(-1))}, b""),
+        ({"message_ttl": 30}, {"log": plain(place(-5), place(-1))}, NOW + 25),
+        ({"message_ttl": 30}, {"log": plain(place(-5), place(-1)), "leases": {place(-5): token(80)}}, NOW + 29),
+        ({}, {"log": {place(-1): (at(40), b"x")}, "expiry": {place(-1): NOW + 40}}, NOW + 40),
+        ({}, {"log": plain(place(-1)), "leases": {place(-1): token(70, 999)}}, NOW + 70),
+        ({}, {"log": plain(place(-1)), "delayed": {place(-1): NOW + 60}}, NOW + 60),
+        ({"message_ttl": 30}, {"log": plain(place(-1)), "returned": {place(-1): NOW - 1}}, NOW + 29),
+    ],
+)
+def test_the_next_due_time_is_the_earliest_of_all(
+    lab: Lab, options: dict[str, object], parts: dict[str, Any], due: object
+) -> None:
+    lab.seed(options=options, **parts, meta={"due": 0})
+
+    assert sweep(lab)["due"] == due
+    assert lab.snapshot()["orders"]["meta"]["due"] == ("" if due == b"" else due)
+
+
+def test_messages_whose_lease_has_ended_come_back_as_failed_deliveries(lab: Lab) -> None:
+    before = lab.seed(
+        log={place(-3): (at(9), b"a"), **plain(place(-2), place(-1))},
+        leases={place(-3): token(-5), place(-2): token(0, 999), place(-1): token(1)}, redelivered={place(-3): 1},
+    )  # fmt: skip
+
+    assert sweep(lab)["reclaimed"] == 2
+    assert lab.snapshot() == changed(
+        before,
+        meta={"bytes": 2, "due": NOW + 1},
+        leases={place(-3): None, place(-2): None},
+        returned={place(-3): NOW - 3, place(-2): NOW - 2},
+        redelivered={place(-3): 2, place(-2): 1},
+        expiry={place(-3): NOW + 9},
+    )
+
+
+def test_a_lost_lease_is_a_death_where_it_was_the_last_allowed_delivery_or_its_time_is_over(lab: Lab) -> None:
+    lab.seed("dead")
+    lab.seed(
+        options={"max_deliveries": 2, "dead_letter": "dead"},
+        log={place(-3): (at(-1), b"a"), **plain(place(-2), place(-1))},
+        leases={place(-3): token(0), place(-2): token(0), place(-1): token(0)}, redelivered={place(-2): 1},
+    )  # fmt: skip
+
+    assert sweep(lab)["reclaimed"] == 3
+
+    after = lab.snapshot()
+    meta = after["orders"]["meta"]
+    assert (meta["deaths:delivery_limit"], meta["deaths:expired"]) == (1, 1)
+    assert after["orders"]["returned"] == {place(-1): NOW - 1}
+    assert sorted(body for _, body in after["dead"]["log"].values()) == [b"0", b"a"]
+
+
+def test_delayed_messages_are_ready_when_their_time_has_come_and_count_no_further_failure(lab: Lab) -> None:
+    before = lab.seed(
+        options={"max_deliveries": 2}, log=plain(place(-3), place(-2)), delayed={place(-3): NOW, place(-2): NOW + 1},
+        redelivered={place(-3): 1},
+    )  # fmt: skip
+
+    assert sweep(lab)["promoted"] == 1
+    assert lab.snapshot() == changed(
+        before, meta={"bytes": 1, "due": NOW + 1}, delayed={place(-3): None}, returned={place(-3): NOW - 3}
+    )
+
+
+def test_a_delayed_message_dies_at_its_deadline(lab: Lab) -> None:
+    lab.seed(options={"message_ttl": 5}, log=plain(place(-5)), delayed={place(-5): NOW})
+
+    sweep(lab)
+
+    state = lab.snapshot()["orders"]
+    assert state.keys() == {"meta"}
+    assert state["meta"]["deaths:expired"] == 1
+
+
+def test_expired_messages_leave_from_anywhere_and_leave_holes(lab: Lab) -> None:
+    before = lab.seed(
+        log={place(-4): (b"", b"a"), place(-3): (at(0), b"b"), place(-2): (at(1), b"c"), place(-1): (at(-7), b"d")},
+        loose={place(-6): (at(0), b"e")}, returned={place(-6): NOW - 6}, meta={"cursor": place(-5)},
+        expiry={place(-3): NOW, place(-2): NOW + 1, place(-1): NOW - 7, place(-6): NOW}, redelivered={place(-6): 1},
+    )  # fmt: skip
+
+    assert sweep(lab)["expired"] == 3
+    assert lab.snapshot() == changed(
+        before,
+        meta={"bytes": 2, "due": NOW + 1, "holes": 2, "deaths:expired": 3, "dropped:expired": 3},
+        log={place(-3): None, place(-1): None},
+        loose={place(-6): None},
+        returned={place(-6): None},
+        expiry={place(-3): None, place(-1): None, place(-6): None},
+        redelivered={place(-6): None},
+    )
+
+
+def test_retention_takes_the_head_and_leaves_no_holes(lab: Lab) -> None:
+    before = lab.seed(
+        options={"message_ttl": 3}, log=plain(place(-5), place(-4), place(-3), place(-2)), leases={place(-5): token(9)},
+        returned={place(-4): NOW - 4},
+    )  # fmt: skip
+
+    assert sweep(lab)["expired"] == 2
+    assert lab.snapshot() == changed(
+        before,
+        meta={"bytes": 1, "cursor": place(-3), "due": NOW + 1, "deaths:expired": 2, "dropped:expired": 2},
+        log={place(-4): None, place(-3): None},
+        returned={place(-4): None},
+    )
+
+
+def test_what_is_over_the_limit_is_trimmed_from_the_head(lab: Lab) -> None:
+    before = lab.seed(options={"max_length": 1}, log=plain(place(-3), place(-2), place(-1)))
+
+    assert sweep(lab)["trimmed"] == 2
+    assert lab.snapshot() == changed(
+        before,
+        meta={"bytes": 1, "cursor": place(-2), "deaths:maxlen": 2, "dropped:maxlen": 2},
+        log={place(-3): None, place(-2): None},
+    )
+
+
+def test_a_queue_that_refuses_is_not_trimmed(lab: Lab) -> None:
+    before = lab.seed(options={"max_length": 1, "overflow": "reject-publish"}, log=plain(place(-3), place(-2)))
+
+    assert sweep(lab)["trimmed"] == 0
+    assert lab.snapshot() == before
+
+
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "reclaimed": ({}, {"leases": dict.fromkeys([place(-9, i) for i in range(600)], token(-1))}),
+    "promoted": ({}, {"delayed": dict.fromkeys([place(-9, i) for i in range(600)], NOW)}),
+    "expired": ({}, {"expiry": dict.fromkeys([place(-9, i) for i in range(600)], NOW)}),
+    "trimmed": ({"max_length": 0}, {}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_than_a_budget_is_done_step_by_step_and_announced(lab: Lab, kind: str) -> None:
+    options, parts = KINDS[kind]
+    header = at(0) if kind == "expired" else b""
+    lab.seed(options=options, log={place(-9, i): (header, b"x") for i in range(600)}, **parts)
+
+    rounds = [sweep(lab)]
+    while rounds[-1]["more"]:
+        assert lab.snapshot()["orders"]["meta"]["due"] == NOW
+        rounds.append(sweep(lab))
+
+    assert [one[kind] for one in rounds] == [250, 250, 100]
+
+
+def test_retention_with_own_deadlines_in_between_goes_on_until_all_are_gone(lab: Lab) -> None:
+    places = [place(-9, i) for i in range(600)]
+    lab.seed(
+        options={"message_ttl": 3},
+        log={one: (at(-1), b"x") for one in places},
+        expiry=dict.fromkeys(places[:10], NOW - 1),
+    )
+
+    while sweep(lab)["more"]:
+        pass
+
+    state = lab.snapshot()["orders"]
+    assert state.keys() == {"meta"}
+    assert (state["meta"]["deaths:expired"], state["meta"]["due"]) == (600, "")
+
+
+def test_large_bodies_are_taken_a_few_at_a_time(lab: Lab) -> None:
+    body = b"x" * 2**21
+    lab.seed(log={place(-9, i): (at(0), body) for i in range(6)}, expiry={place(-9, i): NOW for i in range(6)})
+
+    first = sweep(lab)
+
+    assert (first["expired"], first["more"]) == (2, 1)
+
+
+def test_consumers_that_were_not_heard_of_are_forgotten(lab: Lab) -> None:
+    before = lab.seed(
+        waiting={"old": NOW, "new": NOW + 1}, consumers={"old": NOW, "new": NOW + 1}, log=plain(place(-1)), bell=[""]
+    )
+
+    sweep(lab)
+
+    assert lab.snapshot() == changed(before, waiting={"old": None}, consumers={"old": None})
+
+
+def test_what_comes_back_rings_for_consumers_that_wait(lab: Lab) -> None:
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(0)}, waiting={"c": NOW + 5})
+
+    sweep(lab)
+
+    assert lab.snapshot()["orders"]["bell"] == [""]
+
+
+# Giving memory back
+
+
+def holey(lab: Lab, **meta: object) -> None:
+    living = [place(-9, 7 * i) for i in range(300)]
+    lab.seed(
+        log={one: (at(90), b"x") for one in living},
+        expiry=dict.fromkeys(living, NOW + 90),
+        meta={"holes": 1001, **meta},
+    )
+
+
+def test_survivors_among_holes_move_aside_in_their_order_and_with_their_deadlines(lab: Lab) -> None:
+    holey(lab, holes=10_000)
+    before = lab.snapshot()["orders"]
+
+    first, second = sweep(lab), sweep(lab)
+
+    assert (first["compacted"], first["more"], second["compacted"]) == (250, 1, 50)
+    after = lab.snapshot()["orders"]
+    assert "log" not in after
+    assert after["loose"] == before["log"]
+    assert list(after["returned"]) == list(before["log"])
+    assert after["expiry"] == before["expiry"]
+    assert (after["meta"]["cursor"], after["meta"]["holes"]) == (max(before["log"]), 0)
+    assert after["meta"]["bytes"] == before["meta"]["bytes"]
+
+
+def test_after_a_compaction_messages_come_in_order(lab: Lab) -> None:
+    holey(lab)
+    order = [one.encode() for one in lab.snapshot()["orders"]["log"]]
+    sweep(lab)
+
+    first = lab.run(commands.receive(lab.known(), 200, 1000, now=NOW))
+    second = lab.run(commands.receive(lab.known(), 200, 1000, now=NOW))
+
+    assert [one for one, _ in [*first[7], *second[7]]] == order
+
+
+@pytest.mark.parametrize("meta", [{"holes": 1000}, {"letters": 1}])
+def test_few_holes_and_queues_of_dead_letters_are_left_alone(lab: Lab, meta: dict[str, object]) -> None:
+    holey(lab, **meta)
+    before = lab.snapshot()
+
+    assert sweep(lab)["compacted"] == 0
+    assert lab.snapshot() == before
+
+
+def test_holes_that_are_fewer_than_the_messages_ahead_are_left_alone(lab: Lab) -> None:
+    lab.seed(log={place(-9, i): (b"", b"x") for i in range(1002)}, meta={"holes": 1001})
+
+    assert sweep(lab)["compacted"] == 0

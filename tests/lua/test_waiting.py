@@ -1,0 +1,150 @@
+"""`receive` of consumers that wait: presence, tickets, and passing the bell on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rqttl import commands
+from rqttl.commands import Command, Presence
+from tests.lua.states import NOW, Lab, at, changed, place, plain, token
+
+
+def receive(lab: Lab, presence: Presence, count: int = 1, **words: Any) -> Command:
+    return commands.receive(lab.known(), count, 1000, presence=presence, now=NOW, **words)
+
+
+def ticket(end: int, grant: int = 0) -> bytes:
+    return f"{place(-1)} {token(end, grant)}".encode()
+
+
+def bodies(reply: Any) -> list[bytes]:
+    return [body for _, (_, body) in reply[7]]
+
+
+def test_who_finds_nothing_is_noted_as_waiting_and_as_a_consumer(lab: Lab) -> None:
+    before = lab.seed()
+
+    lab.run(receive(lab, Presence("me", 300, 60_000)))
+
+    assert lab.snapshot() == changed(
+        before, meta={"attended": 1}, waiting={"me": NOW + 300}, consumers={"me": NOW + 60_000}
+    )
+
+
+def test_who_finds_something_waits_no_longer_but_stays_a_consumer(lab: Lab) -> None:
+    lab.seed(log=plain(place(-1)), waiting={"me": NOW + 5}, consumers={"me": NOW + 5})
+
+    lab.run(receive(lab, Presence("me", 300, 60_000)))
+
+    state = lab.snapshot()["orders"]
+    assert "waiting" not in state
+    assert state["consumers"] == {"me": NOW + 60_000}
+
+
+def test_who_stops_waiting_is_forgotten(lab: Lab) -> None:
+    before = lab.seed(waiting={"me": NOW + 5, "other": NOW + 5}, consumers={"me": NOW + 5, "other": NOW + 5})
+
+    lab.run(receive(lab, Presence("me", 0, 0)))
+
+    assert lab.snapshot() == changed(before, waiting={"me": None}, consumers={"me": None})
+
+
+def test_a_sign_of_life_leaves_open_whether_the_consumer_waits(lab: Lab) -> None:
+    before = lab.seed(waiting={"me": NOW + 5}, log=plain(place(-1)))
+
+    lab.run(receive(lab, Presence("me", -1, 60_000), 0))
+
+    assert lab.snapshot() == changed(before, consumers={"me": NOW + 60_000})
+
+
+def test_who_leaves_messages_behind_wakes_the_next(lab: Lab) -> None:
+    lab.seed(log=plain(place(-2), place(-1)), waiting={"other": NOW + 5})
+
+    lab.run(receive(lab, Presence("me", 300)))
+
+    assert lab.snapshot()["orders"]["bell"] == [""]
+
+
+def test_who_leaves_nothing_behind_wakes_nobody(lab: Lab) -> None:
+    lab.seed(log=plain(place(-2)), waiting={"other": NOW + 5})
+
+    lab.run(receive(lab, Presence("me", 300), 5))
+
+    assert "bell" not in lab.snapshot()["orders"]
+
+
+def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab: Lab) -> None:
+    before = lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, waiting={"me": NOW + 300})
+
+    reply = lab.run(receive(lab, Presence("me", 300, 0, ticket(4999))))
+
+    assert bodies(reply) == [b"x"]
+    assert reply[5] == b"%d" % token(1000)
+    assert reply[8] == []
+    after = lab.snapshot()
+    assert after == changed(
+        before,
+        meta={"grants": 1, "delivered": 1, "due": NOW + 1000},
+        leases={place(-1): token(1000)},
+        waiting={"me": None},
+        consumers=after["orders"].get("consumers", {}),
+    )
+
+
+def test_a_ticket_counts_for_what_may_be_taken(lab: Lab) -> None:
+    lab.seed(log={place(-1): (at(-1), b"x"), place(): (b"", b"y")}, leases={place(-1): token(4999)})
+
+    assert bodies(lab.run(receive(lab, Presence("me", 300, 0, ticket(4999)), 1))) == [b"x"]
+    assert bodies(lab.run(receive(lab, Presence("me", 300), 1))) == [b"y"]
+
+
+@pytest.mark.parametrize("late", [ticket(4999, 1), ticket(0), b"nonsense", b"", ticket(4999).replace(b" ", b"  ")])
+def test_a_ticket_that_holds_no_longer_gives_nothing(lab: Lab, late: bytes) -> None:
+    lab.seed(log={place(-1): (b"", b"x")}, leases={place(-1): token(4999)})
+
+    assert bodies(lab.run(receive(lab, Presence("me", 300, 0, late)))) == []
+
+
+def test_a_handed_message_that_nobody_fetches_expires_when_the_pickup_ends(lab: Lab) -> None:
+    lab.seed(log={place(-5000): (at(-5000), b"x")}, leases={place(-5000): token(0)})
+
+    reply = lab.run(receive(lab, Presence("me", 300)))
+
+    state = lab.snapshot()["orders"]
+    assert bodies(reply) == []
+    assert state["meta"]["deaths:expired"] == 1
+    assert "log" not in state
+
+
+def test_a_handed_message_without_a_deadline_comes_back_when_the_pickup_ends(lab: Lab) -> None:
+    lab.seed(
+        options={"max_length": 0, "overflow": "reject-publish"},
+        log=plain(place(-5000)),
+        leases={place(-5000): token(0)},
+    )
+
+    assert bodies(lab.run(receive(lab, Presence("me", 300)))) == [b"0"]
+
+
+def test_who_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: Lab) -> None:
+    lab.seed(
+        log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, bell=[ticket(4999).decode()],
+        waiting={"me": NOW + 300},
+    )  # fmt: skip
+
+    reply = lab.run(receive(lab, Presence("me", 0)))
+
+    state = lab.snapshot()["orders"]
+    assert bodies(reply) == [b"x"]
+    assert state["leases"] == {place(-1): token(1000)}
+    assert "bell" not in state
+    assert "waiting" not in state
+
+
+def test_who_still_waits_leaves_tickets_in_the_bell(lab: Lab) -> None:
+    lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, bell=[ticket(4999).decode()])
+
+    assert bodies(lab.run(receive(lab, Presence("me", 300)))) == []
+    assert lab.snapshot()["orders"]["bell"] == [ticket(4999).decode()]
