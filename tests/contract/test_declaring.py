@@ -33,7 +33,11 @@ def test_declaring_with_other_options_names_each_option_and_both_values(broker: 
         broker.declare_queue("q", message_ttl="30s", lease="1m", dead_letter="d")
 
     assert caught.value.code == "mismatch"
-    assert caught.value.differences == {"message_ttl": (30_000, 60_000), "max_length": (None, 5), "dead_letter": ("d", None)}
+    assert caught.value.differences == {
+        "message_ttl": (30_000, 60_000),
+        "max_length": (None, 5),
+        "dead_letter": ("d", None),
+    }
     for told in ("message_ttl: asked for 30000, in force 60000", "max_length: asked for None, in force 5"):
         assert told in str(caught.value)
 
@@ -76,7 +80,9 @@ def test_a_duration_may_be_written_in_any_of_its_forms(broker: Broker, written: 
 
 @pytest.mark.spec("TTL-02", "TTL-03", "TTL-05", "TTL-06", "A-016")
 @pytest.mark.parametrize("option", ["message_ttl", "default_ttl", "min_ttl", "max_ttl", "lease"])
-@pytest.mark.parametrize("wrong", ["foobar", "10x", "10", -10, "-10s", 10.0, True, TEN_YEARS + 1, timedelta(microseconds=1)])
+@pytest.mark.parametrize(
+    "wrong", ["foobar", "10x", "10", -10, "-10s", 10.0, True, TEN_YEARS + 1, timedelta(microseconds=1)]
+)
 def test_a_wrong_duration_is_refused_by_name_and_makes_no_queue(
     broker: Broker, client: redis.Redis, option: str, wrong: object
 ) -> None:
@@ -136,7 +142,9 @@ def test_a_floor_above_the_ceiling_is_refused(broker: Broker, client: redis.Redi
 
 
 @pytest.mark.spec("CYC-01", "A-031", "A-032")
-@pytest.mark.parametrize("target", [{"dead_letter": "q"}, {"dead_letter_expired": "q"}, {"dead_letter": "{queue}"}], ids=str)
+@pytest.mark.parametrize(
+    "target", [{"dead_letter": "q"}, {"dead_letter_expired": "q"}, {"dead_letter": "{queue}"}], ids=str
+)
 def test_a_queue_cannot_be_its_own_target_for_what_dies_by_itself(broker: Broker, target: dict[str, str]) -> None:
     with pytest.raises(InvalidOption, match="its own target"):
         broker.declare_queue("q", **target)

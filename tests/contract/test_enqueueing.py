@@ -131,7 +131,9 @@ def test_a_content_type_travels_with_the_message(broker: Broker) -> None:
 def test_messages_and_bare_bodies_mix_and_keep_their_order(broker: Broker) -> None:
     queue = broker.declare_queue("q")
 
-    receipts = queue.enqueue_many([Message(b"1", ttl="1h"), b"2", {"three": 3}, Message("4", headers={"a": 1}, id="four")])
+    receipts = queue.enqueue_many(
+        [Message(b"1", ttl="1h"), b"2", {"three": 3}, Message("4", headers={"a": 1}, id="four")]
+    )
 
     assert [type(receipt) for receipt in receipts] == [Receipt] * 4
     assert [delivery.decode() for delivery in queue.receive_many(4)] == [b"1", b"2", {"three": 3}, "4"]
@@ -163,7 +165,9 @@ def test_many_messages_arrive_whole_and_in_order(broker: Broker) -> None:
 
 
 @pytest.mark.spec("TTL-07", "S-005", "A-005")
-@pytest.mark.parametrize("ttl", ["soon", "10", "10x", -1, 1.5, True, 315_360_000_001, timedelta(microseconds=5)], ids=repr)
+@pytest.mark.parametrize(
+    "ttl", ["soon", "10", "10x", -1, 1.5, True, 315_360_000_001, timedelta(microseconds=5)], ids=repr
+)
 def test_a_wrong_ttl_is_refused_before_anything_is_written(broker: Broker, ttl: int) -> None:
     queue = broker.declare_queue("q")
 

@@ -230,7 +230,9 @@ def test_ttl_zero_without_a_waiting_consumer_dies_on_arrival(clocked: Clocked) -
 
 @pytest.mark.spec("TTL-19")
 @pytest.mark.parametrize("options, ttl", [({}, 0), ({"message_ttl": 0}, None), ({"default_ttl": 0}, None)], ids=str)
-def test_ttl_zero_is_handed_to_a_consumer_that_waits(clocked: Clocked, options: dict[str, object], ttl: int | None) -> None:
+def test_ttl_zero_is_handed_to_a_consumer_that_waits(
+    clocked: Clocked, options: dict[str, object], ttl: int | None
+) -> None:
     queue = clocked.declare_queue("q", **options)
     clocked.events.on_waiting.append(lambda name: queue.enqueue(b"zero", ttl=ttl))
 

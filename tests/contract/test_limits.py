@@ -144,7 +144,12 @@ def test_what_can_never_fit_is_refused(clocked: Clocked, limit: dict[str, int]) 
         queue.enqueue(b"xxx")
 
     name, value = next(iter(limit.items()))
-    assert (caught.value.code, caught.value.queue, caught.value.limit, caught.value.value) == ("queue_full", "q", name, value)
+    assert (caught.value.code, caught.value.queue, caught.value.limit, caught.value.value) == (
+        "queue_full",
+        "q",
+        name,
+        value,
+    )
 
 
 @pytest.mark.spec("LEN-10", "DLX-11")

@@ -204,7 +204,9 @@ def test_a_receive_that_finds_nothing_returns_nothing_after_its_wait(clocked: Cl
     ],
     ids=str,
 )
-def test_wrong_arguments_of_a_receive_are_refused(broker: Broker, wrong: dict[str, Any], error: type[Exception]) -> None:
+def test_wrong_arguments_of_a_receive_are_refused(
+    broker: Broker, wrong: dict[str, Any], error: type[Exception]
+) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")
 

@@ -40,7 +40,9 @@ def test_without_any_rule_a_message_keeps_what_it_says(clocked: Clocked, own: in
 @pytest.mark.spec("A-010b", "S-003")
 @pytest.mark.parametrize("default", [0, 1, 500])
 @pytest.mark.parametrize("others", [{}, {"min_ttl": 700}, {"max_ttl": 100}, {"min_ttl": 1, "max_ttl": 2}], ids=str)
-def test_the_default_is_for_messages_that_say_nothing(clocked: Clocked, default: int, others: dict[str, object]) -> None:
+def test_the_default_is_for_messages_that_say_nothing(
+    clocked: Clocked, default: int, others: dict[str, object]
+) -> None:
     assert resolve(clocked, {"default_ttl": default, **others}, NEVER) == default
 
 
@@ -63,7 +65,9 @@ def test_a_message_that_says_nothing_gets_the_ceiling_else_the_floor(
 
 
 @pytest.mark.spec("A-012a", "A-012b", "A-012c")
-@pytest.mark.parametrize("own, deadline", [(PAST, 100), (0, 100), (99, 100), (100, 100), (500, 500), (900, 900), (901, 900)])
+@pytest.mark.parametrize(
+    "own, deadline", [(PAST, 100), (0, 100), (99, 100), (100, 100), (500, 500), (900, 900), (901, 900)]
+)
 def test_between_floor_and_ceiling_a_message_keeps_what_it_says(clocked: Clocked, own: int, deadline: int) -> None:
     assert resolve(clocked, {"min_ttl": 100, "max_ttl": 900}, own) == deadline
 

@@ -1,0 +1,144 @@
+"""The death history: what one record says, how records add up, and that nobody can forge one."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl import Death, Message
+from tests.contract.clocked import Clocked, at
+from tests.contract.looks import bodies, dead, dropped, one, take, taken
+
+
+@pytest.mark.spec("DH-01", "DH-08", "A-039", "A-040", "A-044", "S-030")
+def test_a_record_says_where_why_when_and_what_was_before(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue(b"x", ttl=500)
+    clocked.go_to(100)
+    one(queue).nack()
+    clocked.go_to(730)
+    queue.sweep()
+
+    assert one(clocked.queue("d")).deaths == (
+        Death(
+            "q",
+            "expired",
+            1,
+            at(730),
+            at(730),
+            enqueued_at=at(0),
+            expires_at=at(500),
+            delivery_count=1,
+            description=None,
+        ),
+    )
+
+
+@pytest.mark.spec("DH-04", "A-040")
+@pytest.mark.parametrize("own, retention, deadline", [(None, None, None), (50, None, 50), (None, 70, 70), (50, 20, 20)])
+def test_a_record_keeps_the_deadline_that_was_in_force_whatever_the_reason(
+    clocked: Clocked, own: int | None, retention: int | None, deadline: int | None
+) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d", message_ttl=retention)
+    queue.enqueue(b"x", ttl=own)
+
+    one(queue).reject()
+
+    assert one(clocked.queue("d")).deaths[0].expires_at == (None if deadline is None else at(deadline))
+
+
+@pytest.mark.spec("DH-05", "DH-10", "CYC-03")
+def test_the_same_death_again_counts_up_and_moves_to_the_front(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="wait")
+    clocked.declare_queue("wait", dead_letter="q", message_ttl=100)
+    queue.enqueue(b"x")
+
+    for _ in range(3):
+        delivery = one(queue)
+        delivery.reject("round")
+        clocked.advance(100)
+        clocked.queue("wait").sweep()
+
+    deaths = one(queue).deaths
+    assert [(death.queue, death.reason, death.count) for death in deaths] == [
+        ("wait", "expired", 3),
+        ("q", "rejected", 3),
+    ]
+    assert [(death.first_at, death.last_at) for death in deaths] == [(at(100), at(300)), (at(0), at(200))]
+    assert [death.enqueued_at for death in deaths] == [at(200), at(200)]
+
+
+@pytest.mark.spec("DH-06", "DH-09", "DH-10", "A-042")
+def test_the_newest_death_comes_first_and_none_is_lost(clocked: Clocked) -> None:
+    for i in range(5):
+        clocked.declare_queue(f"q{i}", dead_letter=f"q{i + 1}")
+    clocked.queue("q0").enqueue(b"x", id="same")
+
+    for i in range(5):
+        clocked.advance(1)
+        one(clocked.queue(f"q{i}")).reject(f"description {i}")
+
+    letter = one(clocked.queue("q5"))
+    assert letter.id == "same"
+    assert [death.queue for death in letter.deaths] == ["q4", "q3", "q2", "q1", "q0"]
+    assert [death.description for death in letter.deaths] == [f"description {i}" for i in (4, 3, 2, 1, 0)]
+    assert min(letter.deaths, key=lambda death: death.first_at).queue == "q0"
+
+
+@pytest.mark.spec("DH-07")
+def test_the_history_grows_with_the_places_not_with_the_deaths(clocked: Clocked) -> None:
+    names = ("a", "b", "c", "a")
+    for name in names[:3]:
+        clocked.declare_queue(name)
+    clocked.queue("a").enqueue(b"x")
+
+    for name, target in zip(names, names[1:], strict=False):
+        clocked.queue(name).update(dead_letter_rejected=target)
+        one(clocked.queue(name)).reject()
+    clocked.queue("a").update(dead_letter_rejected="a")
+    for _ in range(9):
+        one(clocked.queue("a")).reject()
+
+    assert [(death.queue, death.count) for death in one(clocked.queue("a")).deaths] == [("a", 10), ("c", 1), ("b", 1)]
+
+
+@pytest.mark.spec("DH-11", "DH-12")
+@pytest.mark.parametrize("forged", ["x-death", "deaths", "x-first-death-queue", "_AMQ_ORIG_QUEUE", "DeadLetterReason"])
+def test_nothing_that_a_sender_writes_into_headers_is_a_death(clocked: Clocked, forged: str) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue(b"x", headers={forged: "q expired 7 0 0 0 - 0 0 "})
+
+    delivery = one(queue)
+    assert delivery.deaths == ()
+    delivery.reject()
+
+    letter = one(clocked.queue("d"))
+    assert [(death.queue, death.reason, death.count) for death in letter.deaths] == [("q", "rejected", 1)]
+    assert letter.headers == {forged: "q expired 7 0 0 0 - 0 0 "}
+
+
+@pytest.mark.spec("DH-12")
+@pytest.mark.parametrize("id", [";5;5;", "q expired 7 0 0 0 - 0 0 ", "123", "é;;"])
+def test_nothing_that_a_sender_writes_into_an_id_is_a_death(clocked: Clocked, id: str) -> None:
+    clocked.declare_queue("d", dead_letter="dd")
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue(b"x", id=id, headers={"a": ";;"})
+    one(queue).reject("; 5 " + id)
+
+    one(clocked.queue("d")).reject()
+
+    letter = one(clocked.queue("dd"))
+    assert (letter.id, letter.headers, len(letter.deaths)) == (id, {"a": ";;"}, 2)
+    assert letter.deaths[1].description == "; 5 " + id
+
+
+@pytest.mark.spec("DH-11")
+def test_a_message_that_is_sent_again_by_an_application_starts_without_a_history(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue(b"x", id="mine")
+    one(queue).reject()
+    letter = one(clocked.queue("d"))
+
+    queue.enqueue(Message(letter.body, headers=letter.headers, id=letter.id))
+    one(queue).reject()
+
+    assert [death.count for death in take(clocked.queue("d"))[-1].deaths] == [1]
