@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class Script:
     """A linked command: its text and hash, and the names of what it takes, in order.
 
+    A call may leave out the keys from position `least` on, and all targets with them, where it cannot need them.
     `targets` are the death reasons whose target queues the command may write to; `rest` says that any number of
     further arguments may follow.
     """
@@ -32,6 +33,7 @@ class Script:
     text: str
     sha: str
     keys: tuple[str, ...]
+    least: int
     args: tuple[str, ...]
     targets: tuple[str, ...]
     refusals: tuple[str, ...]
@@ -122,9 +124,9 @@ def _reachable(functions: dict[str, str], text: str, *, into_rare: bool = False)
     return found
 
 
-def _bindings(name: str, keys: list[str], args: list[str], rest: str) -> str:
+def _bindings(name: str, least: int, keys: list[str], args: list[str], rest: str) -> str:
     """The lines that give positions their names, behind a check of their number. `rest` takes all further arguments."""
-    enough = f"#KEYS < {len(keys)} or #ARGV {'<' if rest else '~='} {len(args)}"
+    enough = f"#KEYS < {least} or #ARGV {'<' if rest else '~='} {len(args)}"
     lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
     lines.append("local q = {" + ", ".join(f"{part} = KEYS[{i}]" for i, part in enumerate(keys, 1)) + "}")
     named = [f"{word} = ARGV[{i}]" for i, word in enumerate(args, 1)]
@@ -140,9 +142,11 @@ def load(name: str) -> Script:
     source = _read("commands", name)
     tags = _tags(source)
     keys, args = tags.get("keys", []), tags.get("args", [])
+    least = keys.index("|") if "|" in keys else len(keys)
+    keys = [key for key in keys if key != "|"]
     rest = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""
     targets = tags.get("targets", [])
-    body = _bindings(name, keys, args, rest)
+    body = _bindings(name, least, keys, args, rest)
     if targets:
         bind = f"rare(dead_letter).targets(q, KEYS, {len(keys)}, arg.targets)"
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
@@ -151,7 +155,9 @@ def load(name: str) -> Script:
     text = _COMMENT.sub("", _join(fragments, body))
     text = re.sub(r"\n{2,}", "\n", text)
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return Script(name, text, sha, tuple(keys), tuple(args), tuple(targets), tuple(tags.get("refuse", [])), bool(rest))
+    return Script(
+        name, text, sha, tuple(keys), least, tuple(args), tuple(targets), tuple(tags.get("refuse", [])), bool(rest)
+    )
 
 
 def names() -> tuple[str, ...]:

@@ -79,6 +79,20 @@ class Known:
         """Whether the queue has a limit of length or bytes."""
         return self.options.max_length is not None or self.options.max_length_bytes is not None
 
+    @cached_property
+    def simple(self) -> bool:
+        """Whether a message with a TTL above 0 can only be stored: no limit, and no option that gives a TTL of 0."""
+        rules = ("message_ttl", "default_ttl", "min_ttl", "max_ttl")
+        return not self.limited and all(self.options[name] != 0 for name in rules)
+
+    def short(self, script: Script) -> tuple[Word, ...]:
+        """`prefix` for a call that needs only the keys that it always needs."""
+        words = self._prefixes.get("short")
+        if words is None:
+            keys = [self.keyspace.key(self.name, part) for part in script.keys[: script.least]]
+            words = self._prefixes["short"] = (len(keys), *keys, self.version, "")
+        return words
+
     def prefix(self, script: Script) -> tuple[Word, ...]:
         """The keys of a call that depends on the options in force, and its first two arguments: version and targets."""
         words = self._prefixes.get(script.name)
@@ -217,8 +231,14 @@ def _said(message: Message, content_type: str | None) -> bytes:
 def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = "") -> Command:
     """Store messages, at most `BATCH`."""
     script = _scripts.load("enqueue")
-    rest: list[Word] = [word for pair in packed for word in pair]
-    return Command(script, known.name, (*known.prefix(script), now, *rest), repeatable=False)
+    rest: list[Word] = []
+    simple = known.simple
+    for said, body in packed:
+        rest += (said, body)
+        if said and said.startswith((b"+0;", b"@")):
+            simple = False
+    prefix = known.short(script) if simple else known.prefix(script)
+    return Command(script, known.name, (*prefix, now, *rest), repeatable=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 --- Store messages, at most a few hundred: all that fit the queue's limits, in order, under rising ids.
 --
 -- What must make room for them is decided first and removed last: while Redis has no memory left, the first write of
--- an enqueue has to be one that Redis refuses.
+-- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit or a TTL of 0 can
+-- act; the caller knows.
 --
 -- @use     clock queue arrival admit log lease length dead_letter wake reply
--- @keys    meta log loose expiry leases returned delayed redelivered bell waiting
+-- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered
 -- @targets expired maxlen
 -- @args    version targets now batch...
 -- @reply   ids: for each message `<id>`, `<id> <own deadline>`, or `!<the limit that refused it>`
@@ -12,18 +13,18 @@
 
 local refusal, record = queue.open(q, arg.version, 'enqueued')
 if refusal then
-  return reply.refuse(refusal)
+  return rare(reply).refuse(refusal)
 end
 local now = clock.now(arg.now)
 local items = arrival.read(q, now, arg.batch)
 local plan
-if items.count < items.n or length.pressed(q, items.count, items.size) then
+if items.count < items.n or (q.max_length or q.max_length_bytes) and rare(length).pressed(q, items.count, items.size) then
   rare(queue).open_rest(q)
   plan = rare(admit).decide(q, now, items)
   if plan.again then
     rare(admit).carry_out(q, now, plan)
     queue.save(q)
-    return reply.refuse('again')
+    return rare(reply).refuse('again')
   end
 end
 

@@ -14,10 +14,10 @@ function log.next_id(q, now)
   end
   if now > q.ms or q.serial >= LAST then
     q.ms, q.serial = math.max(now, q.ms + 1), FIRST
-    q.prefix = string.format('%013.0f-', q.ms)
+    q.prefix = string.format('%013d-', q.ms)
   else
     q.serial = q.serial + 1
-    q.prefix = q.prefix or string.format('%013.0f-', q.ms)
+    q.prefix = q.prefix or string.format('%013d-', q.ms)
   end
   q.last = q.prefix .. q.serial
   return q.last

@@ -80,7 +80,7 @@ function queue.save(q)
   for name, was in pairs(q.was) do
     local is = q[name] or ''
     if is ~= was then
-      fields[#fields + 1], fields[#fields + 2] = name, is
+      fields[#fields + 1], fields[#fields + 2] = name, type(is) == 'number' and string.format('%d', is) or is
     end
   end
   if #fields > 0 then
