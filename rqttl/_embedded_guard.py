@@ -1,0 +1,169 @@
+"""The guard of an embedded server: a process of its own that starts redis-server and stops it after its last user.
+
+It owns the life of one redis-server and knows nothing else of rqttl: `rqttl.embedded` runs this file by its path, in an
+isolated interpreter, so that it starts fast and works from a wheel, a checkout and any working directory alike. It
+imports the standard library only. `rqttl.embedded` says how the lock files work and why there is a guard at all.
+
+    python -I -S _embedded_guard.py BINARY FOLDER SOCKET GUARD_LOCK SERVER_LOCK     (the locks: open descriptors)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PING, PONG = b"PING\r\n", b"+PONG"
+_WHO = b"INFO server\r\n"
+SHUTDOWN = b"SHUTDOWN NOSAVE\r\n"  # NOSAVE: no snapshot; the append-only file is flushed and synced all the same
+
+_ASK_TIMEOUT = 5.0  # seconds; a server that loads its data answers within one chunk of the file
+_TOO_SOON = 1.0  # a server that is killed sooner than this after its start would be killed again
+_PR_SET_PDEATHSIG = 1
+
+
+def open_lock(path: Path) -> int:
+    """A new file description of a lock file. Locks belong to it, through every fork, until its last copy is closed."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def try_lock(descriptor: int, kind: int) -> bool:
+    """Take `LOCK_SH` or `LOCK_EX` if that is possible without waiting."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def ask(address: Path, request: bytes, timeout: float = _ASK_TIMEOUT) -> bytes:
+    """The first bytes of the server's reply; nothing when no server answers there, or when it closed the connection."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout)
+        connection.connect(os.fspath(address))
+        connection.sendall(request)
+        return connection.recv(4096)
+    return b""
+
+
+class _Guard:
+    """Runs redis-server as its child. The main thread waits for the child, another one for the last user to leave."""
+
+    def __init__(self, binary: str, folder: Path, address: Path, server_lock: int) -> None:
+        self._command = _command(binary, folder, address)
+        self._folder = folder
+        self._address = address
+        names = ("users.lock", "wake.lock", "start.lock")
+        self._users, self._wake, self._starts = (open_lock(folder / name) for name in names)
+        self._server_lock = server_lock
+        self._turn = threading.Lock()  # to start a child, or to decide that there will be no other
+        self._stopping = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        threading.Thread(target=self._stop_after_last_user, daemon=True).start()
+        while True:
+            with self._turn:
+                if self._stopping.is_set():
+                    return 0
+                child = self._child = self._start()
+            born = time.monotonic()
+            code = child.wait()
+            if self._stopping.is_set():
+                self._remove_short_folder()
+                return 0
+            # A server that was killed is started again for its users. One that ended of its own accord cannot start,
+            # or somebody shut it down: then the next `acquire` decides.
+            if code >= 0 or time.monotonic() - born < _TOO_SOON:
+                return 1
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # The server inherits the description of server.lock and nothing else: that lock says that it lives.
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[self._server_lock],
+            preexec_fn=_end_with_parent(),  # noqa: PLW1509  # one system call, resolved before the fork
+        )
+
+    def _stop_after_last_user(self) -> None:
+        while True:
+            fcntl.flock(self._wake, fcntl.LOCK_EX)  # returns when nobody holds a shared lock, however the holders ended
+            fcntl.flock(self._wake, fcntl.LOCK_UN)  # at once: whoever has start.lock may be waiting for this one
+            fcntl.flock(self._starts, fcntl.LOCK_EX)
+            if try_lock(self._users, fcntl.LOCK_EX):
+                break
+            fcntl.flock(self._starts, fcntl.LOCK_UN)
+        # Both locks stay until this process ends, which it does after the server: nobody starts one in between.
+        with self._turn:
+            self._stopping.set()
+        if (child := self._child) is not None:
+            # The command acts at once, the signal at the next tick of the server's clock (and whoever listens there).
+            if f"process_id:{child.pid}\r".encode() in ask(self._address, _WHO):
+                ask(self._address, SHUTDOWN)
+            child.terminate()
+
+    def _remove_short_folder(self) -> None:
+        if self._address.parent != self._folder:
+            with contextlib.suppress(OSError):
+                self._address.parent.rmdir()
+
+
+def _command(binary: str, folder: Path, address: Path) -> list[str]:
+    settings = {
+        "port": "0",
+        "unixsocket": str(address),
+        "unixsocketperm": "700",
+        "dir": str(folder),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "aof-load-truncated": "yes",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        "daemonize": "no",
+        "supervised": "no",
+    }
+    return [binary, *(word for name, value in settings.items() for word in (f"--{name}", value))]
+
+
+def _end_with_parent() -> Callable[[], object] | None:
+    """What the child calls to get SIGTERM when the guard is killed; None where the kernel cannot do it."""
+    if sys.platform != "linux":
+        return None
+    try:
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):
+        return None
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def main(binary: str, folder: str, address: str, *descriptors: str) -> int:
+    """Leave the process that started us, run the server to its end, let go of the locks."""
+    if os.fork():
+        return 0  # whoever waits for this process has no zombie to mind, and the guard has no parent that matters
+    # What the starting process blocked or ignored must not be handed on to the server.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    guard_lock, server_lock = map(int, descriptors)
+    os.set_inheritable(guard_lock, False)
+    try:
+        return _Guard(binary, Path(folder), Path(address), server_lock).run()
+    finally:
+        # Explicitly: a fork of the starting process at the wrong instant may hold other copies of the descriptors.
+        fcntl.flock(server_lock, fcntl.LOCK_UN)
+        fcntl.flock(guard_lock, fcntl.LOCK_UN)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

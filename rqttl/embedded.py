@@ -1,0 +1,288 @@
+"""The embedded server: a real redis-server for `rqttl.connect()` without a URL, shared by the processes of one user.
+
+The server listens on a unix socket only and keeps its data in an append-only file in one private folder. It runs while
+somebody uses it: it starts with the first `acquire` and is gone after the last `close`, also when `kill -9` was the way
+in which the last user left. This is how:
+
+*   Every use holds a shared `flock` on `users.lock` and on `wake.lock`. The kernel lets go of them when the process
+    ends, however it ends.
+*   redis-server is the child of a *guard* (`_embedded_guard.py`), a detached process that blocks on an exclusive lock
+    of `wake.lock`. It gets that lock when nobody is left. It then takes `start.lock`, sees whether it can lock
+    `users.lock`, so that there really are no users, stops the server, waits for its end and ends itself, which lets go
+    of all locks. So there is one place where stopping is decided; `close` lets go of its locks and waits for the guard
+    if it was the last. (Two locks, since whoever waits for a lock holds it for a moment: `users.lock` is only tried,
+    and under `start.lock`, so that an exclusive lock that is refused means a user and nothing else.)
+*   `acquire` takes `start.lock`, then its shared locks, then starts a guard if there is none. So two that come at the
+    same instant start one server, and nobody becomes a user of a server that is about to stop.
+*   `guard.lock` says that there is a guard. Whoever starts one takes this lock first and hands the open file over, so
+    there is no gap in which a second could be started. `server.lock` is handed on to redis-server in the same way (the
+    one descriptor it inherits): no server starts on data that another one, left by a killed guard, still writes.
+
+If the guard is killed the server stops too (on Linux by itself; elsewhere the next `acquire` or the last `close` stops
+it), and the next `acquire` starts both. If the server is killed the guard starts it again, or the next `acquire` does.
+What crashed servers leave behind is replaced: locks say who lives, files do not.
+
+Locks belong to open files, and a forked child shares those of its parent. So a forked child is a user too, until it
+ends or calls `close` on what it inherited: `close` closes the descriptors of this process and never unlocks. No
+process ids need to be compared, and neither parent nor child can end the use of the other. The folder must be on a
+file system whose `flock` is the kernel's own: a local disk.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from rqttl import _embedded_guard
+from rqttl._embedded_binary import EmbeddedUnavailable, binary_for, find_binary, replace_file
+from rqttl._embedded_guard import PING, PONG, SHUTDOWN, ask, open_lock, try_lock
+
+__all__ = ["EmbeddedServer", "EmbeddedUnavailable", "acquire", "find_binary", "serve"]
+
+_GUARD = Path(_embedded_guard.__file__).resolve()
+_LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes, a limit of the kernel
+_LARGEST_LOG = 1 << 20  # bytes; a longer one is emptied by the next start
+_STEP = 0.01  # seconds between two looks at a lock or at the server
+_CLOSE_TIMEOUT = 10.0
+_TRIES = 3  # starts in one `acquire`: something may be killed just then, but what fails again would go on to fail
+
+
+class EmbeddedServer:
+    """A use of the shared server of one folder by this process. It ends with `close`, or with the process."""
+
+    def __init__(self, folder: Path, address: Path, locks: list[int]) -> None:
+        self.folder = folder
+        self.url = f"unix://{quote(os.fsencode(address))}"
+        self._locks = [locks]  # emptied by `close`: `pop` lets exactly one of several threads have them
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End this use. When it was the last one of the folder, the server is gone when this returns."""
+        try:
+            locks = self._locks.pop()
+        except IndexError:
+            return
+        atexit.unregister(self.close)
+        _close(locks)
+        with contextlib.suppress(OSError, EmbeddedUnavailable):  # the folder was deleted, or the server is slow to stop
+            _await_stop(self.folder, time.monotonic() + _CLOSE_TIMEOUT)
+
+
+def acquire(folder: str | os.PathLike[str] | None = None, *, timeout: float = 10.0) -> EmbeddedServer:
+    """Use the server of a folder; start it if it is not running.
+
+    The folder is made if needed; without one it is `$RQTTL_HOME`, else `rqttl` in `$XDG_DATA_HOME` or in
+    `~/.local/share`. `timeout` (seconds) bounds the whole wait, that for loading existing data included.
+
+    Raises:
+        EmbeddedUnavailable: no server could be had; says why.
+    """
+    deadline = time.monotonic() + timeout
+    try:
+        home = _home(folder)
+        locks = [open_lock(home / "users.lock"), open_lock(home / "wake.lock")]
+        try:
+            return EmbeddedServer(home, _ensure(home, locks, deadline), locks)
+        except BaseException:
+            _close(locks)
+            raise
+    except OSError as error:
+        raise EmbeddedUnavailable(f"embedded server: {error}") from error
+
+
+def serve(
+    folder: str | os.PathLike[str] | None = None, *, on_ready: Callable[[str], None], timeout: float = 60.0
+) -> int:
+    """Use the server of a folder until SIGINT or SIGTERM; 0 is the exit code to give.
+
+    `on_ready` is called once with its URL. Like any other user, this one stops the server only if it leaves last. In
+    another thread than the main one no signal can be handled: then it goes on until the process ends.
+
+    Raises:
+        EmbeddedUnavailable: no server could be had, or it has ended.
+    """
+    with contextlib.ExitStack() as undo:
+        server = acquire(folder, timeout=timeout)
+        undo.callback(server.close)
+        signalled, wake = os.pipe()
+        undo.callback(os.close, signalled)
+        undo.callback(os.close, wake)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.signal(number, lambda *_: os.write(wake, b"."))
+                # A handler that was not installed from Python reads as None and cannot be put back.
+                undo.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
+        on_ready(server.url)
+        while not select.select([signalled], [], [], 1.0)[0]:
+            if not _held(server.folder / "guard.lock"):
+                raise EmbeddedUnavailable(f"embedded server: redis-server ended: {_last_words(server.folder)}")
+    return 0
+
+
+def _home(folder: str | os.PathLike[str] | None) -> Path:
+    """The folder of the data, absolute, there, and ours alone to write to."""
+    try:
+        given = folder or os.environ.get("RQTTL_HOME")
+        home = (Path(given).expanduser() if given else _data_home() / "rqttl").resolve()
+    except (RuntimeError, ValueError) as error:  # no home directory is known; or the path is none
+        raise EmbeddedUnavailable(f"embedded server: no folder for its data ({error}): set RQTTL_HOME") from error
+    return _private(home, forbidden=0o022)
+
+
+def _data_home() -> Path:
+    given = os.environ.get("XDG_DATA_HOME", "")
+    return Path(given) if given.startswith("/") else Path.home() / ".local" / "share"  # a relative one is to be ignored
+
+
+def _private(folder: Path, *, forbidden: int) -> Path:
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.geteuid():
+        raise EmbeddedUnavailable(f"embedded server: {folder} belongs to user {found.st_uid}, not to {os.geteuid()}")
+    if found.st_mode & forbidden:
+        raise EmbeddedUnavailable(
+            f"embedded server: {folder} is open to others (mode {found.st_mode & 0o777:o}): chmod it to 700"
+        )
+    return folder
+
+
+def _close(locks: list[int]) -> None:
+    for lock in locks:  # in this order: what wakes the guard goes last
+        os.close(lock)
+
+
+def _ensure(home: Path, locks: list[int], deadline: float) -> Path:
+    """Become a user, see to it that there is a guard, wait for its server to answer; where it listens."""
+    starts = 0
+    while True:
+        with _start_lock(home, deadline):
+            for lock in locks:
+                _take(lock, fcntl.LOCK_SH, deadline, "users.lock")
+            if not _held(home / "guard.lock"):
+                if starts == _TRIES:
+                    raise EmbeddedUnavailable(f"embedded server: redis-server ended: {_last_words(home)}")
+                _start_guard(home, deadline)
+                starts += 1
+            address = _address(home)
+        answer = ask(address, PING, max(_STEP, deadline - time.monotonic()))
+        if answer.startswith(PONG):
+            return address
+        if time.monotonic() >= deadline:
+            told = answer.decode(errors="replace").strip() or "no answer"
+            raise EmbeddedUnavailable(f"embedded server: not ready in time ({told}); see {home / 'server.log'}")
+        time.sleep(_STEP)
+
+
+@contextlib.contextmanager
+def _start_lock(home: Path, deadline: float) -> Iterator[None]:
+    """No server starts or stops while this is held."""
+    starts = open_lock(home / "start.lock")
+    try:
+        _take(starts, fcntl.LOCK_EX, deadline, "start.lock")
+        yield
+    finally:
+        fcntl.flock(starts, fcntl.LOCK_UN)  # closing does not unlock if another thread forked meanwhile
+        os.close(starts)
+
+
+def _take(descriptor: int, kind: int, deadline: float, name: str) -> None:
+    while not try_lock(descriptor, kind):
+        if time.monotonic() >= deadline:
+            raise EmbeddedUnavailable(f"embedded server: {name} was not free in time: another process holds it")
+        time.sleep(_STEP)
+
+
+def _held(lock: Path) -> bool:
+    descriptor = open_lock(lock)
+    try:
+        return not try_lock(descriptor, fcntl.LOCK_EX)
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _start_guard(home: Path, deadline: float) -> None:
+    guard, server = open_lock(home / "guard.lock"), open_lock(home / "server.lock")
+    try:
+        _take(guard, fcntl.LOCK_EX, deadline, "guard.lock")
+        while not try_lock(server, fcntl.LOCK_EX):  # the guard of that server was killed: it would never stop
+            ask(_address(home), SHUTDOWN)
+            if time.monotonic() >= deadline:
+                raise EmbeddedUnavailable(f"embedded server: the server of a killed process does not stop in {home}")
+            time.sleep(_STEP)
+        binary, address = binary_for(home), _choose_address(home)
+        replace_file(home / "address", os.fsencode(address))
+        _spawn(home, [str(binary), str(home), str(address)], [guard, server])
+    finally:
+        _close([guard, server])  # the guard has its own copies: the locks stay
+
+
+def _spawn(home: Path, arguments: list[str], locks: list[int]) -> None:
+    with (home / "server.log").open("ab") as log:
+        if log.tell() > _LARGEST_LOG:
+            log.truncate(0)
+        subprocess.run(  # returns at once: the guard goes on in a fork. Whether it lives is what guard.lock says.
+            [sys.executable, "-I", "-S", _GUARD, *arguments, *map(str, locks)],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env={**os.environ, "LC_ALL": "C"},  # Redis 7 does not start with a locale that the machine lacks
+            pass_fds=locks,
+            start_new_session=True,
+            umask=0o077,
+        )
+
+
+def _address(home: Path) -> Path:
+    return Path(os.fsdecode((home / "address").read_bytes()))
+
+
+def _choose_address(home: Path) -> Path:
+    """A socket in the folder, or in a private short folder when that path is too long for a socket."""
+    name = f"rqttl-{os.geteuid()}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}"
+    bases = (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")  # noqa: S108  # a private folder in it
+    folders = [home, *(Path(base).resolve() / name for base in bases if base and Path(base).is_dir())]
+    for folder in folders:
+        address = folder / "redis.sock"
+        if len(os.fsencode(address)) <= _LONGEST_SOCKET_PATH:
+            return address if folder == home else _private(folder, forbidden=0o077) / "redis.sock"
+    raise EmbeddedUnavailable(f"embedded server: no path is short enough for a socket: {', '.join(map(str, folders))}")
+
+
+def _last_words(home: Path) -> str:
+    """The last line of the log, in one line with where to read the rest."""
+    log = home / "server.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
+    return f"{next((line for line in reversed(lines) if line.strip()), 'it said nothing')} (see {log})"
+
+
+def _await_stop(home: Path, deadline: float) -> None:
+    """Return when the server has gone, or at once if somebody uses it."""
+    while True:
+        with _start_lock(home, deadline):
+            if _held(home / "users.lock"):
+                return
+            if not _held(home / "guard.lock"):
+                if not _held(home / "server.lock"):
+                    return
+                ask(_address(home), SHUTDOWN)  # its guard was killed
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(_STEP)

@@ -1,0 +1,112 @@
+"""What the tests of the embedded server share: processes that use it, and a look at what runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.servers import find_binary
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 60.0  # seconds; only a hang reaches it
+
+Users = Callable[..., "subprocess.Popen[str]"]
+USE = "server = embedded.acquire(os.environ['FOLDER']); print(server.url, flush=True); sys.stdin.read()"
+
+
+def poll(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def running(folder: Path, what: str = "") -> list[int]:
+    """The guard and the server of a folder: both have it in their command lines (a zombie has none)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in line and what.encode() in line:
+            found.append(int(entry.parent.name))
+    return found
+
+
+def identity(url: str) -> tuple[int, str]:
+    with redis.Redis.from_url(url, retry=None) as client:
+        info = client.info("server")
+        return info["process_id"], info["run_id"]
+
+
+def starts(folder: Path) -> int:
+    return (folder / "server.log").read_text().count("ready to accept connections")
+
+
+def spawn(folder: Path, code: str, **environment: str) -> subprocess.Popen[str]:
+    """A process that runs `code`, in another folder than ours and without rqttl being installed."""
+    return subprocess.Popen(
+        [sys.executable, "-c", f"import os, sys, redis\nfrom rqttl import embedded\n{code}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FOLDER": str(folder), **environment},
+    )
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line, "the process ended without a word"
+    return line
+
+
+def put_on_path(monkeypatch: pytest.MonkeyPatch, folder: Path, *series: str) -> None:
+    """Make the given redis-servers, and no other, the ones on the PATH, in this order."""
+    for name in series:
+        binary = find_binary(name)
+        if binary is None:
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no redis-server {name}")
+        (folder / name).mkdir(exist_ok=True)
+        link = folder / name / "redis-server"
+        link.unlink(missing_ok=True)
+        link.symlink_to(binary)
+    monkeypatch.setenv("PATH", os.pathsep.join(str(folder / name) for name in series))
+
+
+def data_folder() -> Iterator[Path]:
+    """A folder for data, to be made. Whatever the test does with it, in the end nothing runs there."""
+    base = Path(tempfile.mkdtemp(prefix="rqttl-")).resolve()
+    yield base / "data"
+    try:
+        poll(lambda: not running(base))
+    finally:
+        for pid in running(base):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(base)
+
+
+def user_processes(folder: Path) -> Iterator[Users]:
+    """Starts processes on the folder; all are gone after the test."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(code: str = USE, **environment: str) -> subprocess.Popen[str]:
+        processes.append(spawn(folder, code, **environment))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,270 @@
+"""The embedded server, shared by processes that come, go, fork and are killed: on each redis-server that there is."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from rqttl import embedded
+from rqttl._embedded_guard import PING, PONG, ask
+from rqttl.embedded import EmbeddedUnavailable, acquire
+from tests.process.embedded_users import (
+    PATIENCE,
+    USE,
+    Users,
+    data_folder,
+    identity,
+    poll,
+    put_on_path,
+    running,
+    starts,
+    told,
+    user_processes,
+)
+
+GUARD = "_embedded_guard"
+
+
+@pytest.fixture(params=["7.0", "6.2"])
+def series(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    put_on_path(monkeypatch, tmp_path, request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    yield from data_folder()
+
+
+@pytest.fixture
+def users(folder: Path) -> Iterator[Users]:
+    yield from user_processes(folder)
+
+
+@pytest.mark.usefixtures("series")
+def test_two_processes_share_one_server_until_the_last_leaves(folder: Path, users: Users) -> None:
+    first, second = users(), users()
+    url = told(first)
+    before = identity(url)
+    assert told(second) == url == f"unix://{folder}/redis.sock"
+
+    first.communicate("")
+    assert identity(url) == before
+
+    second.communicate("")
+    assert running(folder, "redis-server") == []
+    assert starts(folder) == 1
+
+
+def test_data_survives_stop_and_start(folder: Path, series: str) -> None:
+    for expected in (1, 2, 3):
+        server = acquire(folder)
+        with redis.Redis.from_url(server.url) as client:
+            assert client.incr("starts") == expected
+            assert client.info("server")["redis_version"].startswith(series[:2])
+        server.close()
+        server.close()
+        assert not (folder / "redis.sock").exists()
+    assert starts(folder) == 3
+
+
+@pytest.mark.usefixtures("series")
+def test_the_server_appends_refuses_to_evict_and_listens_nowhere_else(folder: Path) -> None:
+    server = acquire(folder)
+
+    with redis.Redis.from_url(server.url) as client:
+        settings = client.config_get("*")
+    server.close()
+
+    chosen = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction", "port": "0"}
+    assert {name: settings[name] for name in chosen} == chosen
+    assert settings["unixsocketperm"] == "700"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("series")
+def test_killing_the_only_user_leaves_nothing_running_and_loses_nothing(folder: Path, users: Users) -> None:
+    user = users()
+    with redis.Redis.from_url(told(user)) as client:
+        client.set("kept", 1)
+
+    user.kill()
+    poll(lambda: not running(folder))
+
+    server = acquire(folder)
+    with redis.Redis.from_url(server.url) as client:
+        assert client.get("kept") == b"1"
+    server.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("series")
+def test_six_processes_that_start_at_once_start_one_server(folder: Path, users: Users) -> None:
+    racers = [users(f"print('here', flush=True); sys.stdin.readline()\n{USE}") for _ in range(6)]
+    for racer in racers:
+        told(racer)
+
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+
+    assert len({identity(told(racer)) for racer in racers}) == 1
+    assert starts(folder) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("series")
+def test_processes_that_come_and_go_without_pause_never_meet_a_server_that_stops(folder: Path, users: Users) -> None:
+    visit = """for _ in range(15):
+    server = embedded.acquire(os.environ['FOLDER'], timeout=50)
+    with redis.Redis.from_url(server.url, retry=None) as client: client.incr('visits')
+    server.close()"""
+    visitors = [users(visit) for _ in range(6)]
+    for visitor in visitors:
+        visitor.communicate()
+    assert [visitor.returncode for visitor in visitors] == [0] * 6
+
+    server = acquire(folder)
+    with redis.Redis.from_url(server.url) as client:
+        assert client.get("visits") == b"90"
+    server.close()
+
+
+@pytest.mark.usefixtures("series")
+@pytest.mark.parametrize("victim", ["redis-server unixsocket", GUARD])
+def test_killing_the_server_or_its_guard_loses_nothing(folder: Path, victim: str) -> None:
+    first = acquire(folder)
+    with redis.Redis.from_url(first.url) as client:
+        client.set("kept", 1)
+    before = identity(first.url)
+
+    victims = running(folder, victim)
+    assert len(victims) == 1
+    os.kill(victims[0], signal.SIGKILL)
+    poll(lambda: not running(folder, victim) and not (victim == GUARD and embedded._held(folder / "guard.lock")))
+    second = acquire(folder)
+
+    assert identity(second.url) != before
+    with redis.Redis.from_url(first.url) as client:
+        assert client.get("kept") == b"1"
+    first.close()
+    second.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("series")
+def test_a_killed_server_is_started_again_for_its_users(folder: Path) -> None:
+    server = acquire(folder)
+    before, _ = identity(server.url)
+    with redis.Redis.from_url(server.url) as client:
+        client.set("kept", 1)
+        poll(lambda: client.info("server")["uptime_in_seconds"] >= 2)  # one killed at once would be killed again
+
+    os.kill(before, signal.SIGKILL)
+    poll(lambda: ask(folder / "redis.sock", PING).startswith(PONG))
+
+    with redis.Redis.from_url(server.url) as client:
+        assert client.get("kept") == b"1"
+    server.close()
+    assert starts(folder) == 2
+
+
+def test_a_file_that_a_crash_cut_short_is_loaded_to_its_last_whole_command(folder: Path, series: str) -> None:
+    server = acquire(folder)
+    with redis.Redis.from_url(server.url) as client:
+        client.set("whole", 1)
+        client.set("cut", "a value that will be cut short")
+    server.close()
+
+    (data,) = folder.glob("appendonly.aof" if series == "6.2" else "appendonlydir/*.incr.aof")
+    os.truncate(data, data.stat().st_size - 5)
+    server = acquire(folder)
+
+    with redis.Redis.from_url(server.url) as client:
+        assert client.mget("whole", "cut") == [b"1", None]
+    server.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("series")
+def test_acquire_waits_until_a_large_file_is_loaded(folder: Path) -> None:
+    server = acquire(folder)
+    with redis.Redis.from_url(server.url) as client:
+        client.eval("for i = 1, 300000 do redis.call('RPUSH', 'list', i) end", 0)
+    server.close()
+
+    server = acquire(folder, timeout=PATIENCE)
+
+    with redis.Redis.from_url(server.url, retry=None) as client:
+        assert client.llen("list") == 300_000
+    server.close()
+
+
+@pytest.mark.usefixtures("series")
+def test_a_server_that_does_not_answer_is_a_typed_error_and_stays_for_its_users(folder: Path) -> None:
+    server = acquire(folder)
+    pid, _ = before = identity(server.url)
+
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(EmbeddedUnavailable, match="not ready in time"):
+            acquire(folder, timeout=0.1)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+    assert identity(server.url) == before
+    server.close()
+
+
+@pytest.mark.usefixtures("series")
+def test_a_forked_child_that_ends_leaves_the_server_to_its_parent(users: Users) -> None:
+    forking = users("""server = embedded.acquire(os.environ['FOLDER'])
+client = redis.Redis.from_url(server.url)
+run_id = client.info('server')['run_id']
+child = os.fork()
+if child == 0:
+    sys.exit()  # runs what atexit knows
+os.waitpid(child, 0)
+print(client.info('server')['run_id'] == run_id, flush=True)""")
+
+    assert told(forking) == "True"
+
+
+@pytest.mark.usefixtures("series")
+def test_a_parent_that_leaves_leaves_the_server_to_its_forked_child(folder: Path, users: Users) -> None:
+    forking = users("""server = embedded.acquire(os.environ['FOLDER'])
+client = redis.Redis.from_url(server.url)
+run_id = client.info('server')['run_id']
+left, leave = os.pipe()
+if os.fork() == 0:
+    os.read(left, 1)
+    print(client.info('server')['run_id'] == run_id, flush=True)
+    server.close()
+    sys.exit()
+server.close()
+os.write(leave, b'.')
+os.wait()""")
+
+    assert told(forking) == "True"
+    forking.communicate()
+    assert running(folder, "redis-server") == []
+
+
+@pytest.mark.usefixtures("series")
+def test_what_a_user_blocks_or_ignores_does_not_reach_the_server(folder: Path, users: Users) -> None:
+    user = users(f"""import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+{USE}""")
+    pid, _ = identity(told(user))
+
+    os.kill(pid, signal.SIGTERM)
+
+    poll(lambda: not running(folder))
