@@ -79,8 +79,9 @@ class Store:
         self._loaded: set[str] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
-        #: The longest that a blocking call may take: well below the time-out of a reply.
-        timeout = settings.get("socket_timeout")
+        #: The longest that a blocking call may take: well below the time-out of a reply. Asked of a connection (not
+        #: opened) and not of the settings, because some versions of redis-py have a time-out where none is given.
+        timeout = self._pool.connection_class(**settings).socket_timeout
         self.longest_block = 5_000 if not timeout else max(10, int(timeout * 500))
 
     def run(self, command: Command) -> Reply:
@@ -123,10 +124,16 @@ class Store:
         raise AssertionError("the last attempt returns or raises")
 
     def listen(self, key: str, ms: int) -> bytes | None:
-        """Wait for an element of a list on a connection of its own, at most `ms`."""
+        """Wait for an element of a list on a connection of its own, at most `ms`.
+
+        A lost connection ends the wait too: what comes next looks at the queue and finds out whether Redis is there.
+        """
         seconds = max(0.01, min(ms, self.longest_block) / 1000)
         try:
             found: Any = self.client.blpop([key], timeout=seconds)
+        except (ConnectionError, TimeoutError):
+            time.sleep(PAUSES[0])
+            return None
         except ResponseError as error:
             if "UNBLOCKED" not in str(error):
                 raise
