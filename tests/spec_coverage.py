@@ -1,6 +1,6 @@
 """Which rows of the behaviour specification a test shows, which are different on purpose, and which are open.
 
-`python -m tests.spec_coverage` (`make coverage-of-spec`) prints one line for each row of `spec_rows.txt` and the totals.
+`python -m tests.spec_coverage` (`make coverage-of-spec`) prints a line for each row of `spec_rows.txt`, and the totals.
 Tests are not run: their `@pytest.mark.spec("TTL-15", …)` marks are read from the source.
 """
 
@@ -74,16 +74,13 @@ def report(rows: Sequence[Row], tests: Mapping[str, Sequence[str]]) -> list[str]
         lines.append(f"{row.id:<7} {status(row, tests):<9}  {row.title}: {' -- '.join(told) or 'no test'}")
     counts = {word: sum(status(row, tests) == word for row in rows) for word in ("covered", "different", "open")}
     shown = sum(bool(row.reason) and row.id in tests for row in rows)
-    lines.append(
-        f"{len(rows)} rows: {counts['covered']} covered, {counts['different']} different ({shown} of them shown by a test), "
-        f"{counts['open']} open"
-    )
-    return lines
+    different = f"{counts['different']} different ({shown} of them shown by a test)"
+    return [*lines, f"{len(rows)} rows: {counts['covered']} covered, {different}, {counts['open']} open"]
 
 
 def main() -> int:
     rows, tests = read_rows(ROWS.read_text(encoding="utf-8")), read_marks()
-    print("\n".join(report(rows, tests)))
+    sys.stdout.write("\n".join(report(rows, tests)) + "\n")
     return 1 if any(status(row, tests) == "open" for row in rows) else 0
 
 

@@ -6,6 +6,7 @@ What another client does while it waits is a listener in `broker.events.on_waiti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -32,6 +33,14 @@ class Clocked(Broker):
 
     def advance(self, ms: int) -> None:
         self.now += ms
+
+    def while_waiting(self, action: Callable[[], object]) -> None:
+        """Do this whenever a consumer is about to block."""
+
+        def listen(queue: str) -> None:
+            action()
+
+        self.events.on_waiting.append(listen)
 
     def go_to(self, ms: int) -> None:
         """Go to `ms` after the start."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from rqttl import Death, Message
 from tests.contract.clocked import Clocked, at
-from tests.contract.looks import bodies, dead, dropped, one, take, taken
+from tests.contract.looks import one, take
 
 
 @pytest.mark.spec("DH-01", "DH-08", "A-039", "A-040", "A-044", "S-030")
@@ -91,7 +93,7 @@ def test_the_history_grows_with_the_places_not_with_the_deaths(clocked: Clocked)
         clocked.declare_queue(name)
     clocked.queue("a").enqueue(b"x")
 
-    for name, target in zip(names, names[1:], strict=False):
+    for name, target in pairwise(names):
         clocked.queue(name).update(dead_letter_rejected=target)
         one(clocked.queue(name)).reject()
     clocked.queue("a").update(dead_letter_rejected="a")

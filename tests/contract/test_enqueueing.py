@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, InvalidDuration, InvalidInput, InvalidName, Message, MessageTooLarge, QueueFull, Receipt
+from rqttl.types import Header
 from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import bodies, one, ready, take
 
@@ -98,7 +99,7 @@ def test_a_wrong_id_is_refused(broker: Broker, id: str) -> None:
 
 def test_headers_of_every_kind_travel_with_the_message(broker: Broker) -> None:
     queue = broker.declare_queue("q")
-    headers = {"text": "ü", "bytes": b"\0\xff", "int": -1, "float": 0.1, "flag": True, "none": None}
+    headers: dict[str, Header] = {"text": "ü", "bytes": b"\0\xff", "int": -1, "float": 0.1, "flag": True, "none": None}
 
     queue.enqueue(b"x", headers=headers)
 

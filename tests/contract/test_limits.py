@@ -126,7 +126,7 @@ def test_a_consumer_that_waits_takes_a_message_before_a_limit_acts(
     clocked: Clocked, limit: dict[str, int], overflow: str
 ) -> None:
     queue = clocked.declare_queue("q", overflow=overflow, dead_letter="d", **limit)
-    clocked.events.on_waiting.append(lambda name: queue.enqueue(b"x"))
+    clocked.while_waiting(lambda: queue.enqueue(b"x"))
 
     delivery = queue.receive(wait="1s")
 

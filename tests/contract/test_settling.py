@@ -261,9 +261,13 @@ def test_a_handlers_own_exception_is_not_hidden_by_a_lost_lease(clocked: Clocked
     queue = clocked.declare_queue("q", lease=100)
     queue.enqueue(b"x")
 
-    with pytest.raises(RuntimeError, match="handler"), one(queue):
-        clocked.advance(100)
-        raise RuntimeError("handler")
+    def handle() -> None:
+        with one(queue):
+            clocked.advance(100)
+            raise RuntimeError("handler")
+
+    with pytest.raises(RuntimeError, match="handler"):
+        handle()
 
 
 def test_an_ack_at_the_end_of_the_context_tells_of_a_lost_lease(clocked: Clocked) -> None:

@@ -1,0 +1,166 @@
+"""Looking without touching: peek shows every message and its state, stats what there is and what has happened."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rqttl import Broker, InvalidInput, Message, QueueStats
+from tests.contract.clocked import Clocked, at
+from tests.contract.looks import one
+
+
+def dump(broker: Broker) -> dict[bytes, bytes]:
+    """All that Redis holds, byte for byte."""
+    client: Any = broker.store.client
+    return {key: client.dump(key) for key in client.scan_iter()}
+
+
+def test_peek_shows_each_message_in_order_with_its_state(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease=1_000)
+    queue.enqueue_many([b"delayed", b"leased", b"returned", b"ready"])
+    delayed, _, returned = queue.receive_many(3)
+    delayed.nack(5_000)
+    returned.nack()
+
+    peeked = queue.peek()
+
+    assert [(message.body, message.state, message.until, message.delivery_count) for message in peeked] == [
+        (b"delayed", "delayed", at(5_000), 1),
+        (b"leased", "leased", at(1_000), 1),
+        (b"returned", "ready", None, 1),
+        (b"ready", "ready", None, 0),
+    ]
+
+
+def test_peek_shows_all_of_a_message(clocked: Clocked) -> None:
+    clocked.declare_queue("d")
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue({"a": 1}, id="mine", headers={"h": 1}, ttl=50)
+    one(queue).reject("why")
+    clocked.advance(5)
+
+    (message,) = clocked.queue("d").peek()
+
+    assert (message.id, message.queue, message.headers, message.body) == ("mine", "d", {"h": 1}, b"\x81\xa1a\x01")
+    assert (message.content_type, message.enqueued_at, message.expires_at) == ("application/msgpack", at(0), None)
+    assert [(death.reason, death.description) for death in message.deaths] == [("rejected", "why")]
+
+
+def test_peek_changes_nothing(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease=100)
+    queue.enqueue_many([b"1", Message(b"2", ttl=50), b"3"])
+    one(queue)
+    clocked.advance(60)
+    before = dump(clocked)
+
+    queue.peek()
+
+    assert dump(clocked) == before
+
+
+def test_peek_goes_on_page_by_page(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([Message(b"%d" % i, ttl=10 if i % 3 == 0 else None) for i in range(700)])
+    clocked.advance(10)
+
+    pages, after = [], None
+    while page := queue.peek(100, after=after):
+        pages.append(len(page))
+        after = page[-1].sequence
+        assert [int(message.body) for message in page] == sorted(int(message.body) for message in page)
+
+    assert (sum(pages), pages[0]) == (466, 100)
+    assert len(queue.peek(1_000)) == 466
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"limit": 0}, {"limit": True}, {"limit": "5"}, {"after": "nonsense"}, {"after": 5}], ids=str
+)
+def test_a_wrong_argument_of_peek_is_refused(broker: Broker, wrong: dict[str, Any]) -> None:
+    queue = broker.declare_queue("q")
+
+    with pytest.raises(InvalidInput, match=next(iter(wrong))):
+        queue.peek(**wrong)
+
+
+def test_peek_shows_a_lease_that_has_ended_as_it_is_stored(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease=100)
+    queue.enqueue(b"x")
+    one(queue)
+    clocked.advance(100)
+    queue.sweep()
+
+    (message,) = queue.peek()
+
+    assert (message.state, message.delivery_count) == ("ready", 1)
+
+
+def test_stats_of_a_new_queue_are_all_zero(clocked: Clocked) -> None:
+    none = {"expired": 0, "maxlen": 0, "rejected": 0, "delivery_limit": 0}
+
+    assert clocked.declare_queue("q").stats() == QueueStats(
+        ready=0, ready_bytes=0, leased=0, delayed=0, scheduled=0, oldest_ready_age=None, consumers=0, enqueued=0,
+        delivered=0, redelivered=0, acked=0, refused=0, purged=0, deaths=none, dropped={**none, "cycle": 0},
+    )  # fmt: skip
+
+
+def test_stats_say_what_there_is_and_what_has_happened(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=6, overflow="reject-publish", dead_letter_rejected="d")
+    queue.enqueue_many([b"1", b"22", b"333", b"4444", b"55555", Message(b"6", ttl=10), b"refused"])
+    first, second, third, fourth = queue.receive_many(4)
+    first.ack()
+    second.nack("1h")
+    third.reject()
+    fourth.nack()
+    one(queue)
+    clocked.advance(700)
+
+    stats = queue.stats()
+
+    assert (stats.ready, stats.ready_bytes, stats.leased, stats.delayed, stats.scheduled) == (1, 5, 1, 1, 0)
+    assert (stats.enqueued, stats.delivered, stats.redelivered, stats.acked, stats.refused) == (6, 5, 1, 1, 1)
+    assert stats.deaths == {"expired": 1, "maxlen": 0, "rejected": 1, "delivery_limit": 0}
+    assert stats.dropped == {"expired": 1, "maxlen": 0, "rejected": 0, "delivery_limit": 0, "cycle": 0}
+    assert queue.purge() == 1
+    assert queue.stats().purged == 1
+
+
+def test_the_oldest_age_is_that_of_the_oldest_ready_message(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"old")
+    clocked.advance(400)
+    queue.enqueue(b"young")
+    clocked.advance(100)
+
+    assert queue.stats().oldest_ready_age == timedelta(milliseconds=500)
+    delivery = one(queue)
+    assert queue.stats().oldest_ready_age == timedelta(milliseconds=100)
+    delivery.nack()
+    assert queue.stats().oldest_ready_age == timedelta(milliseconds=500)
+
+
+def test_everything_that_was_enqueued_is_accounted_for(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=50, message_ttl=100, max_deliveries=2)
+    for i in range(20):
+        clocked.advance(15)
+        queue.enqueue_many([Message(b"x", ttl=20 if n % 4 == 0 else None) for n in range(10)])
+        for n, delivery in enumerate(queue.receive_many(6)):
+            (delivery.ack, delivery.nack, delivery.reject)[n % 3]()
+
+        stats = queue.stats()
+        gone = stats.acked + sum(stats.deaths.values()) + stats.purged
+        assert stats.enqueued == (i + 1) * 10 == stats.ready + stats.leased + stats.delayed + gone
+
+
+def test_consumers_are_counted_while_they_are_there(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+    with queue.consume(wait=0) as first, queue.consume(wait=0) as second:
+        next(first)
+        assert list(second) == []
+        assert queue.stats().consumers == 2
+
+    assert queue.stats().consumers == 0

@@ -1,0 +1,220 @@
+"""Waiting without polling, and waking: nobody sleeps on, whoever leaves messages behind wakes the next one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Broker, Delivery, Message, Queue
+
+LONG = "10m"  # much longer than a test may take: whoever gets something was woken
+PATIENCE = 60.0
+
+
+class Waiters:
+    """Consumers in threads that wait on one queue; they tell when they block."""
+
+    def __init__(self, broker: Broker, pool: ThreadPoolExecutor) -> None:
+        self.broker = broker
+        self._pool = pool
+        self._blocking = threading.Semaphore(0)
+        broker.events.on_waiting.append(lambda queue: self._blocking.release())
+
+    def start(self, queue: Queue, count: int = 1, how: Callable[[], Any] | None = None) -> list[Future[Any]]:
+        """Let so many consumers wait; returns when all of them block."""
+        futures = [self._pool.submit(how or (lambda: queue.receive(wait=LONG))) for _ in range(count)]
+        self.settle(count)
+        return futures
+
+    def settle(self, count: int) -> None:
+        """Return when `count` more consumers block in Redis."""
+        for _ in range(count):
+            assert self._blocking.acquire(timeout=PATIENCE)
+        assert blocked(self.broker.store.client, count)
+
+
+def blocked(client: redis.Redis, count: int) -> bool:
+    """Ask until Redis has so many blocked clients."""
+    return any(int(client.info("clients")["blocked_clients"]) >= count for _ in range(100_000))
+
+
+@pytest.fixture
+def waiters(broker: Broker) -> Iterator[Waiters]:
+    with ThreadPoolExecutor(32) as pool:
+        yield Waiters(broker, pool)
+        for name in broker.queues():  # whoever waits still, because a test has failed, finds no queue then
+            broker.queue(name).delete()
+
+
+def calls(client: redis.Redis) -> dict[str, int]:
+    """How often Redis has carried out which command."""
+    stats: Any = client.info("commandstats")
+    return {name.removeprefix("cmdstat_"): int(told["calls"]) for name, told in stats.items()}
+
+
+def result(future: Future[Any]) -> Delivery:
+    delivery: Delivery | None = future.result(timeout=PATIENCE)
+    assert delivery is not None
+    return delivery
+
+
+def test_a_waiting_consumer_is_woken_by_an_enqueue(broker: Broker, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q")
+    (waiting,) = waiters.start(queue)
+
+    queue.enqueue(b"x")
+
+    assert result(waiting).body == b"x"
+
+
+def test_waiting_costs_two_calls_and_waking_one_more(broker: Broker, client: redis.Redis, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q")
+    queue.receive(wait=1)
+    queue.enqueue(b"warm")
+    queue.receive(auto_ack=True)
+    before = calls(client)
+
+    (waiting,) = waiters.start(queue)
+    queue.enqueue(b"x")
+    result(waiting)
+
+    after = calls(client)
+    scripts = after["evalsha"] - before["evalsha"]
+    periods = after["blpop"] - before["blpop"]  # more than one only where the test was slower than a block period
+    assert (scripts, periods) == (2 + periods, periods)
+
+
+@pytest.mark.parametrize("count", [2, 25])
+def test_as_many_as_wait_get_one_message_each(broker: Broker, waiters: Waiters, count: int) -> None:
+    queue = broker.declare_queue("q")
+    waiting = waiters.start(queue, count)
+
+    for i in range(count):
+        queue.enqueue(b"%d" % i)
+
+    assert sorted(int(result(one).body) for one in waiting) == list(range(count))
+
+
+def test_one_call_that_brings_many_messages_wakes_as_many(broker: Broker, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q")
+    waiting = waiters.start(queue, 20)
+
+    queue.enqueue_many([b"%d" % i for i in range(20)])
+
+    assert sorted(int(result(one).body) for one in waiting) == list(range(20))
+
+
+def test_a_message_that_is_given_back_wakes(broker: Broker, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+    delivery = queue.receive()
+    assert delivery is not None
+    (waiting,) = waiters.start(queue)
+
+    delivery.nack()
+
+    assert result(waiting).delivery_count == 2
+
+
+def test_a_dead_letter_wakes_who_waits_for_it(broker: Broker, waiters: Waiters) -> None:
+    target = broker.declare_queue("d")
+    queue = broker.declare_queue("q", dead_letter="d")
+    queue.enqueue(b"x")
+    delivery = queue.receive()
+    assert delivery is not None
+    (waiting,) = waiters.start(target)
+
+    delivery.reject()
+
+    assert result(waiting).deaths[0].queue == "q"
+
+
+def test_a_sweep_that_brings_a_message_back_wakes(broker: Broker, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q", lease="1m")
+    queue.enqueue(b"x")
+    delivery = queue.receive()
+    assert delivery is not None
+    (waiting,) = waiters.start(queue)
+
+    delivery.renew(1)
+
+    assert any(swept.reclaimed for _ in range(100_000) for swept in queue.sweep())
+    assert result(waiting).delivery_count == 2
+
+
+def test_a_change_of_options_is_noticed_by_who_waits(broker: Broker, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q")
+    (waiting,) = waiters.start(queue)
+
+    queue.update(message_ttl="1h", lease="5s")
+    queue.enqueue(b"x")
+
+    delivery = result(waiting)
+    assert delivery.expires_at is not None
+    assert delivery.lease_ms == 5_000
+
+
+@pytest.mark.spec("TTL-19", "LEN-08")
+@pytest.mark.parametrize("ttl, limit", [(0, None), (None, 0)])
+def test_each_of_many_that_wait_is_handed_a_message_that_cannot_stay(
+    broker: Broker, waiters: Waiters, ttl: int | None, limit: int | None
+) -> None:
+    queue = broker.declare_queue("q", max_length=limit)
+    waiting = waiters.start(queue, 10)
+
+    queue.enqueue_many([Message(b"%d" % i, ttl=ttl) for i in range(12)])
+
+    assert sorted(int(result(one).body) for one in waiting) == list(range(10))
+    assert sum(queue.stats().deaths.values()) == 2
+
+
+def test_a_batch_that_waits_takes_what_there_is(broker: Broker, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q")
+    (waiting,) = waiters.start(queue, how=lambda: queue.receive_many(10, wait=LONG))
+
+    queue.enqueue_many([b"1", b"2", b"3"])
+
+    assert [delivery.body for delivery in waiting.result(timeout=PATIENCE)] == [b"1", b"2", b"3"]
+
+
+def test_the_bell_holds_one_token_at_most_and_nobody_waits_after_all(
+    broker: Broker, client: redis.Redis, waiters: Waiters
+) -> None:
+    queue = broker.declare_queue("q")
+    waiting = waiters.start(queue, 3)
+    for i in range(30):
+        queue.enqueue(b"%d" % i)
+        assert client.llen("rqttl:{q}:bell") <= 1
+    for one in waiting:
+        result(one)
+
+    while queue.receive_many(10):
+        pass
+
+    assert client.zcard("rqttl:{q}:waiting") == 0
+
+
+def test_senders_and_consumers_in_full_swing_lose_no_wake_up(broker: Broker, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q")
+    rounds, crew = 40, 6
+
+    def work() -> list[bytes]:
+        bodies = []
+        for _ in range(rounds):
+            delivery = queue.receive(wait=LONG)
+            assert delivery is not None
+            bodies.append(delivery.body)
+            delivery.ack()
+        return bodies
+
+    working = waiters.start(queue, crew, work)
+    for i in range(rounds * crew):
+        queue.enqueue(b"%d" % i)
+
+    found = [body for one in working for body in one.result(timeout=PATIENCE)]
+    assert sorted(map(int, found)) == list(range(rounds * crew))
