@@ -4,6 +4,17 @@
 -- @use log message queue ready
 local compact = {}
 local WORTH = 1000
+local NODE, OVERHEAD = 4096, 200
+
+--- Whether the log takes much more memory than its messages would one by one. Holes are only a hint at that: those that
+-- the cursor passed, or whole nodes of them, cost nothing any more.
+function compact.pays(q)
+  local facts, at = redis.call('XINFO', 'STREAM', q.log), {}
+  for i = 1, #facts, 2 do
+    at[facts[i]] = facts[i + 1]
+  end
+  return at['radix-tree-keys'] * NODE > 1.5 * (q.bytes + OVERHEAD * at.length)
+end
 
 --- Move up to `most` messages from the cursor on. Returns how many, and whether more should.
 -- A queue that holds dead letters is left alone: its log is read by id range and must stay whole.
@@ -13,6 +24,9 @@ function compact.run(q, most)
   end
   local ahead = queue.ready(q) - redis.call('ZCARD', q.returned)
   if q.holes <= ahead then
+    return 0, false
+  elseif ahead == 0 or not compact.pays(q) then
+    q.holes = 0
     return 0, false
   end
   local asked = log.readable(q, most)

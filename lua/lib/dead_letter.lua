@@ -79,22 +79,24 @@ function dead_letter.bury(q, now, reason, entries, more, description)
   end
   if target then
     dead_letter.move(q, target, now, entries, {queue = q.name or queue.name(q.meta), reason = reason,
-      now = string.format('%.0f', now), failed = failed, more = more or 0, description = description or ''})
+      now = string.format('%d', now), failed = failed, more = more or 0, description = description or ''})
   else
     queue.count(q, 'dropped:' .. reason, #entries)
   end
 end
 
 function dead_letter.move(q, target, now, entries, death)
-  local moved, size = 0, 0
+  local moved, size, name = 0, 0, target.name or death.queue
   if target ~= q then dead_letter.open(q, target, now) end
   target.letters = '1'
+  death.first = death.queue .. ' ' .. death.reason .. ' 1 ' .. death.now .. ' ' .. death.now .. ' '
+  death.rest = ' ' .. #death.description .. ' ' .. death.description
   for _, entry in ipairs(entries) do
     local id, parts = entry[1], entry[2]
     local deadline = lifetime.deadline(q, id, parts[1])
-    death.enqueued, death.deadline = string.sub(id, 1, 13), deadline and string.format('%.0f', deadline) or '-'
-    death.deliveries = (death.failed[id] or 0) + death.more
-    local header = message.bury(parts[1], id, death, target.name or death.queue)
+    death.facts = string.format('%s %s %d', string.sub(id, 1, 13), deadline and string.format('%d', deadline) or '-',
+      (death.failed[id] or 0) + death.more) .. death.rest
+    local header = message.bury(parts[1], id, death, name)
     if header then
       log.append(target, now, header, parts[2])
       moved, size = moved + 1, size + #parts[2]

@@ -10,12 +10,12 @@ local expiry = {}
 function expiry.overdue(q, now, most)
   most = log.readable(q, most)
   local own = log.read(q, redis.call('ZRANGEBYSCORE', q.expiry, '-inf', now, 'LIMIT', 0, most))
-  local seen = {}
-  for _, entry in ipairs(own) do
-    seen[entry[1]] = true
-  end
   local kept, all = {}, #own < most
   if q.message_ttl and all then
+    local seen = {}
+    for _, entry in ipairs(own) do
+      seen[entry[1]] = true
+    end
     kept, all = ready.read(q, most - #own, now - q.message_ttl, seen)
   end
   return kept, own, not all

@@ -54,23 +54,32 @@ end
 -- Returns nil if the letter would go round in an automatic circle (RabbitMQ CYC-04).
 function message.bury(header, id, death, target)
   local id_length, history_length, at = string.match(header, '^%d*;(%d*);(%d*);()')
-  local history, extras, older, count, first = '', '', {}, 1, death.now
+  if not at and death.queue ~= target then
+    local record = death.first .. death.facts
+    return string.format(';%d;%d;', #id, #record) .. id .. record
+  end
+  local older, extras = {}, ''
   if at then
     id_length, history_length = tonumber(id_length) or 0, tonumber(history_length) or 0
     if id_length > 0 then id = string.sub(header, at, at + id_length - 1) end
     at = at + id_length
     extras = string.sub(header, at + history_length)
-    older = history_length > 0 and message.records(string.sub(header, at, at + history_length - 1)) or older
+    older = message.records(string.sub(header, at, at + history_length - 1))
   end
   if message.in_circle(target, death, older) then return nil end
+  local history = message.remember(death, older)
+  return string.format(';%d;%d;', #id, #history) .. id .. history .. extras
+end
+
+--- The history with one more death. Deaths in one queue for one reason are one record, the newest record first.
+function message.remember(death, older)
+  local count, first, others = 1, death.now, ''
   for _, record in ipairs(older) do
     if record.queue == death.queue and record.reason == death.reason then
       count, first = record.count + 1, record.first
     else
-      history = history .. record.text
+      others = others .. record.text
     end
   end
-  history = string.format('%s %s %d %s %s %s %s %d %d ', death.queue, death.reason, count, first, death.now,
-    death.enqueued, death.deadline, death.deliveries, #death.description) .. death.description .. history
-  return string.format(';%d;%d;', #id, #history) .. id .. history .. extras
+  return string.format('%s %s %d %s %s ', death.queue, death.reason, count, first, death.now) .. death.facts .. others
 end

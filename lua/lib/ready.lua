@@ -44,7 +44,9 @@ function ready.remove(q, entries, in_order)
   if #ids > 0 then
     log.remove(q, ids)
     redis.call('ZREM', q.expiry, unpack(ids))
-    redis.call('ZREM', q.returned, unpack(ids))
+    if redis.call('EXISTS', q.returned) == 1 then
+      redis.call('ZREM', q.returned, unpack(ids))
+    end
   end
   q.bytes, q.cursor = q.bytes - size, cursor
 end

@@ -226,13 +226,17 @@ def test_what_comes_back_rings_for_consumers_that_wait(lab: Lab) -> None:
 # Giving memory back
 
 
-def holey(lab: Lab, **meta: object) -> None:
-    living = [place(-9, 7 * i) for i in range(300)]
+def holey(lab: Lab, dead: int = 40, **meta: object) -> None:
+    """300 living messages, each followed by others that are gone."""
+    step = dead + 1
+    everyone = [place(-9, i) for i in range(300 * step)]
+    living = everyone[::step]
     lab.seed(
-        log={one: (at(90), b"x") for one in living},
+        log={one: (at(90), b"x") for one in everyone},
         expiry=dict.fromkeys(living, NOW + 90),
-        meta={"holes": 1001, **meta},
+        meta={"holes": 1001, "bytes": 300, **meta},
     )
+    lab.client.xdel(lab.keyspace.key("orders", "log"), *set(everyone) - set(living))
 
 
 def test_survivors_among_holes_move_aside_in_their_order_and_with_their_deadlines(lab: Lab) -> None:
@@ -275,3 +279,11 @@ def test_holes_that_are_fewer_than_the_messages_ahead_are_left_alone(lab: Lab) -
     lab.seed(log={place(-9, i): (b"", b"x") for i in range(1002)}, meta={"holes": 1001})
 
     assert sweep(lab)["compacted"] == 0
+
+
+def test_holes_that_cost_no_memory_start_no_compaction(lab: Lab) -> None:
+    holey(lab, dead=1)
+    before = lab.snapshot()
+
+    assert sweep(lab)["compacted"] == 0
+    assert lab.snapshot() == changed(before, meta={**before["orders"]["meta"], "holes": 0})
