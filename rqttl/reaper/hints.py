@@ -1,0 +1,124 @@
+"""Hearing that a queue has become due earlier. A hint may be lost; the reaper's full passes make up for that."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
+
+from rqttl.errors import InvalidName
+from rqttl.keys import check_queue_name
+from rqttl.reaper.report import note
+
+if TYPE_CHECKING:
+    import redis
+    from redis.client import PubSub
+
+#: Seconds of silence after which the connection is asked whether it still lives.
+QUIET = 15.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+
+
+class Hints:
+    """A thread that listens on one channel, and connects again whenever the connection is lost.
+
+    `on_hint(queue, due)` is called for each hint, `on_listening()` each time listening begins: hints before it may
+    have been missed. `on_lost()` is called when it ends unasked. All are called in the thread.
+    """
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        channel: str,
+        on_hint: Callable[[str, int], None],
+        on_listening: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._channel = channel
+        self._on_hint = on_hint
+        self._on_listening = on_listening
+        self._on_lost = on_lost
+        self._closed = threading.Event()
+        self._subscription: PubSub | None = None
+        self._pause = FIRST_PAUSE
+        self._thread = threading.Thread(target=self._run, name="rqttl-reaper-hints", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._closed.set()
+        subscription = self._subscription
+        if subscription is not None:
+            with suppress(RedisError, OSError, AttributeError):  # the thread may be closing it at this moment
+                subscription.unsubscribe(self._channel)  # its confirmation ends the wait of the thread
+        self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._listen()
+            except (RedisError, OSError) as error:
+                if not self._closed.is_set():
+                    self._complain(error)
+            self._closed.wait(self._pause)
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def _complain(self, error: Exception) -> None:
+        # a server that is away is reported by the reaper itself; one that refuses to let us listen, here and once
+        away, again = isinstance(error, (ConnectionError, TimeoutError, OSError)), self._pause > FIRST_PAUSE
+        if not again:
+            self._on_lost()
+        note(
+            logging.DEBUG if away or again else logging.WARNING,
+            "deaf",
+            f"cannot listen on {self._channel}: {error}; what becomes due earlier is found by full passes",
+            error=type(error).__name__,
+            message=str(error),
+        )
+
+    def _listen(self) -> None:
+        subscription = self._client.pubsub()
+        try:
+            subscription.subscribe(self._channel)
+            self._subscription = subscription
+            asked = False
+            while not self._closed.is_set():
+                message = subscription.get_message(timeout=QUIET)
+                if message is not None:
+                    asked = False
+                    self._take(message)
+                elif asked:
+                    raise ConnectionError("no answer to a ping")
+                else:
+                    subscription.ping()
+                    asked = True
+        finally:
+            self._subscription = None
+            with suppress(RedisError, OSError):
+                subscription.close()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if message["type"] == "subscribe":
+            self._pause = FIRST_PAUSE
+            self._on_listening()
+        elif message["type"] == "message":
+            hint = read_hint(message["data"])
+            if hint is not None:
+                self._on_hint(*hint)
+
+
+def read_hint(data: bytes) -> tuple[str, int] | None:
+    """Queue and due time of a hint `<ms> <queue>`; None for anything else, since anybody can publish."""
+    due, _, name = data.partition(b" ")
+    try:
+        return check_queue_name(name.decode("ascii")), int(due[:15])
+    except (InvalidName, ValueError):
+        return None

@@ -1,0 +1,246 @@
+"""The reaper's loop: sleep until something is due, sweep it in bounded steps, look at everything now and then."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from enum import Enum
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from redis.exceptions import ConnectionError, ReadOnlyError, TimeoutError
+
+from rqttl import flows, units
+from rqttl.errors import QueueNotFound
+from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, Hints
+from rqttl.reaper.registry import Registry
+from rqttl.reaper.report import Report, Totals, note
+from rqttl.reaper.timetable import Timetable
+from rqttl.types import Swept
+from rqttl.units import Duration
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+
+#: Redis is away, or not the primary at the moment: nothing to do but wait.
+AWAY = (ConnectionError, TimeoutError, ReadOnlyError)
+#: A queue that says it has more to do, and then does nothing, is left alone for so many ms.
+NOTHING_DONE = 1_000
+#: `run_once` repeats its pass this often at most: dead letters may be due at once in their target.
+PASSES = 10
+
+
+class _Event(Enum):
+    STOP = "stop"
+    LISTENING = "listening"
+    LOST = "lost"
+
+
+class Reaper:
+    """Does what is due in all queues of a namespace: expire, reclaim, promote, trim, compact.
+
+    It sleeps until the next thing is due, is told by a hint when something is due earlier, and looks at every queue
+    each `scan_period` in case a hint was lost. `scan_period=None` (or -1) means no reaper: `run` returns at once.
+
+    `on_swept(queue, swept)` is called after each bounded sweep, in the thread that called `run`.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        scan_period: Duration | None = "30s",
+        on_swept: Callable[[str, Swept], None] | None = None,
+    ) -> None:
+        self.broker = broker
+        if scan_period in (-1, "-1"):
+            scan_period = None
+        self.scan_period = None if scan_period is None else units.duration(scan_period, "scan_period", least=1)
+        self._on_swept = on_swept
+        self._inbox: SimpleQueue[_Event | tuple[str, int]] = SimpleQueue()
+        self._stopped = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._registry = Registry(self.broker)
+        self._timetable = Timetable()
+        self._report = Report()
+        self._queues: set[str] = set()
+        self._failed: set[str] = set()  # left alone until the next pass
+        self._next_pass = time.monotonic()
+        self._passing = False
+        self._heard_anew = False  # listening has begun since the last pass began
+        self._announce = False  # ... before this pass began, so from its end on nothing goes unseen
+        self._server_ahead = 0.0  # the server's clock minus ours, in ms
+
+    def run(self) -> Totals:
+        """Work until `stop`. Returns what was done.
+
+        Once Redis has answered, an outage is waited for; until then its errors are raised.
+        """
+        if self.scan_period is None:
+            note(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
+            return Totals()
+        self._reset()
+        hints = Hints(
+            self.broker.store.client, self.broker.keyspace.due_channel, self._hear, self._listening, self._lost
+        )
+        try:
+            self._begin_pass()
+            hints.start()
+            self._work()
+        finally:
+            hints.close()
+            self._report.close()
+        note(logging.INFO, "stopped", "stopped")
+        return self._report.totals
+
+    def run_once(self) -> Totals:
+        """Do all that is due in all queues now, and return what was done. Ends early after `stop`."""
+        totals = Totals()
+        for _ in range(PASSES):
+            self._reset()
+            self._begin_pass()
+            while self._timetable.busy and not self._stopped:
+                self._sweep_next()
+            self._end_pass()
+            self._report.close()
+            totals.merge(self._report.totals)
+            totals.failed = self._report.totals.failed
+            if not self._report.totals.messages or self._stopped:
+                break
+        return totals
+
+    def stop(self) -> None:
+        """End `run` after the sweep at hand. May be called from any thread, and from a signal handler."""
+        self._stopped = True
+        self._inbox.put(_Event.STOP)
+
+    # What wakes it
+
+    def _hear(self, queue: str, due: int) -> None:
+        self._inbox.put((queue, due))
+
+    def _listening(self) -> None:
+        self._inbox.put(_Event.LISTENING)
+
+    def _lost(self) -> None:
+        self._inbox.put(_Event.LOST)
+
+    def _read_inbox(self, patience: float) -> None:
+        """Take all that has arrived, waiting `patience` seconds for the first."""
+        try:
+            event = self._inbox.get(timeout=patience) if patience > 0 else self._inbox.get_nowait()
+            while True:
+                if isinstance(event, tuple):
+                    if event[0] not in self._failed:
+                        self._timetable.hint(*event)
+                elif event is _Event.LISTENING:
+                    # whatever was said before could not be heard
+                    self._next_pass, self._heard_anew = time.monotonic(), True
+                elif event is _Event.LOST:
+                    self._next_pass = time.monotonic()  # shows whether Redis is there
+                event = self._inbox.get_nowait()
+        except Empty:
+            return
+
+    # The loop
+
+    def _work(self) -> None:
+        pause = 0.0
+        while not self._stopped:
+            try:
+                self._turn()
+            except AWAY as error:
+                if not pause:
+                    note(
+                        logging.WARNING, "away", f"Redis does not answer: {error}; trying again until it does",
+                        error=type(error).__name__, message=str(error),
+                    )  # fmt: skip
+                pause = min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
+                self._read_inbox(pause)
+                self._next_pass = time.monotonic()
+            else:
+                if pause:
+                    note(logging.INFO, "back", "Redis answers again")
+                pause = 0.0
+
+    def _turn(self) -> None:
+        self._read_inbox(self._patience())
+        if self._stopped:
+            return
+        if time.monotonic() >= self._next_pass and not self._passing:
+            self._begin_pass()
+        self._sweep_next()
+        if self._passing and not self._timetable.passing:
+            self._end_pass()
+
+    def _patience(self) -> float:
+        """For how many seconds nothing needs to be done."""
+        if self._timetable.busy or self._passing:
+            return 0.0
+        patience = self._next_pass - time.monotonic()
+        due = self._timetable.earliest()
+        if due is not None:
+            patience = min(patience, (due - self._server_now()) / 1000)
+        return max(0.0, patience)
+
+    def _server_now(self) -> float:
+        return time.monotonic() * 1000 + self._server_ahead
+
+    def _begin_pass(self) -> None:
+        now, dues = self._registry.read()
+        self._server_ahead = now - time.monotonic() * 1000
+        self._queues, self._passing = set(dues), True
+        self._announce, self._heard_anew = self._heard_anew, False
+        self._failed.clear()
+        for queue, due in dues.items():
+            if due is not None:
+                self._timetable.hint(queue, due)
+        self._timetable.begin_pass(dues)
+        if self.scan_period is not None:
+            self._next_pass = time.monotonic() + self.scan_period / 1000
+
+    def _end_pass(self) -> None:
+        """Every queue was swept once."""
+        self._passing = False
+        entered = self._registry.enter_targets(self._queues - self._failed)
+        self._timetable.begin_pass(entered)
+        if self._announce:
+            self._announce = False
+            count = len(self._queues) + len(entered)
+            note(logging.INFO, "watching", f"watching {count} queue{'s' * (count != 1)}", queues=count)
+
+    def _sweep_next(self) -> None:
+        turn = self._timetable.next(int(self._server_now()))
+        if turn is None:
+            return
+        queue, due = turn
+        try:
+            swept = self.broker.perform(flows.sweep(queue, rounds=1))[0]
+        except AWAY:
+            raise
+        except QueueNotFound:
+            self._timetable.forget(queue)
+            self._report.gone(queue)
+        except Exception as error:  # noqa: BLE001  # one bad queue must not keep the others waiting
+            self._timetable.forget(queue)
+            self._failed.add(queue)
+            self._report.failed(queue, error)
+        else:
+            self._note(queue, swept, due)
+
+    def _note(self, queue: str, swept: Swept, due: int | None) -> None:
+        self._server_ahead = swept.now - time.monotonic() * 1000
+        done = swept.reclaimed + swept.promoted + swept.expired + swept.trimmed + swept.compacted
+        more = swept.more or (swept.due is not None and swept.due <= swept.now)
+        if more and done:
+            self._timetable.again(queue, swept.due if swept.due is not None else swept.now)
+        elif more:
+            self._timetable.expect(queue, swept.now + NOTHING_DONE)
+        else:
+            self._timetable.expect(queue, swept.due)
+        self._report.swept(queue, swept, due, more=more and bool(done))
+        if self._on_swept is not None:
+            self._on_swept(queue, swept)

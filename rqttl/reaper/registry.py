@@ -1,0 +1,103 @@
+"""The registry of queues against what is there: what a crash between two steps left out is put in again.
+
+A queue is entered before it is made, so one that is made is in the registry. Two things can go wrong. A script made a
+dead-letter target and the client died before it entered it: the options of the queues that are known lead to it. And
+a client died after it had entered a queue, or before it had taken out a deleted one: the name stays without a queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rqttl import flows
+from rqttl.errors import QueueNotFound
+from rqttl.options import REASONS
+from rqttl.reaper.report import note
+
+if TYPE_CHECKING:
+    import redis
+
+    from rqttl.broker import Broker
+
+PAGE = 1000
+#: A name without a queue is taken out after so many seconds: no declaration takes that long.
+STALE = 600.0
+
+
+class Registry:
+    """The names of all queues, and their upkeep."""
+
+    def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._missing: dict[str, float] = {}  # names without a queue, and since when
+        self._removed: set[str] = set()  # names taken out in the last pass: looked at once more
+
+    def read(self) -> tuple[int, dict[str, int | None]]:
+        """The server's time, and each queue that is there with its next due time, if anything is due in it."""
+        store, key = self._broker.store, self._broker.keyspace.registry
+        seconds, micros = store.run_plain(lambda client: client.time())
+        names = store.run_plain(lambda client: {name.decode() for name in client.sscan_iter(key, count=PAGE)})
+        found: dict[str, int | None] = {}
+        missing = []
+        for name, fields in self._look(sorted(names | self._removed), "version", "due"):
+            if fields[0] is not None:
+                found[name] = int(fields[1]) if fields[1] and fields[1].isdigit() else None
+            elif name in names:
+                missing.append(name)
+        self._enter(self._removed & found.keys() - names)
+        self._take_out(missing)
+        return seconds * 1000 + micros // 1000, found
+
+    def enter_targets(self, queues: Iterable[str]) -> list[str]:
+        """Enter dead-letter targets of these queues that are there but not among them. Returns their names."""
+        listed = set(queues)
+        targets = {target for queue in listed for target in self.targets(queue)} - listed
+        there = {name for name, fields in self._look(sorted(targets), "version") if fields[0] is not None}
+        return self._enter(there)
+
+    def targets(self, queue: str) -> set[str]:
+        """Where dead letters of a queue go."""
+        try:
+            options = self._broker.step(flows.Look(queue)).options
+        except QueueNotFound:
+            return set()
+        return {options.target(reason) for reason in REASONS} - {""}
+
+    def _look(self, names: list[str], *fields: str) -> Iterator[tuple[str, list[bytes | None]]]:
+        for start in range(0, len(names), PAGE):
+            page = names[start : start + PAGE]
+            for name, answer in zip(page, self._records(page, fields), strict=True):
+                # a key of another type is a queue that cannot be swept: the sweep will say so
+                yield name, [b"?"] * len(fields) if isinstance(answer, Exception) else answer
+
+    def _records(self, page: list[str], fields: tuple[str, ...]) -> list[Any]:
+        def ask(client: redis.Redis) -> list[Any]:
+            pipeline = client.pipeline(transaction=False)
+            for name in page:
+                pipeline.hmget(self._broker.keyspace.key(name, "meta"), list(fields))
+            return pipeline.execute(raise_on_error=False)
+
+        return self._broker.store.run_plain(ask)
+
+    def _enter(self, names: set[str]) -> list[str]:
+        key, entered = self._broker.keyspace.registry, sorted(names)
+        if entered:
+            self._broker.store.run_plain(lambda client: client.sadd(key, *entered))
+        for name in entered:
+            note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
+        return entered
+
+    def _take_out(self, missing: list[str]) -> None:
+        key, now = self._broker.keyspace.registry, self._clock()
+        self._missing = {name: self._missing.get(name, now) for name in missing}
+        self._removed = {name for name, since in self._missing.items() if now - since >= STALE}
+        removed = sorted(self._removed)
+        if removed:
+            self._broker.store.run_plain(lambda client: client.srem(key, *removed))
+        for name in removed:
+            del self._missing[name]
+            note(logging.INFO, "removed", f"queue {name}: is not there, taken out of the registry", queue=name)

@@ -1,0 +1,107 @@
+"""What a reaper has done: totals, and one line of log per queue and burst of work, however many steps it took."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+
+from rqttl.types import Swept
+
+logger = logging.getLogger("rqttl.reaper")
+
+#: A queue that has endless work is reported on this often, in seconds.
+PERIOD = 1.0
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was done: messages per duty, bounded sweeps, and queues that failed."""
+
+    sweeps: int = 0
+    reclaimed: int = 0
+    promoted: int = 0
+    expired: int = 0
+    trimmed: int = 0
+    compacted: int = 0
+    failed: int = 0
+
+    def add(self, swept: Swept) -> None:
+        """Count one bounded sweep."""
+        self.sweeps += 1
+        for duty in DUTIES:
+            setattr(self, duty, getattr(self, duty) + getattr(swept, duty))
+
+    def merge(self, other: Totals) -> None:
+        """Count what was done elsewhere."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+    @property
+    def messages(self) -> int:
+        """How many messages something was done to."""
+        return sum(self.by_duty().values())
+
+    def by_duty(self) -> dict[str, int]:
+        """The messages of each duty that did something."""
+        return {duty: n for duty, n in asdict(self).items() if n and duty in DUTIES}
+
+
+DUTIES = ("reclaimed", "promoted", "expired", "trimmed", "compacted")
+
+
+def note(level: int, event: str, text: str, **facts: object) -> None:
+    """Log an event: a line for people, and its facts for a formatter that wants them (`record.event`, `.facts`)."""
+    logger.log(level, "%s", text, extra={"event": event, "facts": facts})
+
+
+class Report:
+    """Collects what is done per queue until the queue has caught up, then logs it in one line."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.totals = Totals()
+        self._clock = clock
+        self._bursts: dict[str, tuple[float, Totals, int | None]] = {}
+
+    def swept(self, queue: str, swept: Swept, due: int | None, *, more: bool) -> None:
+        """One bounded sweep was done. `due` is when the oldest thing it did was due, if known."""
+        self.totals.add(swept)
+        started, done, lag = self._bursts.pop(queue, (self._clock(), Totals(), None))
+        done.add(swept)
+        if due:  # 0 is "at once", said by an update of options
+            lag = max(lag or 0, swept.now - due)
+        if more and self._clock() - started < PERIOD:
+            self._bursts[queue] = started, done, lag
+        elif done.messages:
+            self._say(queue, done, lag, more)
+
+    def failed(self, queue: str, error: Exception) -> None:
+        """A queue could not be swept."""
+        self.totals.failed += 1
+        self.gone(queue)
+        note(
+            logging.ERROR, "failed", f"queue {queue}: not swept: {error}; all others go on",
+            queue=queue, error=type(error).__name__, message=str(error),
+        )  # fmt: skip
+
+    def gone(self, queue: str) -> None:
+        """A queue is no longer there, or cannot be swept: say what had been done."""
+        _, done, lag = self._bursts.pop(queue, (0.0, Totals(), None))
+        if done.messages:
+            self._say(queue, done, lag, more=False)
+
+    def close(self) -> None:
+        """Say what has not been said yet."""
+        for queue in list(self._bursts):
+            self.gone(queue)
+
+    def _say(self, queue: str, done: Totals, lag: int | None, more: bool) -> None:
+        counts = done.by_duty()
+        said = [f"{duty} {n}" for duty, n in counts.items()]
+        if lag is not None:
+            said.append(f"lag {lag} ms")
+        if more:
+            said.append("more to do")
+        facts: dict[str, object] = {"queue": queue, **counts, "sweeps": done.sweeps, "lag_ms": lag, "more": more}
+        note(logging.INFO, "swept", f"queue {queue}: {', '.join(said)}", **facts)

@@ -1,0 +1,101 @@
+"""When which queue is to be swept, and whose turn it is. No clock and no I/O: times are the server's, in ms."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+
+
+class Timetable:
+    """Queues by their next due time, and two lines of queues to sweep now.
+
+    In one line are those where something is due, in the other those whose turn has come in a full pass. They are
+    served alternately, each first come, first served, so neither a queue with endless work nor a pass over very many
+    queues keeps the others waiting.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+        self._line: deque[str] = deque()
+        self._since: dict[str, int] = {}  # who is in the line, and when they became due
+        self._pass: deque[str] = deque()
+        self._unseen: set[str] = set()  # who is still to come in the pass
+        self._favour_pass = False
+
+    def expect(self, queue: str, due: int | None) -> None:
+        """Something happens in the queue at `due`, and nothing before."""
+        if due is None:
+            self._due.pop(queue, None)
+        elif self._due.get(queue) != due:
+            self._due[queue] = due
+            heapq.heappush(self._heap, (due, queue))
+            if len(self._heap) > 2 * len(self._due) + 64:  # most of it was overtaken by what was learned later
+                self._heap = [(at, name) for name, at in self._due.items()]
+                heapq.heapify(self._heap)
+
+    def hint(self, queue: str, due: int) -> None:
+        """Something happens in the queue at `due`, or before if that is known already."""
+        if queue not in self._since and due < self._due.get(queue, due + 1):
+            self.expect(queue, due)
+
+    def again(self, queue: str, due: int) -> None:
+        """More is due in the queue that was just swept: at the end of the line."""
+        self._due.pop(queue, None)
+        if queue not in self._since:
+            self._since[queue] = due
+            self._line.append(queue)
+
+    def forget(self, queue: str) -> None:
+        """There is nothing to be done for the queue any more."""
+        self._due.pop(queue, None)
+
+    def begin_pass(self, queues: Iterable[str]) -> None:
+        """All these are to be swept, due or not."""
+        fresh = [queue for queue in queues if queue not in self._unseen]
+        self._unseen.update(fresh)
+        self._pass.extend(fresh)
+
+    @property
+    def passing(self) -> bool:
+        """Whether a full pass has not come to its end."""
+        return bool(self._unseen)
+
+    @property
+    def busy(self) -> bool:
+        """Whether some queue is to be swept right now."""
+        return bool(self._line or self._unseen)
+
+    def earliest(self) -> int | None:
+        """The next due time of a queue that is not in a line."""
+        while self._heap:
+            due, queue = self._heap[0]
+            if self._due.get(queue) == due:
+                return due
+            heapq.heappop(self._heap)
+        return None
+
+    def next(self, now: int) -> tuple[str, int | None] | None:
+        """The queue whose turn it is, and since when something has been due in it, if that is known."""
+        while (due := self.earliest()) is not None and due <= now:
+            self.again(heapq.heappop(self._heap)[1], due)
+        self._favour_pass = not self._favour_pass
+        queue = self._next_in_pass() if self._favour_pass or not self._line else None
+        if queue is None:
+            if not self._line:
+                return None
+            queue = self._line.popleft()
+            self._unseen.discard(queue)
+        elif queue in self._since:
+            self._line.remove(queue)
+        known = self._due.get(queue)
+        return queue, self._since.pop(queue, known if known is not None and known <= now else None)
+
+    def _next_in_pass(self) -> str | None:
+        while self._pass:
+            queue = self._pass.popleft()
+            if queue in self._unseen:
+                self._unseen.remove(queue)
+                return queue
+        return None
