@@ -1,0 +1,78 @@
+"""From an exception to an exit code and one line that says what to do."""
+
+from __future__ import annotations
+
+import click
+from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError
+
+from rqttl import errors
+from rqttl.cli.queue_options import flag, shown
+from rqttl.embedded import EmbeddedUnavailable
+from rqttl.options import OPTIONS
+
+DONE, BUG, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+class Refused(click.ClickException):
+    """A command was carried out, but not as asked; the message says what was refused."""
+
+    exit_code = REFUSED
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """The exit code, and the line for people (empty where there is nothing to say)."""
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return INTERRUPTED, "interrupted"
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code, ""
+    if isinstance(error, click.UsageError):
+        return USAGE, _usage(error)
+    if isinstance(error, click.ClickException):
+        return error.exit_code, error.format_message()
+    if isinstance(error, errors.ContractError):
+        return BUG, f"bug: {error}"
+    if isinstance(error, errors.RqttlError):
+        return _ours(error)
+    if isinstance(error, RedisError):
+        return _redis(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return USAGE, f"{error.filename}: {error.strerror}"
+    return (
+        BUG,
+        f"bug: {type(error).__name__}: {error} (run `rqttl --debug ...` for the traceback, and please report it)",
+    )
+
+
+def _usage(error: click.UsageError) -> str:
+    said = error.format_message().rstrip(".")
+    said = " ".join((said[:1].lower() + said[1:]).split())
+    return f"{said} (see `{error.ctx.command_path} --help`)" if error.ctx else said
+
+
+def _ours(error: errors.RqttlError) -> tuple[int, str]:
+    if isinstance(error, errors.QueueNotFound):
+        return REFUSED, f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` makes it"
+    if isinstance(error, errors.QueueMismatch):
+        return REFUSED, _mismatch(error)
+    if isinstance(error, errors.InvalidInput) and not isinstance(error, errors.MessageTooLarge):
+        return USAGE, str(error)
+    if isinstance(error, (EmbeddedUnavailable, errors.OutcomeUnknown)):
+        return UNREACHABLE, str(error)
+    return REFUSED, str(error)
+
+
+def _mismatch(error: errors.QueueMismatch) -> str:
+    told = []
+    for name, values in error.differences.items():
+        ours, theirs = (shown(OPTIONS[name], value) for value in values)  # type: ignore[arg-type]  # as they were read
+        told.append(f"{flag(name)} is {theirs}, not {ours}")
+    return f"queue {error.queue!r} exists with other options ({'; '.join(told)}): nothing was changed"
+
+
+def _redis(error: RedisError) -> tuple[int, str]:
+    if isinstance(error, AuthenticationError):
+        return UNREACHABLE, f"Redis lets nobody in with this user and password: {error}"
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        said = str(error).rstrip(".") or type(error).__name__
+        return UNREACHABLE, f"Redis does not answer: {said}; check --url or $RQTTL_URL"
+    return REFUSED, f"Redis refused: {error}"

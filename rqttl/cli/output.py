@@ -1,0 +1,67 @@
+"""Where answers and notes go, and tables that fit a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from rqttl.cli import text
+
+
+def answer(line: str) -> None:
+    """A line of what was asked for."""
+    click.echo(line)
+
+
+def answer_json(value: Any) -> None:
+    """A JSON document, or one line of many."""
+    click.echo(text.as_json(value))
+
+
+def note(line: str) -> None:
+    """A line that is not what was asked for."""
+    click.echo(f"rqttl: {line}", err=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> None:
+    """Rows of text. A column whose name begins with `>` holds numbers, aligned to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, show_footer=total is not None, pad_edge=False, header_style="bold")
+    for i, column in enumerate(columns):
+        shown.add_column(
+            column.removeprefix(">"), total[i] if total else "", justify="right" if column[0] == ">" else "left",
+            overflow="fold", no_wrap=False,
+        )  # fmt: skip
+    for row in rows:
+        shown.add_row(*row)
+    _print(shown)
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> None:
+    """Names and values, one pair a line."""
+    from rich.table import Table
+
+    shown = Table(box=None, show_header=False, pad_edge=False)
+    shown.add_column(style="bold")
+    shown.add_column(overflow="fold")
+    for name, value in pairs:
+        shown.add_row(name, value)
+    _print(shown)
+
+
+def _print(shown: Any) -> None:
+    from rich.console import Console
+
+    # what is not read by a person is neither cut nor folded
+    width = None if sys.stdout.isatty() else 10_000
+    console = Console(markup=False, highlight=False, emoji=False, width=width)
+    with console.capture() as captured:
+        console.print(shown)
+    for line in captured.get().rstrip("\n").split("\n"):
+        if line.strip():
+            click.echo(line.rstrip())

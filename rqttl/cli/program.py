@@ -1,0 +1,69 @@
+"""The root command: what all commands share, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+import rqttl
+from rqttl.cli import errors, text
+from rqttl.cli.demo import demo
+from rqttl.cli.queue import queue
+from rqttl.cli.reaper import reaper
+from rqttl.cli.receive import receive
+from rqttl.cli.send import send
+from rqttl.cli.server import server
+from rqttl.cli.shared import Settings, connecting, help_alone
+
+
+class Program(click.Group):
+    """A group whose errors are one line on stderr, and an exit code that says what kind of error it was."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # click's returns without standalone_mode
+        """Run, and exit. `click.testing.CliRunner` comes in here too."""
+        given = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(given, prog_name or "rqttl", **extra)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # whoever read our output has seen enough; nothing is left for the interpreter to flush into it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.exit(0)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # explained to people, with an exit code
+            code, line = errors.explain(error)
+            if code == errors.BUG and "--debug" in given:
+                traceback.print_exc()
+            if line:
+                print(f"rqttl: {text.visible(line)}", file=sys.stderr)  # noqa: T201  # this is where errors are told
+            sys.exit(code)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+@click.group(
+    cls=Program,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    epilog="Example: rqttl send orders hello --ttl 30s",
+)
+@connecting
+@click.option("--debug", is_flag=True, help="Show the traceback of a bug.")
+@click.version_option(rqttl.__version__, prog_name="rqttl", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context, settings: Settings, debug: bool) -> None:  # noqa: ARG001  # `Program.main` looks for it
+    """Queues on Redis whose messages live and die by a TTL.
+
+    Which Redis: --url, else $RQTTL_URL, else an embedded server that all
+    processes of the user share.
+    """
+    context.obj = settings
+    help_alone(context)
+
+
+for command in (queue, send, receive, reaper, server, demo):
+    cli.add_command(command)

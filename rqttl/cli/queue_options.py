@@ -1,0 +1,56 @@
+"""The options of a queue as flags, made from the one table that declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from rqttl.cli.shared import read_duration
+from rqttl.options import OPTIONS, OVERFLOWS, Option, Value
+from rqttl.units import as_text
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_READ: dict[str, dict[str, Any]] = {
+    "duration": {"callback": read_duration},
+    "count": {"type": int},
+    "choice": {"type": click.Choice(OVERFLOWS)},
+}
+_METAVARS = {"duration": "TIME", "count": "N", "target": "QUEUE"}
+
+
+def queue_options(command: F) -> F:
+    """Give a command a flag for every option of a queue. What is not given is `None`."""
+    for option in reversed(tuple(OPTIONS.values())):
+        command = _flag(option)(command)
+    return command
+
+
+def _flag(option: Option) -> Callable[[F], F]:
+    name = flag(option.name)
+    meaning = option.meaning[:1].upper() + option.meaning[1:]
+    if option.kind == "flag":
+        return click.option(f"{name}/--no-{name[2:]}", default=None, help=f"{meaning}.")
+    default = f" (default: {shown(option, option.default)})" if option.default is not None else ""
+    reading = _READ.get(option.kind, {})
+    return click.option(name, metavar=_METAVARS.get(option.kind), help=f"{meaning}{default}.", **reading)
+
+
+def flag(option: str) -> str:
+    """The flag of an option."""
+    return f"--{option.replace('_', '-')}"
+
+
+def shown(option: Option, value: Value | None) -> str:
+    """The value of an option as it would be written on the command line."""
+    if value is None:
+        return "-"
+    if option.kind == "duration":
+        return as_text(int(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if option.kind == "count":
+        return f"{value:,}"
+    return str(value) or "(drop)"

@@ -1,0 +1,71 @@
+"""`rqttl reaper`: the reaper as a process."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import click
+
+from rqttl.cli import output, text
+from rqttl.cli.errors import Refused
+from rqttl.cli.logs import log_to_stderr
+from rqttl.cli.shared import Settings, connecting, json_flag, read_duration
+from rqttl.reaper import Reaper, Totals
+
+
+def _read_period(context: click.Context, option: click.Parameter, value: str) -> int | None:
+    return None if value == "-1" else read_duration(context, option, value)
+
+
+@click.command(epilog="Example: rqttl reaper --log-format json")
+@click.option(
+    "--scan-period", callback=_read_period, default="30s", show_default=True, metavar="TIME",
+    help="How often every queue is looked at, in case a hint was lost; -1 = no reaper.",
+)  # fmt: skip
+@click.option("--once", is_flag=True, help="Do all that is due now, say what was done, and end.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+@json_flag
+@connecting
+def reaper(
+    scan_period: int | None, once: bool, log_format: str, verbose: bool, as_json: bool, settings: Settings
+) -> int | None:
+    """Make what is due in queues happen on time.
+
+    Expired messages leave, lost leases come back, delayed messages return,
+    limits act. Any number may run at once. SIGTERM or Ctrl-C ends it.
+    """
+    log_to_stderr(log_format, verbose=verbose)
+    if scan_period is None:
+        output.note("the reaper is disabled: --scan-period is -1")
+        return None
+    with settings.connect() as broker:
+        worker = Reaper(broker, scan_period=scan_period)
+        _end_on_signals(worker)
+        if not once:
+            worker.run()
+            return None
+        done = worker.run_once()
+    _tell(done, as_json)
+    if done.failed:
+        raise Refused(f"{text.plural(done.failed, 'queue')} could not be swept; the log above says why")
+    return None
+
+
+def _end_on_signals(worker: Reaper) -> None:
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        worker.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+def _tell(done: Totals, as_json: bool) -> None:
+    if as_json:
+        output.answer_json({name: getattr(done, name) for name in Totals.__dataclass_fields__})
+        return
+    counts = ", ".join(f"{duty} {text.count(n)}" for duty, n in done.by_duty().items())
+    output.answer(counts or "nothing was due")
+    sys.stdout.flush()

@@ -1,0 +1,73 @@
+"""What commands have in common: which Redis, which namespace, and options that several of them take."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import click
+
+import rqttl
+from rqttl import units
+from rqttl.broker import Broker
+from rqttl.errors import InvalidDuration
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+CONNECTION = (
+    ("--url", "URL", "Redis to use: redis://, rediss://, unix://, embedded:///folder."),
+    ("--namespace", "NAME", "What its keys begin with (default: rqttl)."),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which Redis, and which queues in it."""
+
+    url: str | None = None
+    namespace: str = "rqttl"
+
+    def connect(self) -> Broker:
+        """A broker; to be closed by its user."""
+        return rqttl.connect(self.url, namespace=self.namespace)
+
+
+def connecting(command: F) -> F:
+    """Give a command `--url` and `--namespace`, which may stand before its name as well, and pass it `settings`."""
+
+    @functools.wraps(command)
+    def connected(context: click.Context, *args: Any, url: str | None, namespace: str | None, **options: Any) -> Any:
+        settings = context.obj or Settings()
+        if url is not None:
+            settings = replace(settings, url=url)
+        if namespace is not None:
+            settings = replace(settings, namespace=namespace)
+        return command(*args, settings=settings, **options)
+
+    decorated: Any = click.pass_context(connected)
+    for name, metavar, meaning in reversed(CONNECTION):
+        decorated = click.option(name, metavar=metavar, help=meaning)(decorated)
+    return decorated  # type: ignore[no-any-return]  # for whoever calls it, which is click, it is the same
+
+
+def read_duration(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """The ms of a duration such as 30s, 5m, 1500ms; a bare number is milliseconds, as in Python. For `callback`."""
+    if value is None:
+        return None
+    number = value.isascii() and value.isdigit() and len(value) < 19
+    try:
+        return int(units.duration(int(value) if number else value, "duration"))
+    except InvalidDuration as error:
+        raise click.BadParameter(str(error).removeprefix("duration: "), context, option) from None
+
+
+def help_alone(context: click.Context) -> None:
+    """Show the help of a group that was called without a command."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
