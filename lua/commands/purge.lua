@@ -30,6 +30,6 @@ else
   if #ids > 0 then redis.call('HDEL', q.redelivered, unpack(ids)) end
   purged, more = #chosen, #chosen == most and 1 or 0
 end
-queue.count(q, 'purged', purged)
+if purged > 0 then queue.count(q, 'purged', purged) end
 queue.save(q)
 return reply.ok(q, purged, more, upto)

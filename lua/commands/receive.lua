@@ -54,6 +54,9 @@ if #ids > 0 then
   q.delivered = q.delivered + #ids
   if again > 0 then queue.count(q, 'redelivered', again) end
 end
+if #ids == 0 then
+  redis.call('HDEL', q.meta, '') -- what is written below passes when memory is full: the first write was one that frees
+end
 if waits then
   wake.attend(q, now, arg.consumer, #ids == 0 and tonumber(arg.block) or 0, tonumber(arg.stay))
 end

@@ -13,6 +13,7 @@ if refusal then
 end
 local now = clock.now(arg.now)
 local more = sweep.if_due(q, now)
+redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
 wake.pass_on(q)
 queue.save(q)
 local oldest = ready.read(q, 1)[1]

@@ -27,13 +27,10 @@ function sweep.run(q, now)
   local kept, own, full = expiry.overdue(q, now, left)
   done.expired = expiry.bury(q, now, kept, own)
   local trimmed, over = length.trim(q, now, math.max(1, left - done.expired))
-  done.trimmed, done.more = trimmed, full or over or done.reclaimed + done.promoted >= BUDGET
-  q.due = nil
-  if done.more then
-    q.due = now
-  else
-    sweep.find_due(q)
-  end
+  done.trimmed = trimmed
+  sweep.find_due(q)
+  done.more = full or over or q.due ~= nil and q.due <= now
+  if done.more then q.due = now end
   return done
 end
 
