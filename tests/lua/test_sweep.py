@@ -267,7 +267,7 @@ def test_after_a_compaction_messages_come_in_order(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("meta", [{"holes": 1000}, {"letters": 1}])
-def test_few_holes_and_queues_of_dead_letters_are_left_alone(lab: Lab, meta: dict[str, object]) -> None:
+def test_few_holes_and_queues_of_dead_letters_are_left_alone(lab: Lab, meta: dict[str, Any]) -> None:
     holey(lab, **meta)
     before = lab.snapshot()
 

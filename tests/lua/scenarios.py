@@ -1,0 +1,193 @@
+"""One call of every kind, each on the state that makes it go its way: for what must hold on all ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rqttl import Message, QueueOptions, commands
+from rqttl.commands import Command, Presence, Word
+from tests.lua.states import NOW, Lab, at, place, plain, token
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A call, and the queue `orders` that it meets. `target` says whether the queue `dead` exists."""
+
+    call: Callable[[Lab], Command]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    target: bool = True
+
+    def prepare(self, lab: Lab) -> Command:
+        """Put the state into Redis and return the call."""
+        if self.target:
+            lab.seed("dead", options={"max_length": 1}, waiting={"w": NOW + 9}, log=plain(place(-99)))
+        lab.seed(options=self.options, **self.parts)
+        return self.call(lab)
+
+
+def _enqueue(*messages: object) -> Callable[[Lab], Command]:
+    def call(lab: Lab) -> Command:
+        known = lab.known()
+        return commands.enqueue(known, [commands.pack(message, known.max_body) for message in messages], now=NOW)
+
+    return call
+
+
+def _receive(count: int = 10, **words: Any) -> Callable[[Lab], Command]:
+    return lambda lab: commands.receive(lab.known(), count, 1000, now=NOW, **words)
+
+
+def _nack(**words: Any) -> Callable[[Lab], Command]:
+    return lambda lab: commands.nack(lab.known(), _HELD, now=NOW, **words)
+
+
+def _reject(lab: Lab) -> Command:
+    return commands.reject(lab.known(), _HELD, now=NOW, description=b"no")
+
+
+def _ack(lab: Lab) -> Command:
+    return commands.ack(lab.keyspace, "orders", _HELD, now=NOW)
+
+
+def _renew(lab: Lab) -> Command:
+    return commands.renew(lab.keyspace, "orders", _HELD, lease=1000, now=NOW)
+
+
+def _sweep(lab: Lab) -> Command:
+    return commands.sweep(lab.known(), now=NOW)
+
+
+def _stats(lab: Lab) -> Command:
+    return commands.stats(lab.known(), now=NOW)
+
+
+def _purge(lab: Lab) -> Command:
+    return commands.purge(lab.keyspace, "orders", "")
+
+
+def _peek(lab: Lab) -> Command:
+    return commands.peek(lab.keyspace, "orders", after="", limit=10, now=NOW)
+
+
+def _delete(lab: Lab) -> Command:
+    return commands.delete(lab.keyspace, "orders", if_unused=True, if_empty=False, now=NOW)
+
+
+_HELD: list[Word] = [place(-9), token(50), place(-8, 1), token(50)]
+_DEAD = {"dead_letter": "dead"}
+_WAITING = {"waiting": {"w": NOW + 9}}
+_READY = {"log": plain(place(-9), place(-8, 1))}
+_RETURNED = {"loose": plain(place(-9)), "returned": {place(-9): NOW - 9}, "redelivered": {place(-9): 1}}
+_OVER = {"log": {place(-9): (at(0), b"x"), **plain(place(-8))}, "expiry": {place(-9): NOW}}
+_LEASED = {
+    "log": plain(place(-9), place(-8, 1), place(-7)), "leases": {place(-9): token(50), place(-8, 1): token(50)},
+    "redelivered": {place(-9): 1},
+}  # fmt: skip
+_LATE = {"log": plain(place(-9), place(-7)), "leases": {place(-9): token(0)}, "redelivered": {place(-9): 1}}
+_DELAYED = {"log": plain(place(-9)), "delayed": {place(-9): NOW}}
+_HANDED: dict[str, Any] = {
+    "log": plain(place(-9)),
+    "leases": {place(-9): token(50)},
+    "bell": [f"{place(-9)} {token(50)}"],
+}
+_TAKEN = {"log": _HANDED["log"], "leases": _HANDED["leases"]}
+_SURVIVORS = {"log": {place(-9): (at(5), b"x")}, "expiry": {place(-9): NOW + 5}, "meta": {"holes": 1001}}
+
+#: Ways through `enqueue`.
+PRODUCERS = {
+    "stored": Scenario(_enqueue(b"a")),
+    "stored with a deadline": Scenario(_enqueue(Message(b"a", ttl=5))),
+    "stored and rung for": Scenario(_enqueue(b"a"), parts=_WAITING),
+    "dead on arrival, no target": Scenario(_enqueue(Message(b"a", ttl=0))),
+    "dead on arrival": Scenario(_enqueue(Message(b"a", ttl=0)), _DEAD),
+    "dead on arrival, target to be made": Scenario(_enqueue(Message(b"a", ttl=0)), _DEAD, target=False),
+    "handed over": Scenario(_enqueue(Message(b"a", ttl=0)), parts=_WAITING),
+    "handed over past a limit": Scenario(_enqueue(b"a"), {"max_length": 0}, _WAITING),
+    "head dropped": Scenario(_enqueue(b"a"), {"max_length": 1}, _READY),
+    "head dead-lettered": Scenario(_enqueue(b"a"), {"max_length": 1, **_DEAD}, _READY),
+    "returned head dead-lettered": Scenario(_enqueue(b"a"), {"max_length": 1, **_DEAD}, _RETURNED),
+    "own end kept": Scenario(_enqueue(b"a", b"b"), {"max_length": 1, **_DEAD}),
+    "refused": Scenario(_enqueue(b"a"), {"max_length": 1, "overflow": "reject-publish"}, _READY),
+    "refused and dead-lettered": Scenario(
+        _enqueue(b"a"), {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY
+    ),
+    "room made by the expired": Scenario(
+        _enqueue(b"a"), {"max_length": 2, "overflow": "reject-publish", **_DEAD}, _OVER
+    ),
+}
+
+#: Ways through all that settles, looks, sweeps or removes.
+CONSUMERS = {
+    "ack": Scenario(_ack, parts=_LEASED),
+    "ack of what is lost": Scenario(_ack, parts=_READY),
+    "nack": Scenario(_nack(), parts=_LEASED),
+    "nack, rung for": Scenario(_nack(), parts={**_LEASED, **_WAITING}),
+    "nack with a delay": Scenario(_nack(delay=5), parts=_LEASED),
+    "nack of what is lost": Scenario(_nack(), parts=_READY),
+    "nack beyond a limit": Scenario(_nack(), {"max_length": 1, **_DEAD}, _LEASED),
+    "nack of the last delivery": Scenario(_nack(), {"max_deliveries": 1, **_DEAD}, _LEASED),
+    "nack after the deadline": Scenario(_nack(), {"message_ttl": 8, **_DEAD}, _LEASED, target=False),
+    "reject": Scenario(_reject, _DEAD, _LEASED),
+    "reject, target to be made": Scenario(_reject, _DEAD, _LEASED, target=False),
+    "reject without a target": Scenario(_reject, {}, _LEASED),
+    "reject into itself": Scenario(_reject, {"dead_letter_rejected": "{queue}"}, {**_LEASED, **_WAITING}),
+    "reject of what is lost": Scenario(_reject, _DEAD, _READY),
+    "renew": Scenario(_renew, parts=_LEASED),
+    "renew of what is lost": Scenario(_renew, parts=_READY),
+    "receive": Scenario(_receive(), parts=_READY),
+    "receive, others wait": Scenario(_receive(1), parts={**_READY, **_WAITING}),
+    "receive what was returned": Scenario(_receive(), parts=_RETURNED),
+    "receive for good": Scenario(_receive(auto_ack=True), parts=_RETURNED),
+    "receive nothing": Scenario(_receive()),
+    "receive nothing from a queue that is looked at for nothing": Scenario(_receive(), parts={"meta": {"due": 0}}),
+    "receive nothing behind holes": Scenario(_receive(), parts={"meta": {"holes": 7}}),
+    "receive nothing, and wait": Scenario(_receive(presence=Presence("me", 99, 99))),
+    "receive nothing, and wait no longer": Scenario(_receive(presence=Presence("me")), parts=_WAITING),
+    "receive what was handed over": Scenario(
+        _receive(1, presence=Presence("me", 9, 9, _HANDED["bell"][0].encode())), parts=_TAKEN
+    ),
+    "receive what was handed over meanwhile": Scenario(_receive(1, presence=Presence("me")), parts=_HANDED),
+    "receive past the expired": Scenario(_receive(), _DEAD, _OVER),
+    "receive past the expired that are not due": Scenario(
+        _receive(), _DEAD, {**_OVER, "meta": {"due": ""}}, target=False
+    ),
+    "receive what a lost lease gives back": Scenario(_receive(), parts=_LATE),
+    "finish and receive": Scenario(_receive(finished=_HELD), parts=_LEASED),
+    "finish only": Scenario(_receive(0, finished=_HELD, presence=Presence("me", -1, 99)), parts=_LEASED),
+    "sweep of nothing": Scenario(_sweep, parts={"meta": {"due": 0}}),
+    "sweep that reclaims": Scenario(_sweep, parts={**_LATE, **_WAITING}),
+    "sweep that reclaims the spent": Scenario(_sweep, {"max_deliveries": 2, **_DEAD}, _LATE),
+    "sweep that promotes": Scenario(_sweep, parts={**_DELAYED, **_WAITING}),
+    "sweep that promotes the expired": Scenario(_sweep, {"message_ttl": 9, **_DEAD}, _DELAYED),
+    "sweep that expires": Scenario(_sweep, _DEAD, _OVER),
+    "sweep that expires into a new queue": Scenario(_sweep, _DEAD, _OVER, target=False),
+    "sweep that expires by retention": Scenario(_sweep, {"message_ttl": 8, **_DEAD}, _READY),
+    "sweep that trims": Scenario(_sweep, {"max_length": 1, **_DEAD}, _READY),
+    "sweep that compacts": Scenario(_sweep, parts=_SURVIVORS),
+    "stats": Scenario(_stats, parts=_LEASED),
+    "stats of a queue that is looked at for nothing": Scenario(_stats, parts={"meta": {"due": 0}}),
+    "stats that rings": Scenario(_stats, parts={**_READY, **_WAITING}),
+    "stats that expires": Scenario(_stats, _DEAD, _OVER, target=False),
+    "stats that reclaims": Scenario(_stats, parts={**_LATE, **_WAITING}),
+    "peek": Scenario(_peek, parts={**_LEASED, **_RETURNED}),
+    "purge": Scenario(_purge, parts={**_READY, **_RETURNED}),
+    "purge with some out": Scenario(_purge, parts=_LEASED),
+    "purge of nothing": Scenario(_purge),
+    "purge of nothing with some out": Scenario(_purge, parts=_DELAYED),
+    "delete": Scenario(_delete, parts=_LEASED),
+    "lookup": Scenario(lambda lab: commands.lookup(lab.keyspace, "orders")),
+    "update": Scenario(lambda lab: commands.update(lab.known(), QueueOptions.read("orders", {})), {"max_length": 5}),
+}
+
+#: What makes a queue.
+MAKERS = {
+    "declare": Scenario(lambda lab: commands.declare(lab.keyspace, QueueOptions.read("new", {"max_length": 5}))),
+    "declare again": Scenario(lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {}))),
+    "adopt": Scenario(
+        lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {"max_length": 5})),
+        parts={"meta": {"adopted": 0}},
+    ),
+}
