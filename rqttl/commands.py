@@ -9,7 +9,9 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 from rqttl import _scripts, codec, units
 from rqttl._scripts import Script
@@ -269,23 +271,33 @@ def receive(
     prefix = known.prefix(script)
     here = presence
     args = (now, "", count, lease, "1" if auto_ack else "", here.consumer, here.block, here.stay, here.ticket)
-    return Command(script, known.name, (*prefix, *args, *finished), not auto_ack, len(prefix) + 1)
+    return Command(script, known.name, (*prefix, *args, *_runs(finished)), not auto_ack, len(prefix) + 1)
 
 
-Settle = Literal["ack", "nack", "reject", "renew"]
+def _runs(deliveries: Sequence[Word]) -> list[Word]:
+    """Deliveries (id and token in turn) as scripts take them: each run of one token as the token, a number, the ids."""
+    runs: list[Word] = []
+    for token, pairs in groupby(zip(deliveries[::2], deliveries[1::2], strict=True), key=_second):
+        ids = [id for id, _ in pairs]
+        runs += (token, len(ids), *ids)
+    return runs
+
+
+_second = itemgetter(1)
 
 
 def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word = "") -> Command:
     """Settle deliveries: done. All settle commands take deliveries as id and token in turn, at most `BATCH` of them."""
-    words = _call(keyspace, queue, "ack", {"now": now, "again": ""}, deliveries)
-    return Command(_scripts.load("ack"), queue, words, marked=len(words) - len(deliveries) - 1)
+    runs = _runs(deliveries)
+    words = _call(keyspace, queue, "ack", {"now": now, "again": ""}, runs)
+    return Command(_scripts.load("ack"), queue, words, marked=len(words) - len(runs) - 1)
 
 
 def nack(known: Known, deliveries: Sequence[Word], *, delay: int = 0, counted: bool = True, now: Word = "") -> Command:
     """Settle deliveries: give back. `counted` = as a failed delivery."""
     script = _scripts.load("nack")
     prefix = known.prefix(script)
-    words = (*prefix, now, "", delay, 1 if counted else 0, *deliveries)
+    words = (*prefix, now, "", delay, 1 if counted else 0, *_runs(deliveries))
     return Command(script, known.name, words, marked=len(prefix) + 1)
 
 
@@ -293,10 +305,10 @@ def reject(known: Known, deliveries: Sequence[Word], *, description: bytes = b""
     """Settle deliveries: refuse for good."""
     script = _scripts.load("reject")
     prefix = known.prefix(script)
-    return Command(script, known.name, (*prefix, now, "", description, *deliveries), marked=len(prefix) + 1)
+    return Command(script, known.name, (*prefix, now, "", description, *_runs(deliveries)), marked=len(prefix) + 1)
 
 
 def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
     """Extend leases."""
-    words = _call(keyspace, queue, "renew", {"now": now, "lease": lease}, deliveries)
+    words = _call(keyspace, queue, "renew", {"now": now, "lease": lease}, _runs(deliveries))
     return Command(_scripts.load("renew"), queue, words, repeatable=False)

@@ -26,36 +26,32 @@ if #held > 0 then
 end
 
 local more = sweep.if_due(q, now)
-local state = {taken = {}, over = {}, size = 0, passed = 0}
+local state = {taken = {}, ids = {}, own = {}, over = {}, size = 0}
 if most > 0 then
-  if arg.ticket ~= '' then rare(claim).ticket(q, now, arg.ticket, state.taken) end
+  if arg.ticket ~= '' then rare(claim).ticket(q, now, arg.ticket, state) end
   claim.take(q, now, most, state)
 end
-if waits and tonumber(arg.block) == 0 then
-  rare(claim).late_ticket(q, now, most, state.taken)
+if waits and arg.block == '0' then
+  rare(claim).late_ticket(q, now, most, state)
 end
-local ids = claim.settle(q, now, state)
-local failures, again = {}, 0
+local ids, failures = state.ids, {}
 if state.returned then
-  for id, n in pairs(rare(dead_letter).failures(q, ids)) do
-    failures[#failures + 1], failures[#failures + 2], again = id, n, again + 1
-  end
+  failures = rare(dead_letter).failed_ones(q, ids)
+  if #failures > 0 then queue.count(q, 'redelivered', #failures / 2) end
 end
 
-local token = ''
+claim.settle(q, now, state)
+local token, ends = '', now + arg.lease
 if #ids > 0 then
   if arg.auto ~= '' then
-    lease.finish(q, ids)
+    rare(lease).finish(q, ids)
     queue.count(q, 'acked', #ids)
   else
-    token, q.grants = lease.grant(q, now + tonumber(arg.lease), q.grants, ids), q.grants + 1
-    queue.due_by(q, now + tonumber(arg.lease))
+    token, q.grants = lease.token(ends, q.grants), q.grants + 1
+    lease.grant(q, token, ids)
+    queue.due_by(q, ends)
   end
   q.delivered = q.delivered + #ids
-  if again > 0 then queue.count(q, 'redelivered', again) end
-end
-if #ids == 0 then
-  redis.call('HDEL', q.meta, '') -- what is written below passes when memory is full: the first write was one that frees
 end
 if waits then
   wake.attend(q, now, arg.consumer, #ids == 0 and tonumber(arg.block) or 0, tonumber(arg.stay))

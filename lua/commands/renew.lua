@@ -10,7 +10,8 @@ local held, lost = lease.held(q, now, arg.deliveries, '')
 if #held > 0 then
   local ends = now + tonumber(arg.lease)
   redis.call('ZREM', q.leases, unpack(held))
-  token = lease.grant(q, ends, redis.call('HINCRBY', q.meta, 'grants', 1), held)
+  token = lease.token(ends, redis.call('HINCRBY', q.meta, 'grants', 1))
+  lease.grant(q, token, held)
   -- a renewal may also shorten a lease
   q.due = tonumber(redis.call('HGET', q.meta, 'due'))
   q.was, q.counts = {due = q.due or ''}, {}

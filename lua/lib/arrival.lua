@@ -75,7 +75,8 @@ end
 -- The queue has nothing ready, so the cursor may pass it.
 function arrival.hand(q, now, header, body)
   local id = log.append(q, now, header, body)
-  local token = lease.grant(q, now + PICKUP, q.grants, {id})
+  local token = lease.token(now + PICKUP, q.grants)
+  lease.grant(q, token, {id})
   q.grants, q.cursor = q.grants + 1, id
   queue.due_by(q, now + PICKUP)
   redis.call('RPUSH', q.bell, id .. ' ' .. token)

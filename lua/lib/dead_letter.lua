@@ -64,6 +64,15 @@ function dead_letter.failures(q, ids)
   return failed
 end
 
+--- The same as a list, id and number in turn.
+function dead_letter.failed_ones(q, ids)
+  local list = {}
+  for id, n in pairs(dead_letter.failures(q, ids)) do
+    list[#list + 1], list[#list + 2] = id, n
+  end
+  return list
+end
+
 --- Count the deaths of messages that were just removed, and append them to their target.
 -- `more` is added to the failed deliveries of each: 1 if the delivery at hand is the cause.
 function dead_letter.bury(q, now, reason, entries, more, description)

@@ -68,7 +68,7 @@ end
 
 --- How many messages of average size may be read at once, so that large bodies do not fill Redis' memory.
 function log.readable(q, most)
-  if q.bytes <= READ_BYTES then
+  if most <= 1 or q.bytes <= READ_BYTES then
     return most
   end
   return math.max(1, math.min(most, math.floor(READ_BYTES / (q.bytes / math.max(1, rare(queue).ready(q))))))
