@@ -83,12 +83,12 @@ class Reaper:
             note(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
             return Totals()
         self._reset()
+        self._begin_pass()
         hints = Hints(
             self.broker.store.client, self.broker.keyspace.due_channel, self._hear, self._listening, self._lost
         )
+        hints.start()
         try:
-            self._begin_pass()
-            hints.start()
             self._work()
         finally:
             hints.close()

@@ -1,0 +1,187 @@
+"""The reaper within this process: what one pass does, in which order, and what it puts right."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from rqttl import Broker, InvalidDuration, Swept
+from rqttl.reaper import Reaper, Totals
+from rqttl.reaper.registry import STALE, Registry
+from tests.process.reapers import PATIENCE, enqueue_dead
+from tests.servers import Server
+
+REGISTRY = "rqttl:queues"
+
+
+def facts(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object]]:
+    return [record.facts for record in caplog.records if getattr(record, "event", "") == event]  # type: ignore[attr-defined]  # set by the reaper
+
+
+def test_one_pass_does_all_that_is_due(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders", dead_letter="dead")
+    sent = enqueue_dead(broker, "orders", 1200)
+
+    done = Reaper(broker).run_once()
+
+    assert (done.expired, done.failed) == (1200, 0)
+    assert client.xlen("rqttl:{dead}:log") == len(sent)
+    assert Reaper(broker).run_once().messages == 0
+
+
+def test_letters_that_are_due_at_once_in_their_target_go_on_in_the_same_run(broker: Broker) -> None:
+    # sorted before `orders`, so that the pass has been there when the letters come
+    broker.declare_queue("a.dead", message_ttl=0, dead_letter="grave")
+    broker.declare_queue("orders", dead_letter="a.dead")
+    enqueue_dead(broker, "orders", 3)
+
+    Reaper(broker).run_once()
+
+    assert broker.queue("grave").stats().ready == 3
+
+
+def test_every_bounded_sweep_is_told_and_queues_take_turns(broker: Broker) -> None:
+    for name in ("a", "b"):
+        broker.declare_queue(name)
+        enqueue_dead(broker, name, 1000)
+    told: list[tuple[str, Swept]] = []
+
+    Reaper(broker, on_swept=lambda queue, swept: told.append((queue, swept))).run_once()
+
+    order = [queue for queue, swept in told if swept.expired]
+    assert order[:6] == ["a", "b"] * 3
+    assert sum(swept.expired for _, swept in told) == 2000
+
+
+def test_a_queue_that_cannot_be_swept_does_not_stop_the_others(
+    broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.declare_queue("a.bad")
+    broker.declare_queue("good")
+    enqueue_dead(broker, "a.bad", 1)
+    enqueue_dead(broker, "good", 2)
+    client.delete("rqttl:{a.bad}:expiry")
+    client.set("rqttl:{a.bad}:expiry", "not a sorted set")
+    client.sadd(REGISTRY, "z.bad")
+    client.set("rqttl:{z.bad}:meta", "not a hash")
+
+    with caplog.at_level(logging.INFO, "rqttl.reaper"):
+        done = Reaper(broker).run_once()
+
+    assert (done.expired, done.failed) == (2, 2)
+    assert {fact["queue"] for fact in facts(caplog, "failed")} == {"a.bad", "z.bad"}
+
+
+def test_a_dead_letter_target_that_a_crash_left_out_of_the_registry_is_entered(
+    broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders = broker.declare_queue("orders", dead_letter_rejected="bad.{queue}", dead_letter="never.made")
+    orders.enqueue(b"x")
+    delivery = orders.receive()
+    assert delivery is not None
+    delivery.reject()
+    client.srem(REGISTRY, "bad.orders")
+
+    with caplog.at_level(logging.INFO, "rqttl.reaper"):
+        Reaper(broker).run_once()
+
+    assert broker.queues() == ["bad.orders", "orders"]
+    assert facts(caplog, "entered") == [{"queue": "bad.orders"}]
+
+
+def test_a_name_without_a_queue_is_taken_out_when_it_is_no_declaration_under_way(
+    broker: Broker, client: redis.Redis
+) -> None:
+    clock = [0.0]
+    registry = Registry(broker, lambda: clock[0])
+    client.sadd(REGISTRY, "ghost")
+
+    registry.read()
+    clock[0] = STALE - 1
+    registry.read()
+    assert client.sismember(REGISTRY, "ghost")
+
+    clock[0] = STALE
+    registry.read()
+    assert not client.sismember(REGISTRY, "ghost")
+
+
+def test_a_queue_that_is_made_in_the_moment_its_name_is_taken_out_is_entered_again(
+    broker: Broker, client: redis.Redis
+) -> None:
+    clock = [0.0]
+    registry = Registry(broker, lambda: clock[0])
+    client.sadd(REGISTRY, "late")
+    registry.read()
+    clock[0] = STALE
+    registry.read()
+    broker.declare_queue("late")
+    client.srem(REGISTRY, "late")  # as if its declaration had entered it before the reaper took it out
+
+    _, found = registry.read()
+
+    assert "late" in found
+    assert client.sismember(REGISTRY, "late")
+
+
+def test_the_log_says_how_late_the_oldest_thing_was(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.declare_queue("orders")
+    enqueue_dead(broker, "orders", 600)
+
+    with caplog.at_level(logging.INFO, "rqttl.reaper"):
+        Reaper(broker).run_once()
+
+    (line,) = facts(caplog, "swept")
+    assert (line["queue"], line["expired"], line["more"]) == ("orders", 600, False)
+    assert isinstance(line["lag_ms"], int)
+    assert line["lag_ms"] > 0
+
+
+def test_a_queue_that_is_deleted_is_no_failure(broker: Broker) -> None:
+    broker.declare_queue("a")
+    broker.declare_queue("b").enqueue(b"x")
+    reaper = Reaper(broker, on_swept=lambda queue, _: broker.queue("b").delete() if queue == "a" else None)  # type: ignore[arg-type]  # deletes b before its turn
+
+    assert reaper.run_once().failed == 0
+
+
+@pytest.mark.parametrize("period", [None, -1, "-1"])
+def test_without_a_scan_period_there_is_no_reaper(broker: Broker, period: int | str | None) -> None:
+    broker.declare_queue("orders")
+    enqueue_dead(broker, "orders", 1)
+
+    assert Reaper(broker, scan_period=period).run() == Totals()
+    assert broker.queue("orders").stats().deaths["expired"] == 1  # swept by this very call
+
+
+@pytest.mark.parametrize("period", [0, -2, "soon", True])
+def test_a_wrong_scan_period_is_refused(broker: Broker, period: int | str) -> None:
+    with pytest.raises(InvalidDuration, match="scan_period"):
+        Reaper(broker, scan_period=period)
+
+
+def test_a_reaper_without_redis_says_so_at_once(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    with server.client() as client, Broker(client) as broker:
+        server.kill()
+        with pytest.raises(redis.ConnectionError):
+            Reaper(broker).run()
+
+
+def test_stop_ends_a_sleeping_reaper_from_another_thread_and_leaves_no_thread_behind(broker: Broker) -> None:
+    broker.declare_queue("orders")
+    swept = threading.Event()
+    reaper = Reaper(broker, scan_period="1h", on_swept=lambda *_: swept.set())
+    thread = threading.Thread(target=reaper.run)
+    thread.start()
+    assert swept.wait(PATIENCE)
+
+    reaper.stop()
+    thread.join(PATIENCE)
+
+    assert not thread.is_alive()
+    assert not [t for t in threading.enumerate() if t.name == "rqttl-reaper-hints"]
