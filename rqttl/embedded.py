@@ -47,8 +47,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rqttl import _embedded_guard
-from rqttl._embedded_binary import EmbeddedUnavailable, binary_for, find_binary, replace_file
+from rqttl._embedded_binary import binary_for, find_binary, replace_file
 from rqttl._embedded_guard import PING, PONG, SHUTDOWN, ask, open_lock, try_lock
+from rqttl.errors import EmbeddedUnavailable
 
 __all__ = ["EmbeddedServer", "EmbeddedUnavailable", "acquire", "find_binary", "serve"]
 

@@ -101,6 +101,12 @@ class OutcomeUnknown(RqttlError):
         self.action = action
 
 
+class EmbeddedUnavailable(RqttlError):
+    """No embedded server can be had: no binary, a folder that is not private, data it cannot read, no answer."""
+
+    code = "embedded_unavailable"
+
+
 class InvalidInput(RqttlError, ValueError):
     """An argument breaks a rule. Nothing was written."""
 
