@@ -16,8 +16,7 @@ end
 local now, delay = clock.now(arg.now), tonumber(arg.delay)
 local held, lost = lease.held(q, now, arg.deliveries, arg.again ~= '' and 'back' or '')
 returns.back(q, now, q.leases, held, tonumber(arg.counted), delay > 0 and now + delay or nil)
-local _, more = length.trim(q, now, #held + 250)
-if more then
+if length.hold(q, now, #held + 250) then
   queue.due_by(q, now)
 end
 if #held > 0 then

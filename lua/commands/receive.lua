@@ -25,7 +25,7 @@ if #held > 0 then
   queue.count(q, 'acked', #held)
 end
 
-local more = sweep.if_due(q, now)
+local more, swept = sweep.if_due(q, now)
 local state = {taken = {}, ids = {}, own = {}, over = {}, size = 0}
 if most > 0 then
   if arg.ticket ~= '' then rare(claim).ticket(q, now, arg.ticket, state) end
@@ -56,7 +56,7 @@ end
 if waits then
   wake.attend(q, now, arg.consumer, #ids == 0 and tonumber(arg.block) or 0, tonumber(arg.stay))
 end
-if not state.emptied and most > 0 then
+if not state.emptied and (most > 0 or swept) then
   more = more or #ids < most
   wake.pass_on(q)
 end

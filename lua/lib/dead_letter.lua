@@ -42,13 +42,13 @@ function dead_letter.close(q, target, now, n, size)
   if target.message_ttl then
     queue.due_by(target, now + target.message_ttl)
   end
-  if target == q then return end
   local over = target.max_length_bytes and target.bytes > target.max_length_bytes
     or target.max_length and redis.call('XLEN', target.log) > target.max_length
   if over and target.drops_head then
     queue.due_by(target, now)
-    reply.note(q, 'sweep', target.name)
+    reply.note(q, 'sweep', target.name or queue.name(q.meta))
   end
+  if target == q then return end
   wake.ring(target)
   queue.save(target)
 end

@@ -25,11 +25,11 @@ end
 function expiry.bury(q, now, kept, own)
   ready.remove(q, kept, true)
   ready.remove(q, own, false)
-  local dead = #kept > 0 and kept or own
-  if #kept > 0 and #own > 0 then
-    for _, entry in ipairs(own) do
-      dead[#dead + 1] = entry
-    end
+  local dead = kept
+  for _, entry in ipairs(own) do
+    dead[#dead + 1] = entry
+  end
+  if #own > 0 and q.message_ttl then
     table.sort(dead, function(a, b)
       local first, second = lifetime.deadline(q, a[1], a[2][1]), lifetime.deadline(q, b[1], b[2][1])
       return first < second or (first == second and a[1] < b[1])

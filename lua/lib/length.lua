@@ -1,6 +1,6 @@
 --- Length limits: of ready messages, and of their body bytes.
 --
--- @use queue log ready dead_letter
+-- @use queue log ready dead_letter expiry
 local length = {}
 
 --- How far `count` messages of `size` bytes are over the limits.
@@ -37,6 +37,18 @@ function length.bury(q, now, entries)
   ready.pass_holes(q, #entries)
   ready.remove(q, entries, true)
   dead_letter.bury(q, now, 'maxlen', entries)
+end
+
+--- Messages are back, and may be too many. Those whose time is over make room first, as for arriving ones.
+function length.hold(q, now, most)
+  if not q.drops_head or not length.pressed(q, 0, 0) then
+    return false
+  elseif q.due and q.due <= now then
+    local kept, own = expiry.overdue(q, now, most)
+    expiry.bury(q, now, kept, own)
+  end
+  local _, more = length.trim(q, now, most)
+  return more
 end
 
 --- Drop from the head until the limits hold, at most `most` messages. Returns how many went, and whether more must.

@@ -34,12 +34,12 @@ function sweep.run(q, now)
   return done
 end
 
---- Sweep if anything can be due.
+--- Sweep if anything can be due. Returns whether more is, and whether it did.
 function sweep.if_due(q, now)
   if q.due and q.due <= now then
-    return rare(sweep).run(q, now).more
+    return rare(sweep).run(q, now).more, true
   end
-  return false
+  return false, false
 end
 
 --- When something is due next: the earliest of all leases, delays, own deadlines, and the oldest message's retention.

@@ -36,7 +36,9 @@ def update(queue: str, changes: dict[str, object]) -> Flow[None]:
     def build(known: Known) -> Command:
         return commands.update(known, known.options.changed(changes))
 
-    yield from fenced(queue, build)
+    # what the changes must fit to is what is in force, not what this client last saw
+    known: Known = yield Look(queue, fresh=True)
+    yield from fenced(queue, build, known)
     yield Look(queue, fresh=True)
     yield from sweep(queue)
 
