@@ -21,6 +21,7 @@ from redis.exceptions import (
     BusyLoadingError,
     ConnectionError,
     NoScriptError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
     TimeoutError,
@@ -46,12 +47,16 @@ _SCHEMES = ("redis", "rediss", "unix")
 
 def open_client(url: str) -> redis.Redis:
     """A client for a URL, without hidden retries and with time-outs. Raises `InvalidInput`, never showing the URL."""
-    scheme = url.partition("://")[0]
-    if scheme not in _SCHEMES:
-        raise InvalidInput(f"url: expected redis://, rediss://, unix:// or embedded://, got {scheme[:20]!r} as scheme")
+    scheme, found, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if scheme not in _SCHEMES or not found:
+        got = f"{scheme[:20]!r} as scheme" if found and scheme.isalnum() else "none of them"
+        raise InvalidInput(f"url: expected redis://, rediss://, unix:// or embedded://, got {got}")
     retry = Retry(NoBackoff(), 0)
     try:
-        urlsplit(url).port  # noqa: B018  # reading it is the check
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # reading it is the check
+        if "@" in rest and "@" not in parts.netloc and scheme != "unix":
+            raise ValueError  # an unencoded / ? or # in the password: what follows would be taken for the host
         return redis.Redis.from_url(
             url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
         )
@@ -70,6 +75,8 @@ class Store:
     """Runs commands on one Redis server. Safe to share between threads."""
 
     def __init__(self, client: redis.Redis, events: Events) -> None:
+        if not isinstance(client, redis.Redis):
+            raise InvalidInput(f"client: expected a redis.Redis, got {type(client).__name__}")
         settings = client.connection_pool.connection_kwargs
         if settings.get("decode_responses"):
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
@@ -166,6 +173,12 @@ class Store:
         connection = self._take()
         try:
             return conversation(connection)
+        except ResponseError:
+            raise
+        except BaseException:
+            # a reply may still be on its way, and must not answer the next call
+            connection.disconnect()
+            raise
         finally:
             self._idle.append((connection, time.monotonic()))
 
@@ -204,14 +217,25 @@ class Store:
         return reply
 
     def _send_all(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
-        packed = b"".join([hiredis.pack_command(_words(c)) for c in commands])
-        self._write(connection, packed)
+        try:
+            connection.connect()
+        except (ConnectionError, TimeoutError) as error:
+            raise NotSent from error
+        # when this fails, the first of them may have arrived whole
+        connection.send_packed_command([b"".join([hiredis.pack_command(_words(c)) for c in commands])])
         replies: list[Any] = []
         for _ in commands:
             try:
                 replies.append(connection.read_response())
-            except NoScriptError as error:
+            except ResponseError as error:
                 replies.append(error)
+        refused = [
+            reply for reply in replies if isinstance(reply, ResponseError) and not isinstance(reply, NoScriptError)
+        ]
+        if refused and len(refused) == len(replies):
+            self._meet(refused[0])
+        if refused:
+            raise refused[0]
         return replies
 
     def _ask(self, connection: Connection, words: tuple[Any, ...]) -> Any:
@@ -221,9 +245,12 @@ class Store:
         except BusyLoadingError as error:
             raise NotSent from error
         except ResponseError as error:
-            if "READONLY" not in str(error):
-                raise
-            # a replica, or a primary that was demoted; a script is refused there at its first write
+            self._meet(error)
+            raise
+
+    def _meet(self, error: ResponseError) -> None:
+        """Raise `NotSent` where another server must be asked: a script is refused at its first write by a replica."""
+        if isinstance(error, ReadOnlyError) or "READONLY" in str(error):  # 6.2 wraps what a script meets
             self._give_back()
             self._pool.disconnect()
             raise NotSent from error

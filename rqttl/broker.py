@@ -33,7 +33,7 @@ def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
     redis-server to start.
     """
     url = url or os.environ.get("RQTTL_URL") or "embedded://"
-    if not url.startswith("embedded://"):
+    if not isinstance(url, str) or not url.startswith("embedded://"):
         return Broker(open_client(url), namespace)
     from rqttl import embedded
 

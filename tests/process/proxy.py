@@ -1,0 +1,81 @@
+"""A bad line between a client and Redis: a proxy that loses replies, or never lets a request through."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from pathlib import Path
+from typing import Literal
+
+Fault = Literal["cut", "swallow", "refuse"]
+
+
+class Proxy:
+    """Forwards between `port` of this machine and a Redis socket, faithfully until `spoil` is called.
+
+    `executed` counts the script calls that went through to Redis.
+    """
+
+    def __init__(self, upstream: Path) -> None:
+        self._upstream = str(upstream)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.executed = 0
+        self._faults: list[bytes | Fault] = []
+        self._refusals = 0
+        self._closing = threading.Event()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def spoil(self, *faults: bytes | Fault) -> None:
+        """What befalls the next script calls, one fault each.
+
+        `cut`: carried out, but the connection ends before the reply. `swallow`: carried out, and no reply ever comes.
+        `refuse`: the next connections are closed at once. Bytes are answered instead of Redis.
+        """
+        self._refusals += faults.count("refuse")
+        self._faults += [fault for fault in faults if fault != "refuse"]
+
+    def stop_listening(self) -> None:
+        """From now on nobody answers at the port; connections that are open end."""
+        self._closing.set()
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            if not select.select([self._listener], [], [], 0.05)[0]:
+                continue
+            client, _ = self._listener.accept()
+            if self._refusals:
+                self._refusals -= 1
+                client.close()
+                continue
+            thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as redis:
+            redis.connect(self._upstream)
+            fault: bytes | Fault | None = None
+            while not self._closing.is_set():
+                for ready in select.select([client, redis], [], [], 0.05)[0]:
+                    try:
+                        data = ready.recv(1 << 16)
+                    except ConnectionResetError:
+                        return
+                    if not data or (ready is redis and fault == "cut"):
+                        return
+                    if ready is client:
+                        if calls := data.count(b"EVALSHA"):
+                            fault = self._faults.pop(0) if self._faults else None
+                            self.executed += calls * (not isinstance(fault, bytes))
+                        if isinstance(fault, bytes):
+                            client.sendall(fault)
+                        else:
+                            redis.sendall(data)
+                    elif fault != "swallow":
+                        client.sendall(data)
