@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from rqttl import commands, delivery, flows, units
 from rqttl.commands import Presence, Word
 from rqttl.delivery import LOST, Delivery
-from rqttl.errors import InvalidInput, LeaseLost
+from rqttl.errors import InvalidInput, LeaseLost, RqttlError
 from rqttl.units import MAX_DURATION, Duration
 
 if TYPE_CHECKING:
@@ -57,14 +57,18 @@ class Consumer:
         self._held: list[Delivery] = []
         self._finished: list[Delivery] = []
         self._sent = 0
+        self._last_sent: deque[list[Delivery]] = deque(maxlen=4)
         self._stopped = threading.Event()
         # renewing changes tokens, settling presents them: one of them at a time
         self._talking = threading.Lock()
         self._settled = threading.Condition()
         self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
         self._last_heard = 0.0
+        self._rhythm = 1.0
 
     def __enter__(self) -> Consumer:
+        lease = self._lease or self.queue.options().number("lease") or 0
+        self._rhythm = lease / 3000
         self._keeper.start()
         return self
 
@@ -173,7 +177,7 @@ class Consumer:
                 with self._talking:
                     step = flow.send(answer)
                     if type(step) is not flows.Listen:
-                        answer = self.queue.broker.step(step)
+                        answer = self._step(step)
                         continue
                 if self._stopped.is_set():
                     return None
@@ -184,11 +188,20 @@ class Consumer:
             claimed: flows.Claimed = done.value
             return claimed
 
+    def _step(self, step: flows.Step) -> Any:
+        try:
+            return self.queue.broker.step(step)
+        except BaseException:
+            self._sent = 0  # so that nobody takes for done what goes with the next call
+            raise
+
     def _take_finished(self) -> Sequence[Word]:
         """The deliveries to finish with the next call; kept until that call has succeeded."""
         self._drop_sent()
         part = self._finished[: commands.BATCH]
         self._sent = len(part)
+        if part:
+            self._last_sent.append(part)
         return [word for one in part for word in (one.sequence, one.token)]
 
     def _drop_sent(self) -> None:
@@ -196,9 +209,11 @@ class Consumer:
         self._sent = 0
 
     def _note_lost(self, sequences: Sequence[bytes]) -> None:
-        for sequence in sequences:
-            self.lost.append(sequence.decode())
-            logger.warning("queue %s: the ack of %s came after its lease had ended", self.queue.name, sequence.decode())
+        for one in [one for part in list(self._last_sent) for one in part if one.sequence in sequences]:
+            if one.settled != LOST:
+                one.settled = LOST
+                self.lost.append(one.id)
+                logger.warning("queue %s: the ack of %s came after its lease had ended", self.queue.name, one.id)
 
     # Keeping
 
@@ -214,17 +229,17 @@ class Consumer:
 
     def _keep(self) -> None:
         """The keeper's life: send acks that wait, renew leases at a third of their time, show that somebody is here."""
-        known_lease = self._lease or int(self.queue.options().lease or 0)
         renewed = time.monotonic()
-        while not self._stopped.wait(min(1.0, known_lease / 3000)):
+        while not self._stopped.wait(min(1.0, self._rhythm)):
             try:
                 if self._finished or time.monotonic() - self._last_heard > STAY / 3000:
                     self._report(Presence(self._name, -1, STAY))
-                if time.monotonic() - renewed >= known_lease / 3000:
+                if time.monotonic() - renewed >= self._rhythm:
                     self._renew()
                     renewed = time.monotonic()
-            except RedisError as error:
-                # tried again at the next turn; leases that end meanwhile are told when they are settled
+            except (RedisError, RqttlError) as error:
+                # tried again at the next turn, whatever it was: a queue may come back, as a server does; leases that
+                # end meanwhile are told when they are settled
                 logger.warning("queue %s: could not renew leases: %s", self.queue.name, type(error).__name__)
 
     def _renew(self) -> None:

@@ -1,0 +1,146 @@
+"""The loop of `consume`: how much it asks for and when, and what it tells of acks that come too late."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from rqttl import AlreadySettled, Broker, InvalidDuration, InvalidInput, LeaseLost, QueueNotFound
+from tests.contract.clocked import Clocked
+from tests.contract.looks import bodies
+
+
+def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue_many([b"x"] * 300)
+    scripts: list[str] = []
+
+    def note(script: str, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            scripts.append(script)
+
+    broker.events.on_command.append(note)
+    with queue.consume(prefetch=100, wait=0) as deliveries:
+        scripts.clear()
+        for delivery in deliveries:
+            delivery.ack()
+        assert scripts == ["receive"] * 4  # three with messages, and one that finishes the last of them and finds none
+
+    assert queue.stats().acked == 300
+
+
+def test_messages_come_in_order_and_each_once(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue_many([b"%d" % i for i in range(500)])
+
+    with queue.consume(prefetch=7, wait=0) as deliveries:
+        handled = []
+        for delivery in deliveries:
+            with delivery:
+                handled.append(int(delivery.body))
+
+    assert handled == list(range(500))
+    assert bodies(queue) == []
+
+
+@pytest.mark.parametrize(
+    "wrong, error",
+    [
+        ({"prefetch": 0}, InvalidInput),
+        ({"prefetch": True}, InvalidInput),
+        ({"prefetch": 251}, InvalidInput),
+        ({"lease": 0}, InvalidDuration),
+        ({"wait": -1}, InvalidDuration),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused(broker: Broker, wrong: dict[str, Any], error: type[Exception]) -> None:
+    queue = broker.declare_queue("q")
+
+    with pytest.raises(error, match=next(iter(wrong))):
+        queue.consume(**wrong)
+
+
+def test_a_missing_queue_is_told_at_the_start(broker: Broker) -> None:
+    with pytest.raises(QueueNotFound), broker.queue("missing").consume():
+        pass
+
+
+def test_a_queue_that_is_deleted_ends_the_loop_with_its_error(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+
+    def run() -> None:
+        with queue.consume(prefetch=1) as deliveries:
+            for delivery in deliveries:
+                queue.delete()
+                delivery.ack()
+
+    with pytest.raises(QueueNotFound):
+        run()
+
+
+def test_an_ack_that_comes_too_late_is_logged_and_listed_by_its_id(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    queue = clocked.declare_queue("q", lease="1h")
+    queue.enqueue(b"x", id="mine")
+
+    with queue.consume(wait=0) as deliveries:
+        delivery = next(deliveries)
+        clocked.advance(3_600_000)
+        delivery.ack()
+        assert [again.delivery_count for again in deliveries] == [2]
+
+    assert deliveries.lost == ["mine"]
+    assert "mine" in caplog.text
+    with pytest.raises(LeaseLost):
+        delivery.ack()
+    assert queue.stats().ready == 1
+
+
+def test_a_delivery_of_a_loop_is_settled_once_too(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+
+    with queue.consume(wait=0) as deliveries:
+        for delivery in deliveries:
+            delivery.ack()
+            for again in (delivery.ack, delivery.nack, delivery.reject, delivery.renew):
+                with pytest.raises(AlreadySettled):
+                    again()
+
+
+def test_nack_with_a_delay_and_reject_work_inside_the_loop(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d", lease="1h")
+    queue.enqueue_many([b"later", b"bad", b"good"])
+
+    with queue.consume(wait=0) as deliveries:
+        for delivery in deliveries:
+            with delivery:
+                if delivery.body == b"later" and delivery.delivery_count == 1:
+                    delivery.nack("1m")
+                elif delivery.body == b"bad":
+                    delivery.reject("bad")
+
+    stats = queue.stats()
+    assert (stats.acked, stats.delayed, stats.leased, stats.ready) == (1, 1, 0, 0)
+    assert bodies(clocked.queue("d")) == [b"bad"]
+
+
+def test_expired_messages_are_not_shown_however_long_they_waited_in_the_queue(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl=100, lease="1h")
+    queue.enqueue_many([b"1", b"2", b"3"])
+    shown = []
+
+    with queue.consume(prefetch=1, wait=0) as deliveries:
+        for delivery in deliveries:
+            with delivery:
+                shown.append(delivery.body)
+                clocked.advance(60)
+
+    assert shown == [b"1", b"2"]

@@ -1,0 +1,297 @@
+"""Consumers that crash, are slow, stop in the middle: what becomes of their messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Broker, Delivery, Message, Queue
+from tests.process.consuming import Process
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60.0
+LONG = "10m"  # much longer than a test may take
+
+
+@pytest.fixture
+def spawn(redis_url: str) -> Iterator[Callable[..., Process]]:
+    """Starts consumers in processes of their own on the queue `q`."""
+    processes: list[Process] = []
+
+    def start(role: str, lease: int = 30_000) -> Process:
+        processes.append(Process(redis_url, role, lease))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+
+
+@pytest.fixture
+def queue(broker: Broker) -> Queue:
+    return broker.declare_queue("q")
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def drain(queue: Queue, until: Callable[[], bool]) -> dict[str, Delivery]:
+    """Receive and ack until a condition holds; each message by its id."""
+    found: dict[str, Delivery] = {}
+    while not until():
+        for delivery in queue.receive_many(100, wait=50):
+            found[delivery.id] = delivery
+            delivery.ack()
+    return found
+
+
+def enqueue(queue: Queue, count: int) -> list[str]:
+    ids = [f"{i:03}" for i in range(count)]
+    queue.enqueue_many([Message(b"x", id=id) for id in ids])
+    return ids
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Ask until it holds. What hangs is ended by the time-out of the test."""
+    while not condition():
+        threading.Event().wait(0.01)
+
+
+def test_what_a_killed_consumer_held_comes_back_after_the_lease(queue: Queue, spawn: Callable[..., Process]) -> None:
+    ids = enqueue(queue, 20)
+    consumer = spawn("consume", lease=3_000)
+    for _ in range(4):
+        assert consumer.hear()[0] == "handling"
+        consumer.go_on()
+    assert consumer.hear() == ["handling", "004"]
+
+    consumer.kill()
+    found = drain(queue, lambda: queue.stats().acked >= 20)
+
+    # an ack that was on its way when the consumer died is done or not; everything else is there, each once
+    again = [id for id in ids[:4] if id in found]
+    assert sorted(found) == [*again, *ids[4:]]
+    assert {found[id].delivery_count for id in [*again, *ids[4:10]]} == {2}
+    assert {found[id].delivery_count for id in ids[10:]} == {1}
+    assert (queue.stats().enqueued, queue.stats().ready, queue.stats().leased) == (20, 0, 0)
+
+
+@pytest.mark.spec("S-050", "S-042")
+def test_a_message_whose_consumer_always_dies_ends_as_a_dead_letter(
+    broker: Broker, queue: Queue, spawn: Callable[..., Process]
+) -> None:
+    queue.update(max_deliveries=2, dead_letter="d")
+    queue.enqueue(b"poison", id="poison")
+
+    for _ in range(2):
+        consumer = spawn("receive", lease=300)
+        assert consumer.hear() == ["holding", "poison"]
+        consumer.kill()
+        until(lambda: queue.stats().leased == 0)
+
+    letter = broker.queue("d").receive()
+    assert letter is not None
+    assert (letter.id, letter.deaths[0].reason, letter.deaths[0].delivery_count) == ("poison", "delivery_limit", 2)
+
+
+def test_a_killed_consumer_that_waited_takes_no_wake_up_with_it(queue: Queue, spawn: Callable[..., Process]) -> None:
+    first, second = spawn("wait"), spawn("wait")
+    assert [first.hear(), second.hear()] == [["waiting"], ["waiting"]]
+
+    first.kill()
+    queue.enqueue(b"x", id="mine")
+
+    assert next(line for line in iter(second.hear, []) if line != ["waiting"]) == ["received", "mine"]
+
+
+def test_a_consumer_that_dies_between_the_bell_and_its_look_is_made_up_for(
+    queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
+) -> None:
+    stolen = pool.submit(client.blpop, ["rqttl:{q}:bell"], timeout=0)
+    until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
+    other = spawn("wait")
+    assert other.hear() == ["waiting"]
+
+    queue.enqueue(b"x", id="mine")
+
+    assert stolen.result(timeout=PATIENCE)
+    assert next(line for line in iter(other.hear, []) if line != ["waiting"]) == ["received", "mine"]
+
+
+def spin(enough: threading.Event) -> None:
+    """Work that never waits for anything."""
+    while not enough.is_set():
+        sum(i * i for i in range(1_000))
+
+
+@pytest.mark.spec("S-058", "S-049")
+@pytest.mark.parametrize("work", [threading.Event.wait, spin], ids=["waiting", "computing"])
+def test_a_slow_handler_keeps_its_messages(
+    broker: Broker, queue: Queue, work: Callable[[threading.Event], Any], client: redis.Redis
+) -> None:
+    enqueue(queue, 3)
+    rival = Broker(client).queue("q")
+    renewed: list[int] = []
+    stolen: list[Delivery | None] = []
+    enough = threading.Event()
+
+    def note(name: str, count: int) -> None:
+        stolen.append(rival.receive())
+        renewed.append(count)
+        if len(renewed) >= 4:  # longer than the lease, which is renewed at a third of its time
+            enough.set()
+
+    broker.events.on_renewed.append(note)
+
+    with queue.consume(prefetch=3, lease=3_000, wait=0) as deliveries:
+        for delivery in deliveries:
+            with delivery:
+                work(enough)
+
+    assert renewed[:4] == [3] * 4
+    assert set(stolen) == {None}
+    stats = queue.stats()
+    assert (stats.acked, stats.delivered, stats.redelivered, deliveries.lost) == (3, 3, 0, [])
+
+
+def test_what_was_prefetched_and_never_shown_is_released_uncounted(queue: Queue) -> None:
+    queue.update(max_deliveries=1)
+    ids = enqueue(queue, 10)
+
+    with queue.consume(prefetch=10) as deliveries:
+        next(deliveries).ack()
+        assert queue.stats().leased == 10
+
+    assert queue.stats().acked == 1
+    assert [(one.id, one.delivery_count) for one in queue.receive_many(10)] == [(id, 1) for id in ids[1:]]
+
+
+def test_what_was_shown_and_not_settled_is_given_back_as_failed(queue: Queue) -> None:
+    enqueue(queue, 2)
+
+    with queue.consume() as deliveries:
+        next(deliveries)
+
+    assert [one.delivery_count for one in queue.receive_many(2)] == [2, 1]
+
+
+def test_an_exception_gives_the_message_back_and_the_loop_may_go_on(queue: Queue) -> None:
+    enqueue(queue, 3)
+    seen: list[tuple[str, int]] = []
+
+    with queue.consume(wait=0) as deliveries:
+        for delivery in deliveries:
+            try:
+                with delivery:
+                    seen.append((delivery.id, delivery.delivery_count))
+                    if delivery.delivery_count == 1 and delivery.id == "001":
+                        raise RuntimeError("the handler failed")
+            except RuntimeError:
+                pass
+
+    assert seen == [("000", 1), ("001", 1), ("002", 1), ("001", 2)]
+    assert (queue.stats().acked, queue.stats().ready) == (3, 0)
+
+
+def test_an_exception_that_ends_the_loop_gives_everything_back(queue: Queue) -> None:
+    ids = enqueue(queue, 5)
+
+    def run() -> None:
+        with queue.consume() as deliveries:
+            for delivery in deliveries:
+                with delivery:
+                    if delivery.id == "002":
+                        raise RuntimeError("the handler failed")
+
+    with pytest.raises(RuntimeError):
+        run()
+
+    assert queue.stats().acked == 2
+    assert [(one.id, one.delivery_count) for one in queue.receive_many(5)] == [(ids[2], 2), (ids[3], 1), (ids[4], 1)]
+
+
+def test_acks_are_sent_while_a_handler_is_slow(queue: Queue) -> None:
+    enqueue(queue, 2)
+
+    with queue.consume(prefetch=2, wait=0) as deliveries:
+        for delivery in deliveries:
+            with delivery:
+                if delivery.id == "001":
+                    until(lambda: queue.stats().acked == 1)
+
+    assert queue.stats().acked == 2
+
+
+@pytest.mark.parametrize("busy", [True, False], ids=["handling", "waiting"])
+def test_another_thread_may_stop_the_loop(broker: Broker, queue: Queue, pool: ThreadPoolExecutor, busy: bool) -> None:
+    enqueue(queue, 5 if busy else 0)
+    there, stopped = threading.Event(), threading.Event()
+    broker.events.on_waiting.append(lambda name: there.set())
+    deliveries = queue.consume(prefetch=5)
+
+    def run() -> int:
+        handled = 0
+        with deliveries:
+            for delivery in deliveries:
+                with delivery:
+                    handled += 1
+                    there.set()
+                    assert stopped.wait(PATIENCE)
+        return handled
+
+    running = pool.submit(run)
+    assert there.wait(PATIENCE)
+    deliveries.stop()
+    stopped.set()
+
+    assert running.result(timeout=PATIENCE) == (1 if busy else 0)
+    stats = queue.stats()
+    assert (stats.acked, stats.ready, stats.leased, stats.consumers) == ((1, 4, 0, 0) if busy else (0, 0, 0, 0))
+
+
+def test_no_more_than_prefetch_are_out_while_none_is_settled(queue: Queue, pool: ThreadPoolExecutor) -> None:
+    enqueue(queue, 6)
+    shown: list[Delivery] = []
+
+    def run() -> None:
+        with queue.consume(prefetch=3, wait=0) as deliveries:
+            for delivery in deliveries:
+                if len(shown) == 3:
+                    break
+                shown.append(delivery)
+
+    running = pool.submit(run)
+    until(lambda: len(shown) == 3)
+    assert (queue.stats().leased, queue.stats().ready) == (3, 3)
+    shown[1].ack()
+    running.result(timeout=PATIENCE)
+
+    assert queue.stats().delivered == 4
+    assert [one.id for one in queue.receive_many(6)] == ["000", "002", "003", "004", "005"]
+
+
+def test_many_consumers_share_a_queue_and_each_message_is_handled_once(broker: Broker, queue: Queue) -> None:
+    ids = enqueue(queue, 2_000)
+    handled: list[str] = []
+
+    def run() -> None:
+        with queue.consume(prefetch=20, wait=0) as deliveries:
+            for delivery in deliveries:
+                with delivery:
+                    handled.append(delivery.id)
+
+    with ThreadPoolExecutor(4) as crew:
+        for one in [crew.submit(run) for _ in range(4)]:
+            one.result(timeout=PATIENCE)
+
+    assert sorted(handled) == sorted(ids)
+    assert (queue.stats().acked, queue.stats().ready, queue.stats().leased) == (2_000, 0, 0)

@@ -1,0 +1,193 @@
+"""What a restart of the server leaves: everything, with its deadlines running on, and clients that recover."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from rqttl import Broker, LeaseLost, Message, OutcomeUnknown, Peeked, Queue, connect
+from tests.servers import Server
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def server(start_server: Callable[..., Server]) -> Server:
+    """A server of the test's own that keeps what it has acknowledged, whatever ends it."""
+    return start_server(appendonly="yes", appendfsync="always")
+
+
+@pytest.fixture
+def broker(server: Server) -> Iterator[Broker]:
+    with connect(server.url) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["kill", "stop"])
+def restart(request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Ends the server, by SIGKILL or by SIGTERM, and starts it on the same data."""
+    # a slow machine may need longer to start a server than a call is patient
+    monkeypatch.setattr("rqttl._redis.PAUSES", (0.02, *[0.1] * 300))
+
+    def restart() -> None:
+        getattr(server, request.param)()
+        server.start()
+
+    return restart
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Ask until it holds. What hangs is ended by the time-out of the test."""
+    while not condition():
+        threading.Event().wait(0.01)
+
+
+def servers_time(server: Server) -> int:
+    with server.client() as client:
+        seconds, micros = client.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+def everything(queue: Queue) -> list[Peeked]:
+    return queue.peek(1_000)
+
+
+@pytest.mark.spec("TTL-27", "A-006", "A-020", "S-045")
+def test_messages_deadlines_leases_and_counters_survive(broker: Broker, restart: Callable[[], None]) -> None:
+    queue = broker.declare_queue("q", message_ttl="2h", min_ttl="1h", max_ttl="3h", lease="1h", dead_letter="d")
+    queue.enqueue_many([Message(b"%d" % i, ttl="10m" if i % 2 else None, headers={"i": i}) for i in range(300)])
+    held, delayed, acked, rejected, returned = queue.receive_many(5)
+    delayed.nack("1h")
+    acked.ack()
+    rejected.reject("for good")
+    returned.nack()
+    before, letters, counted = everything(queue), everything(broker.queue("d")), queue.stats()
+
+    restart()
+
+    assert (everything(queue), everything(broker.queue("d"))) == (before, letters)
+    assert broker.queues() == ["d", "q"]
+    assert replace(queue.stats(), oldest_ready_age=counted.oldest_ready_age) == counted
+    assert queue.options().message_ttl == 7_200_000
+    held.ack()
+    redelivered = queue.receive()
+    assert redelivered is not None
+    assert (redelivered.id, redelivered.delivery_count) == (returned.id, 2)
+
+
+@pytest.mark.spec("TTL-28", "A-007", "TTL-27")
+def test_what_expires_while_the_server_is_down_is_dead_lettered_and_not_delivered(
+    broker: Broker, server: Server, restart: Callable[[], None]
+) -> None:
+    queue = broker.declare_queue("q", dead_letter="d")
+    deadline = servers_time(server) + 600
+    queue.enqueue_many([Message(b"%d" % i, expires_at=deadline) for i in range(20)] + [b"for ever"])
+    held = queue.receive_many(5, lease="1h")
+
+    restart()
+    until(lambda: servers_time(server) >= deadline)
+
+    (delivery,) = queue.receive_many(100)
+    assert delivery.body == b"for ever"
+    letters = broker.queue("d").receive_many(100)
+    assert [letter.body for letter in letters] == [b"%d" % i for i in range(5, 20)]
+    assert {letter.deaths[0].reason for letter in letters} == {"expired"}
+    queue.ack_many(held)
+
+
+def test_a_lease_runs_on_while_the_server_is_down(broker: Broker, server: Server, restart: Callable[[], None]) -> None:
+    queue = broker.declare_queue("q", lease=400)
+    queue.enqueue(b"x")
+    first = queue.receive()
+    assert first is not None
+    assert first.leased_until is not None
+
+    restart()
+    second = queue.receive(wait="1m")
+
+    assert second is not None
+    assert second.delivery_count == 2
+    assert servers_time(server) >= first.leased_until.timestamp() * 1000
+    with pytest.raises(LeaseLost):
+        first.ack()
+
+
+def test_a_consumer_that_waits_outlives_a_restart(broker: Broker, restart: Callable[[], None]) -> None:
+    queue = broker.declare_queue("q")
+    waiting = threading.Event()
+    broker.events.on_waiting.append(lambda name: waiting.set())
+
+    with ThreadPoolExecutor() as pool:
+        delivery = pool.submit(queue.receive, wait="10m")
+        assert waiting.wait(PATIENCE)
+        restart()
+        queue.enqueue(b"x")
+
+        found = delivery.result(timeout=PATIENCE)
+
+    assert found is not None
+    assert found.body == b"x"
+
+
+def test_a_slow_handler_keeps_its_message_over_a_restart(
+    broker: Broker, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+    renewals, failures = threading.Semaphore(0), threading.Semaphore(0)
+    broker.events.on_renewed.append(lambda name, count: renewals.release())
+    broker.events.on_command.append(lambda script, *_: failures.release() if _[-1] == "ConnectionError" else None)
+
+    with queue.consume(lease="9s", wait=0) as deliveries:
+        for delivery in deliveries:
+            with delivery:
+                server.kill()
+                assert failures.acquire(timeout=PATIENCE)
+                server.start()
+                assert renewals.acquire(timeout=PATIENCE)
+
+    stats = queue.stats()
+    assert (stats.acked, stats.delivered, deliveries.lost) == (1, 1, [])
+    assert "could not renew leases" in caplog.text
+
+
+def test_nothing_that_was_acknowledged_is_lost_in_full_swing(broker: Broker, restart: Callable[[], None]) -> None:
+    queue = broker.declare_queue("q", lease="2s")
+    receipts: list[str] = []
+    unknown: list[str] = []
+    handled: list[str] = []
+    sending = threading.Event()
+
+    def send() -> None:
+        for i in range(400):
+            id = f"{i:03}"
+            try:
+                receipts.append(queue.enqueue(b"x", id=id).id)
+            except OutcomeUnknown:
+                unknown.append(id)
+            if i == 100:
+                sending.set()
+
+    def handle() -> None:
+        with queue.consume(prefetch=10, wait="4s") as deliveries:
+            for delivery in deliveries:
+                with delivery:
+                    handled.append(delivery.id)
+
+    # what was leased by a call whose reply was lost comes back when the lease ends, which is sooner than the wait
+    with ThreadPoolExecutor() as pool:
+        crew = [pool.submit(send), pool.submit(handle)]
+        assert sending.wait(PATIENCE)
+        restart()
+        for one in crew:
+            one.result(timeout=PATIENCE)
+
+    assert set(receipts) <= set(handled) <= {*receipts, *unknown}
+    assert len(unknown) <= 1
+    assert (queue.stats().ready, queue.stats().leased) == (0, 0)
