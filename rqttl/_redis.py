@@ -93,10 +93,12 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
+        if not self._events.on_command:
+            return self._insist(command, self._send_one)
         started = time.perf_counter()
         outcome = "ok"
         try:
-            reply: Reply = self._insist(command, lambda c: self._talk(lambda connection: self._send_one(connection, c)))
+            reply = self._insist(command, self._send_one)
             if reply[0] != b"ok":
                 outcome = reply[1].decode()
             return reply
@@ -113,7 +115,7 @@ class Store:
             # loaded beforehand, so that none of them is missing halfway and then overtaken by the next
             if script.sha not in self._loaded:
                 self._load(script)
-        replies = self._insist(commands[0], lambda _: self._talk(lambda c: self._send_all(c, commands)))
+        replies = self._insist(commands[0], lambda _: self._send_all(commands))
         return [
             self.run(command) if isinstance(reply, NoScriptError) else reply
             for command, reply in zip(commands, replies, strict=True)
@@ -169,19 +171,6 @@ class Store:
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _talk(self, conversation: Callable[[Connection], T]) -> T:
-        connection = self._take()
-        try:
-            return conversation(connection)
-        except ResponseError:
-            raise
-        except BaseException:
-            # a reply may still be on its way, and must not answer the next call
-            connection.disconnect()
-            raise
-        finally:
-            self._idle.append((connection, time.monotonic()))
-
     def _take(self) -> Connection:
         """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
         if self._process != os.getpid():
@@ -205,37 +194,34 @@ class Store:
         while self._idle:
             self._pool.release(self._idle.pop()[0])
 
-    def _send_one(self, connection: Connection, command: Command) -> Reply:
-        script = command.script
+    def _send_one(self, command: Command) -> Reply:
+        connection = self._take()
+        script, words = command.script, ("EVALSHA", command.script.sha, *command.words)
         try:
-            reply: Reply = self._ask(connection, _words(command))
-        except NoScriptError:
-            self._loaded.discard(script.sha)
-            self._ask(connection, ("SCRIPT", "LOAD", script.text))
-            self._loaded.add(script.sha)
-            reply = self._ask(connection, _words(command))
+            try:
+                reply: Reply = self._ask(connection, words)
+            except NoScriptError:
+                self._loaded.discard(script.sha)
+                self._ask(connection, ("SCRIPT", "LOAD", script.text))
+                self._loaded.add(script.sha)
+                reply = self._ask(connection, words)
+        finally:
+            self._idle.append((connection, time.monotonic()))
         return reply
 
-    def _send_all(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
-        try:
-            connection.connect()
-        except (ConnectionError, TimeoutError) as error:
-            raise NotSent from error
-        # when this fails, the first of them may have arrived whole
-        connection.send_packed_command([b"".join([hiredis.pack_command(_words(c)) for c in commands])])
+    def _send_all(self, commands: Sequence[Command]) -> list[Any]:
+        connection = self._take()
         replies: list[Any] = []
-        for _ in commands:
-            try:
-                replies.append(connection.read_response())
-            except ResponseError as error:
-                replies.append(error)
-        refused = [
-            reply for reply in replies if isinstance(reply, ResponseError) and not isinstance(reply, NoScriptError)
-        ]
-        if refused and len(refused) == len(replies):
-            self._meet(refused[0])
-        if refused:
-            raise refused[0]
+        try:
+            calls: list[Any] = [("EVALSHA", command.script.sha, *command.words) for command in commands]
+            self._write(connection, b"".join([hiredis.pack_command(call) for call in calls]))
+            for _ in commands:
+                try:
+                    replies.append(connection.read_response())
+                except NoScriptError as error:
+                    replies.append(error)
+        finally:
+            self._idle.append((connection, time.monotonic()))
         return replies
 
     def _ask(self, connection: Connection, words: tuple[Any, ...]) -> Any:
@@ -265,10 +251,6 @@ class Store:
     def _load(self, script: Script) -> None:
         self.run_plain(lambda client: client.script_load(script.text))
         self._loaded.add(script.sha)
-
-
-def _words(command: Command) -> tuple[Any, ...]:
-    return ("EVALSHA", command.script.sha, *command.words)
 
 
 __all__ = ["RedisError", "Store", "open_client"]

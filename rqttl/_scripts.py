@@ -86,8 +86,8 @@ def _fragments(wanted: list[str], path: tuple[str, ...] = ()) -> dict[str, str]:
 def _join(fragments: dict[str, str], body: str) -> str:
     """The fragments that a command uses, without the functions that it never names, then the command.
 
-    Redis builds every function anew on each call. So those that are named only as `rare(module).function` stand
-    together in one function, which runs when the first of them is needed.
+    Redis builds every function anew on each call. So those that are named only as `rare(module).function`, and the
+    fragments of which nothing else is used, stand together in one function, which runs when the first is needed.
     """
     functions: dict[str, str] = {}
     for text in fragments.values():
@@ -96,20 +96,26 @@ def _join(fragments: dict[str, str], body: str) -> str:
     here = body + "".join(functions[name] for name in always)
     wanted = " ".join(f"{a}.{b}" for a, b in _RARE.findall(here))
     rare = _reachable(functions, wanted, into_rare=True) - always
-    parts = [_FUNCTION.sub("", text) for text in fragments.values() if any(f in text for f in _heads(always | rare))]
-    parts += [functions[name] for name in functions if name in always]
-    text = "".join(parts)
+    tops = {use: _FUNCTION.sub("", text) for use, text in fragments.items()}
+    used, hot = _modules(always | rare), _modules(always)
+    text = "".join(tops[use] for use in tops if use in hot)
+    text += "".join(functions[name] for name in functions if name in always)
     if rare:
-        inner = "".join(_PLAIN.sub(r"\1", functions[name]) for name in functions if name in rare)
-        text = f"local awake, rare\n{text}function rare(module)\nif not awake then\nawake = true\n{inner}end\n"
-        text += "return module\nend\n"
-    return _RARE.sub(
-        lambda match: match[0] if f"{match[1]}.{match[2]}" in rare else f"{match[1]}.{match[2]}", text + body
-    )
+        inner = "".join(tops[use] for use in tops if use in used - hot)
+        inner += "".join(_PLAIN.sub(r"\1", functions[name]) for name in functions if name in rare)
+        modules = ", ".join(f"{use} = {use}" for use in fragments if use in _modules(rare))
+        text = f"local awake, rare\n{text}function rare()\nif not awake then\n{inner}"
+        text += f"awake = {{{modules}}}\nend\nreturn awake\nend\n"
+
+    def call(match: re.Match[str]) -> str:
+        name = f"{match[1]}.{match[2]}"
+        return f"rare().{name}" if name in rare else name
+
+    return _RARE.sub(call, text + body)
 
 
-def _heads(names: set[str]) -> list[str]:
-    return [f"function {name}(" for name in names]
+def _modules(names: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in names}
 
 
 def _reachable(functions: dict[str, str], text: str, *, into_rare: bool = False) -> set[str]:

@@ -235,9 +235,9 @@ def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = 
     script = _scripts.load("enqueue")
     rest: list[Word] = []
     simple = known.simple
-    for said, body in packed:
-        rest += (said, body)
-        if said and said.startswith((b"+0;", b"@")):
+    for pair in packed:
+        rest += pair
+        if pair[0] and pair[0].startswith((b"+0;", b"@")):
             simple = False
     prefix = known.short(script) if simple else known.prefix(script)
     return Command(script, known.name, (*prefix, now, *rest), repeatable=False)

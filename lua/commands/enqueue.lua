@@ -28,23 +28,23 @@ if items.count < items.n or (q.max_length or q.max_length_bytes) and rare(length
   end
 end
 
-local deadlines, results = {}, {}
+local deadlines, results, body = {}, {}, items.body
 items.id = {}
-for i = 1, items.n do
-  local fate, own, id = items.fate[i], items.own[i]
+for i = 2, 2 * items.n, 2 do
+  local fate, own, header, id = items.fate[i], items.own[i], items.header[i] or '', nil
   if not fate then
-    id = log.append(q, now, items.header[i], items.body[i])
+    id = log.append(q, now, header, body[i])
     if own then
       deadlines[#deadlines + 1], deadlines[#deadlines + 2] = own, id
       queue.due_by(q, own)
     end
   elseif fate == 'handed' then
-    id = rare(arrival).hand(q, now, items.header[i], items.body[i])
+    id = rare(arrival).hand(q, now, header, body[i])
   else
     id = log.next_id(q, now)
+    items.id[i] = id
   end
-  items.id[i] = id
-  results[i] = items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %.0f', own) or id
+  results[i / 2] = items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %d', own) or id
 end
 if #deadlines > 0 then
   redis.call('ZADD', q.expiry, unpack(deadlines))

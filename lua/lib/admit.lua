@@ -60,10 +60,10 @@ end
 --- Bury arriving messages that are dead at once, and refused ones where they are dead letters; then whoever must go.
 function admit.finish(q, now, plan, items)
   local dead, refused = {}, {}
-  for i = 1, items.n do
+  for i = 2, 2 * items.n, 2 do
     local gone = items.fate[i] == 'dead' and dead or items.fate[i] == 'refused' and refused
     if gone then
-      gone[#gone + 1] = {items.id[i], {items.header[i], items.body[i]}}
+      gone[#gone + 1] = {items.id[i], {items.header[i] or '', items.body[i]}}
     end
   end
   dead_letter.bury(q, now, 'expired', dead)

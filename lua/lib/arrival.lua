@@ -1,33 +1,31 @@
 --- Messages that arrive: their deadlines, and which of them die, are handed over, or stay.
 --
--- A batch is a table of columns (`header`, `body`, `own` deadline, `fate`), because most batches are plain. A message
--- without a fate is to be stored; the others are `dead`, `handed` or `refused`.
+-- A batch is a table of columns (`header`, `body`, `own` deadline, `fate`), because most batches are plain. Columns are
+-- indexed by the place of the body in what the client sent: 2, 4, … A message without a fate is to be stored; the
+-- others are `dead`, `handed` or `refused`.
 --
 -- @use lifetime message length queue wake log lease
 local arrival = {}
 local PICKUP = 5000
 
 --- Read the batch: for each message what the sender said of it (`<TTL>;<length of id>;<id><extras>` or nothing), and
--- its body. Extras stay as they are.
+-- its body. Extras stay as they are. A plain message has neither header nor own deadline nor fate.
 function arrival.read(q, now, words)
-  local items = {n = #words / 2, count = 0, size = 0, header = {}, body = {}, own = {}, fate = {}, limit = {}}
-  local calm = not (q.default_ttl or q.min_ttl or q.max_ttl) and q.message_ttl ~= 0
-  for i = 1, items.n do
-    local said, body = words[2 * i - 1], words[2 * i]
-    items.body[i] = body
-    if said == '' and calm then
-      items.header[i] = ''
+  local items = {n = #words / 2, size = 0, body = words, header = {}, own = {}, fate = {}, limit = {}}
+  local calm = q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
+  local count, size = items.n, 0
+  for i = 1, #words, 2 do
+    if (words[i] ~= '' or not calm) and arrival.read_one(q, items, i + 1, words[i], now) == 'dead' then
+      count = count - 1
     else
-      arrival.read_one(q, items, i, said, now)
-    end
-    if q.message_ttl == 0 then items.fate[i] = 'dead' end
-    if not items.fate[i] then
-      items.count, items.size = items.count + 1, items.size + #body
+      size = size + #words[i + 1]
     end
   end
+  items.count, items.size = count, size
   return items
 end
 
+--- Read what was said of one message. Its fate is to be dead if its time is over as it comes.
 function arrival.read_one(q, items, i, said, now)
   local kind, value, length, at = string.match(said, '^([+@]?)(%d*);(%d*);()')
   local id, extras = '', ''
@@ -38,17 +36,18 @@ function arrival.read_one(q, items, i, said, now)
   local ttl = lifetime.resolve(q, now, kind, value)
   items.own[i] = ttl and now + ttl
   items.header[i] = message.pack(items.own[i], id, extras)
-  if ttl and ttl <= 0 then items.fate[i] = 'dead' end
+  if (ttl and ttl <= 0) or q.message_ttl == 0 then items.fate[i] = 'dead' end
+  return items.fate[i]
 end
 
 --- Consumers that wait take arriving messages before a TTL of 0 or a limit acts on them; in order, so what
 -- comes before such a message is handed over too.
 function arrival.hand_over(q, now, items, pressed)
   local last = 0
-  for i = 1, math.min(items.n, wake.free(q, now)) do
+  for i = 2, 2 * math.min(items.n, wake.free(q, now)), 2 do
     if items.fate[i] or pressed then last = i end
   end
-  for i = 1, last do
+  for i = 2, last, 2 do
     if not items.fate[i] then
       items.count, items.size = items.count - 1, items.size - #items.body[i]
     end
@@ -58,7 +57,7 @@ end
 
 --- Refuse, one by one, the messages that do not fit.
 function arrival.refuse(q, items, count, size)
-  for i = 1, items.n do
+  for i = 2, 2 * items.n, 2 do
     if not items.fate[i] then
       local many, large = length.over(q, count + 1, size + #items.body[i])
       if many > 0 or large > 0 then

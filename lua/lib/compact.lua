@@ -8,12 +8,12 @@ local NODE, OVERHEAD = 4096, 200
 
 --- Whether the log takes much more memory than its messages would one by one. Holes are only a hint at that: those that
 -- the cursor passed, or whole nodes of them, cost nothing any more.
-function compact.pays(q)
+function compact.pays(q, total)
   local facts, at = redis.call('XINFO', 'STREAM', q.log), {}
   for i = 1, #facts, 2 do
     at[facts[i]] = facts[i + 1]
   end
-  return at['radix-tree-keys'] * NODE > 1.5 * (q.bytes + OVERHEAD * at.length)
+  return at['radix-tree-keys'] * NODE > 1.5 * at.length * (q.bytes / total + OVERHEAD)
 end
 
 --- Move up to `most` messages from the cursor on. Returns how many, and whether more should.
@@ -22,10 +22,11 @@ function compact.run(q, most)
   if q.holes <= WORTH or q.letters == '1' then
     return 0, false
   end
-  local ahead = queue.ready(q) - redis.call('ZCARD', q.returned)
+  local total = queue.ready(q)
+  local ahead = total - redis.call('ZCARD', q.returned)
   if q.holes <= ahead then
     return 0, false
-  elseif ahead == 0 or not compact.pays(q) then
+  elseif ahead == 0 or not compact.pays(q, total) then
     q.holes = 0
     return 0, false
   end

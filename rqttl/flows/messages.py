@@ -21,6 +21,9 @@ _SEQUENCE_BYTES = 20
 
 
 def _batches(packed: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+    if len(packed) <= BATCH and sum(len(said) + len(body) for said, body in packed) <= BATCH_BYTES:
+        yield packed
+        return
     start = size = 0
     for i, (said, body) in enumerate(packed):
         if i > start and (i - start >= BATCH or size + len(said) + len(body) > BATCH_BYTES):
@@ -48,7 +51,11 @@ def enqueue(queue: str, messages: Sequence[Message | object]) -> Flow[list[Recei
     be repeated must not be overtaken.
     """
     known: Known = yield Look(queue)
-    packed = [commands.pack(message, known.max_body) for message in messages]
+    most = known.max_body
+    packed = [
+        (b"", message) if type(message) is bytes and len(message) <= most else commands.pack(message, most)
+        for message in messages
+    ]
     replies: list[Reply] = []
     pieces = list(_batches(packed))
     if len(pieces) == 1 or known.limited:
@@ -59,7 +66,12 @@ def enqueue(queue: str, messages: Sequence[Message | object]) -> Flow[list[Recei
             replies += yield from _together(queue, known, pieces[start : start + WINDOW])
     results = [result for reply in replies for result in reply[2]]
     known = yield Look(queue)
-    return [_receipt(known, result, message) for result, message in zip(results, messages, strict=True)]
+    return [
+        Receipt(result.decode())
+        if type(message) is bytes and len(result) == _SEQUENCE_BYTES and known.retention is None
+        else _receipt(known, result, message)
+        for result, message in zip(results, messages, strict=True)
+    ]
 
 
 def _store(queue: str, piece: Sequence[tuple[bytes, bytes]]) -> Flow[Reply]:
