@@ -25,6 +25,6 @@ def demo(limit: int, settings: Settings) -> None:
     """
     try:
         runner: Any = importlib.import_module("rqttl.demo")  # slow to load, and needs an extra
+        runner.run(limit=limit, url=settings.url)
     except ModuleNotFoundError as error:
         raise Refused(f"the demo needs {error.name}: pip install 'rqttl[demo]'") from error
-    runner.run(limit=limit, url=settings.url)

@@ -19,9 +19,9 @@ class Refused(click.ClickException):
     exit_code = REFUSED
 
 
-def explain(error: BaseException) -> tuple[int, str]:
+def explain(error: Exception) -> tuple[int, str]:
     """The exit code, and the line for people (empty where there is nothing to say)."""
-    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+    if isinstance(error, click.Abort):
         return INTERRUPTED, "interrupted"
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code, ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from rqttl.cli import text
@@ -29,15 +31,22 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(said, default=str)
 
 
-def log_to_stderr(form: str, *, verbose: bool = False) -> None:
+@contextmanager
+def logging_to_stderr(form: str, *, verbose: bool = False) -> Iterator[None]:
     """Send what rqttl logs to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    # a log that nobody reads any more must not fill the screen, nor end the work
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # noqa: ARG005  # the name is logging's
     logger = logging.getLogger("rqttl")
-    logger.handlers[:] = [handler]
+    before = logger.level
+    logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
-    logger.propagate = False
-    logging.raiseExceptions = False  # a log that nobody reads any more must not end the work
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -21,6 +21,14 @@ from rqttl.cli.server import server
 from rqttl.cli.shared import Settings, connecting, help_alone
 
 
+class _Interrupted(Exception):
+    """Ctrl-C, kept from click, which would print an empty line."""
+
+
+class _ReaderGone(Exception):
+    """Whoever read our output has seen enough; kept from click, for which that is a failure."""
+
+
 class Program(click.Group):
     """A group whose errors are one line on stderr, and an exit code that says what kind of error it was."""
 
@@ -31,18 +39,30 @@ class Program(click.Group):
         try:
             result = super().main(given, prog_name or "rqttl", **extra)
             sys.stdout.flush()
-        except BrokenPipeError:
-            # whoever read our output has seen enough; nothing is left for the interpreter to flush into it
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            sys.exit(0)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # explained to people, with an exit code
+        except (_ReaderGone, BrokenPipeError):
+            # what is still in the buffer is not to be written when the interpreter ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(errors.DONE)
+        except _Interrupted:
+            print("rqttl: interrupted", file=sys.stderr)  # noqa: T201  # as below
+            sys.exit(errors.INTERRUPTED)
+        except Exception as error:  # noqa: BLE001  # explained to people, with an exit code
             code, line = errors.explain(error)
             if code == errors.BUG and "--debug" in given:
                 traceback.print_exc()
             if line:
                 print(f"rqttl: {text.visible(line)}", file=sys.stderr)  # noqa: T201  # this is where errors are told
             sys.exit(code)
-        sys.exit(result if isinstance(result, int) else 0)
+        sys.exit(result if isinstance(result, int) else errors.DONE)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Carry out the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _Interrupted from error
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
 
 
 @click.group(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from rqttl.cli import output, text
 from rqttl.cli.errors import Refused
-from rqttl.cli.logs import log_to_stderr
+from rqttl.cli.logs import logging_to_stderr
 from rqttl.cli.shared import Settings, connecting, json_flag, read_duration
 from rqttl.reaper import Reaper, Totals
 
@@ -24,42 +25,43 @@ def _read_period(context: click.Context, option: click.Parameter, value: str) ->
     help="How often every queue is looked at, in case a hint was lost; -1 = no reaper.",
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Do all that is due now, say what was done, and end.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr.")
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
 @json_flag
 @connecting
 def reaper(
     scan_period: int | None, once: bool, log_format: str, verbose: bool, as_json: bool, settings: Settings
-) -> int | None:
+) -> None:
     """Make what is due in queues happen on time.
 
     Expired messages leave, lost leases come back, delayed messages return,
     limits act. Any number may run at once. SIGTERM or Ctrl-C ends it.
     """
-    log_to_stderr(log_format, verbose=verbose)
     if scan_period is None:
         output.note("the reaper is disabled: --scan-period is -1")
-        return None
-    with settings.connect() as broker:
+        return
+    with settings.connect() as broker, logging_to_stderr(log_format, verbose=verbose):
         worker = Reaper(broker, scan_period=scan_period)
-        _end_on_signals(worker)
-        if not once:
-            worker.run()
-            return None
-        done = worker.run_once()
-    _tell(done, as_json)
-    if done.failed:
-        raise Refused(f"{text.plural(done.failed, 'queue')} could not be swept; the log above says why")
-    return None
+        with _ended_by_signals(worker):
+            done = worker.run_once() if once else worker.run()
+    if once:
+        _tell(done, as_json)
+        if done.failed:
+            raise Refused(f"{text.plural(done.failed, 'queue')} could not be swept; the log above says why")
 
 
-def _end_on_signals(worker: Reaper) -> None:
+@contextmanager
+def _ended_by_signals(worker: Reaper) -> Iterator[None]:
     def end(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
         worker.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell(done: Totals, as_json: bool) -> None:
@@ -68,4 +70,3 @@ def _tell(done: Totals, as_json: bool) -> None:
         return
     counts = ", ".join(f"{duty} {text.count(n)}" for duty, n in done.by_duty().items())
     output.answer(counts or "nothing was due")
-    sys.stdout.flush()

@@ -30,7 +30,14 @@ TOGETHER = 100
     "--wait", callback=read_duration, default="0s", metavar="TIME", help="How long to wait for the next message."
 )
 @click.option("--auto-ack", is_flag=True, help="Remove each message before it is printed: at most once.")
-@click.option("--format", "form", type=click.Choice(["body", "json"]), default="body", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["body", "json"]),
+    default="body",
+    show_default=True,
+    help="json: all facts, a line each.",
+)
 @json_flag
 @connecting
 def receive(
