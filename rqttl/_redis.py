@@ -205,6 +205,12 @@ class Store:
                 self._ask(connection, ("SCRIPT", "LOAD", script.text))
                 self._loaded.add(script.sha)
                 reply = self._ask(connection, words)
+        except ResponseError:
+            raise
+        except BaseException:
+            # a reply may still be on its way, and must not answer the next call
+            connection.disconnect()
+            raise
         finally:
             self._idle.append((connection, time.monotonic()))
         return reply
@@ -213,16 +219,32 @@ class Store:
         connection = self._take()
         replies: list[Any] = []
         try:
+            self._connect(connection)
             calls: list[Any] = [("EVALSHA", command.script.sha, *command.words) for command in commands]
-            self._write(connection, b"".join([hiredis.pack_command(call) for call in calls]))
+            # when this fails, the first of them may have arrived whole
+            connection.send_packed_command([b"".join([hiredis.pack_command(call) for call in calls])])
             for _ in commands:
                 try:
                     replies.append(connection.read_response())
-                except NoScriptError as error:
+                except ResponseError as error:
                     replies.append(error)
+        except BaseException:
+            connection.disconnect()
+            raise
         finally:
             self._idle.append((connection, time.monotonic()))
+        refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
+        if refused and len(refused) == len(replies):
+            self._meet(refused[0])
+        if refused:
+            raise refused[0]
         return replies
+
+    def _connect(self, connection: Connection) -> None:
+        try:
+            connection.connect()
+        except (ConnectionError, TimeoutError) as error:
+            raise NotSent from error
 
     def _ask(self, connection: Connection, words: tuple[Any, ...]) -> Any:
         self._write(connection, hiredis.pack_command(words))

@@ -6,9 +6,8 @@ import select
 import socket
 import threading
 from pathlib import Path
-from typing import Literal
 
-Fault = Literal["cut", "swallow", "refuse"]
+from rqttl import _scripts
 
 
 class Proxy:
@@ -22,18 +21,20 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.executed = 0
-        self._faults: list[bytes | Fault] = []
+        self._faults: list[bytes | str] = []
+        self._marker = b""
         self._refusals = 0
         self._closing = threading.Event()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
-    def spoil(self, *faults: bytes | Fault) -> None:
-        """What befalls the next script calls, one fault each.
+    def spoil(self, *faults: bytes | str, script: str = "") -> None:
+        """What befalls the next script calls (of one script, if it is named), one fault each.
 
         `cut`: carried out, but the connection ends before the reply. `swallow`: carried out, and no reply ever comes.
         `refuse`: the next connections are closed at once. Bytes are answered instead of Redis.
         """
+        self._marker = _scripts.load(script).sha.encode() if script else b"EVALSHA"
         self._refusals += faults.count("refuse")
         self._faults += [fault for fault in faults if fault != "refuse"]
 
@@ -60,7 +61,7 @@ class Proxy:
     def _serve(self, client: socket.socket) -> None:
         with client, socket.socket(socket.AF_UNIX) as redis:
             redis.connect(self._upstream)
-            fault: bytes | Fault | None = None
+            fault: bytes | str | None = None
             while not self._closing.is_set():
                 for ready in select.select([client, redis], [], [], 0.05)[0]:
                     try:
@@ -71,7 +72,7 @@ class Proxy:
                         return
                     if ready is client:
                         if calls := data.count(b"EVALSHA"):
-                            fault = self._faults.pop(0) if self._faults else None
+                            fault = self._faults.pop(0) if self._faults and self._marker in data else None
                             self.executed += calls * (not isinstance(fault, bytes))
                         if isinstance(fault, bytes):
                             client.sendall(fault)

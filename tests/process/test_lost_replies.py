@@ -1,0 +1,378 @@
+"""What happens when a call reaches Redis and its reply does not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+import rqttl
+from rqttl import _redis
+from tests.process.proxy import Proxy
+from tests.servers import Server
+
+#: Longer than a script takes on a busy machine; the tests that swallow a reply wait for it.
+PATIENCE = 0.5
+LOG = "rqttl:{orders}:log"
+LEASES = "rqttl:{orders}:leases"
+FAULTS = ("cut", "swallow")
+
+Connect = Callable[[], rqttl.Broker]
+
+
+@pytest.fixture
+def proxy(server: Server, redis_url: str) -> Iterator[Proxy]:
+    proxy = Proxy(server.socket)
+    yield proxy
+    proxy.stop_listening()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many attempts as ever, with hardly a pause."""
+    monkeypatch.setattr(_redis, "PAUSES", (0.001, 0.001, 0.001, 0.001))
+
+
+@pytest.fixture(params=["no retries", "the retries of redis-py"])
+def broker(request: pytest.FixtureRequest, proxy: Proxy) -> Iterator[rqttl.Broker]:
+    """A broker behind the proxy, on a client as `connect` makes it, or as people make it."""
+    retry: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)} if request.param == "no retries" else {}
+    client = redis.Redis("127.0.0.1", proxy.port, socket_timeout=PATIENCE, **retry)
+    with rqttl.Broker(client) as broker:
+        yield broker
+
+
+@pytest.fixture
+def orders(broker: rqttl.Broker) -> rqttl.Queue:
+    """A queue whose scripts are all loaded."""
+    queue = broker.declare_queue("orders", dead_letter="dead")
+    broker.declare_queue("dead")
+    for settle in ("ack", "nack", "reject", "renew"):
+        queue.enqueue(b"warm")
+        delivery = queue.receive()
+        assert delivery
+        getattr(delivery, settle)()
+    queue.purge()
+    queue.stats()
+    queue.delete()
+    broker.queue("dead").delete()
+    broker.declare_queue("dead")
+    return broker.declare_queue("orders", dead_letter="dead")
+
+
+def stored(client: Any) -> list[tuple[bytes, bytes]]:
+    """The sequences and bodies in the log."""
+    return [(one, body) for one, fields in client.xrange(LOG) for body in fields.values()]
+
+
+def leased(orders: rqttl.Queue) -> rqttl.Delivery:
+    orders.enqueue(b"x")
+    delivery = orders.receive()
+    assert delivery
+    return delivery
+
+
+# Calls that must not be repeated
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_enqueue_is_carried_out_once_and_its_outcome_is_unknown(
+    orders: rqttl.Queue, proxy: Proxy, client: redis.Redis, fault: str
+) -> None:
+    before = proxy.executed
+    proxy.spoil(fault)
+
+    with pytest.raises(rqttl.OutcomeUnknown) as unknown:
+        orders.enqueue(b"x")
+
+    assert (unknown.value.queue, unknown.value.action) == ("orders", "enqueue")
+    assert isinstance(unknown.value.__cause__, redis.ConnectionError | redis.TimeoutError)
+    assert proxy.executed == before + 1
+    assert client.xlen(LOG) == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_batches_that_went_out_together_are_carried_out_once(
+    orders: rqttl.Queue, proxy: Proxy, client: redis.Redis, fault: str
+) -> None:
+    bodies = [b"%d" % i for i in range(1000)]
+    orders.enqueue_many(bodies)
+    orders.purge()
+    proxy.spoil(fault)
+
+    with pytest.raises(rqttl.OutcomeUnknown):
+        orders.enqueue_many(bodies)
+
+    there = [body for _, body in stored(client)]
+    assert there == bodies[: len(there)]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lost_reply_does_not_answer_the_next_call(orders: rqttl.Queue, proxy: Proxy, fault: str) -> None:
+    proxy.spoil(fault)
+    with pytest.raises(rqttl.OutcomeUnknown):
+        orders.enqueue(b"first")
+
+    receipt = orders.enqueue(b"second")
+
+    assert [one.body for one in orders.peek()] == [b"first", b"second"]
+    assert orders.peek()[1].id == receipt.id
+
+
+def test_messages_handed_out_for_good_may_be_lost_with_the_reply(orders: rqttl.Queue, proxy: Proxy) -> None:
+    orders.enqueue(b"x")
+    proxy.spoil("cut")
+
+    with pytest.raises(rqttl.OutcomeUnknown):
+        orders.receive(auto_ack=True)
+
+    assert orders.stats().acked == 1
+
+
+@pytest.mark.parametrize("action", ["purge", "delete"])
+def test_what_removes_messages_is_not_repeated(orders: rqttl.Queue, proxy: Proxy, action: str) -> None:
+    proxy.spoil("cut", "cut", script=action)
+
+    with pytest.raises(rqttl.OutcomeUnknown) as unknown:
+        getattr(orders, action)()
+
+    assert unknown.value.action == action
+
+
+# Calls that are repeated
+
+
+@pytest.mark.parametrize("fault,times", [("cut", 1), ("cut", 4), ("swallow", 1)])
+def test_an_ack_is_repeated_and_our_own_success_is_not_lost_to_us(
+    orders: rqttl.Queue, proxy: Proxy, fault: str, times: int
+) -> None:
+    delivery = leased(orders)
+    proxy.spoil(*[fault] * times)
+
+    delivery.ack()
+
+    stats = orders.stats()
+    assert (stats.acked, stats.leased, stats.ready) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("delay", [None, "1h"])
+def test_a_nack_is_repeated_and_counts_one_failed_delivery(
+    orders: rqttl.Queue, proxy: Proxy, fault: str, delay: str | None
+) -> None:
+    delivery = leased(orders)
+    proxy.spoil(fault)
+
+    delivery.nack(delay)
+
+    (message,) = orders.peek()
+    assert message.state == ("ready" if delay is None else "delayed")
+    assert message.delivery_count == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_reject_is_repeated_and_buries_once(orders: rqttl.Queue, proxy: Proxy, fault: str) -> None:
+    delivery = leased(orders)
+    proxy.spoil(fault)
+
+    delivery.reject("bad")
+
+    assert orders.stats().deaths["rejected"] == 1
+    assert [letter.deaths[0].count for letter in orders.broker.queue("dead").peek()] == [1]
+
+
+@pytest.mark.parametrize("settle", ["ack", "nack", "reject"])
+def test_a_repeated_settle_is_too_late_where_somebody_else_holds_the_message(
+    orders: rqttl.Queue, proxy: Proxy, client: redis.Redis, settle: str
+) -> None:
+    delivery = leased(orders)
+    client.zadd(LEASES, {delivery.sequence.decode(): int(delivery.token) + 1_000_000})
+    proxy.spoil("cut")
+
+    with pytest.raises(rqttl.LeaseLost) as lost:
+        getattr(delivery, settle)()
+
+    assert lost.value.ids == (delivery.id,)
+    assert client.zcard(LEASES) == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_receive_is_repeated_and_what_the_first_one_took_comes_back(
+    orders: rqttl.Queue, proxy: Proxy, fault: str
+) -> None:
+    orders.enqueue_many([b"1", b"2", b"3"])
+    proxy.spoil(fault)
+
+    delivery = orders.receive()
+
+    assert delivery
+    assert delivery.body == b"2"
+    assert [(one.body, one.state) for one in orders.peek()] == [(b"1", "leased"), (b"2", "leased"), (b"3", "ready")]
+
+
+def test_options_and_statistics_are_simply_asked_for_again(orders: rqttl.Queue, proxy: Proxy) -> None:
+    proxy.spoil("cut")
+    assert orders.options().dead_letter == "dead"
+    proxy.spoil("cut")
+    assert orders.stats().ready == 0
+    proxy.spoil("cut")
+    orders.update(max_length=3)
+    proxy.spoil("cut")
+    orders.broker.declare_queue("orders", dead_letter="dead", max_length=3)
+
+
+def test_after_the_last_attempt_the_error_of_redis_py_passes_unchanged(orders: rqttl.Queue, proxy: Proxy) -> None:
+    before = proxy.executed
+    proxy.spoil(*["cut"] * 5)
+
+    with pytest.raises(redis.ConnectionError):
+        orders.options()
+
+    assert proxy.executed == before + 5
+
+
+# Calls that never reach Redis
+
+
+@pytest.mark.parametrize("broker", ["no retries"], indirect=True)  # redis-py's own take 20 seconds
+def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing_is_sent(
+    orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
+) -> None:
+    proxy.stop_listening()
+    orders.broker.store.close()
+    executed = proxy.executed
+
+    with pytest.raises(redis.ConnectionError) as refused:
+        orders.enqueue(b"x")
+
+    assert type(refused.value) is redis.ConnectionError
+    assert proxy.executed == executed
+    assert client.xlen(LOG) == 0
+
+
+def test_a_connection_that_fails_is_tried_again_even_for_an_enqueue(
+    orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
+) -> None:
+    orders.broker.store.close()
+    proxy.spoil("refuse", "refuse")
+
+    orders.enqueue(b"x")
+
+    assert client.xlen(LOG) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"-LOADING Redis is loading the dataset in memory\r\n",
+        b"-READONLY You can't write against a read only replica.\r\n",
+        b"-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a read only\r\n",
+    ],
+)
+def test_a_server_that_cannot_serve_now_is_asked_again(
+    orders: rqttl.Queue, proxy: Proxy, client: redis.Redis, answer: bytes
+) -> None:
+    proxy.spoil(answer, answer)
+
+    orders.enqueue(b"x")
+
+    assert client.xlen(LOG) == 1
+
+
+def test_what_else_redis_answers_passes_unchanged(orders: rqttl.Queue, proxy: Proxy, client: redis.Redis) -> None:
+    proxy.spoil(b"-BUSY Redis is busy running a script.\r\n")
+
+    with pytest.raises(redis.ResponseError, match="BUSY"):
+        orders.enqueue(b"x")
+
+    orders.enqueue(b"y")
+    assert client.xlen(LOG) == 1
+
+
+def test_an_error_among_replies_that_come_together_leaves_no_reply_behind(
+    orders: rqttl.Queue, client: redis.Redis
+) -> None:
+    bodies = [b"x"] * 1000
+    orders.enqueue_many(bodies)
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.ResponseError):
+            orders.enqueue_many(bodies)
+        assert orders.options().dead_letter == "dead"
+    finally:
+        client.config_set("maxmemory", 0)
+    assert orders.stats().ready == 1000
+
+
+# Scripts that Redis has forgotten
+
+
+def test_a_script_that_redis_has_forgotten_is_loaded_again(orders: rqttl.Queue, client: redis.Redis) -> None:
+    client.script_flush()
+
+    orders.enqueue(b"x")
+    client.script_flush()
+    delivery = orders.receive()
+
+    assert delivery
+    assert delivery.body == b"x"
+
+
+def test_batches_that_went_out_together_keep_their_order_where_the_script_is_gone(
+    orders: rqttl.Queue, client: redis.Redis
+) -> None:
+    bodies = [b"%d" % i for i in range(1500)]
+    orders.enqueue_many(bodies)
+    orders.purge()
+    client.script_flush()
+
+    receipts = orders.enqueue_many(bodies)
+
+    assert [body for _, body in stored(client)] == bodies
+    assert [one.id.encode() for one in receipts if isinstance(one, rqttl.Receipt)] == [id for id, _ in stored(client)]
+
+
+# Clients
+
+
+def test_a_client_that_decodes_replies_is_refused(redis_url: str) -> None:
+    client = redis.Redis.from_url(redis_url, decode_responses=True)
+
+    with pytest.raises(rqttl.InvalidInput, match="decode_responses"):
+        rqttl.Broker(client)
+
+
+CANARY = "s3cr%t"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:{}/x@localhost:6379", "redis://:{}#x@localhost:6379/0", "redis://:1234/{}@localhost", "redis://:{}@h:port",
+        "redis://:{}@h:99999999", "redis://:{}@[::1", "{}", ":{}@localhost", "{}://localhost", "redis:{}", "http://:{}@h",
+        "redis://:1234?{}@localhost", "redis://:{}@h?socket_timeout=abc",
+    ],
+)  # fmt: skip
+def test_no_error_about_a_url_shows_its_password(url: str) -> None:
+    with pytest.raises(rqttl.InvalidInput) as refused:
+        rqttl.connect(url.format(CANARY))
+
+    shown: BaseException | None = refused.value
+    while shown is not None:
+        assert CANARY not in f"{shown} {shown!r}"
+        shown = None if shown.__suppress_context__ else shown.__context__
+
+
+def test_no_error_of_a_connection_shows_its_password(proxy: Proxy) -> None:
+    with rqttl.connect(f"redis://nobody:{CANARY.replace('%', '%25')}@127.0.0.1:{proxy.port}") as broker:
+        with pytest.raises(redis.RedisError) as refused:
+            broker.declare_queue("orders")
+
+        assert CANARY not in f"{refused.value} {broker!r} {broker.store.client!r} {broker.queue('orders')!r}"
+    with suppress(redis.RedisError):
+        broker.queues()
