@@ -9,7 +9,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from redis.exceptions import ConnectionError, ReadOnlyError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from rqttl import flows, units
 from rqttl.errors import QueueNotFound
@@ -23,12 +23,16 @@ from rqttl.units import Duration
 if TYPE_CHECKING:
     from rqttl.broker import Broker
 
-#: Redis is away, or not the primary at the moment: nothing to do but wait.
-AWAY = (ConnectionError, TimeoutError, ReadOnlyError)
 #: A queue that says it has more to do, and then does nothing, is left alone for so many ms.
 NOTHING_DONE = 1_000
 #: `run_once` repeats its pass this often at most: dead letters may be due at once in their target.
 PASSES = 10
+
+
+def is_away(error: Exception) -> bool:
+    """Whether Redis is away, or not the primary at the moment, so that there is nothing to do but wait."""
+    # Redis 6.2 says READONLY within another error when a script meets it
+    return isinstance(error, (ConnectionError, TimeoutError)) or "READONLY" in str(error)
 
 
 class _Event(Enum):
@@ -152,7 +156,9 @@ class Reaper:
         while not self._stopped:
             try:
                 self._turn()
-            except AWAY as error:
+            except RedisError as error:
+                if not is_away(error):
+                    raise
                 if not pause:
                     note(
                         logging.WARNING, "away", f"Redis does not answer: {error}; trying again until it does",
@@ -219,12 +225,13 @@ class Reaper:
         queue, due = turn
         try:
             swept = self.broker.perform(flows.sweep(queue, rounds=1))[0]
-        except AWAY:
-            raise
         except QueueNotFound:
             self._timetable.forget(queue)
             self._report.gone(queue)
-        except Exception as error:  # noqa: BLE001  # one bad queue must not keep the others waiting
+        except Exception as error:
+            if is_away(error):
+                raise
+            # one bad queue must not keep the others waiting
             self._timetable.forget(queue)
             self._failed.add(queue)
             self._report.failed(queue, error)
