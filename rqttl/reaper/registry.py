@@ -53,7 +53,7 @@ class Registry:
         return seconds * 1000 + micros // 1000, found
 
     def enter_targets(self, queues: Iterable[str]) -> list[str]:
-        """Enter dead-letter targets of these queues that are there but not among them. Returns their names."""
+        """Enter dead-letter targets of these queues that are there but not in the registry. Returns their names."""
         listed = set(queues)
         targets = {target for queue in listed for target in self.targets(queue)} - listed
         there = {name for name, fields in self._look(sorted(targets), "version") if fields[0] is not None}
@@ -84,9 +84,7 @@ class Registry:
         return self._broker.store.run_plain(ask)
 
     def _enter(self, names: set[str]) -> list[str]:
-        key, entered = self._broker.keyspace.registry, sorted(names)
-        if entered:
-            self._broker.store.run_plain(lambda client: client.sadd(key, *entered))
+        entered = [name for name in sorted(names) if self._broker.step(flows.Enter(name))]
         for name in entered:
             note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
         return entered

@@ -93,6 +93,19 @@ def test_a_dead_letter_target_that_a_crash_left_out_of_the_registry_is_entered(
     assert facts(caplog, "entered") == [{"queue": "bad.orders"}]
 
 
+def test_a_target_that_a_sweep_has_just_made_is_not_taken_for_a_missing_one(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.declare_queue("orders", dead_letter="dead")
+    enqueue_dead(broker, "orders", 1)
+
+    with caplog.at_level(logging.INFO, "rqttl.reaper"):
+        Reaper(broker).run_once()
+
+    assert broker.queues() == ["dead", "orders"]
+    assert facts(caplog, "entered") == []
+
+
 def test_a_name_without_a_queue_is_taken_out_when_it_is_no_declaration_under_way(
     broker: Broker, client: redis.Redis
 ) -> None:
