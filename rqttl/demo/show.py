@@ -1,0 +1,209 @@
+"""What the demo prints: how the day goes, the table at its end, and some dead letters. Made for 80 columns."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rqttl import Broker, Peeked, codec
+from rqttl.demo.accounts import Counts
+from rqttl.demo.day import AGENTS, CONSUMERS, DAY, Day, clock
+from rqttl.demo.flights import Flight
+from rqttl.demo.names import missed
+from rqttl.demo.stage import LOOK, Outcome
+from rqttl.errors import QueueNotFound
+
+#: Seconds between two lines where there is no terminal.
+LINE_EVERY = 3.0
+#: Over how many seconds a rate is measured.
+RATE_OVER = 2.0
+#: How many minutes of the day one bar may stand for: so many that each has been looked at twice.
+BARS = (30, 60, 120, 240)
+#: From how many carriers, and how far into their dead letters, examples are looked for.
+LOOK_AT, LOOK_INTO = 4, 500
+
+
+def console(*, stderr: bool) -> Console:
+    """Where the demo prints for people."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def opening(console: Console, flights: Sequence[Flight], day: Day) -> None:
+    """What is going to happen."""
+    carriers = len({flight.carrier for flight in flights})
+    console.print(
+        f"[bold]{len(flights):,} real departures from New York in 2013[/bold], the flights of {day.dates} dates played "
+        f"as one day that begins at {clock(day.first)}. A minute of it takes {day.minute_ms:.0f} ms.\n"
+    )
+    console.print(
+        f"Each boarding call is a message in the queue of one of {carriers} carriers. Its TTL is the time until the "
+        f"same carrier's next departure from the same airport: 15 minutes are {15 * day.minute_ms:.0f} ms.\n"
+    )
+    console.print(
+        f"{CONSUMERS} consumer processes can handle {CONSUMERS * AGENTS * 1000 / day.handling_ms:,.0f} calls a second, "
+        "too few for the rush hours. They reject the calls of cancelled flights. A reaper process moves what expires "
+        "into dead-letter queues.\n"
+    )
+
+
+class Progress:
+    """Shows how it goes: a display that stays in its place on a terminal, and a line now and then elsewhere."""
+
+    def __init__(self, console: Console, day: Day) -> None:
+        self._console = console
+        self._day = day
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._seen: list[tuple[float, Counts]] = [(time.monotonic(), Counts())]
+        self._bar = next((bar for bar in BARS if day.seconds(day.first + bar) >= 2 * LOOK), BARS[-1])
+        self._periods = [Counts() for _ in range(day.first, DAY, self._bar)]
+        self._next_line = 0.0
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, minute: int, counts: Counts) -> None:
+        """Show the counts at a minute of the day."""
+        now = time.monotonic()
+        period = min((minute - self._day.first) // self._bar, len(self._periods) - 1)
+        self._periods[period] += counts - self._seen[-1][1]
+        self._seen.append((now, counts))
+        while now - self._seen[0][0] > RATE_OVER and len(self._seen) > 2:
+            self._seen.pop(0)
+        if self._live:
+            self._live.update(self._picture(minute, counts), refresh=True)
+        elif counts.sent and now >= self._next_line:
+            self._next_line = now + LINE_EVERY
+            self._console.print(self._line(minute, counts), soft_wrap=True)
+
+    def _rate(self, name: str) -> float:
+        (start, before), (end, now) = self._seen[0], self._seen[-1]
+        return float(getattr(now, name) - getattr(before, name)) / max(0.001, end - start)
+
+    def _line(self, minute: int, counts: Counts) -> str:
+        said = [
+            f"{name} {getattr(counts, name):>6,} ({self._rate(name):>5,.0f}/s)"
+            for name in ("sent", "handled", "expired")
+        ]
+        return "  ".join([clock(minute), *said, f"waiting {counts.waiting:>5,}"])
+
+    def _picture(self, minute: int, counts: Counts) -> Group:
+        rows = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("", "in all", "a second"):
+            rows.add_column(title, justify="right" if title else "left", header_style="dim", min_width=9)
+        rows.add_column(f"{clock(self._day.first)} to 24:00, {self._bar} minutes a bar", header_style="dim")
+        highest = max(period.sent for period in self._periods)
+        for name, style in (("sent", "cyan"), ("handled", "green"), ("expired", "red"), ("rejected", "yellow")):
+            bars = self._bars([getattr(period, name) for period in self._periods], highest)
+            rows.add_row(name, f"{getattr(counts, name):,}", f"{self._rate(name):,.0f}", Text(bars, style))
+        rows.add_row("waiting", f"{counts.waiting:,}", "", "")
+        what = "the day is over: the rest is handled or expires" if minute >= DAY else "boarding"
+        return Group(Text.assemble((clock(minute), "bold"), "  ", what), rows)
+
+    def _bars(self, values: Sequence[int], highest: int) -> str:
+        steps = " ▁▂▃▄▅▆▇█" if self._console.encoding.startswith("utf") else " .:-=+*#@"
+        return "".join(steps[-(-max(0, value) * 8 // highest) if highest else 0] for value in values)
+
+
+def closing(console: Console, outcome: Outcome, airlines: Mapping[str, str]) -> None:
+    """The table per carrier, and whether it adds up."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, show_footer=True, pad_edge=False, padding=(0, 1, 0, 0))
+    total = outcome.total
+    table.add_column("carrier", "all", vertical="bottom", no_wrap=True)
+    names = ("sent", "handled", "expired", "rejected", "dead-\nlettered", "still\nwaiting")
+    for name, value in zip(names, total.values(), strict=True):
+        table.add_column(name, f"{value:,}", justify="right", vertical="bottom")
+    for carrier, counts in outcome.counts.items():
+        table.add_row(f"{carrier}  {airlines.get(carrier, '')}", *(f"{value:,}" for value in counts.values()))
+    console.print()
+    console.print(table)
+    if outcome.problems:
+        console.print("\n[bold red]It does not add up:[/bold red]")
+        for problem in outcome.problems:
+            console.print(f"  {problem}", markup=False)
+    else:
+        console.print(
+            "\n[bold]It adds up[/bold] for every carrier: sent = handled + expired + rejected, dead-lettered = expired "
+            "+ rejected, and the tallies of the producer and of the consumers agree with the queues' own counters."
+        )
+    console.print(
+        f"\nThe day took {outcome.seconds:.0f} s. The reaper moved {outcome.reaped:,} of the {total.expired:,} expired "
+        "calls; the others were moved by calls on the queues that met them first.\n"
+    )
+
+
+def dead_letters(console: Console, broker: Broker, carriers: Sequence[str], day: Day) -> None:
+    """Some dead letters with their history: two that expired, of different carriers, and one that was rejected."""
+    found: dict[str, list[Peeked]] = {"expired": [], "rejected": []}
+    for carrier in carriers[:LOOK_AT]:
+        with contextlib.suppress(QueueNotFound):
+            letters = broker.queue(missed(carrier)).peek(LOOK_INTO)
+            for reason in found:
+                found[reason] += [letter for letter in letters if letter.deaths[0].reason == reason][-1:]
+    chosen = found["expired"][:2] + found["rejected"][:1]
+    if chosen:
+        console.print("[bold]Some dead letters[/bold], with their history:")
+    for letter in chosen:
+        console.print()
+        for line in history(letter, day):
+            console.print(line, markup=False)
+
+
+def history(letter: Peeked, day: Day) -> list[str]:
+    """What happened to one boarding call, in words."""
+    call: dict[str, Any] = codec.unpack(letter.body)
+    death = letter.deaths[0]
+    lines = [f"{call['flight']}, {call['from']} to {call['to']}, scheduled for {call['scheduled']}"]
+    if call["gap_minutes"] is not None:
+        ttl = call["gap_minutes"] * day.minute_ms
+        lines.append(
+            f"  the carrier's next departure: {_plural(call['gap_minutes'], 'minute')} later, so TTL {ttl:,.0f} ms"
+        )
+    lines.append(f"  sent to {death.queue} at {death.enqueued_at:%H:%M:%S.%f}"[:-3] + " UTC")
+    lived = _ms(death.last_at - death.enqueued_at)
+    if death.reason == "rejected":
+        lines.append(f"  rejected {lived} later, in delivery {death.delivery_count}: {death.description}")
+    elif death.expires_at is not None:
+        delivered = f"delivered {_plural(death.delivery_count, 'time')}" if death.delivery_count else "never delivered"
+        lines.append(
+            f"  expired {lived} later, {_ms(death.last_at - death.expires_at)} after its deadline, {delivered}"
+        )
+    lines.append(f"  now in {letter.queue}")
+    return lines
+
+
+def document(value: object) -> None:
+    """The table as JSON, on stdout."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def failure(reason: str) -> None:
+    """Why it ended early."""
+    sys.stderr.write(f"rqttl: the demo ended early: {reason}\n")
+
+
+def _ms(time: timedelta) -> str:
+    return f"{time / timedelta(milliseconds=1):,.0f} ms"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
