@@ -154,7 +154,7 @@ def load(name: str) -> Script:
     targets = tags.get("targets", [])
     body = _bindings(name, least, keys, args, rest)
     if targets:
-        bind = f"rare(dead_letter).targets(q, KEYS, {len(keys)}, arg.targets)"
+        bind = f"rare(target).bind(q, KEYS, {len(keys)}, arg.targets)"
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
     body += _HEADER.sub("", source)
     fragments = {use: _HEADER.sub("", text) for use, text in _fragments(tags.get("use", [])).items()}

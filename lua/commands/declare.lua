@@ -1,6 +1,6 @@
 --- Make a queue, or find it as it should be. One that only a dead letter has made is adopted.
 --
--- @use    queue reply
+-- @use    queue announce reply
 -- @keys   meta
 -- @args   version given options...
 -- @reply  made: 1 if the queue is new
@@ -15,6 +15,6 @@ elseif found[3] == '1' and found[2] ~= arg.given then
   return reply.refuse('mismatch', found[1], found[2])
 elseif found[3] == '0' then
   redis.call('HSET', q.meta, 'version', arg.version, 'adopted', 1, 'given', arg.given, unpack(arg.options))
-  queue.schedule(q.meta)
+  announce.now(q.meta)
 end
 return reply.ok(q, 0)

@@ -4,7 +4,7 @@
 -- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit or a TTL of 0 can
 -- act; the caller knows.
 --
--- @use     clock queue arrival admit log lease length dead_letter wake reply
+-- @use     clock queue arrival admit log length handover wake reply target
 -- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered
 -- @targets expired maxlen
 -- @args    version targets now batch...
@@ -39,7 +39,7 @@ for i = 2, 2 * items.n, 2 do
       queue.due_by(q, own)
     end
   elseif fate == 'handed' then
-    id = rare(arrival).hand(q, now, header, body[i])
+    id = rare(handover).give(q, now, header, body[i])
   else
     id = log.next_id(q, now)
     items.id[i] = id

@@ -1,6 +1,6 @@
 --- Look at messages in order, without touching them: ready, leased and delayed ones.
 --
--- @use    clock log message reply
+-- @use    clock log loose reply
 -- @keys   meta log loose leases returned delayed redelivered
 -- @args   now after limit
 -- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failed deliveries
@@ -14,7 +14,7 @@ q.cursor, q.bytes = found[1], tonumber(found[3])
 local most = log.readable(q, tonumber(arg.limit))
 local entries = redis.call('XRANGE', q.log, arg.after == '' and '-' or '(' .. arg.after, '+', 'COUNT', most)
 if redis.call('HLEN', q.loose) > 0 then
-  entries = log.with_loose(q, entries, arg.after, most)
+  entries = loose.merge(q, entries, arg.after, most)
 end
 local facts = {}
 for i, entry in ipairs(entries) do

@@ -2,7 +2,7 @@
 --
 -- Ids are times, so a new retention needs no walk over the messages; a new limit acts in the sweep that follows.
 --
--- @use    queue reply
+-- @use    queue announce reply
 -- @keys   meta
 -- @args   version next given options...
 -- @reply  done
@@ -17,5 +17,5 @@ end
 redis.call('HDEL', q.meta, 'message_ttl', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire', 'max_length',
   'max_length_bytes', 'max_deliveries')
 redis.call('HSET', q.meta, 'version', arg.next, 'given', arg.given, 'adopted', 1, unpack(arg.options))
-queue.schedule(q.meta)
+announce.now(q.meta)
 return reply.ok(q, 1)

@@ -1,6 +1,6 @@
 --- Making room for arriving messages: who must go, and who may come in. Nothing is written here but by `carry_out`.
 --
--- @use arrival length expiry queue dead_letter
+-- @use arrival length expiry queue dead_letter handover
 local admit = {}
 local BUDGET = 250
 
@@ -15,7 +15,7 @@ function admit.decide(q, now, items)
     ready, bytes = ready - #plan.kept - #plan.own, bytes - admit.size(plan.kept) - admit.size(plan.own)
   end
   if ready == 0 then
-    arrival.hand_over(q, now, items, pressed)
+    handover.choose(q, now, items, pressed)
   end
   many, large = length.over(q, ready + items.count, bytes + items.size)
   if many > 0 or large > 0 then

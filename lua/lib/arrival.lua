@@ -4,9 +4,8 @@
 -- indexed by the place of the body in what the client sent: 2, 4, … A message without a fate is to be stored; the
 -- others are `dead`, `handed` or `refused`.
 --
--- @use lifetime message length queue wake log lease
+-- @use lifetime message length
 local arrival = {}
-local PICKUP = 5000
 
 --- Read the batch: for each message what the sender said of it (`<TTL>;<length of id>;<id><extras>` or nothing), and
 -- its body. Extras stay as they are. A plain message has neither header nor own deadline nor fate.
@@ -40,21 +39,6 @@ function arrival.read_one(q, items, i, said, now)
   return items.fate[i]
 end
 
---- Consumers that wait take arriving messages before a TTL of 0 or a limit acts on them; in order, so what
--- comes before such a message is handed over too.
-function arrival.hand_over(q, now, items, pressed)
-  local last = 0
-  for i = 2, 2 * math.min(items.n, wake.free(q, now)), 2 do
-    if items.fate[i] or pressed then last = i end
-  end
-  for i = 2, last, 2 do
-    if not items.fate[i] then
-      items.count, items.size = items.count - 1, items.size - #items.body[i]
-    end
-    items.fate[i] = 'handed'
-  end
-end
-
 --- Refuse, one by one, the messages that do not fit.
 function arrival.refuse(q, items, count, size)
   for i = 2, 2 * items.n, 2 do
@@ -68,16 +52,4 @@ function arrival.refuse(q, items, count, size)
       end
     end
   end
-end
-
---- Give a message to a consumer that waits: leased for the time it takes to fetch it, with a ticket in the bell.
--- The queue has nothing ready, so the cursor may pass it.
-function arrival.hand(q, now, header, body)
-  local id = log.append(q, now, header, body)
-  local token = lease.token(now + PICKUP, q.grants)
-  lease.grant(q, token, {id})
-  q.grants, q.cursor = q.grants + 1, id
-  queue.due_by(q, now + PICKUP)
-  redis.call('RPUSH', q.bell, id .. ' ' .. token)
-  return id
 end

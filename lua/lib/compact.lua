@@ -1,7 +1,7 @@
 --- Giving memory back: a stream frees only whole nodes, so survivors among the expired keep 4 KB each alive.
 -- When holes outnumber the messages ahead of the cursor, the survivors move to `loose`, one by one.
 --
--- @use log message queue ready
+-- @use log loose queue ready
 local compact = {}
 local WORTH = 1000
 local NODE, OVERHEAD = 4096, 200
@@ -30,13 +30,19 @@ function compact.run(q, most)
     q.holes = 0
     return 0, false
   end
-  local asked = log.readable(q, most)
-  local entries = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', asked)
+  most = log.readable(q, most)
+  local entries = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', most)
+  compact.move(q, entries)
+  return #entries, #entries == most
+end
+
+--- Move these entries, the next ones, out of the log.
+function compact.move(q, entries)
   local ids, members, joined = {}, {}, {}
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
     members[2 * i - 1], members[2 * i] = string.sub(entry[1], 1, 13), entry[1]
-    joined[2 * i - 1], joined[2 * i] = entry[1], message.join(entry[2])
+    joined[2 * i - 1], joined[2 * i] = entry[1], loose.join(entry[2])
   end
   ready.pass_holes(q, #entries)
   if #entries > 0 then
@@ -45,5 +51,4 @@ function compact.run(q, most)
     redis.call('HSET', q.loose, unpack(joined))
     q.cursor = ids[#ids]
   end
-  return #entries, #entries == asked
 end

@@ -2,7 +2,7 @@
 -- An entry is {id, {packed header, body}} everywhere, as XRANGE gives it.
 -- Ids are `<13 digits of ms>-<6 digits>`: equally long, so that they sort as text too.
 --
--- @use message queue
+-- @use loose queue
 local log = {}
 local FIRST, LAST = 100000, 999999
 local READ_BYTES = 4194304
@@ -35,7 +35,7 @@ function log.find(q, id)
     return entry
   end
   local packed = redis.call('HGET', q.loose, id)
-  return packed and {id, message.unpack(packed)} or nil
+  return packed and {id, loose.split(packed)} or nil
 end
 
 --- The entries of these ids, in their order. Neighbours are read in one go.
@@ -72,24 +72,4 @@ function log.readable(q, most)
     return most
   end
   return math.max(1, math.min(most, math.floor(READ_BYTES / (q.bytes / math.max(1, rare(queue).ready(q))))))
-end
-
---- The first `most` of these log entries and of the messages in `loose` beyond `after`, in order.
--- `loose` itself has no order; what is in it is ready, leased or delayed, and those are sorted.
-function log.with_loose(q, entries, after, most)
-  local ids = redis.call('ZRANGEBYSCORE', q.returned, string.sub(after, 1, 13) == '' and '-inf' or string.sub(after, 1, 13),
-    '+inf', 'LIMIT', 0, most + 1000)
-  for _, set in ipairs({q.leases, q.delayed}) do
-    for _, id in ipairs(redis.call('ZRANGE', set, 0, 4999)) do
-      ids[#ids + 1] = id
-    end
-  end
-  for _, id in ipairs(ids) do
-    local joined = id > after and redis.call('HGET', q.loose, id)
-    if joined then
-      entries[#entries + 1] = {id, message.unpack(joined)}
-    end
-  end
-  table.sort(entries, function(a, b) return a[1] < b[1] end)
-  return {unpack(entries, 1, most)}
 end

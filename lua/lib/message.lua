@@ -17,16 +17,6 @@ function message.pack(deadline, id, extras)
   return own .. ';' .. (id ~= '' and #id or '') .. ';;' .. id .. extras
 end
 
---- How `loose` keeps the two parts of an entry in one string.
-function message.join(parts)
-  return #parts[1] .. ':' .. parts[1] .. parts[2]
-end
-
-function message.unpack(joined)
-  local length, at = string.match(joined, '^(%d+):()')
-  return {string.sub(joined, at, at + length - 1), string.sub(joined, at + length)}
-end
-
 function message.records(history)
   local found, at = {}, 1
   while at <= #history do

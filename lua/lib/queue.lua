@@ -1,4 +1,6 @@
 --- A queue's own record (`meta`): one read at the start of a command, one write at its end.
+--
+-- @use announce
 local queue = {}
 
 --- Read the record. Returns a refusal if the queue is gone, or if the caller knows other options than are in force.
@@ -52,11 +54,6 @@ function queue.place(q, cursor, grants, holes, letters)
   was.cursor, was.grants, was.holes, was.letters = q.cursor, q.grants, q.holes, letters
 end
 
-function queue.name(meta)
-  local tagged = string.match(meta, '^[^:]+:(.*):meta$')
-  return string.match(tagged, '^{([^}]*)}$') or tagged
-end
-
 --- Ready messages, in constant time.
 function queue.ready(q)
   return redis.call('XLEN', q.log) + redis.call('HLEN', q.loose) - redis.call('ZCARD', q.leases)
@@ -90,13 +87,8 @@ function queue.save(q)
     redis.call('HINCRBY', q.meta, name, n)
   end
   if q.hint then
-    rare(queue).publish(q.meta, q.due)
+    rare(announce).due(q.meta, q.due)
   end
-end
-
---- Tell reapers that a queue has become due earlier.
-function queue.publish(meta, due)
-  redis.call('PUBLISH', string.match(meta, '^[^:]+') .. ':due', string.format('%.0f', due) .. ' ' .. queue.name(meta))
 end
 
 --- Make the record of a new queue. `fields` are its options, name and value in turn.
@@ -104,10 +96,4 @@ function queue.create(meta, version, adopted, fields)
   redis.call('HSET', meta, 'version', version, 'adopted', adopted, 'cursor', '0-0', 'last', '0-0', 'bytes', 0, 'due', '',
     'grants', 0, 'holes', 0, 'letters', 0, 'attended', 0, 'enqueued', 0, 'delivered', 0, 'given', '{}', 'plain', 1,
     'overflow', 'drop-head', unpack(fields or {}))
-end
-
---- Other options are in force: whatever they mean for the messages there is due now.
-function queue.schedule(meta)
-  redis.call('HSET', meta, 'due', 0)
-  queue.publish(meta, 0)
 end

@@ -1,0 +1,52 @@
+--- The queues that dead letters go to. Of their keys a script has four: meta, log, bell and waiting.
+--
+-- @use queue wake reply announce
+local target = {}
+
+--- The target queue of each reason. `words` are `reason=name`, with `.` for the queue itself; the keys of each other
+-- queue follow the command's own, in the order in which they are named.
+function target.bind(q, keys, at, words)
+  local by_name, targets = {['.'] = q}, {}
+  for reason, name in string.gmatch(words, '(%S+)=(%S+)') do
+    if not by_name[name] then
+      by_name[name] = {name = name, meta = keys[at + 1], log = keys[at + 2], bell = keys[at + 3], waiting = keys[at + 4]}
+      at = at + 4
+    end
+    targets[reason] = by_name[name]
+  end
+  return targets
+end
+
+--- Read the record of another queue; make the queue, with default options, if there is none.
+function target.open(q, t, now)
+  local m = redis.call('HMGET', t.meta, 'version', 'last', 'bytes', 'due', 'letters', 'message_ttl',
+    'max_length', 'max_length_bytes', 'overflow', 'attended')
+  if not m[1] then
+    queue.create(t.meta, 'auto-' .. string.format('%d', now), 0)
+    reply.note(q, 'created', t.name)
+    m = {'', '0-0', 0, '', '0', false, false, false, 'drop-head', '0'}
+  end
+  t.last, t.bytes, t.due, t.message_ttl = m[2], tonumber(m[3]), tonumber(m[4]), tonumber(m[6])
+  t.max_length, t.max_length_bytes, t.drops_head = tonumber(m[7]), tonumber(m[8]), m[9] == 'drop-head'
+  t.attended = m[10]
+  t.was = {attended = m[10], last = m[2], bytes = t.bytes, due = t.due or '', letters = m[5]}
+  t.counts, t.serial, t.hint = {}, nil, nil
+end
+
+--- Letters have arrived in a queue: note what follows from that. A limit of it acts right after, in a sweep of its own.
+function target.close(q, t, now, n, size)
+  t.bytes = t.bytes + size
+  queue.count(t, 'enqueued', n)
+  if t.message_ttl then
+    queue.due_by(t, now + t.message_ttl)
+  end
+  local over = t.max_length_bytes and t.bytes > t.max_length_bytes
+    or t.max_length and redis.call('XLEN', t.log) > t.max_length
+  if over and t.drops_head then
+    queue.due_by(t, now)
+    reply.note(q, 'sweep', t.name or announce.name(q.meta))
+  end
+  if t == q then return end
+  wake.ring(t)
+  queue.save(t)
+end
