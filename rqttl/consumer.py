@@ -149,6 +149,10 @@ class Consumer:
 
     def _refill(self) -> bool:
         """Finish what was acked and fetch more. False when no message came in time."""
+        if self._keeper.ident is None:
+            raise InvalidInput(
+                "consume: iterate inside `with queue.consume() as deliveries:`, which renews and gives back"
+            )
         self._held = [one for one in self._held if one.settled is None]
         while len(self._held) >= self._prefetch:
             with self._settled:

@@ -111,13 +111,12 @@ class QueueOptions(Mapping[str, Value | None]):
     def read(cls, queue: str, arguments: Mapping[str, object]) -> QueueOptions:
         """Check what somebody declared. Raises `InvalidOption` or `InvalidDuration`; the message names the option."""
         given = {}
-        for written, value in arguments.items():
-            option = _known(written)
+        for name, value in _named(arguments).items():
             if value is None:
                 continue
-            stored = option.read(option.name, value)
-            if stored != option.default:
-                given[option.name] = stored
+            stored = OPTIONS[name].read(name, value)
+            if stored != OPTIONS[name].default:
+                given[name] = stored
         options = cls(queue, dict(sorted(given.items())))
         options._check_together()
         return options
@@ -133,10 +132,7 @@ class QueueOptions(Mapping[str, Value | None]):
 
     def changed(self, changes: Mapping[str, object]) -> QueueOptions:
         """These options with some changed; `None` unsets one."""
-        for name in changes:
-            _known(name)
-        named = {name.replace("-", "_"): value for name, value in changes.items()}
-        return QueueOptions.read(self.queue, {**self.given, **named})
+        return QueueOptions.read(self.queue, {**self.given, **_named(changes)})
 
     def differences(self, other: QueueOptions) -> dict[str, tuple[Value | None, Value | None]]:
         """Each option that differs, with both values."""
@@ -181,6 +177,17 @@ class QueueOptions(Mapping[str, Value | None]):
 
     def __len__(self) -> int:
         return len(OPTIONS)
+
+
+def _named(arguments: Mapping[str, object]) -> dict[str, object]:
+    """The arguments under the options' own names."""
+    named: dict[str, object] = {}
+    for written, value in arguments.items():
+        option = _known(written)
+        if option.name in named:
+            raise InvalidOption(f"{option.name}: given twice, with a hyphen and with an underscore")
+        named[option.name] = value
+    return named
 
 
 def _known(name: str) -> Option:

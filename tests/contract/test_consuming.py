@@ -64,6 +64,16 @@ def test_wrong_arguments_are_refused(broker: Broker, wrong: dict[str, Any], erro
         queue.consume(**wrong)
 
 
+def test_iterating_without_the_context_is_refused(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+
+    with pytest.raises(InvalidInput, match="with"):
+        next(queue.consume())
+
+    assert queue.stats().ready == 1
+
+
 def test_a_missing_queue_is_told_at_the_start(broker: Broker) -> None:
     with pytest.raises(QueueNotFound), broker.queue("missing").consume():
         pass

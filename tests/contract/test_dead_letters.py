@@ -265,6 +265,28 @@ def test_a_full_target_that_drops_its_head_is_trimmed_right_after(clocked: Clock
     assert (bodies(target), bodies(clocked.queue("dd"))) == ([b"3", b"4"], [b"0", b"1", b"2"])
 
 
+def test_letters_that_overflow_one_target_go_on_to_the_next(clocked: Clocked) -> None:
+    for name, target in (("a", "b"), ("b", "c"), ("c", "d")):
+        clocked.declare_queue(name, dead_letter=target, max_length=None if name == "a" else 1)
+    queue = clocked.queue("a")
+    queue.enqueue_many([b"1", b"2", b"3", b"4"])
+
+    queue.reject_many(queue.receive_many(4))
+
+    assert [bodies(clocked.queue(name)) for name in "bcd"] == [[b"4"], [b"3"], [b"1", b"2"]]
+
+
+def test_a_rejection_into_the_queue_itself_keeps_its_limit(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=1, dead_letter_rejected="q", dead_letter_maxlen="d")
+    queue.enqueue(b"1")
+    delivery = one(queue)
+    queue.enqueue(b"2")
+
+    delivery.reject()
+
+    assert (bodies(queue), bodies(clocked.queue("d"))) == ([b"1"], [b"2"])
+
+
 @pytest.mark.spec("A-023", "DLX-23")
 def test_a_dead_message_is_in_one_place_after_every_call(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d", message_ttl=10)

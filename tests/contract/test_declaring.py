@@ -56,6 +56,13 @@ def test_option_names_are_taken_with_hyphens_too(broker: Broker) -> None:
     assert queue.options().dead_letter_expired == "d"
 
 
+def test_an_option_given_in_both_spellings_is_refused(broker: Broker) -> None:
+    with pytest.raises(InvalidOption, match="twice"):
+        broker.declare_queue("q", **{"max-length": 1, "max_length": 2})
+    with pytest.raises(InvalidOption, match="twice"):
+        broker.declare_queue("q").update(**{"max-length": 1, "max_length": 2})
+
+
 def test_an_auto_created_queue_is_adopted_by_the_first_declare(broker: Broker) -> None:
     source = broker.declare_queue("q", dead_letter="d")
     source.enqueue(b"letter")
