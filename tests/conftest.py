@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 import redis
 
+from rqttl import Broker
 from tests.servers import Server, find_binary
-
-if TYPE_CHECKING:
-    from rqttl import Broker
 
 # No test may fail because a machine is slow.
 hypothesis.settings.register_profile("rqttl", deadline=None)
@@ -66,8 +63,6 @@ def client(server: Server, redis_url: str) -> Iterator[redis.Redis]:
 @pytest.fixture
 def broker(client: redis.Redis) -> Iterator[Broker]:
     """A broker on the shared server, its database empty."""
-    from rqttl import Broker
-
     broker = Broker(client)
     yield broker
     broker.close()
