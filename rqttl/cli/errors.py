@@ -35,8 +35,8 @@ def explain(error: Exception) -> tuple[int, str]:
         return _ours(error)
     if isinstance(error, RedisError):
         return _redis(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        return USAGE, f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError):
+        return REFUSED, f"{error.filename or 'cannot go on'}: {error.strerror or error}"
     return (
         BUG,
         f"bug: {type(error).__name__}: {error} (run `rqttl --debug ...` for the traceback, and please report it)",

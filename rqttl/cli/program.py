@@ -6,6 +6,8 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -29,6 +31,19 @@ class _ReaderGone(Exception):
     """Whoever read our output has seen enough; kept from click, for which that is a failure."""
 
 
+def _open_missing_streams() -> None:
+    """Where a stream was closed by whoever started us (`>&-`), use /dev/null, before a socket takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # until the process ends
+
+
+def _drop_output() -> None:
+    """Let what is still in the buffer go nowhere: the interpreter would fail to write it at its end."""
+    with suppress(OSError):  # it may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Program(click.Group):
     """A group whose errors are one line on stderr, and an exit code that says what kind of error it was."""
 
@@ -36,18 +51,20 @@ class Program(click.Group):
         """Run, and exit. `click.testing.CliRunner` comes in here too."""
         given = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
+        _open_missing_streams()
         try:
             result = super().main(given, prog_name or "rqttl", **extra)
             sys.stdout.flush()
         except (_ReaderGone, BrokenPipeError):
-            # what is still in the buffer is not to be written when the interpreter ends
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             sys.exit(errors.DONE)
         except _Interrupted:
             print("rqttl: interrupted", file=sys.stderr)  # noqa: T201  # as below
             sys.exit(errors.INTERRUPTED)
         except Exception as error:  # noqa: BLE001  # explained to people, with an exit code
             code, line = errors.explain(error)
+            if isinstance(error, OSError):
+                _drop_output()
             if code == errors.BUG and "--debug" in given:
                 traceback.print_exc()
             if line:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 
 import pytest
 
@@ -10,6 +12,7 @@ from rqttl import Broker
 from rqttl.cli.queue_options import flag, shown
 from rqttl.options import OPTIONS
 from tests.cli.conftest import Run
+from tests.cli.processes import command
 
 GIVEN = {
     "message_ttl": ("60s", 60_000),
@@ -76,6 +79,15 @@ def test_ls_lists_what_each_queue_holds_and_the_totals(run: Run, broker: Broker)
     assert lines[2].split()[1:4] == ["2", "1", "0"]
     assert lines[3].split()[1:6] == ["1,234", "0", "0", "1.2", "MB"]
     assert lines[-1].split()[:4] == ["2", "queues", "1,236", "1"]
+
+
+@pytest.mark.slow
+def test_closed_streams_are_no_bug(redis_url: str) -> None:
+    words = " ".join(map(shlex.quote, command("queue", "ls", "--url", redis_url)))
+
+    done = subprocess.run(["sh", "-c", f"{words} <&- >&-"], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "rqttl: no queue\n")
 
 
 def test_ls_takes_a_pattern(run: Run, broker: Broker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -127,6 +128,22 @@ def test_a_message_that_comes_while_waiting_is_printed(broker: Broker, orders: Q
         told = process.communicate(timeout=PATIENCE)[0]
 
     assert (process.returncode, told) == (0, b"late\n")
+
+
+@pytest.mark.slow
+def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders: Queue, redis_url: str) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("the system has no /dev/full")
+    orders.enqueue(b"kept")
+
+    with full.open("wb") as out:
+        done = subprocess.run(
+            command("receive", "orders", "--url", redis_url), stdout=out, stderr=subprocess.PIPE, check=False
+        )
+
+    assert (done.returncode, done.stderr) == (3, b"rqttl: cannot go on: No space left on device\n")
+    assert orders.stats().ready == 1
 
 
 @pytest.mark.slow
