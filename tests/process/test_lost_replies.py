@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -335,44 +334,3 @@ def test_batches_that_went_out_together_keep_their_order_where_the_script_is_gon
 
     assert [body for _, body in stored(client)] == bodies
     assert [one.id.encode() for one in receipts if isinstance(one, rqttl.Receipt)] == [id for id, _ in stored(client)]
-
-
-# Clients
-
-
-def test_a_client_that_decodes_replies_is_refused(redis_url: str) -> None:
-    client = redis.Redis.from_url(redis_url, decode_responses=True)
-
-    with pytest.raises(rqttl.InvalidInput, match="decode_responses"):
-        rqttl.Broker(client)
-
-
-CANARY = "s3cr%t"
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://:{}/x@localhost:6379", "redis://:{}#x@localhost:6379/0", "redis://:1234/{}@localhost", "redis://:{}@h:port",
-        "redis://:{}@h:99999999", "redis://:{}@[::1", "{}", ":{}@localhost", "{}://localhost", "redis:{}", "http://:{}@h",
-        "redis://:1234?{}@localhost", "redis://:{}@h?socket_timeout=abc",
-    ],
-)  # fmt: skip
-def test_no_error_about_a_url_shows_its_password(url: str) -> None:
-    with pytest.raises(rqttl.InvalidInput) as refused:
-        rqttl.connect(url.format(CANARY))
-
-    shown: BaseException | None = refused.value
-    while shown is not None:
-        assert CANARY not in f"{shown} {shown!r}"
-        shown = None if shown.__suppress_context__ else shown.__context__
-
-
-def test_no_error_of_a_connection_shows_its_password(proxy: Proxy) -> None:
-    with rqttl.connect(f"redis://nobody:{CANARY.replace('%', '%25')}@127.0.0.1:{proxy.port}") as broker:
-        with pytest.raises(redis.RedisError) as refused:
-            broker.declare_queue("orders")
-
-        assert CANARY not in f"{refused.value} {broker!r} {broker.store.client!r} {broker.queue('orders')!r}"
-    with suppress(redis.RedisError):
-        broker.queues()

@@ -1,0 +1,74 @@
+"""Which clients and URLs a broker takes, and that no error about them tells a password."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import _redis
+from tests.servers import Server
+
+
+def test_a_client_that_decodes_replies_is_refused(redis_url: str) -> None:
+    client = redis.Redis.from_url(redis_url, decode_responses=True)
+
+    with pytest.raises(rqttl.InvalidInput, match="decode_responses"):
+        rqttl.Broker(client)
+
+
+CANARY = "s3cr%t"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:{}/x@localhost:6379", "redis://:{}#x@localhost:6379/0", "redis://:1234/{}@localhost", "redis://:{}@h:port",
+        "redis://:{}@h:99999999", "redis://:{}@[::1", "{}", ":{}@localhost", "{}://localhost", "redis:{}", "http://:{}@h",
+        "redis://:1234?{}@localhost", "redis://:{}@h?socket_timeout=abc",
+    ],
+)  # fmt: skip
+def test_no_error_about_a_url_shows_its_password(url: str) -> None:
+    with pytest.raises(rqttl.InvalidInput) as refused:
+        rqttl.connect(url.format(CANARY))
+
+    shown: BaseException | None = refused.value
+    while shown is not None:
+        assert CANARY not in f"{shown} {shown!r}"
+        shown = None if shown.__suppress_context__ else shown.__context__
+
+
+def test_no_error_of_a_connection_shows_its_password(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_redis, "PAUSES", ())
+    with rqttl.connect(f"unix://nobody:{CANARY.replace('%', '%25')}@{server.socket}") as broker:
+        with pytest.raises(redis.RedisError) as refused:
+            broker.declare_queue("orders")
+
+        assert CANARY not in f"{refused.value} {broker!r} {broker.store.client!r} {broker.queue('orders')!r}"
+    with suppress(redis.RedisError):
+        broker.queues()
+
+
+@pytest.mark.parametrize(
+    "url", [5, b"redis://localhost", "localhost:6379", "redis:/localhost", "redis", "ftp://localhost"]
+)
+def test_what_is_no_url_of_redis_is_refused(url: object) -> None:
+    with pytest.raises(rqttl.InvalidInput, match=r"^url: "):
+        rqttl.connect(url)  # type: ignore[arg-type]  # what people pass
+
+
+@pytest.mark.parametrize("client", [None, "redis://localhost", redis.ConnectionPool()])
+def test_what_is_no_client_is_refused(client: object) -> None:
+    with pytest.raises(rqttl.InvalidInput, match=r"^client: "):
+        rqttl.Broker(client)  # type: ignore[arg-type]  # what people pass
+
+
+def test_connect_makes_a_client_without_hidden_retries_and_with_time_outs() -> None:
+    with rqttl.connect("redis://localhost:1/0") as broker:
+        settings = broker.store.client.connection_pool.connection_kwargs
+
+    assert settings["retry"].get_retries() == 0
+    assert settings["socket_timeout"] > 0
+    assert settings["socket_connect_timeout"] > 0

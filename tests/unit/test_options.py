@@ -1,0 +1,193 @@
+"""The option table: every rule, both spellings, and what the complaints say."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from rqttl import InvalidDuration, InvalidOption, QueueOptions
+from rqttl.options import OPTIONS, OVERFLOWS, REASONS
+from rqttl.units import MAX_DURATION
+
+DURATIONS = [name for name, option in OPTIONS.items() if option.kind == "duration"]
+COUNTS = [name for name, option in OPTIONS.items() if option.kind == "count"]
+TARGETS = [name for name, option in OPTIONS.items() if option.kind == "target"]
+
+
+def read(**options: object) -> QueueOptions:
+    return QueueOptions.read("orders", options)
+
+
+def test_the_table_holds_these_options() -> None:
+    assert list(OPTIONS) == [
+        "message_ttl", "default_ttl", "min_ttl", "max_ttl", "never_expire", "max_length", "max_length_bytes",
+        "overflow", "dead_letter", "dead_letter_expired", "dead_letter_maxlen", "dead_letter_rejected",
+        "dead_letter_delivery_limit", "lease", "max_deliveries", "max_message_bytes",
+    ]  # fmt: skip
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    options = read()
+
+    assert dict(options) == {name: option.default for name, option in OPTIONS.items()}
+    assert (options.lease, options.overflow, options.max_message_bytes) == (30_000, "drop-head", 16 * 2**20)
+    assert options.message_ttl is None
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_a_duration_may_be_written_in_every_way(name: str) -> None:
+    assert (
+        read(**{name: "5s"})[name] == read(**{name: 5000})[name] == read(**{name: timedelta(seconds=5)})[name] == 5000
+    )
+    assert read(**{name: MAX_DURATION})[name] == MAX_DURATION
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+@pytest.mark.parametrize("value", [-1, True, 1.5, "5", "5 min", MAX_DURATION + 1, []])
+def test_a_duration_that_is_none_is_refused(name: str, value: object) -> None:
+    with pytest.raises(InvalidDuration, match=rf"^{name}: expected .*, got "):
+        read(**{name: value})
+
+
+@pytest.mark.parametrize("name,least", [*((name, 0) for name in DURATIONS if name != "lease"), ("lease", 1)])
+def test_zero_is_a_ttl_but_no_lease(name: str, least: int) -> None:
+    assert read(**{name: least})[name] == least
+    if least:
+        with pytest.raises(InvalidDuration, match=r"^lease: expected 1 to"):
+            read(**{name: 0})
+
+
+LEAST = {"max_length": 0, "max_length_bytes": 0, "max_deliveries": 1, "max_message_bytes": 1}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", [-1, True, 1.0, "5", 2**53, None, []])
+def test_a_count_is_a_whole_number_in_its_range(name: str, value: object) -> None:
+    assert read(**{name: LEAST[name]})[name] == LEAST[name]
+    assert read(**{name: 2**53 - 1})[name] == 2**53 - 1
+    for wrong in [LEAST[name] - 1] + ([value] if value is not None else []):
+        with pytest.raises(InvalidOption, match=rf"^{name}: expected a whole number from {LEAST[name]} to "):
+            read(**{name: wrong})
+
+
+@pytest.mark.parametrize("value", [1, 0, "true", "", []])
+def test_a_flag_is_true_or_false(value: object) -> None:
+    assert read(never_expire=True).never_expire is True
+    with pytest.raises(InvalidOption, match=r"^never_expire: expected true or false, got "):
+        read(never_expire=value)
+
+
+def test_overflow_is_one_of_three_words() -> None:
+    assert [read(overflow=word).overflow for word in OVERFLOWS] == list(OVERFLOWS)
+    wrong: object
+    for wrong in ("drop_head", "", "DROP-HEAD", 1, ["drop-head"], {}):
+        with pytest.raises(
+            InvalidOption, match=r"^overflow: expected one of drop-head, reject-publish, reject-publish-dlx"
+        ):
+            read(overflow=wrong)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("value", [1, None, "a b", "{queue", "x" * 129, "a\n", "é", b"dead"])
+def test_a_target_is_a_queue_name_or_a_template(name: str, value: object) -> None:
+    assert read(**{name: "dead"})[name] == "dead"
+    assert read(**{name: "DEAD.{queue}"})[name] == "DEAD.{queue}"
+    if value is not None:
+        with pytest.raises(InvalidOption, match=rf"^{name}: "):
+            read(**{name: value})
+
+
+def test_an_empty_target_drops_one_reason_but_not_all() -> None:
+    assert read(dead_letter="dead", dead_letter_expired="").target("expired") == ""
+    with pytest.raises(InvalidOption, match=r"^dead_letter: "):
+        read(dead_letter="")
+
+
+def test_the_target_of_a_reason_goes_before_the_target_of_all() -> None:
+    options = read(dead_letter="dead.{queue}", dead_letter_maxlen="full", dead_letter_expired="")
+
+    assert [options.target(reason) for reason in REASONS] == ["", "full", "dead.orders", "dead.orders"]
+    assert [read().target(reason) for reason in REASONS] == [""] * 4
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if name != "dead_letter_rejected"])
+@pytest.mark.parametrize("target", ["orders", "{queue}"])
+def test_a_queue_is_its_own_target_for_rejections_only(name: str, target: str) -> None:
+    assert read(dead_letter_rejected=target).target("rejected") == "orders"
+    with pytest.raises(InvalidOption, match=r"^dead_letter: queue 'orders' cannot be its own target"):
+        read(**{name: target})
+
+
+def test_a_template_that_makes_a_name_too_long_is_refused() -> None:
+    with pytest.raises(InvalidOption, match=r"^dead_letter: "):
+        QueueOptions.read("q" * 120, {"dead_letter": "DEAD.LETTERS.{queue}"})
+
+
+def test_a_floor_above_the_ceiling_is_refused() -> None:
+    assert read(min_ttl=5, max_ttl=5)["min_ttl"] == 5
+    with pytest.raises(InvalidOption, match=r"^min_ttl: 6000 ms is more than max_ttl, 5000 ms"):
+        read(min_ttl="6s", max_ttl="5s")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_both_spellings_mean_the_same(name: str) -> None:
+    value = {"duration": 7, "count": 7, "flag": True, "choice": "reject-publish", "target": "dead"}[OPTIONS[name].kind]
+
+    assert read(**{name.replace("_", "-"): value}) == read(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "written,near", [("max_lenght", "max_length"), ("message-tll", "message_ttl"), ("dead_leter", "dead_letter")]
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name(written: str, near: str) -> None:
+    with pytest.raises(InvalidOption, match=f"^{written}: no such queue option; did you mean {near}\\?$"):
+        read(**{written: 1})
+
+
+@pytest.mark.parametrize(
+    "name", ["expires", "auto_delete_on_idle", "on_expire", "duplicate_window", "forward_to", "zzz", ""]
+)
+def test_options_that_nobody_knows_yet_are_refused(name: str) -> None:
+    with pytest.raises(InvalidOption, match="no such queue option"):
+        read(**{name: 1})
+
+
+def test_an_option_at_its_default_is_the_option_left_out() -> None:
+    assert read(lease="30s", overflow="drop-head", never_expire=False, message_ttl=None) == read()
+    assert read(lease="30s").as_json() == "{}"
+
+
+def test_equal_options_have_equal_text_which_is_read_back() -> None:
+    one, other = read(max_length=5, message_ttl="1m"), read(message_ttl=60_000, max_length=5)
+
+    assert one.as_json() == other.as_json() == '{"max_length":5,"message_ttl":60000}'
+    assert QueueOptions.from_json("orders", one.as_json()) == one
+    assert json.loads(one.as_json()) == {"max_length": 5, "message_ttl": 60_000}
+
+
+def test_changes_are_checked_together_with_what_stays() -> None:
+    options = read(min_ttl=5, max_length=3)
+
+    assert options.changed({"max-length": None, "lease": "1s"}) == read(min_ttl=5, lease=1000)
+    with pytest.raises(InvalidOption, match=r"^min_ttl: 5 ms is more than max_ttl, 4 ms"):
+        options.changed({"max_ttl": 4})
+    with pytest.raises(InvalidOption, match="no such queue option"):
+        options.changed({"max_lengthh": None})
+
+
+def test_differences_name_each_option_with_both_values() -> None:
+    assert read(max_length=3, lease=5).differences(read(max_length=4, overflow="reject-publish")) == {
+        "max_length": (3, 4), "lease": (5, 30_000), "overflow": ("drop-head", "reject-publish"),
+    }  # fmt: skip
+
+
+def test_options_are_read_like_a_mapping_and_by_attribute() -> None:
+    options = read(max_length=3)
+
+    assert (options["max_length"], options.max_length, len(options), "lease" in options) == (3, 3, len(OPTIONS), True)
+    with pytest.raises(KeyError):
+        options["expires"]
+    with pytest.raises(AttributeError):
+        _ = options.expires

@@ -1,0 +1,253 @@
+"""The contract between headers, scripts and Python, and the linker that reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from rqttl import _scripts, errors, keys
+from rqttl.errors import ContractError
+
+NAMES = _scripts.names()
+#: Refusals that never reach a caller: the flow has an answer to them.
+ANSWERED = {"stale", "again"}
+LUA = Path(_scripts.__file__).parent.parent / "lua"
+FRAGMENTS = sorted(path.stem for path in (LUA / "lib").glob("*.lua"))
+
+
+def source(kind: str, name: str) -> str:
+    return (LUA / kind / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def header(name: str) -> dict[str, str]:
+    return dict(re.findall(r"^-- @(\w+)[^\S\n]*(.*)$", source("commands", name), re.MULTILINE))
+
+
+def body(name: str) -> str:
+    return "\n".join(line for line in source("commands", name).splitlines() if not line.startswith("--"))
+
+
+def refusals(name: str) -> set[str]:
+    return set(header(name).get("refuse", "").partition(":")[0].split())
+
+
+def error_classes(root: type[errors.RqttlError] = errors.RqttlError) -> list[type[errors.RqttlError]]:
+    return [root, *[found for one in root.__subclasses__() for found in error_classes(one)]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_header_says_all_there_is_to_say(name: str) -> None:
+    assert {"use", "keys", "args", "reply"} <= header(name).keys()
+    assert source("commands", name).startswith("--- ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_refuses_with_the_codes_of_its_header(name: str) -> None:
+    text = body(name)
+    used = set(re.findall(r"refuse\('(\w+)'", text))
+    if "refuse(refusal)" in text:
+        used |= {"not_found"} | ({"stale"} if "version" in header(name)["args"].split() else set())
+
+    assert used == refusals(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_refusal_has_an_error_of_the_same_word_or_an_answer(name: str) -> None:
+    assert refusals(name) <= ANSWERED | {one.code for one in error_classes()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_keys_of_a_header_are_parts_of_a_queue_and_are_used(name: str) -> None:
+    script = _scripts.load(name)
+
+    assert set(script.keys) <= set(keys.PARTS)
+    assert len(set(script.keys)) == len(script.keys)
+    assert [key for key in script.keys if not re.search(rf"\b(?:q|target|into)\.{key}\b", script.text)] == []
+
+
+def test_the_parts_that_scripts_take_are_all_the_parts_there_are() -> None:
+    assert {key for name in NAMES for key in _scripts.load(name).keys} == set(keys.PARTS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_that_buries_takes_the_keys_of_targets_last(name: str) -> None:
+    script = _scripts.load(name)
+
+    assert bool(script.targets) == ("targets" in script.args)
+    assert set(_scripts.TARGET_PARTS) <= set(keys.PARTS)
+    assert script.rest == header(name)["args"].endswith("...")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_uses_every_argument_it_takes(name: str) -> None:
+    script = _scripts.load(name)
+    taken = header(name)["args"].replace("...", "").split()
+
+    text = body(name) + " arg.targets" * bool(script.targets)
+    assert [word for word in taken if not re.search(rf"\barg\.{word}\b", text)] == []
+    assert set(re.findall(r"\barg\.(\w+)", text)) == set(taken)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_says_what_it_uses_and_uses_what_it_says(name: str) -> None:
+    text = body(name) + " dead_letter." * bool(_scripts.load(name).targets)
+    used = {fragment for fragment in FRAGMENTS if re.search(rf"(?<![\w.]){fragment}(?=\.\w|\)\.\w| ?\.)", text)}
+
+    said = set(header(name)["use"].split())
+    assert used <= said | reachable(said)
+
+
+@pytest.mark.parametrize("name", FRAGMENTS)
+def test_a_fragment_names_what_it_uses_and_defines_one_module(name: str) -> None:
+    text = source("lib", name)
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+    said = {word for line in re.findall(r"^-- @use (.*)$", text, re.MULTILINE) for word in line.split()}
+    calls = set(re.findall(r"(?<![\w.'])(\w+)\.\w+\(", code)) | set(re.findall(r"rare\((\w+)\)", code))
+
+    assert f"local {name} = {{}}" in code
+    assert (calls & set(FRAGMENTS)) - {name} <= said | reachable(said)
+
+
+def reachable(names: set[str]) -> set[str]:
+    return {used for name in names for used in _scripts._fragments([name])}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_linked_text_calls_only_functions_that_it_holds_and_holds_only_functions_that_it_calls(name: str) -> None:
+    text = _scripts.load(name).text
+    held = set(re.findall(r"^function (\w+\.\w+)\(", text, re.MULTILINE))
+    called = {
+        f"{a}.{b}" for a, b in re.findall(r"(?:rare\(\)\.)?\b(\w+)\.(\w+)\(", re.sub(r"(?m)^function .*$", "", text))
+    }
+
+    modules = {one.partition(".")[0] for one in held}
+    assert held <= called
+    assert {one for one in called if one.partition(".")[0] in modules | set(FRAGMENTS)} <= held
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: str) -> None:
+    text = _scripts.load(name).text
+
+    assert not re.search(r"^\s*--|^#!", text, re.MULTILINE)
+    forbidden = (
+        r"'(?:KEYS|SCAN|EXPIRE|PEXPIRE|LREM|LRANGE|SMEMBERS|HKEYS)'|cmsgpack|cjson|math\.random|loadstring|setfenv"
+    )
+    assert not re.search(forbidden, text)
+    assert text.count("error_reply") == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_hash_is_of_the_text_and_the_text_is_always_the_same(name: str) -> None:
+    first = _scripts.load(name)
+    _scripts.load.cache_clear()
+    second = _scripts.load(name)
+
+    assert first == second
+    assert first.sha == hashlib.sha1(first.text.encode(), usedforsecurity=False).hexdigest()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_redis_takes_the_text_and_knows_it_by_the_same_hash(client: redis.Redis, name: str) -> None:
+    script = _scripts.load(name)
+
+    assert client.script_load(script.text) == script.sha
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_number_of_keys_or_arguments_is_told_and_nothing_is_done(client: redis.Redis, name: str) -> None:
+    script = _scripts.load(name)
+    sha = client.script_load(script.text)
+
+    with pytest.raises(redis.ResponseError, match=f"RQTTL {name}: wrong number of keys or arguments"):
+        client.evalsha(sha, 0)
+    with pytest.raises(redis.ResponseError, match=f"RQTTL {name}: wrong number of keys or arguments"):
+        client.evalsha(
+            sha, len(script.keys), *script.keys, *["x"] * (max(0, len(script.args) - 1) if script.args else 1)
+        )
+    assert client.dbsize() == 0
+
+
+# The linker
+
+
+@pytest.fixture
+def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder of scripts."""
+    (tmp_path / "commands").mkdir()
+    (tmp_path / "lib").mkdir()
+    monkeypatch.setattr(_scripts, "_root", lambda: tmp_path)
+    _scripts.load.cache_clear()
+    yield tmp_path
+    _scripts.load.cache_clear()
+
+
+def write(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        kind, _, stem = name.partition("_")
+        (folder / kind / f"{stem}.lua").write_text(text, encoding="utf-8")
+
+
+def test_positions_follow_the_header(lua: Path) -> None:
+    write(lua, commands_go="--- Go.\n--\n-- @keys meta log\n-- @args one two rest...\n\nreturn q.log\n")
+
+    script = _scripts.load("go")
+
+    assert (script.keys, script.args, script.rest, script.refusals) == (("meta", "log"), ("one", "two"), True, ())
+    assert "{meta = KEYS[1], log = KEYS[2]}" in script.text
+    assert "{one = ARGV[1], two = ARGV[2], rest = {unpack(ARGV, 3)}}" in script.text
+    assert _scripts.names() == ("go",)
+
+
+def test_functions_that_nobody_names_are_dropped_also_those_that_only_they_name(lua: Path) -> None:
+    lib = "--- A.\nlocal a = {}\nfunction a.used()\n  return a.needed()\nend\n"
+    lib += "".join(f"function a.{name}()\n  return a.{other}()\nend\n" for name, other in
+                   [("needed", "needed"), ("idle", "lazy"), ("lazy", "idle")])  # fmt: skip
+    write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.used()\n")
+
+    text = _scripts.load("go").text
+
+    assert re.findall(r"function (\S+)\(", text) == ["a.used", "a.needed"]
+
+
+def test_a_fragment_comes_once_and_before_those_that_use_it(lua: Path) -> None:
+    write(
+        lua,
+        lib_base="--- B.\nlocal base = {}\nfunction base.f()\n  return 1\nend\n",
+        lib_left="--- L.\n-- @use base\nlocal left = {}\nfunction left.f()\n  return base.f()\nend\n",
+        lib_right="--- R.\n-- @use base\nlocal right = {}\nfunction right.f()\n  return base.f()\nend\n",
+        commands_go="--- Go.\n-- @use left right\n-- @keys\n-- @args\n\nreturn left.f() + right.f()\n",
+    )
+
+    assert re.findall(r"local (\w+) = {}", _scripts.load("go").text)[:3] == ["base", "left", "right"]
+
+
+def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
+    write(lua, lib_a="--- A.\n-- @use b\nlocal a = {}\n", lib_b="--- B.\n-- @use a\nlocal b = {}\n",
+          commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn 1\n")  # fmt: skip
+
+    with pytest.raises(ContractError, match="a > b > a"):
+        _scripts.load("go")
+
+
+@pytest.mark.parametrize("missing", ["command", "fragment"])
+def test_what_is_missing_is_named(lua: Path, missing: str) -> None:
+    write(lua, commands_go="--- Go.\n-- @use nobody\n-- @keys\n-- @args\n\nreturn 1\n")
+
+    with pytest.raises(FileNotFoundError, match=r"nobody\.lua"):
+        _scripts.load("nobody" if missing == "command" else "go")
+
+
+def test_what_is_rarely_needed_is_built_when_it_is_first_called(lua: Path, client: redis.Redis) -> None:
+    lib = "--- A.\nlocal a = {}\nlocal N = 40\nfunction a.hot()\n  return rare(a).cold() + rare(a).cold()\nend\n"
+    lib += "function a.cold()\n  return a.colder() + N\nend\nfunction a.colder()\n  return 2\nend\n"
+    write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.hot()\n")
+
+    script = _scripts.load("go")
+
+    assert client.eval(script.text, 0) == 84
