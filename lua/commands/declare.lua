@@ -1,6 +1,6 @@
 --- Make a queue, or find it as it should be. One that only a dead letter has made is adopted.
 --
--- @use    queue announce reply
+-- @use    options announce reply
 -- @keys   meta
 -- @args   version given options...
 -- @reply  made: 1 if the queue is new
@@ -8,7 +8,7 @@
 
 local found = redis.call('HMGET', q.meta, 'version', 'given', 'adopted')
 if not found[1] then
-  queue.create(q.meta, arg.version, 1, arg.options)
+  options.create(q.meta, arg.version, 1, arg.options)
   redis.call('HSET', q.meta, 'given', arg.given)
   return reply.ok(q, 1)
 elseif found[3] == '1' and found[2] ~= arg.given then

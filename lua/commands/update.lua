@@ -2,7 +2,7 @@
 --
 -- Ids are times, so a new retention needs no walk over the messages; a new limit acts in the sweep that follows.
 --
--- @use    queue announce reply
+-- @use    announce reply
 -- @keys   meta
 -- @args   version next given options...
 -- @reply  done

@@ -1,6 +1,6 @@
 --- A queue's own record (`meta`): one read at the start of a command, one write at its end.
 --
--- @use announce
+-- @use announce options
 local queue = {}
 
 --- Read the record. Returns a refusal if the queue is gone, or if the caller knows other options than are in force.
@@ -16,19 +16,9 @@ function queue.open(q, version, ...)
   q.was = {last = q.last, bytes = q.bytes, due = q.due or '', attended = q.attended}
   q.counts, q.drops_head = {}, true
   if m[2] ~= '1' then
-    queue.rules(q)
+    options.read(q)
   end
   return nil, m
-end
-
---- The options in force, of a queue that is not plain.
-function queue.rules(q)
-  local m = redis.call('HMGET', q.meta, 'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'max_deliveries',
-    'default_ttl', 'min_ttl', 'max_ttl', 'never_expire')
-  q.message_ttl, q.max_length, q.max_length_bytes = tonumber(m[1]), tonumber(m[2]), tonumber(m[3])
-  q.drops_head, q.dead_letters_new = m[4] == 'drop-head', m[4] == 'reject-publish-dlx'
-  q.max_deliveries, q.default_ttl, q.min_ttl = tonumber(m[5]), tonumber(m[6]), tonumber(m[7])
-  q.max_ttl, q.never_expire = tonumber(m[8]), m[9]
 end
 
 --- `open` for commands that take messages out.
@@ -36,8 +26,7 @@ function queue.open_all(q, version)
   local refusal, m = queue.open(q, version, 'cursor', 'grants', 'holes', 'letters', 'delivered')
   if not refusal then
     queue.place(q, m[7], m[8], m[9], m[10])
-    q.delivered = tonumber(m[11])
-    q.was.delivered = q.delivered
+    q.delivered, q.was.delivered = tonumber(m[11]), tonumber(m[11])
   end
   return refusal
 end
@@ -49,9 +38,8 @@ function queue.open_rest(q)
 end
 
 function queue.place(q, cursor, grants, holes, letters)
-  local was = q.was
   q.cursor, q.grants, q.holes, q.letters = cursor, tonumber(grants), tonumber(holes), letters
-  was.cursor, was.grants, was.holes, was.letters = q.cursor, q.grants, q.holes, letters
+  q.was.cursor, q.was.grants, q.was.holes, q.was.letters = q.cursor, q.grants, q.holes, letters
 end
 
 --- Ready messages, in constant time.
@@ -89,11 +77,4 @@ function queue.save(q)
   if q.hint then
     rare(announce).due(q.meta, q.due)
   end
-end
-
---- Make the record of a new queue. `fields` are its options, name and value in turn.
-function queue.create(meta, version, adopted, fields)
-  redis.call('HSET', meta, 'version', version, 'adopted', adopted, 'cursor', '0-0', 'last', '0-0', 'bytes', 0, 'due', '',
-    'grants', 0, 'holes', 0, 'letters', 0, 'attended', 0, 'enqueued', 0, 'delivered', 0, 'given', '{}', 'plain', 1,
-    'overflow', 'drop-head', unpack(fields or {}))
 end

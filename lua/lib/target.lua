@@ -1,6 +1,6 @@
 --- The queues that dead letters go to. Of their keys a script has four: meta, log, bell and waiting.
 --
--- @use queue wake reply announce
+-- @use queue options wake reply announce
 local target = {}
 
 --- The target queue of each reason. `words` are `reason=name`, with `.` for the queue itself; the keys of each other
@@ -22,7 +22,7 @@ function target.open(q, t, now)
   local m = redis.call('HMGET', t.meta, 'version', 'last', 'bytes', 'due', 'letters', 'message_ttl',
     'max_length', 'max_length_bytes', 'overflow', 'attended')
   if not m[1] then
-    queue.create(t.meta, 'auto-' .. string.format('%d', now), 0)
+    options.create(t.meta, 'auto-' .. string.format('%d', now), 0)
     reply.note(q, 'created', t.name)
     m = {'', '0-0', 0, '', '0', false, false, false, 'drop-head', '0'}
   end

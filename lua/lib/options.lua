@@ -1,0 +1,19 @@
+--- What scripts know of a queue's options. What only clients act on is in the field `given` alone.
+local options = {}
+
+--- The options in force, of a queue that is not plain.
+function options.read(q)
+  local m = redis.call('HMGET', q.meta, 'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'max_deliveries',
+    'default_ttl', 'min_ttl', 'max_ttl', 'never_expire')
+  q.message_ttl, q.max_length, q.max_length_bytes = tonumber(m[1]), tonumber(m[2]), tonumber(m[3])
+  q.drops_head, q.dead_letters_new = m[4] == 'drop-head', m[4] == 'reject-publish-dlx'
+  q.max_deliveries, q.default_ttl, q.min_ttl = tonumber(m[5]), tonumber(m[6]), tonumber(m[7])
+  q.max_ttl, q.never_expire = tonumber(m[8]), m[9]
+end
+
+--- Make the record of a new queue. `fields` are its options, name and value in turn.
+function options.create(meta, version, adopted, fields)
+  redis.call('HSET', meta, 'version', version, 'adopted', adopted, 'cursor', '0-0', 'last', '0-0', 'bytes', 0, 'due', '',
+    'grants', 0, 'holes', 0, 'letters', 0, 'attended', 0, 'enqueued', 0, 'delivered', 0, 'given', '{}', 'plain', 1,
+    'overflow', 'drop-head', unpack(fields or {}))
+end
