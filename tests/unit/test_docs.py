@@ -1,0 +1,334 @@
+"""The documentation against the code: tables are up to date, examples run, names and links lead somewhere.
+
+`python -m tests.unit.test_docs` writes the generated tables anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from rqttl import Broker, RqttlError, codec, errors
+from rqttl.cli import cli
+from rqttl.errors import InvalidInput
+from rqttl.keys import PARTS
+from rqttl.options import OPTIONS, OVERFLOWS, Option
+from rqttl.units import as_text
+from tests.unit.test_size import ROOT, lua_files
+
+README, ARCHITECTURE, PROTOCOL = "README.md", "ARCHITECTURE.md", "lua/README.md"
+OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md", "tests/bench/README.md")
+DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, *OTHERS)
+#: What the README may tell a reader to run, beside `rqttl` and `make`.
+PROGRAMS = {"pip", "seq"}
+#: Commands that do not end by themselves, or take long.
+ENDLESS = {"reaper", "server", "demo"}
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", read(name), re.MULTILINE | re.DOTALL)
+
+
+def table(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+# Queue options
+
+
+def takes(option: Option, value: object) -> bool:
+    try:
+        option.read(option.name, value)
+    except InvalidInput:
+        return False
+    return True
+
+
+def values_of(option: Option) -> str:
+    if option.kind in ("duration", "count"):
+        return f"{option.kind.replace('count', 'number')} {'≥' if takes(option, 0) else '>'} 0"
+    if option.kind == "choice":
+        return ", ".join(f"`{word}`" for word in OVERFLOWS)
+    if option.kind == "target":
+        return "queue or template" + (", or empty" if takes(option, "") else "")
+    return "`true`, `false`"
+
+
+def default_of(option: Option) -> str:
+    if option.name.startswith("dead_letter_"):
+        return "`dead_letter`"
+    if option.default is None:
+        return "none"
+    if option.kind == "duration":
+        return as_text(int(option.default))
+    return f"{option.default:,}" if option.kind == "count" else f"`{option.default}`".lower()
+
+
+def options_table() -> str:
+    rows = [[f"`{o.name}`", values_of(o), default_of(o), o.meaning] for o in OPTIONS.values()]
+    return table(["option", "value", "default", "meaning"], rows)
+
+
+# Errors
+
+
+def public_errors() -> list[type[RqttlError]]:
+    found = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, RqttlError)]
+    return [one for one in found if one is not RqttlError]
+
+
+def errors_table() -> str:
+    rows = [[f"`{one.code}`", f"`{one.__name__}`", " ".join((one.__doc__ or "").split())] for one in public_errors()]
+    return table(["code", "error", "when"], rows)
+
+
+# Commands
+
+
+def header(path: Path) -> tuple[str, dict[str, str]]:
+    """What a command does, in its first sentence, and its tags."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line.lstrip("-").strip())
+    words = [line for line in lines if line and not line.startswith("@")]
+    tags = dict(line[1:].ljust(20).split(" ", 1) for line in lines if line.startswith("@"))
+    return re.split(r"(?<=\.)\s", " ".join(words))[0], {tag: said.strip() for tag, said in tags.items()}
+
+
+def headers() -> dict[str, tuple[str, dict[str, str]]]:
+    return {path.stem: header(path) for path in lua_files("commands")}
+
+
+def refusals(tags: dict[str, str]) -> list[str]:
+    return tags.get("refuse", "").partition(":")[0].split()
+
+
+def explained(said: str) -> str:
+    """Names, and what follows them behind a colon."""
+    names, colon, meaning = said.partition(":")
+    return f"`{names}`{colon}{meaning}" if names else "–"
+
+
+def commands_table() -> str:
+    rows = []
+    for name, (what, tags) in headers().items():
+        cells = [explained(tags.get(tag, "")) for tag in ("args", "reply", "refuse", "targets")]
+        rows.append([f"`{name}`", what, *cells])
+    return table(["command", "what", "arguments", "reply", "refusals", "targets"], rows)
+
+
+def fragments_table() -> str:
+    rows = [[f"`{path.stem}`", header(path)[0]] for path in lua_files("lib")]
+    return table(["fragment", "what"], rows)
+
+
+TABLES: dict[tuple[str, str], Callable[[], str]] = {
+    (README, "options"): options_table,
+    (README, "errors"): errors_table,
+    (PROTOCOL, "commands"): commands_table,
+    (PROTOCOL, "fragments"): fragments_table,
+}
+
+
+def between(mark: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- /{mark} -->)", re.DOTALL)
+
+
+@pytest.mark.parametrize("document, mark", TABLES)
+def test_a_generated_table_is_what_the_code_says(document: str, mark: str) -> None:
+    assert between(mark).findall(read(document)) == [TABLES[document, mark]() + "\n"]
+
+
+def rewrite() -> None:
+    for (document, mark), made in TABLES.items():
+        (ROOT / document).write_text(between(mark).sub(lambda _, made=made: made() + "\n", read(document)), "utf-8")  # type: ignore[misc]  # bound at once
+
+
+# Examples
+
+
+def test_the_examples_of_the_readme_print_what_they_say(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RQTTL_URL", redis_url)
+    names: dict[str, Any] = {}
+
+    for block in blocks(README, "python"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block, README, "exec"), names)  # noqa: S102  # running them is the test
+        assert printed.getvalue().splitlines() == re.findall(r"^#> (.*)$", block, re.MULTILINE)
+
+    assert names["rqttl"]
+
+
+def stages(block: str) -> Iterator[list[str]]:
+    """Every program call in a shell block."""
+    for line in block.splitlines():
+        for part in line.split("|"):
+            if words := shlex.split(part, comments=True):
+                yield words
+
+
+def find_command(words: list[str]) -> tuple[str, set[str]]:
+    """The subcommand that a call names, and the flags that it does not know."""
+    command: click.Command = cli
+    rest, path = words[1:], []
+    while isinstance(command, click.Group):
+        path.append(rest[0])
+        command = command.commands[rest.pop(0)]
+    known = {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)} | {"--help"}
+    return " ".join(path), {word for word in rest if word.startswith("--")} - known
+
+
+def make_targets() -> set[str]:
+    [line] = re.findall(r"^\.PHONY:(.*)$", read("Makefile"), re.MULTILINE)
+    return set(line.split())
+
+
+def test_the_readme_names_only_programs_and_commands_that_exist() -> None:
+    for words in (words for block in blocks(README, "sh") for words in stages(block)):
+        if words[0] == "rqttl":
+            assert find_command(words)[1] == set()
+        elif words[0] == "make":
+            assert set(words[1:]) <= make_targets()
+        else:
+            assert words[0] in PROGRAMS
+
+
+def test_the_shell_examples_of_the_readme_run(redis_url: str, tmp_path: Path) -> None:
+    script = tmp_path / "rqttl"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rqttl.cli "$@"\n')
+    script.chmod(0o700)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "RQTTL_URL": redis_url,
+    }
+    ran = 0
+
+    for block in blocks(README, "sh"):
+        calls = list(stages(block))
+        if all(words[0] not in ("make", "pip") and words[1] not in ENDLESS for words in calls):
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=environment, capture_output=True,
+                                  text=True, check=False)  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            ran += 1
+
+    assert ran > 0
+
+
+# Names
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_files_and_make_targets_exist(document: str) -> None:
+    text = read(document)
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    files = re.findall(r"`((?:rqttl|lua|tests|deploy|spark_connectors|\.ci)/[\w./-]*\w/?)`", text)
+    targets = re.findall(r"`make ([a-z][\w.-]*)`", text)
+
+    assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    assert set(targets) <= make_targets()
+
+
+@pytest.mark.parametrize("document", [README, ARCHITECTURE, PROTOCOL])
+def test_a_document_can_be_read_in_one_go(document: str) -> None:
+    assert len(read(document).splitlines()) <= 250
+
+
+def test_the_architecture_places_every_module_of_the_layers() -> None:
+    [listing] = re.findall(r"^layers = \[\n(.*?)^\]", read("pyproject.toml"), re.MULTILINE | re.DOTALL)
+    modules = {module for layer in re.findall(r'"(.*)"', listing) for module in re.findall(r"\w+", layer)}
+    [layers] = re.findall(r"^## Layers\n(.*?)^## ", read(ARCHITECTURE), re.MULTILINE | re.DOTALL)
+
+    assert {module for module in modules if f"`{module}`" not in layers} == set()
+
+
+@pytest.mark.parametrize("document", [ARCHITECTURE, PROTOCOL])
+def test_the_functions_of_scripts_that_a_document_names_exist(document: str) -> None:
+    fragments = {path.stem: path.read_text(encoding="utf-8") for path in lua_files("lib")}
+    named = [name for name in re.findall(r"`(\w+\.\w+)[`(]", read(document)) if name.partition(".")[0] in fragments]
+
+    assert [name for name in named if f"function {name}(" not in fragments[name.partition(".")[0]]] == []
+
+
+# The protocol
+
+
+def first_cells(text: str, heading: str) -> dict[str, str]:
+    """The rows of the first table below a heading of the protocol: the names in the first cell, and the second cell."""
+    [section] = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", section, re.MULTILINE)
+    return {name: second for names, second in rows for name in re.findall(r"`([^`]+)`", names)}
+
+
+def test_the_table_of_keys_is_what_keys_and_commands_say() -> None:
+    used = {word for _, tags in headers().values() for word in tags["keys"].split()} - {"|"}
+
+    assert set(first_cells(read(PROTOCOL), "Keys")) == set(PARTS) == used
+
+
+def test_the_table_of_refusals_is_what_the_commands_say() -> None:
+    declared = {code for _, tags in headers().values() for code in refusals(tags)}
+
+    assert set(first_cells(read(PROTOCOL), "Refusals")) == declared
+
+
+def test_a_command_declares_the_refusals_that_its_text_names() -> None:
+    for path in lua_files("commands"):
+        named = set(re.findall(r"\.refuse\('(\w+)'", path.read_text(encoding="utf-8")))
+        assert named <= set(refusals(header(path)[1])), path.name
+
+
+def test_keys_and_fields_are_documented_with_their_types(broker: Broker) -> None:
+    queue = broker.declare_queue("q", max_length=3, max_ttl="1h", max_deliveries=2, dead_letter_expired="dead")
+    queue.enqueue_many([b"x"] * 5)
+    for settle in ("ack", "nack", "reject"):
+        getattr(queue.receive(wait="1s"), settle)()
+    queue.nack_many(queue.receive_many(1), delay="1h")
+    queue.receive(lease="1h")
+    queue.enqueue(b"x", ttl="1h")
+    queue.enqueue(b"x", ttl=0)
+    parts, fields = first_cells(read(PROTOCOL), "Keys"), first_cells(read(PROTOCOL), "Fields of `meta`")
+
+    client = broker.store.client
+    found = {key.decode().rpartition(":")[2]: client.type(key).decode() for key in client.keys("rqttl:{*")}  # type: ignore[union-attr]  # redis-py's types cover its asyncio twin too
+    assert {part: parts[part] for part in found} == found
+    written: Any = [*client.hgetall("rqttl:{q}:meta"), *client.hgetall("rqttl:{dead}:meta")]
+    assert {name.decode().partition(":")[0] for name in written} <= {name.partition(":")[0] for name in fields}
+
+
+def test_the_packed_headers_shown_are_read_as_they_say() -> None:
+    examples = re.findall(r"^(b'.*') +(\w+=.*)$", "".join(blocks(PROTOCOL, "text")), re.MULTILINE)
+
+    assert examples
+    for packed, said in examples:
+        unpacked = codec.unpack_header(ast.literal_eval(packed))
+        facts = {**{name: getattr(unpacked, name) for name in ("deadline", "id", "content_type", "headers")},
+                 "deaths": len(unpacked.deaths)}  # fmt: skip
+        expected = dict(pair.split("=", 1) for pair in said.split(", "))
+        assert {name: str(facts[name]) for name in expected} == expected
+
+
+if __name__ == "__main__":
+    rewrite()
