@@ -69,6 +69,8 @@ def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) 
             return b""
         if content_type == MSGPACK:
             return _ONLY_MSGPACK
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidInput(f"headers: expected a mapping, got {type(headers).__name__}")
     for name, value in (headers or _NO_HEADERS).items():
         _check_header(name, value)
     if content_type is not None and (not isinstance(content_type, str) or not content_type.isprintable()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rqttl import codec, commands, delivery, flows, units
@@ -65,6 +65,8 @@ class Queue:
         The answer has for each message its receipt, or the `QueueFull` that refused it; all others are stored. A
         message that is not valid raises, as in `enqueue`, before any is stored.
         """
+        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+            raise InvalidInput(f"messages: expected a sequence of messages, got {type(messages).__name__}")
         return self.broker.perform(flows.enqueue(self.name, list(messages)))
 
     # Receiving
@@ -134,6 +136,7 @@ class Queue:
 
     def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
         """Extend many leases; see `Delivery.renew` and `ack_many`."""
+        _check_deliveries(deliveries)
         if not deliveries:
             return
         ms = deliveries[0].lease_ms if lease is None else int(units.duration(lease, "lease", least=1))
@@ -146,6 +149,7 @@ class Queue:
         return flows.fenced(self.name, build)
 
     def _settle(self, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]) -> None:
+        _check_deliveries(deliveries)
         pairs = []
         for one in deliveries:
             one.check_unsettled()
@@ -209,3 +213,8 @@ class Queue:
         """
         flow = flows.delete(self.broker.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
         return self.broker.perform(flow)
+
+
+def _check_deliveries(deliveries: Sequence[Delivery]) -> None:
+    if not isinstance(deliveries, Sequence) or not all(isinstance(one, Delivery) for one in deliveries):
+        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {str(deliveries)[:80]}")
