@@ -1,0 +1,174 @@
+"""Eight processes enqueue, receive, settle, expire and dead-letter on one queue with limits, all at once.
+
+Afterwards every message that was sent is accounted for exactly once, and nobody who looked ever saw a limit exceeded.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import Broker, Queue
+from tests.process.race_worker import QUEUE
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = ("produce", "produce", "produce", "consume", "consume", "consume", "both", "sweep")
+SECONDS = 10
+LENGTH, BYTES = 40, 2_000
+PARTS = ("log", "loose", "leases", "delayed", "returned", "meta")
+REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
+
+#: What is ready, and how many of its bytes; and the same without messages that came back.
+LOOK = """
+local ready = redis.call('XLEN', KEYS[1]) + redis.call('HLEN', KEYS[2]) - redis.call('ZCARD', KEYS[3])
+  - redis.call('ZCARD', KEYS[4])
+local bytes, back = tonumber(redis.call('HGET', KEYS[6], 'bytes')), redis.call('ZRANGE', KEYS[5], 0, -1)
+local fresh = bytes
+for _, id in ipairs(back) do
+  fresh = fresh - #redis.call('XRANGE', KEYS[1], id, id)[1][2][2]
+end
+return {ready, bytes, ready - #back, fresh}
+"""
+
+
+@dataclass
+class Race:
+    """What all processes know together, and what was seen of the queue meanwhile."""
+
+    sent: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    acked: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
+    seen: list[list[int]] = field(default_factory=list)
+
+
+def run(url: str, client: redis.Redis, broker: Broker) -> Race:
+    """Let the processes race, and look at the queue all the while."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.process.race_worker", url, role, str(seed), str(SECONDS)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )
+        for seed, role in enumerate(ROLES)
+    ]  # fmt: skip
+    race = Race()
+    watcher = Watcher(client, broker)
+    with watcher:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in processes:
+            told, _ = process.communicate()
+            assert process.returncode == 0
+            for name, ids in json.loads(told).items():
+                getattr(race, name).extend(ids)
+    race.seen = watcher.seen
+    return race
+
+
+class Watcher:
+    """Looks at the queue again and again, from a thread of its own."""
+
+    def __init__(self, client: redis.Redis, broker: Broker) -> None:
+        self.seen: list[list[int]] = []
+        self._look = client.register_script(LOOK)
+        self._keys = [broker.keyspace.key(QUEUE, part) for part in PARTS]
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.002):  # leaves the machine to those who race
+            found: Any = self._look(keys=self._keys)
+            self.seen.append(found)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+def drain(queue: Queue) -> list[str]:
+    """Ack all that is left, also what is still leased or delayed."""
+    left: list[str] = []
+    while True:
+        stats = queue.stats()
+        if stats.ready + stats.leased + stats.delayed == 0:
+            return left
+        batch = queue.receive_many(100, wait=50)
+        queue.ack_many(batch)
+        left += [one.id for one in batch]
+
+
+def letters(broker: Broker, reason: str) -> list[str]:
+    """The ids of all who died of a reason, each with that death on record."""
+    name = f"{QUEUE}.{reason}"
+    if name not in broker.queues():
+        return []
+    found = [
+        letter for batch in iter(lambda: broker.queue(name).receive_many(250, auto_ack=True), []) for letter in batch
+    ]
+    assert {(one.deaths[0].queue, one.deaths[0].reason, one.deaths[0].count) for one in found} <= {(QUEUE, reason, 1)}
+    return [one.id for one in found]
+
+
+def check_accounts(broker: Broker, race: Race, dropped: str) -> None:
+    """Each message is acked, left over, or one dead letter; those who died of `dropped` are only counted."""
+    queue = broker.queue(QUEUE)
+    left = drain(queue)
+    dead = {reason: letters(broker, reason) for reason in REASONS}
+    ends = Counter([*race.acked, *left, *(id for ids in dead.values() for id in ids)])
+    stats = queue.stats()
+
+    assert [id for id, times in ends.items() if times > 1] == []
+    assert ends.keys() <= set(race.sent)
+    assert len(race.sent) - len(ends) == stats.dropped[dropped]
+    assert sum(stats.dropped.values()) == stats.dropped[dropped]
+    assert stats.enqueued == len(race.sent)
+    assert stats.refused == len(race.refused)
+    assert stats.acked == len(race.acked) + len(left)
+    assert sorted(dead["rejected"]) == sorted(race.rejected)
+    assert {reason: len(dead[reason]) for reason in REASONS if reason != dropped} == {
+        reason: stats.deaths[reason] for reason in REASONS if reason != dropped
+    }
+    assert stats.deaths[dropped] == stats.dropped[dropped]
+    assert stats.ready_bytes == 0
+    assert min(stats.acked, stats.deaths["expired"], stats.deaths["rejected"], stats.deaths["delivery_limit"]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("overflow, dropped", [("drop-head", "delivery_limit"), ("reject-publish", "expired")])
+def test_every_message_is_accounted_for_and_no_limit_is_exceeded(
+    redis_url: str, client: redis.Redis, broker: rqttl.Broker, overflow: str, dropped: str
+) -> None:
+    targets = {f"dead_letter_{reason}": f"{{queue}}.{reason}" for reason in REASONS if reason != dropped}
+    broker.declare_queue(
+        QUEUE, max_length=LENGTH, max_length_bytes=BYTES, overflow=overflow, max_deliveries=3, **targets
+    )
+
+    race = run(redis_url, client, broker)
+
+    check_accounts(broker, race, dropped)
+    assert len(race.seen) > 100
+    # an accepted message is not lost: what comes back may exceed a reject-publish limit, what arrives never
+    first = 0 if overflow == "drop-head" else 2
+    assert max(seen[first] for seen in race.seen) <= LENGTH
+    assert max(seen[first + 1] for seen in race.seen) <= BYTES
+    assert min(min(seen) for seen in race.seen) >= 0
+    if overflow == "drop-head":
+        assert broker.queue(QUEUE).stats().deaths["maxlen"] > 0
+    else:
+        assert race.refused
