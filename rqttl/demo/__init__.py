@@ -33,7 +33,8 @@ def run(limit: int, url: str | None, *, as_json: bool = False) -> int:
     before = signal.signal(signal.SIGTERM, _leave)
     try:
         with rqttl.connect(url, namespace=NAMESPACE) as broker, clean(broker):
-            chosen = flights.schedule(flights.read_departures(folder), limit)
+            with console.status("reading the departures of 2013"):
+                chosen = flights.schedule(flights.read_departures(folder), limit)
             day = plan(chosen)
             show.opening(console, chosen, day)
             with show.Progress(console, day) as progress:

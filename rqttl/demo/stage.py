@@ -59,7 +59,13 @@ def clean(broker: Broker) -> Iterator[None]:
 
 
 def _delete_queues(broker: Broker) -> None:
-    for name in broker.queues():
+    """Delete all queues, and then the dead-letter queues, which may have come about only now.
+
+    What is deleted first lets die what has expired; and a process that was killed may not have registered a target.
+    """
+    names = broker.queues()
+    targets = [DEAD_LETTER.replace("{queue}", name) for name in names]
+    for name in dict.fromkeys([*sorted(set(names) - set(targets)), *targets]):
         with contextlib.suppress(QueueNotFound):
             broker.queue(name).delete()
 
