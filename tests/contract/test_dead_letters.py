@@ -82,6 +82,22 @@ def test_an_empty_target_of_a_reason_means_drop(clocked: Clocked, reason: str, k
     assert (dropped(queue), clocked.queues()) == ({reason: 1}, ["q"])
 
 
+@pytest.mark.spec("A-025", "A-033", "A-024")
+def test_many_queues_share_a_target_and_every_letter_arrives_also_under_the_same_id(clocked: Clocked) -> None:
+    for name in ("a", "b"):
+        queue = clocked.declare_queue(name, dead_letter="d", message_ttl=10)
+        queue.enqueue_many([Message(name.encode(), id=str(i)) for i in range(100)])
+    clocked.advance(10)
+    for name in ("a", "b"):
+        clocked.queue(name).sweep()
+
+    letters = take(clocked.queue("d"))
+    assert [(letter.body, letter.id) for letter in letters] == [
+        (name, str(i)) for name in (b"a", b"b") for i in range(100)
+    ]
+    assert {(letter.body.decode(), letter.deaths[0].queue) for letter in letters} == {("a", "a"), ("b", "b")}
+
+
 def test_a_target_for_one_reason_needs_no_general_target(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter_rejected="d")
 

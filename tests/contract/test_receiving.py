@@ -138,6 +138,7 @@ def test_messages_given_back_return_to_their_exact_places_at_once(clocked: Clock
     assert taken(queue) == [b"1", b"3", b"4", b"6", b"7"]
 
 
+@pytest.mark.spec("S-054")
 def test_a_delayed_message_lets_others_pass_and_then_takes_its_old_place(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue_many([b"1", b"2", b"3"])
