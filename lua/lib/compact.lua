@@ -27,7 +27,8 @@ function compact.run(q, most)
   if q.holes <= ahead then
     return 0, false
   elseif ahead == 0 or not compact.pays(q, total) then
-    q.holes = 0
+    -- looked at again before the messages ahead have become so few that it should have paid long ago
+    q.holes = math.floor(q.holes / 2)
     return 0, false
   end
   most = log.readable(q, most)
