@@ -1,0 +1,69 @@
+"""A broker whose scripts read the test's clock, and that tells what it has run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import redis
+
+from rqttl import Broker
+from rqttl.commands import Command, Reply
+from rqttl.flows import Step
+
+#: How many clients there are, each with what it knows of the queues.
+CLIENTS = 2
+
+
+@dataclass
+class Clock:
+    now: int = 1_700_000_000_000
+    #: The latest that it has ever been; it may step back.
+    latest: int = field(default=1_700_000_000_000)
+
+    def move(self, ms: int) -> None:
+        self.now += ms
+        self.latest = max(self.latest, self.now)
+
+
+class ClockedBroker(Broker):
+    """Everything it runs is the real thing, except for the `now` of each script call.
+
+    `log` holds the commands that were carried out since it was cleared, with their replies. While it is `deaf`, what
+    scripts ask to do for other queues is not done, as if the process died after its call.
+    """
+
+    def __init__(self, client: redis.Redis) -> None:
+        super().__init__(client)
+        self.begin(Clock())
+
+    def begin(self, clock: Clock) -> None:
+        """Know nothing, as a process that has just started."""
+        self._known.clear()
+        self.clock = clock
+        self.log: list[tuple[Command, Reply]] = []
+        self.stale = 0
+        self.deaf = False
+
+    def step(self, step: Step) -> Any:
+        if not isinstance(step, Command):
+            return super().step(step)
+        command = self.at_now(step)
+        reply = super().step(command)
+        if reply[0] == b"ok":
+            self.log.append((command, reply))
+            if self.deaf:
+                return [reply[0], b"", *reply[2:]]
+        elif reply[1] == b"stale":
+            self.stale += 1
+        return reply
+
+    def at_now(self, command: Command) -> Command:
+        """The command with the clock of the test in the place of Redis' own."""
+        if "now" not in command.script.args:
+            return command
+        words = list(command.words)
+        number_of_keys = words[0]
+        assert isinstance(number_of_keys, int)
+        words[1 + number_of_keys + command.script.args.index("now")] = self.clock.now
+        return replace(command, words=tuple(words))

@@ -1,0 +1,211 @@
+"""What the rules of the model test stand on: clients, the model beside them, and the comparison after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import redis
+from hypothesis.stateful import RuleBasedStateMachine
+
+from rqttl import commands
+from rqttl.codec import Unpacked
+from rqttl.commands import Command, Known
+from rqttl.units import as_datetime
+from tests.model.clients import CLIENTS, Clock, ClockedBroker
+from tests.model.queues import DeathRecord, ModelQueue, Pair
+from tests.model.raw import RawQueue, Reader, check_places, unpack_header
+from tests.model.world import World
+
+T = TypeVar("T")
+
+#: `late` is nobody's until a dead letter makes it.
+NAMES = ("a", "b", "dead", "late")
+
+
+@dataclass
+class Waiter:
+    """A consumer that found nothing and waits for the bell."""
+
+    consumer: str
+    queue: str
+    who: int
+    count: int
+
+
+class Machine(RuleBasedStateMachine):
+    """Subclasses bring the rules. Each one acts through `act`, on Redis and on the model, and ends with `compare`."""
+
+    def __init__(self, client: redis.Redis, clients: Sequence[ClockedBroker], reader: Reader) -> None:
+        super().__init__()
+        client.flushall()
+        self.client = client
+        self.reader = reader
+        self.clock = Clock()
+        self.clients = clients
+        for one in clients:
+            one.begin(self.clock)
+        self.world = World()
+        self.raw: dict[str, RawQueue] = {}
+        #: Every delivery that anybody ever had: queue, place and token.
+        self.seen: list[tuple[str, bytes, bytes]] = []
+        #: The last settle of each client, for when its reply was lost.
+        self.settled: list[tuple[Command, Callable[[bool], object]] | None] = [None] * CLIENTS
+        #: Queues that a client made and died before it could enter them.
+        self.unlisted: set[str] = set()
+        #: The consumers that found nothing and wait for the bell.
+        self.waiters: list[Waiter] = []
+        self.bodies = 0
+
+    # Acting
+
+    def act(self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object],
+            *, deaf: bool = False) -> T:  # fmt: skip
+        """Carry out a flow; `apply` does to the model what its call of `script` does; sweeps follow as they ran."""
+        broker = self.clients[who]
+        broker.log.clear()
+        broker.deaf = deaf
+        before = set(self.world.queues)
+        result = broker.perform(flow)
+        broker.deaf = False
+        applied = False
+        for command, _ in broker.log:
+            if command.script.name == script and not applied:
+                applied = True
+                apply()
+            elif command.script.name == "sweep":
+                self.world.sweep(command.queue, self.clock.now)
+        assert applied
+        if deaf:
+            self.unlisted |= set(self.world.queues) - before
+        return result
+
+    def ran(self, who: int, script: str) -> Command:
+        """The command that the client has just carried out."""
+        return next(command for command, _ in self.clients[who].log if command.script.name == script)
+
+    def due(self, name: str) -> int | None:
+        """When the queue believes to be due: it decides whether a call that comes by sweeps first."""
+        return self.raw[name].due
+
+    def body(self, size: int) -> bytes:
+        """Bodies differ, except for empty ones."""
+        self.bodies += 1
+        return (b"%d." % self.bodies).ljust(size, b".") if size else b""
+
+    def deliveries(self, picks: Sequence[int], *, foreign: bool) -> tuple[str, list[Pair]]:
+        """Deliveries ever seen, all of one queue: those that hold first, then from the latest on.
+
+        A foreign one has the token of another.
+        """
+        latest = range(len(self.seen) - 1, -1, -1)
+        recent = [self.seen[i] for i in sorted(latest, key=lambda i: self.is_over(self.seen[i]))]
+        name = recent[picks[0] % len(recent)][0]
+        own = [(seq, token) for queue, seq, token in recent if queue == name]
+        pairs = [own[pick % len(own)] for pick in picks]
+        if foreign:
+            pairs[-1] = (pairs[-1][0], recent[(picks[0] + 1) % len(recent)][2])
+        return name, list(dict.fromkeys(pairs))
+
+    def is_over(self, delivery: tuple[str, bytes, bytes]) -> bool:
+        name, seq, token = delivery
+        q = self.world.queues.get(name)
+        return q is None or not q.held(q.find(seq), token, self.clock.now)
+
+    # Comparing
+
+    def compare(self) -> None:
+        self.raw, registry = self.reader.read()
+        assert self.raw.keys() == self.world.queues.keys()
+        assert registry >= self.world.queues.keys() - self.unlisted
+        for name, raw in self.raw.items():
+            q = self.world.queues[name]
+            self.compare_contents(q, raw)
+            self.compare_indexes(q, raw)
+            self.compare_facts(q, raw)
+            check_places(raw)
+            self.check_limits(q, raw)
+            self.check_hints(q, raw)
+
+    @staticmethod
+    def compare_contents(q: ModelQueue, raw: RawQueue) -> None:
+        """The same messages in the same order, with all that is known of them."""
+        assert list(raw.entries) == [m.seq for m in q.messages], f"{q.name}: contents or order"
+        for m, (header, body) in zip(q.messages, raw.entries.values(), strict=True):
+            unpacked: Unpacked = unpack_header(header)
+            assert (body, unpacked.id, unpacked.deadline) == (m.body, m.id, m.own)
+            assert dict(unpacked.headers) == m.headers
+            if unpacked.deaths or m.deaths:
+                assert [tuple_of(death) for death in unpacked.deaths] == [shown(death) for death in m.deaths]
+
+    @staticmethod
+    def compare_indexes(q: ModelQueue, raw: RawQueue) -> None:
+        """Who is leased under which token, delayed until when, has an own deadline, and has failed how often."""
+        leased = q.in_state("leased")
+        assert raw.leases.keys() == {m.seq for m in leased}, f"{q.name}: leased"
+        for m in leased:
+            token = raw.leases[m.seq]
+            if m.token is None:
+                assert int(token) // 1000 == m.until
+                m.token = token
+            assert token == m.token
+        assert raw.delayed == {m.seq: m.until for m in q.in_state("delayed")}, f"{q.name}: delayed"
+        assert raw.expiry == {m.seq: m.own for m in q.ready if m.own is not None}, f"{q.name}: expiry"
+        assert raw.redelivered == {m.seq: m.failures for m in q.messages if m.failures}, f"{q.name}: redelivered"
+
+    @staticmethod
+    def compare_facts(q: ModelQueue, raw: RawQueue) -> None:
+        """Counters and sizes; what went in has come out or is there; nothing can become due unnoticed."""
+        counters = raw.counters
+        assert +counters == +q.counters, f"{q.name}: counters"
+        assert int(raw.meta[b"bytes"]) == q.size, f"{q.name}: bytes"
+        ended = counters["acked"] + counters["purged"] - q.refused_deaths
+        ended += sum(n for name, n in counters.items() if name.startswith("deaths:"))
+        assert counters["enqueued"] == len(raw.entries) + ended, f"{q.name}: messages came from or went nowhere"
+        next_due = q.next_due()
+        if next_due is not None:
+            assert raw.due is not None, f"{q.name}: never due, should be {next_due}"
+            assert raw.due <= next_due, f"{q.name}: due {raw.due}, should be {next_due}"
+
+    def check_limits(self, q: ModelQueue, raw: RawQueue) -> None:
+        """Never over under `drop-head`, but after a change that somebody has yet to act on, and that is due."""
+        if not q.is_over():
+            q.may_exceed = False
+        elif q.drops_head:
+            assert q.may_exceed, f"{q.name}: over its limit"
+            assert raw.due is not None, f"{q.name}: over its limit, and nobody knows"
+            assert raw.due <= self.clock.latest, f"{q.name}: over its limit, and acted upon too late"
+
+    def check_hints(self, q: ModelQueue, raw: RawQueue) -> None:
+        """No consumer waits beside a ready message without a hint in the bell, and every ticket is of this queue."""
+        waits = any(until > self.clock.now for until in raw.waiting.values())
+        if waits and any(not q.expired(m, self.clock.now) for m in q.ready):
+            assert raw.bell, f"{q.name}: a consumer sleeps beside a ready message"
+        assert raw.bell.count(b"") <= 1
+
+
+def tuple_of(death: Any) -> tuple[object, ...]:
+    return (death.queue, death.reason, death.count, death.first_at, death.last_at, death.enqueued_at, death.expires_at,
+        death.delivery_count, death.description)  # fmt: skip
+
+
+def shown(death: DeathRecord) -> tuple[object, ...]:
+    ends = None if death.expires is None else as_datetime(death.expires)
+    return (death.queue, death.reason, death.times, as_datetime(death.first), as_datetime(death.last),
+        as_datetime(death.enqueued), ends, death.deliveries, death.description)  # fmt: skip
+
+
+def words_of(pairs: Sequence[Pair]) -> list[bytes]:
+    return [word for pair in pairs for word in pair]
+
+
+def settle_command(known: Known, action: str, words: Sequence[bytes], *, delay: int, counted: bool,
+                   description: str | None) -> Command:  # fmt: skip
+    if action == "nack":
+        return commands.nack(known, words, delay=delay, counted=counted)
+    assert action == "reject"
+    return commands.reject(known, words, description=(description or "").encode())
+
+
+__all__ = ["NAMES", "Machine", "settle_command", "words_of"]

@@ -1,0 +1,222 @@
+"""Rules about messages: sending, receiving, waiting and settling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from rqttl import Message, QueueFull, Receipt, commands, flows
+from rqttl.commands import ABSENT, Command, Presence
+from rqttl.units import as_datetime
+from tests.model.machine import Waiter, settle_command, words_of
+from tests.model.queue_rules import QueueRules
+from tests.model.queues import Item, Msg, Pair
+from tests.model.strategies import Said, actions, clients, delays, items, leases, maybe, names, picks, rarely
+
+
+class QueueMachine(QueueRules):
+    consumers = 0
+
+    # Messages
+
+    @rule(who=clients, name=names, said=items, dies=rarely)
+    def send(self, who: int, name: str, said: list[Said], dies: bool) -> None:
+        self.enqueue(who, name, said, dies)
+
+    @rule(who=clients, name=names, said=items, dies=rarely)
+    def enqueue(self, who: int, name: str, said: list[Said], dies: bool) -> None:
+        if not self._exists(who, name):
+            return
+        now, batch = self.clock.now, []
+        for one in said:
+            body = self.body(one.size)
+            at = now + one.at if one.at is not None and one.ttl is None else None
+            id = f"id{self.bodies}" if one.named else None
+            batch.append(Item(body, id, one.ttl, at, {"n": 1} if one.headed else {}))
+        messages = [Message(i.body, ttl=i.ttl, expires_at=i.at, headers=i.headers or None, id=i.id) for i in batch]
+        outcomes: list[Msg | str] = []
+        free = self.raw[name].free(now)
+        receipts = self.act(who, flows.enqueue(name, messages), "enqueue",
+            lambda: outcomes.extend(self.world.enqueue(name, now, batch, free)), deaf=dies)  # fmt: skip
+        q = self.world.queues[name]
+        for receipt, outcome in zip(receipts, outcomes, strict=True):
+            if isinstance(outcome, str):
+                assert isinstance(receipt, QueueFull)
+                assert receipt.limit == outcome
+            else:
+                assert isinstance(receipt, Receipt)
+                deadline = q.deadline(outcome)
+                assert receipt.id == (outcome.id or outcome.seq.decode())
+                assert receipt.expires_at == (None if deadline is None else as_datetime(deadline))
+        self.compare()
+        handed = [m for m in outcomes if isinstance(m, Msg) and m.state == "leased" and m in q.messages]
+        tickets = [m.seq + b" " + (m.token or b"") for m in handed]
+        assert self.raw[name].bell[-len(tickets) :] == tickets or not tickets
+
+    @rule(who=clients, name=names, count=st.sampled_from((1, 1, 2, 5, 0)), lease=leases, auto=rarely,
+          finish=st.none() | picks, again=rarely, dies=rarely)  # fmt: skip
+    def receive(self, who: int, name: str, count: int, lease: int, auto: bool, finish: list[int] | None, again: bool,
+                dies: bool) -> None:  # fmt: skip
+        finished: list[Pair] = []
+        if finish and self.seen:
+            name, finished = self.deliveries(finish, foreign=False)
+        if self._exists(who, name):
+            self._receive(who, name, count, lease, auto=auto, finished=finished, again=again, dies=dies)
+
+    def _receive(self, who: int, name: str, count: int, lease: int = 50, *, auto: bool = False,
+                 finished: Sequence[Pair] = (), again: bool = False, dies: bool = False,
+                 presence: Presence = ABSENT) -> bool:  # fmt: skip
+        """Returns whether anything was taken."""
+        now, due, bell = self.clock.now, self.raw[name].due, self.raw[name].bell
+        late = bell[0] if presence.consumer and not presence.block and bell else b""
+        expected = []
+        broker = self.clients[who]
+        flow = flows.claim(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
+        if again:
+            flow = _marked(flow)
+        claimed = self.act(who, flow, "receive", lambda: expected.append(self.world.receive(name, now, count, lease,
+            auto=auto, finished=finished, again=again, due=due, ticket=presence.ticket,
+            late=late)), deaf=dies)  # fmt: skip
+        (taken,) = expected
+        assert [entry[0] for entry in claimed.entries] == [m.seq for m in taken.messages]
+        assert [entry[1][1] for entry in claimed.entries] == [m.body for m in taken.messages]
+        assert list(claimed.lost) == taken.lost
+        assert claimed.failures == {m.seq: m.failures for m in taken.messages if m.failures}
+        for m in taken.messages:
+            assert (claimed.token == b"") == auto
+            if not auto:
+                m.token = claimed.token
+                assert (name, m.seq, m.token) not in self.seen, "a token was given twice"
+                self.seen.append((name, m.seq, m.token))
+        followed = len(broker.log) > 1
+        self.compare()
+        assert followed or claimed.due == self.due(name)
+        return bool(taken.messages)
+
+    @rule(who=clients, name=names, count=st.sampled_from((1, 2, 5)), action=actions, delay=delays, dies=rarely,
+          late=st.sampled_from((None, None, -1, 0, 0, 1)), sweeps=st.booleans())  # fmt: skip
+    def work(self, who: int, name: str, count: int, action: str, delay: int, dies: bool, late: int | None,
+             sweeps: bool) -> None:  # fmt: skip
+        """What a consumer does most of the time: take something, let time pass up to its deadline, and settle it."""
+        if not (self._exists(who, name) and self._receive(who, name, count, 200)):
+            return
+        q = self.world.queues[name]
+        m = q.find(self.seen[-1][1])
+        deadline = None if m is None else q.deadline(m)
+        if late is not None and deadline is not None and self.clock.now < deadline <= self.clock.now + 200:
+            self.clock.move(deadline + late - self.clock.now)
+        if sweeps:
+            self.sweep(who, name, dies=False)
+        if name in self.raw:
+            self.settle(who, action, list(range(count)), False, delay, True, 50, None, dies)
+
+    # Waiting
+
+    @rule(who=clients, name=names, count=st.sampled_from((1, 1, 3)), block=st.sampled_from((5, 100, 1000)))
+    def wait(self, who: int, name: str, count: int, block: int) -> None:
+        if self._exists(who, name):
+            self.consumers += 1
+            waiter = Waiter(f"consumer{self.consumers}", name, who, count)
+            self._look(waiter, block, b"")
+
+    def _look(self, waiter: Waiter, block: int, ticket: bytes) -> None:
+        name = waiter.queue
+        presence = Presence(waiter.consumer, block, 0, ticket)
+        found = self._receive(waiter.who, name, waiter.count, presence=presence)
+        waits = not found and block > 0
+        assert self.raw[name].waiting.get(waiter.consumer.encode()) == (self.clock.now + block if waits else None)
+        if waits:
+            self.waiters.append(waiter)
+
+    @precondition(lambda self: self.waiters)
+    @rule(which=st.integers(0, 3), block=st.sampled_from((0, 50, 1000)), rings=st.sampled_from((True, True, False)))
+    def wake(self, which: int, block: int, rings: bool) -> None:
+        """A consumer hears the bell, or its time is over; then it looks again, and may go on waiting."""
+        waiter = self.waiters.pop(which % len(self.waiters))
+        bell = self.clients[0].keyspace.key(waiter.queue, "bell")
+        ticket: Any = self.client.lpop(bell) if rings else None
+        if ticket is not None:
+            self.raw[waiter.queue].bell.pop(0)
+        self._look(waiter, block, ticket or b"")
+
+    # Settling
+
+    @precondition(lambda self: self.seen)
+    @rule(who=clients, action=actions, chosen=picks, foreign=rarely, delay=delays,
+          counted=st.sampled_from((True, True, False)), lease=leases,
+          description=maybe("no good", "é 1 2"), dies=rarely)  # fmt: skip
+    def settle(self, who: int, action: str, chosen: list[int], foreign: bool, delay: int, counted: bool, lease: int,
+               description: str | None, dies: bool) -> None:  # fmt: skip
+        name, pairs = self.deliveries(chosen, foreign=foreign)
+        if not self._exists(who, name):
+            return
+        now, world, broker = self.clock.now, self.world, self.clients[who]
+        if action == "renew":
+            self._renew(who, name, pairs, lease)
+            return
+
+        def apply(again: bool) -> list[bytes]:
+            at = self.clock.now
+            if action == "ack":
+                return world.ack(name, at, pairs, again=again)
+            if action == "nack":
+                return world.nack(name, at, pairs, again=again, delay=delay, counted=counted)
+            return world.reject(name, at, pairs, again=again, description=description)
+
+        if action == "ack":
+            flow = flows.plain(commands.ack(broker.keyspace, name, words_of(pairs)))
+        else:
+            flow = flows.fenced(name, lambda known: settle_command(
+                known, action, words_of(pairs), delay=delay, counted=counted, description=description))  # fmt: skip
+        lost: list[bytes] = []
+        reply = self.act(who, flow, action, lambda: lost.extend(apply(False)), deaf=dies)
+        assert list(reply[-1]) == lost
+        assert now == self.clock.now
+        self.settled[who] = (self.ran(who, action), apply)
+        self.compare()
+
+    def _renew(self, who: int, name: str, pairs: list[Pair], lease: int) -> None:
+        expected = []
+        flow = flows.plain(commands.renew(self.clients[who].keyspace, name, words_of(pairs), lease=lease))
+        now = self.clock.now
+        reply = self.act(who, flow, "renew", lambda: expected.append(self.world.renew(name, now, pairs, lease)))
+        ((held, lost),) = expected
+        assert list(reply[3]) == lost
+        for m in held:
+            m.token = reply[2]
+            self.seen.append((name, m.seq, reply[2]))
+        self.compare()
+
+    @precondition(lambda self: any(self.settled))
+    @rule(who=clients)
+    def settle_again(self, who: int) -> None:
+        """The reply to the last settle was lost, so the client repeats it, in whatever has become of the queue."""
+        settled = self.settled[who]
+        if settled is None:
+            return
+        command, apply = settled
+        if command.queue in self.raw:
+            broker = self.clients[who]
+            broker.log.clear()
+            reply = broker.step(command.again())
+            if reply[0] == b"ok":
+                assert list(reply[-1]) == apply(True)
+                self.clients[who].perform(flows.follow(reply[1] or ()))
+                for follower, _ in broker.log[1:]:
+                    self.world.sweep(follower.queue, self.clock.now)
+            self.compare()
+
+
+def _marked(flow: flows.Flow[flows.Claimed]) -> flows.Flow[flows.Claimed]:
+    """The flow, its receive marked as the repetition of one whose reply was lost."""
+    answer = None
+    while True:
+        try:
+            step = flow.send(answer)
+        except StopIteration as done:
+            claimed: flows.Claimed = done.value
+            return claimed
+        answer = yield step.again() if isinstance(step, Command) and step.script.name == "receive" else step

@@ -1,0 +1,202 @@
+"""Shows that the model test can fail: seeds one bug after another into a copy of `lua/` and counts which are found.
+
+    python -m tests.model.mutants [name ...]
+
+RQTTL_MODEL_RUNS says how many runs each mutant gets. Not part of CI. Ends with 1 if a mutant survives, or no longer
+applies because the script has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Mutant(NamedTuple):
+    """In `file`, `old` (it must be there exactly once) becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = (
+    Mutant("a message may be delivered at its deadline", "lib/lifetime.lua", "deadline <= now", "deadline < now"),
+    Mutant("a lease holds at its end", "lib/lease.lua", "(now + 1) * 1000", "now * 1000"),
+    Mutant(
+        "any token settles",
+        "lib/lease.lua",
+        "if open and (found == token or tonumber(found) == tonumber(token) and found) then",
+        "if open and found then",
+    ),
+    Mutant("no fence", "lib/queue.lua", "m[1] ~= version", "false"),
+    Mutant(
+        "given back: place forgotten",
+        "lib/returns.lua",
+        "redis.call('ZADD', q.returned, tonumber(string.sub(id, 1, 13)), id)",
+        "local _ = id",
+    ),
+    Mutant("given back: bytes forgotten", "lib/returns.lua", "q.bytes = q.bytes + #entry[2][2]", "local _ = entry"),
+    Mutant(
+        "given back: own deadline forgotten",
+        "lib/returns.lua",
+        "redis.call('ZADD', q.expiry, own, id)",
+        "local _ = own",
+    ),
+    Mutant(
+        "given back: nobody knows when it is due",
+        "lib/returns.lua",
+        "  if deadline then\n    queue.due_by(q, deadline)\n  end\n",
+        "",
+    ),
+    Mutant(
+        "a delay may outlast the deadline", "lib/returns.lua", "deadline and math.min(ends, deadline) or ends", "ends"
+    ),
+    Mutant("one delivery more than the limit", "lib/returns.lua", "n >= q.max_deliveries", "n > q.max_deliveries"),
+    Mutant(
+        "expired messages come back",
+        "lib/returns.lua",
+        "elseif lifetime.is_over(q, now, entry) then",
+        "elseif false then",
+    ),
+    Mutant("what is not counted counts", "lib/returns.lua", "    if counted == 1 then\n", "    if true then\n"),
+    Mutant("failed deliveries are forgotten", "lib/returns.lua", "(failed[entry[1]] or 0) + 1)", "1)"),
+    Mutant(
+        "taken: still among the returned",
+        "lib/claim.lua",
+        "redis.call('ZREM', q.returned, unpack(state.ids))",
+        "local _ = state",
+    ),
+    Mutant(
+        "taken: still among those that expire",
+        "lib/claim.lua",
+        "redis.call('ZREM', q.expiry, unpack(#own > 0 and own or {''}))",
+        "local _ = own",
+    ),
+    Mutant("taken: bytes stay", "lib/claim.lua", "q.bytes = q.bytes - state.size", "local _ = state.size"),
+    Mutant(
+        "redelivered is not counted",
+        "commands/receive.lua",
+        "if #failures > 0 then queue.count(q, 'redelivered', #failures / 2) end",
+        "",
+    ),
+    Mutant("finished: not counted", "commands/receive.lua", "queue.count(q, 'acked', #held)", "local _ = held"),
+    Mutant(
+        "finished: failures stay", "lib/lease.lua", "redis.call('HDEL', q.redelivered, unpack(ids))", "local _ = ids"
+    ),
+    Mutant("one message over the limit", "lib/length.lua", "count - q.max_length)", "count - q.max_length - 1)"),
+    Mutant("one byte over the limit", "lib/length.lua", "size - q.max_length_bytes)", "size - q.max_length_bytes - 1)"),
+    Mutant("returned messages are not trimmed", "commands/nack.lua", "length.hold(q, now, #held + 250)", "false"),
+    Mutant(
+        "live messages are dropped before expired ones",
+        "lib/length.lua",
+        "elseif q.due and q.due <= now then",
+        "elseif false then",
+    ),
+    Mutant(
+        "an arriving message does not see expired ones",
+        "lib/admit.lua",
+        "if q.due and q.due <= now then",
+        "if false then",
+    ),
+    Mutant(
+        "expired at random",
+        "lib/expiry.lua",
+        "return first < second or (first == second and a[1] < b[1])",
+        "return a[1] > b[1]",
+    ),
+    Mutant(
+        "retention ends a millisecond late",
+        "lib/expiry.lua",
+        "now - q.message_ttl, seen",
+        "now - q.message_ttl - 1, seen",
+    ),
+    Mutant("circles go round", "lib/message.lua", "if message.in_circle(target, death, older) then return nil end", ""),
+    Mutant(
+        "a rejection does not end a circle",
+        "lib/message.lua",
+        "    if record.reason == 'rejected' then return false end\n",
+        "",
+    ),
+    Mutant(
+        "deaths are not added up",
+        "lib/message.lua",
+        "count, first = record.count + 1, record.first",
+        "count, first = 1, record.first",
+    ),
+    Mutant("letters take no room", "lib/dead_letter.lua", "target.bytes = target.bytes + size", "local _ = size"),
+    Mutant("letters beyond a limit stay", "lib/dead_letter.lua", "queue.due_by(target, now)\n", "\n"),
+    Mutant(
+        "the death does not count its delivery",
+        "lib/dead_letter.lua",
+        "(death.failed[id] or 0) + death.more",
+        "(death.failed[id] or 0)",
+    ),
+    Mutant("ids follow the clock back", "lib/log.lua", "if now > q.ms or", "if now ~= q.ms or"),
+    Mutant("the floor is ignored", "lib/lifetime.lua", "own < q.min_ttl", "own < 0"),
+    Mutant("a shortened lease is noticed late", "commands/renew.lua", "  queue.due_by(q, ends)\n", ""),
+    Mutant("a changed option waits", "lib/queue.lua", "redis.call('HSET', meta, 'due', 0)", "local _ = meta"),
+    Mutant(
+        "nobody is woken by a message that comes back",
+        "lib/wake.lua",
+        "if q.attended == '1' and queue.ready(q) > 0 then",
+        "if false then",
+    ),
+    Mutant(
+        "a ticket outlives its lease",
+        "lib/claim.lua",
+        "if id and lease.held(q, now, {token, 1, id}, '')[1] then",
+        "if id and log.find(q, id) then",
+    ),
+    Mutant("one message is handed to two consumers", "lib/wake.lua", " - redis.call('LLEN', q.bell)", ""),
+    Mutant(
+        "a purge forgets the failures of no one",
+        "commands/purge.lua",
+        "if #ids > 0 then redis.call('HDEL', q.redelivered, unpack(ids)) end",
+        "",
+    ),
+)
+
+
+def run(mutant: Mutant) -> str:
+    """`found`, `survived`, or `does not apply`."""
+    with tempfile.TemporaryDirectory(prefix="rqttl-mutant-") as folder:
+        root = Path(folder)
+        for part in ("lua", "rqttl", "tests"):
+            shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", root)
+        path = root / "lua" / mutant.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(mutant.old) != 1:
+            return "does not apply"
+        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/model/test_model.py"]
+        environment = {**os.environ, "RQTTL_MODEL_QUICK": "1"}
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+        return {0: "survived", 1: "found"}.get(
+            done.returncode, f"did not run:\n{done.stdout[-2000:]}{done.stderr[-1000:]}"
+        )
+
+
+def main(names: list[str]) -> int:
+    chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(run, chosen))
+    for mutant, outcome in zip(chosen, outcomes, strict=True):
+        sys.stdout.write(f"{outcome:<15} {mutant.name} ({mutant.file})\n")
+    found = outcomes.count("found")
+    sys.stdout.write(f"{found} of {len(chosen)} found\n")
+    return 0 if found == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""Rules about queues as a whole: declaring, changing, emptying, deleting, counting and looking; and time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from rqttl import InvalidOption, QueueMismatch, QueueNotFound, commands, flows
+from rqttl.options import QueueOptions
+from tests.model.machine import Machine
+from tests.model.queues import PICKUP, Options, consistent
+from tests.model.strategies import clients, names, rarely, some_options
+
+
+class QueueRules(Machine):
+    @initialize(a=some_options, b=some_options, dead=some_options)
+    def declare_all(self, a: Options, b: Options, dead: Options) -> None:
+        for name, options in (
+            ("a", {"dead_letter": "dead", **a}),
+            ("b", {"dead_letter": "late", **b}),
+            ("dead", {"dead_letter": "a", **dead}),
+        ):
+            kept = {option: value for option, value in options.items() if value is not None}
+            self._declare(0, name, kept if consistent(name, kept) else {})
+        self.compare()
+
+    # Queues
+
+    def _declare(self, who: int, name: str, options: Options) -> None:
+        fresh = self.world.declare(name, options)
+        try:
+            self.clients[who].perform(flows.declare(self.clients[who].keyspace, QueueOptions.read(name, options)))
+        except QueueMismatch:
+            assert not fresh
+        else:
+            assert fresh
+        self.unlisted.discard(name)
+
+    def declare(self, who: int, name: str, options: Options) -> None:
+        kept = {option: value for option, value in options.items() if value is not None}
+        if consistent(name, kept):
+            self._declare(who, name, kept)
+        self.compare()
+
+    @rule(who=clients, name=names, changes=some_options, dies=rarely)
+    def update(self, who: int, name: str, changes: Options, dies: bool) -> None:
+        if not self._exists(who, name):
+            return
+        merged = {**self.world.queues[name].options, **changes}
+        if not consistent(name, {option: value for option, value in merged.items() if value is not None}):
+            with pytest.raises(InvalidOption):
+                self.clients[who].perform(flows.update(name, dict(changes)))
+        else:
+            flow: flows.Flow[object] = flows.update(name, dict(changes))
+            if dies:
+                flow = flows.fenced(name, lambda known: commands.update(known, known.options.changed(changes)))
+            self.act(who, flow, "update", lambda: self.world.update(name, changes))
+        self.compare()
+
+    def _exists(self, who: int, name: str) -> bool:
+        if name not in self.raw:
+            with pytest.raises(QueueNotFound):
+                self.clients[who].perform(flows.stats(name))
+        return name in self.raw
+
+    def purge(self, who: int, name: str) -> None:
+        if self._exists(who, name):
+            expected: list[int] = []
+            flow = flows.purge(self.clients[who].keyspace, name)
+            purged = self.act(who, flow, "purge", lambda: expected.append(self.world.purge(name)))
+            assert [purged] == expected
+            self.compare()
+
+    def delete(self, who: int, name: str, options: Options) -> None:
+        if self._exists(who, name):
+            expected: list[int] = []
+            flow = flows.delete(self.clients[who].keyspace, name, if_unused=False, if_empty=False)
+            removed = self.act(who, flow, "delete", lambda: expected.append(len(self.world.queues.pop(name).ready)))
+            assert [removed] == expected
+            self.waiters = [waiter for waiter in self.waiters if waiter.queue != name]
+            self.seen = [delivery for delivery in self.seen if delivery[0] != name]
+            self.declare(who, name, options)
+
+    @rule(who=clients, name=names, what=st.sampled_from(("purge", "scripts", "forth", "back", "declare", "delete")),
+          options=some_options, ms=st.sampled_from((1, 10, 40)))  # fmt: skip
+    def do_what_is_rare(self, who: int, name: str, what: str, options: Options, ms: int) -> None:
+        """Empty, declare or delete a queue; lose all scripts; much time passes, or the clock steps back."""
+        if what == "purge":
+            self.purge(who, name)
+        elif what == "declare":
+            self.declare(who, name, options)
+        elif what == "delete":
+            self.delete(who, name, options)
+        elif what == "scripts":
+            self.client.script_flush()
+        else:
+            self.clock.move(-ms if what == "back" else PICKUP)
+
+    # Time
+
+    @rule(ms=st.sampled_from((1, 1, 5, 10, 30)))
+    def tick(self, ms: int) -> None:
+        self.clock.move(ms)
+
+    @rule(name=names, which=st.integers(0, 3), off=st.sampled_from((0, 0, 0, -1, 1)))
+    def tick_to_a_deadline(self, name: str, which: int, off: int) -> None:
+        q = self.world.queues.get(name)
+        if q is not None:
+            times = {m.until for m in q.messages if m.state != "ready"} | {q.deadline(m) for m in q.messages}
+            ahead = sorted(at for at in times if at is not None and at > self.clock.now)
+            if ahead:
+                self.clock.move(ahead[min(which, len(ahead) - 1)] + off - self.clock.now)
+
+    @rule(who=clients, name=names, what=st.sampled_from(("sweep", "stats", "peek")), dies=rarely,
+          limit=st.sampled_from((100, 1, 3)), skip=st.integers(0, 3))  # fmt: skip
+    def look(self, who: int, name: str, what: str, dies: bool, limit: int, skip: int) -> None:
+        if what == "sweep":
+            self.sweep(who, name, dies)
+        elif what == "stats":
+            self.stats(who, name)
+        else:
+            self.peek(who, name, limit, skip)
+
+    def sweep(self, who: int, name: str, dies: bool) -> None:
+        if self._exists(who, name):
+            now = self.clock.now
+            self.act(who, flows.sweep(name), "sweep", lambda: self.world.sweep(name, now), deaf=dies)
+            self.compare()
+
+    # Looking
+
+    def stats(self, who: int, name: str) -> None:
+        if not self._exists(who, name):
+            return
+        now, due, q = self.clock.now, self.raw[name].due, self.world.queues[name]
+
+        def apply() -> None:
+            if due is not None and due <= now:
+                self.world.sweep(name, now)
+
+        found = self.act(who, flows.stats(name), "stats", apply)
+        assert (found.ready, found.ready_bytes) == (len(q.ready), q.size)
+        assert (found.leased, found.delayed) == (len(q.in_state("leased")), len(q.in_state("delayed")))
+        age = timedelta(milliseconds=max(0, now - q.ready[0].arrived)) if q.ready else None
+        assert found.oldest_ready_age == age
+        assert (found.enqueued, found.acked) == (q.counters["enqueued"], q.counters["acked"])
+        for kind, counts in (("deaths", found.deaths), ("dropped", found.dropped)):
+            assert {f"{kind}:{reason}": n for reason, n in counts.items() if n} == {
+                counter: n for counter, n in q.counters.items() if counter.startswith(f"{kind}:") and n
+            }
+        self.compare()
+
+    def peek(self, who: int, name: str, limit: int, skip: int) -> None:
+        q = self.world.queues.get(name)
+        if q is None:
+            return
+        all_seqs = [m.seq.decode() for m in q.messages]
+        after = all_seqs[skip - 1] if 0 < skip <= len(all_seqs) else None
+        shown = [m for m in q.messages if not (m.state == "ready" and q.expired(m, self.clock.now))]
+        shown = [m for m in shown if after is None or m.seq.decode() > after][:limit]
+        peeked = self.clients[who].perform(flows.peek(self.clients[who].keyspace, name, limit, after))
+        assert [(p.sequence, p.state, p.body, p.delivery_count) for p in peeked] == [
+            (m.seq.decode(), m.state, m.body, m.failures + (m.state == "leased")) for m in shown
+        ]

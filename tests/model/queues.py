@@ -1,0 +1,175 @@
+"""One queue in pure Python, written from the design alone: what `rqttl` on Redis is compared with after every step.
+
+Time is an argument everywhere. A message is one object in the list of its queue, in the order in which it arrived;
+where it stands (ready, leased, delayed) is a field of it, so here it cannot be in two places.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+#: How long a message that was handed to a waiting consumer is kept for it.
+PICKUP = 5000
+
+Options = dict[str, object]
+#: A message's place and a lease token: what a delivery is known by.
+Pair = tuple[bytes, bytes]
+
+
+class DeathRecord(NamedTuple):
+    """Deaths of one message in one queue for one reason."""
+
+    queue: str
+    reason: str
+    times: int
+    first: int
+    last: int
+    enqueued: int
+    expires: int | None
+    deliveries: int
+    description: str | None
+
+
+@dataclass
+class Item:
+    """A message as the sender gives it; `ttl` is relative, `at` absolute."""
+
+    body: bytes
+    id: str | None = None
+    ttl: int | None = None
+    at: int | None = None
+    headers: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Msg:
+    """A message in a queue. `until` is the end of its lease or of its delay, `token` the right to settle it."""
+
+    seq: bytes
+    body: bytes
+    id: str | None
+    headers: dict[str, int]
+    own: int | None
+    deaths: tuple[DeathRecord, ...] = ()
+    state: str = "ready"
+    until: int = 0
+    token: bytes | None = None
+    failures: int = 0
+
+    @property
+    def arrived(self) -> int:
+        return int(self.seq[:13])
+
+
+@dataclass
+class Taken:
+    """What a receive is to give."""
+
+    messages: list[Msg]
+    lost: list[bytes]
+
+
+class ModelQueue:
+    def __init__(self, name: str, options: Options, *, adopted: bool) -> None:
+        self.name = name
+        self.options = options
+        self.adopted = adopted
+        self.messages: list[Msg] = []
+        self.counters: Counter[str] = Counter()
+        self.last = (0, 0)
+        #: Deaths of messages that were refused: they never were in the queue.
+        self.refused_deaths = 0
+        #: Over its limits until somebody sweeps: the options have changed, or the client that should sweep died.
+        self.may_exceed = False
+
+    def number(self, option: str) -> int | None:
+        value = self.options.get(option)
+        assert value is None or isinstance(value, int)
+        return value
+
+    def in_state(self, state: str) -> list[Msg]:
+        return [m for m in self.messages if m.state == state]
+
+    @property
+    def ready(self) -> list[Msg]:
+        return self.in_state("ready")
+
+    @property
+    def size(self) -> int:
+        return sum(len(m.body) for m in self.ready)
+
+    @property
+    def drops_head(self) -> bool:
+        return self.options.get("overflow", "drop-head") == "drop-head"
+
+    def over(self, count: int, size: int) -> str | None:
+        """The limit that `count` messages of `size` bytes exceed."""
+        for limit, value in (("max_length", count), ("max_length_bytes", size)):
+            most = self.number(limit)
+            if most is not None and value > most:
+                return limit
+        return None
+
+    def is_over(self) -> bool:
+        return self.over(len(self.ready), self.size) is not None
+
+    def deadline(self, m: Msg) -> int | None:
+        retention = self.number("message_ttl")
+        ends = [at for at in (m.own, None if retention is None else m.arrived + retention) if at is not None]
+        return min(ends) if ends else None
+
+    def expired(self, m: Msg, now: int) -> bool:
+        deadline = self.deadline(m)
+        return deadline is not None and now >= deadline
+
+    def overdue(self, now: int) -> list[Msg]:
+        """Ready messages past their deadline, in deadline order."""
+        found = [m for m in self.ready if self.expired(m, now)]
+        return sorted(found, key=lambda m: (self.deadline(m), m.seq))
+
+    def next_due(self) -> int | None:
+        """The earliest time at which something is to happen without anybody's doing."""
+        times = [m.until for m in self.messages if m.state != "ready"]
+        times += [at for m in self.ready if (at := self.deadline(m)) is not None]
+        return min(times, default=None)
+
+    def next_seq(self, now: int) -> bytes:
+        """Places rise, even if the clock steps back."""
+        ms, serial = self.last
+        self.last = (now, 100_000) if now > ms else (ms, serial + 1)
+        return b"%013d-%06d" % self.last
+
+    def own_ttl(self, item: Item, now: int) -> int | None:
+        """The table of the design, row by row."""
+        ttl = item.ttl if item.at is None else item.at - now
+        if self.options.get("never_expire"):
+            return None
+        if (default := self.number("default_ttl")) is not None:
+            return default if ttl is None else ttl
+        low, high = self.number("min_ttl"), self.number("max_ttl")
+        if ttl is None:
+            return low if high is None else high
+        if low is not None:
+            ttl = max(ttl, low)
+        return ttl if high is None else min(ttl, high)
+
+    def target(self, reason: str) -> str:
+        target = self.options.get(f"dead_letter_{reason}", self.options.get("dead_letter", ""))
+        return str(target).replace("{queue}", self.name)
+
+    def find(self, seq: bytes) -> Msg | None:
+        return next((m for m in self.messages if m.seq == seq), None)
+
+    def held(self, m: Msg | None, token: bytes, now: int) -> bool:
+        return m is not None and m.state == "leased" and m.token == token and m.until > now
+
+
+def consistent(name: str, options: Options) -> bool:
+    """A floor above the ceiling is refused, and a queue as its own target for all reasons but `rejected`."""
+    probe = ModelQueue(name, options, adopted=True)
+    low, high = probe.number("min_ttl"), probe.number("max_ttl")
+    if low is not None and high is not None and low > high:
+        return False
+    return all(probe.target(reason) != name for reason in ("expired", "maxlen", "delivery_limit"))

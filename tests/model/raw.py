@@ -1,0 +1,131 @@
+"""The whole state of all queues, raw from Redis in one transaction, and what must hold in it whatever has happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import redis
+
+from rqttl import codec
+from rqttl.keys import Keyspace
+
+#: The commands that read one queue, in the order of the fields that they fill.
+READS = (
+    ("HGETALL", "meta"), ("XRANGE", "log", "-", "+"), ("HGETALL", "loose"), ("ZRANGE", "expiry", 0, -1, "WITHSCORES"),
+    ("ZRANGE", "leases", 0, -1, "WITHSCORES"), ("ZRANGE", "returned", 0, -1, "WITHSCORES"),
+    ("ZRANGE", "delayed", 0, -1, "WITHSCORES"), ("HGETALL", "redelivered"), ("LRANGE", "bell", 0, -1),
+    ("ZRANGE", "waiting", 0, -1, "WITHSCORES"),
+)  # fmt: skip
+COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged")
+
+
+@lru_cache(maxsize=4096)
+def unpack_header(header: bytes) -> codec.Unpacked:
+    return codec.unpack_header(header)
+
+
+def mapping(flat: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+@dataclass
+class RawQueue:
+    """One queue as Redis keeps it. `entries` are all messages in order, from the log and from `loose`."""
+
+    meta: dict[bytes, bytes]
+    entries: dict[bytes, tuple[bytes, bytes]]
+    expiry: dict[bytes, int]
+    leases: dict[bytes, bytes]
+    returned: dict[bytes, int]
+    delayed: dict[bytes, int]
+    redelivered: dict[bytes, int]
+    bell: list[bytes]
+    waiting: dict[bytes, int]
+
+    @property
+    def due(self) -> int | None:
+        due = self.meta.get(b"due")
+        return int(due) if due else None
+
+    @property
+    def counters(self) -> Counter[str]:
+        """All counters; a field of the record that is one has a known name or says a reason."""
+        found = {name.decode(): value for name, value in self.meta.items()}
+        return Counter({n: int(v) for n, v in found.items() if n in COUNTERS or n.startswith(("deaths:", "dropped:"))})
+
+    def free(self, now: int) -> int:
+        """How many consumers wait who have not been woken."""
+        return max(0, sum(until > now for until in self.waiting.values()) - len(self.bell))
+
+
+def numbers(flat: list[bytes]) -> dict[bytes, int]:
+    return {member: int(score) for member, score in mapping(flat).items()}
+
+
+def raw_queue(found: list[Any]) -> RawQueue:
+    meta, log, loose, expiry, leases, returned, delayed, redelivered, bell, waiting = found
+    entries = {seq: (header, body) for seq, (header, body) in log}
+    for seq, joined in mapping(loose).items():
+        assert seq not in entries, f"{seq!r} is in the log and in loose"
+        length, _, rest = joined.partition(b":")
+        entries[seq] = (rest[: int(length)], rest[int(length) :])
+    return RawQueue(mapping(meta), dict(sorted(entries.items())), numbers(expiry), mapping(leases), numbers(returned),
+        numbers(delayed), numbers(redelivered), bell, numbers(waiting))  # fmt: skip
+
+
+class Reader:
+    """Reads all queues of a fixed set of names in one round trip."""
+
+    def __init__(self, client: redis.Redis, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._keyspace = Keyspace()
+        # protocol 2: flat lists and scores as text, so that nothing is rounded
+        pool = client.connection_pool
+        self._connection = pool.connection_class(**{**pool.connection_kwargs, "protocol": 2})
+        words: list[tuple[Any, ...]] = [("MULTI",)]
+        for name in names:
+            words += [(command, self._keyspace.key(name, part), *rest) for command, part, *rest in READS]
+        words += [("SMEMBERS", self._keyspace.registry), ("KEYS", "*"), ("EXEC",)]
+        self._packed = self._connection.pack_commands(words)
+        self._replies = len(words)
+
+    def read(self) -> tuple[dict[str, RawQueue], set[str]]:
+        """The queues that exist, and the registry."""
+        self._connection.send_packed_command(self._packed)
+        *parts, registry, keys = [self._connection.read_response() for _ in range(self._replies)][-1]
+        queues = {}
+        for i, name in enumerate(self._names):
+            part = parts[i * len(READS) : (i + 1) * len(READS)]
+            if part[0]:
+                queues[name] = raw_queue(part)
+        strays = {key.decode() for key in keys} - {self._keyspace.registry}
+        for name in queues:
+            prefix = self._keyspace.key(name, "")
+            strays = {key for key in strays if not key.startswith(prefix)}
+        assert not strays, f"keys that belong to no queue: {strays}"
+        return queues, {name.decode() for name in registry}
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+
+def check_places(raw: RawQueue) -> None:
+    """Every message is in exactly one place, and no index names a message that is not there."""
+    cursor = raw.meta[b"cursor"]
+    aside = (raw.leases.keys(), raw.delayed.keys(), raw.returned.keys())
+    assert sum(map(len, aside)) == len(set().union(*aside)), "a message is in two places"
+    for name in ("expiry", "leases", "returned", "delayed", "redelivered"):
+        strays = getattr(raw, name).keys() - raw.entries.keys()
+        assert not strays, f"{name} names messages that are not there: {strays}"
+    out = raw.leases.keys() | raw.delayed.keys()
+    for seq in raw.entries:
+        if seq <= cursor:
+            assert seq in out or seq in raw.returned, f"{seq!r} is behind the cursor and nowhere else: lost"
+        else:
+            assert seq not in out, f"{seq!r} is ahead of the cursor and taken"
+            assert seq not in raw.returned, f"{seq!r} is ahead of the cursor and behind it"
+    assert cursor <= raw.meta[b"last"] or cursor == b"0-0"
+    assert all(score == int(seq[:13]) for seq, score in raw.returned.items())

@@ -1,0 +1,61 @@
+"""What the rules of the model test draw: options, messages, times."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from tests.model.clients import CLIENTS
+
+
+class Said(NamedTuple):
+    """A message to send: body size, relative TTL, or else absolute deadline from now, with an id, with a header."""
+
+    size: int
+    ttl: int | None = None
+    at: int | None = None
+    named: bool = False
+    headed: bool = False
+
+
+def maybe(*values: object) -> st.SearchStrategy[object]:
+    return st.sampled_from((None, *values))
+
+
+TARGETS = maybe("a", "b", "dead", "late", "")
+OPTIONS = {
+    "message_ttl": maybe(50, 100, 1000, 10, 0),
+    "default_ttl": maybe(30, 0),
+    "min_ttl": maybe(20, 0),
+    "max_ttl": maybe(40, 10),
+    "never_expire": maybe(True),
+    "max_length": maybe(3, 2, 1, 5, 0),
+    "max_length_bytes": maybe(12, 30, 5, 0),
+    "overflow": maybe("reject-publish", "reject-publish-dlx"),
+    "dead_letter": maybe("a", "b", "dead", "late"),
+    "dead_letter_expired": TARGETS,
+    "dead_letter_maxlen": TARGETS,
+    "dead_letter_rejected": maybe("a", "b", "dead", "late", "", "{queue}"),
+    "dead_letter_delivery_limit": TARGETS,
+    "max_deliveries": maybe(1, 2, 3),
+}
+#: The options that do the most come up the most.
+_LIKELY = ("max_length", "max_length_bytes", "overflow", "dead_letter", "dead_letter", "message_ttl", "max_deliveries")
+clients = st.integers(0, CLIENTS - 1)
+names = st.sampled_from(("a", "a", "a", "a", "b", "b", "dead", "late"))
+some_options = st.lists(st.sampled_from((*_LIKELY, *OPTIONS)), max_size=5, unique=True).flatmap(
+    lambda chosen: st.fixed_dictionaries({option: OPTIONS[option] for option in chosen})
+)
+items = st.lists(
+    st.builds(
+        Said, st.sampled_from((4, 6, 10, 0)), maybe(None, None, 20, 50, 100, 1000, 5, 1, 0),
+        maybe(None, None, 30, 1, 0, -1, -1000), st.booleans(), st.booleans(),
+    ),
+    min_size=1, max_size=4,
+)  # fmt: skip
+picks = st.lists(st.integers(0, 9), min_size=1, max_size=3)
+rarely = st.sampled_from((False, False, False, True))
+leases = st.sampled_from((50, 400, 10, 1))
+actions = st.sampled_from(("ack", "nack", "nack", "reject", "reject", "renew"))
+delays = st.sampled_from((0, 0, 0, 5, 30, 200))

@@ -1,0 +1,37 @@
+"""Random operations of several clients, on a real Redis and on the model; after every step both hold the same.
+
+RQTTL_MODEL_RUNS raises the number of runs. A failure prints the steps that lead to it, and a `reproduce_failure` line.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import redis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.model.clients import CLIENTS, ClockedBroker
+from tests.model.machine import NAMES
+from tests.model.message_rules import QueueMachine
+from tests.model.raw import Reader
+
+#: A failing run is not made smaller where only the verdict counts.
+PHASES = [Phase.generate] if os.environ.get("RQTTL_MODEL_QUICK") else list(Phase)
+RUNS = int(os.environ.get("RQTTL_MODEL_RUNS", "200"))
+
+
+@pytest.mark.timeout(1800)
+def test_random_operations_agree_with_the_model(client: redis.Redis) -> None:
+    brokers = [ClockedBroker(client) for _ in range(CLIENTS)]
+    reader = Reader(client, NAMES)
+    run_state_machine_as_test(
+        lambda: QueueMachine(client, brokers, reader),  # type: ignore[arg-type]  # a factory will do
+        settings=settings(
+            max_examples=RUNS, phases=PHASES,
+            stateful_step_count=50, deadline=None, print_blob=True, report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )  # fmt: skip
+    reader.close()

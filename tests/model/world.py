@@ -1,0 +1,243 @@
+"""All queues of the model, and what each script call does to them.
+
+Only what is dead leaves a queue by itself, and only when somebody comes by: a sweep, a receive or a statistic takes
+everything that is due; an arrival or a return that meets a limit takes what is expired before it drops anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tests.model.queues import PICKUP, DeathRecord, Item, ModelQueue, Msg, Options, Pair, Taken, consistent
+
+
+class World:
+    """All queues. Every method is one script call."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, ModelQueue] = {}
+
+    # Deaths
+
+    def bury(self, q: ModelQueue, now: int, reason: str, dead: Iterable[Msg], *, cause: int = 0,
+             description: str | None = None) -> None:  # fmt: skip
+        """Messages die. `cause` is 1 if the delivery at hand is what they die of."""
+        for m in dead:
+            if m in q.messages:
+                q.messages.remove(m)
+            q.counters[f"deaths:{reason}"] += 1
+            target = q.target(reason)
+            if not target:
+                q.counters[f"dropped:{reason}"] += 1
+                continue
+            goal = self.queues.setdefault(target, ModelQueue(target, {}, adopted=False))
+            if self._in_circle(target, q.name, reason, m.deaths):
+                q.counters["dropped:cycle"] += 1
+                continue
+            same = [d for d in m.deaths if (d.queue, d.reason) == (q.name, reason)]
+            record = DeathRecord(q.name, reason, 1 + sum(d.times for d in same), same[0].first if same else now, now,
+                m.arrived, q.deadline(m), m.failures + cause, description)  # fmt: skip
+            deaths = (record, *(d for d in m.deaths if d not in same))
+            letter = Msg(goal.next_seq(now), m.body, m.id or m.seq.decode(), m.headers, None, deaths)
+            goal.messages.append(letter)
+            goal.counters["enqueued"] += 1
+            goal.may_exceed = True
+
+    @staticmethod
+    def _in_circle(target: str, queue: str, reason: str, deaths: Sequence[DeathRecord]) -> bool:
+        """The target is in the history, and nobody has rejected the message since."""
+        for at, why in [(queue, reason), *((d.queue, d.reason) for d in deaths)]:
+            if why == "rejected":
+                return False
+            if at == target:
+                return True
+        return False
+
+    def _trim(self, q: ModelQueue, now: int) -> None:
+        """The oldest go until the limits hold."""
+        victims = []
+        ready, size = q.ready, q.size
+        while q.drops_head and ready and q.over(len(ready), size):
+            victims.append(ready.pop(0))
+            size -= len(victims[-1].body)
+        self.bury(q, now, "maxlen", victims)
+        q.may_exceed = False
+
+    def _give_back(
+        self, q: ModelQueue, now: int, messages: list[Msg], *, failed: bool, ends: int | None = None
+    ) -> None:
+        """Leased or delayed messages return: spent, dead of their deadline, or back in their place."""
+        most = q.number("max_deliveries")
+        spent = [m for m in messages if failed and most is not None and m.failures + 1 >= most]
+        dead = [m for m in messages if m not in spent and q.expired(m, now)]
+        for m in messages:
+            if m not in spent and m not in dead:
+                m.failures += failed
+                m.token = None
+                m.state, m.until = "ready", 0
+                if ends is not None:
+                    m.state, m.until = "delayed", min(ends, q.deadline(m) or ends)
+        self.bury(q, now, "delivery_limit", spent, cause=1)
+        self.bury(q, now, "expired", dead, cause=int(failed))
+
+    def sweep(self, name: str, now: int) -> None:
+        q = self.queues[name]
+        lapsed = sorted((m for m in q.in_state("leased") if m.until <= now), key=lambda m: (int(m.token or 0), m.seq))
+        self._give_back(q, now, lapsed, failed=True)
+        due = sorted((m for m in q.in_state("delayed") if m.until <= now), key=lambda m: (m.until, m.seq))
+        self._give_back(q, now, due, failed=False)
+        self.bury(q, now, "expired", q.overdue(now))
+        self._trim(q, now)
+
+    # Commands
+
+    def enqueue(self, name: str, now: int, items: Sequence[Item], waiting: int) -> list[Msg | str]:
+        """Returns for each item the message, or the limit that refused it. `waiting` consumers have not been woken."""
+        q = self.queues[name]
+        fresh: list[Msg] = []
+        for item in items:
+            own = q.own_ttl(item, now)
+            seq = q.next_seq(now)
+            fresh.append(Msg(seq, item.body, item.id, item.headers, None if own is None else now + own))
+        mortal = [m for m in fresh if (m.own is not None and m.own <= now) or q.number("message_ttl") == 0]
+        vital = [m for m in fresh if m not in mortal]
+        pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
+        overdue = q.overdue(now) if pressed or mortal else []
+
+        handed: list[Msg] = []
+        if len(overdue) == len(q.ready) and (pressed or mortal):
+            reached = fresh[:waiting]
+            handed = (
+                reached if pressed else fresh[: max((fresh.index(m) + 1 for m in reached if m in mortal), default=0)]
+            )
+        for m in handed:
+            m.state, m.until = "leased", now + PICKUP
+        dead = [m for m in mortal if m not in handed]
+        refused = self._refused(q, [m for m in vital if m not in handed], overdue)
+
+        q.messages += [m for m in fresh if m not in dead and m not in refused]
+        q.counters["enqueued"] += len(fresh) - len(refused)
+        q.counters["refused"] += len(refused)
+        self.bury(q, now, "expired", dead)
+        if q.options.get("overflow") == "reject-publish-dlx" and q.target("maxlen"):
+            self.bury(q, now, "maxlen", refused)
+            q.refused_deaths += len(refused)
+        self.bury(q, now, "expired", overdue)
+        if pressed:
+            self._trim(q, now)
+        return [refused.get(m, m) for m in fresh]
+
+    @staticmethod
+    def _refused(q: ModelQueue, arriving: list[Msg], overdue: list[Msg]) -> dict[Msg, str]:
+        """Which messages find no room, and the limit that they meet."""
+        refused: dict[Msg, str] = {}
+        count = len(q.ready) - len(overdue)
+        size = q.size - sum(len(m.body) for m in overdue)
+        for m in [] if q.drops_head else arriving:
+            limit = q.over(count + 1, size + len(m.body))
+            if limit:
+                refused[m] = limit
+            else:
+                count, size = count + 1, size + len(m.body)
+        return refused
+
+    def receive(self, name: str, now: int, count: int, lease: int, *, auto: bool, finished: Sequence[Pair], again: bool,
+                due: int | None, ticket: bytes = b"", late: bytes = b"") -> Taken:  # fmt: skip
+        """`due` is when the queue believes to be due; `late` the ticket that a leaving consumer finds in the bell."""
+        q = self.queues[name]
+        lost = self.ack(name, now, finished, again=again)
+        if due is not None and due <= now:
+            self.sweep(name, now)
+        taken = self._ticket(q, now, ticket) if count else []
+        taken += [m for m in q.ready if not q.expired(m, now)][: count - len(taken)]
+        if len(taken) < count:
+            taken += self._ticket(q, now, late)
+        q.counters["delivered"] += len(taken)
+        q.counters["redelivered"] += sum(m.failures > 0 for m in taken)
+        for m in taken:
+            m.state, m.until, m.token = "leased", now + lease, None
+            if auto:
+                q.messages.remove(m)
+                q.counters["acked"] += 1
+        return Taken(taken, lost)
+
+    @staticmethod
+    def _ticket(q: ModelQueue, now: int, ticket: bytes) -> list[Msg]:
+        seq, _, token = ticket.partition(b" ")
+        m = q.find(seq)
+        return [m] if m is not None and q.held(m, token, now) else []
+
+    def _split(self, q: ModelQueue, now: int, pairs: Sequence[Pair], *, again: bool,
+               gives_back: bool = False) -> tuple[list[Msg], list[bytes]]:  # fmt: skip
+        """Deliveries that may be settled, and those whose lease is lost.
+
+        After a lost reply, what is gone is neither; what is back is neither where it was to be given back.
+        """
+        held: list[Msg] = []
+        lost: list[bytes] = []
+        for seq, token in pairs:
+            m = q.find(seq)
+            if m is not None and q.held(m, token, now):
+                held.append(m)
+            elif not again or (m is not None and (m.state == "leased" or not gives_back)):
+                lost.append(seq)
+        return held, lost
+
+    def ack(self, name: str, now: int, pairs: Sequence[Pair], *, again: bool) -> list[bytes]:
+        q = self.queues[name]
+        held, lost = self._split(q, now, pairs, again=again)
+        q.messages = [m for m in q.messages if m not in held]
+        q.counters["acked"] += len(held)
+        return lost
+
+    def nack(
+        self, name: str, now: int, pairs: Sequence[Pair], *, again: bool, delay: int, counted: bool
+    ) -> list[bytes]:
+        q = self.queues[name]
+        held, lost = self._split(q, now, pairs, again=again, gives_back=True)
+        self._give_back(q, now, held, failed=counted, ends=now + delay if delay else None)
+        if q.drops_head and q.is_over():
+            self.bury(q, now, "expired", q.overdue(now))
+            self._trim(q, now)
+        return lost
+
+    def reject(
+        self, name: str, now: int, pairs: Sequence[Pair], *, again: bool, description: str | None
+    ) -> list[bytes]:
+        q = self.queues[name]
+        held, lost = self._split(q, now, pairs, again=again)
+        self.bury(q, now, "rejected", held, cause=1, description=description)
+        return lost
+
+    def renew(self, name: str, now: int, pairs: Sequence[Pair], lease: int) -> tuple[list[Msg], list[bytes]]:
+        held, lost = self._split(self.queues[name], now, pairs, again=False)
+        for m in held:
+            m.until, m.token = now + lease, None
+        return held, lost
+
+    def purge(self, name: str) -> int:
+        q = self.queues[name]
+        n = len(q.ready)
+        q.messages = [m for m in q.messages if m.state != "ready"]
+        q.counters["purged"] += n
+        return n
+
+    def update(self, name: str, changes: Options) -> bool:
+        """Whether the changed options are in force; they are not where they contradict each other."""
+        q = self.queues[name]
+        merged = {option: value for option, value in {**q.options, **changes}.items() if value is not None}
+        if not consistent(name, merged):
+            return False
+        q.options, q.adopted, q.may_exceed = merged, True, True
+        return True
+
+    def declare(self, name: str, options: Options) -> bool:
+        """Whether the queue is as asked for: new, adopted, or there with the same options."""
+        q = self.queues.get(name)
+        if q is not None and q.adopted:
+            return q.options == options
+        if q is None:
+            self.queues[name] = ModelQueue(name, options, adopted=True)
+        else:
+            q.options, q.adopted, q.may_exceed = options, True, True
+        return True
