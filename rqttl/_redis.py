@@ -124,6 +124,7 @@ class Store:
     def run_plain(self, call: Callable[[redis.Redis], T]) -> T:
         """Run an ordinary command that may be repeated."""
         for pause in (*PAUSES, None):
+            self._give_back()
             try:
                 return call(self.client)
             except (ConnectionError, TimeoutError):
@@ -138,6 +139,7 @@ class Store:
         A lost connection ends the wait too: what comes next looks at the queue and finds out whether Redis is there.
         """
         seconds = max(0.01, min(ms, self.longest_block) / 1000)
+        self._give_back()
         try:
             found: Any = self.client.blpop([key], timeout=seconds)
         except (ConnectionError, TimeoutError):
@@ -191,8 +193,13 @@ class Store:
             raise NotSent from error
 
     def _give_back(self) -> None:
-        while self._idle:
-            self._pool.release(self._idle.pop()[0])
+        """Leave all connections to the pool: it may have room for a few only, and a client's call needs one of them."""
+        while True:
+            try:
+                connection, _ = self._idle.pop()
+            except IndexError:
+                return
+            self._pool.release(connection)
 
     def _send_one(self, command: Command) -> Reply:
         connection = self._take()
