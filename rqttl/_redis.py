@@ -267,7 +267,7 @@ class Store:
         """Raise `NotSent` where another server must be asked: a script is refused at its first write by a replica."""
         if isinstance(error, ReadOnlyError) or "READONLY" in str(error):  # 6.2 wraps what a script meets
             self._give_back()
-            self._pool.disconnect()
+            self._pool.disconnect(inuse_connections=False)  # those of other threads find out by themselves
             raise NotSent from error
 
     def _write(self, connection: Connection, packed: bytes) -> None:
