@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ConnectionError, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, ResponseError
 
 from rqttl.errors import InvalidName
 from rqttl.keys import check_queue_name
@@ -65,7 +65,7 @@ class Hints:
         while not self._closed.is_set():
             try:
                 self._listen()
-            except (RedisError, OSError) as error:
+            except Exception as error:  # noqa: BLE001  # a connection that is closed meanwhile gives all kinds of errors
                 if not self._closed.is_set():
                     self._complain(error)
             self._closed.wait(self._pause)
@@ -73,11 +73,11 @@ class Hints:
 
     def _complain(self, error: Exception) -> None:
         # a server that is away is reported by the reaper itself; one that refuses to let us listen, here and once
-        away, again = isinstance(error, (ConnectionError, TimeoutError, OSError)), self._pause > FIRST_PAUSE
+        refused, again = isinstance(error, ResponseError), self._pause > FIRST_PAUSE
         if not again:
             self._on_lost()
         note(
-            logging.DEBUG if away or again else logging.WARNING,
+            logging.WARNING if refused and not again else logging.DEBUG,
             "deaf",
             f"cannot listen on {self._channel}: {error}; what becomes due earlier is found by full passes",
             error=type(error).__name__,

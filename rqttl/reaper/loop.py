@@ -9,7 +9,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from redis.exceptions import ConnectionError, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, TimeoutError
 
 from rqttl import flows, units
 from rqttl.errors import QueueNotFound
@@ -31,8 +31,8 @@ PASSES = 10
 
 def is_away(error: Exception) -> bool:
     """Whether Redis is away, or not the primary at the moment, so that there is nothing to do but wait."""
-    # Redis 6.2 says READONLY within another error when a script meets it
-    return isinstance(error, (ConnectionError, TimeoutError)) or "READONLY" in str(error)
+    # Redis 6.2 wraps what a script meets into another error
+    return isinstance(error, (ConnectionError, TimeoutError, ReadOnlyError)) or "READONLY" in str(error)
 
 
 class _Event(Enum):

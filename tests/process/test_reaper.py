@@ -135,6 +135,22 @@ def test_the_reaper_goes_on_when_redis_is_back(start_server: Callable[..., Serve
             assert reaper.end(signal.SIGTERM) == 0
 
 
+def test_the_reaper_waits_while_its_redis_is_a_replica(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    with server.client() as client, Broker(client) as broker:
+        broker.declare_queue("orders", dead_letter="dead")
+        broker.declare_queue("dead")
+        with reaping(server.url, "--scan-period", "1h") as reaper:
+            broker.queue("orders").enqueue(b"short", ttl="1s")
+            client.replicaof("127.0.0.1", 1)
+            assert "read only replica" in reaper.await_event("away")["message"]
+            client.replicaof("NO", "ONE")
+
+            assert broker.queue("dead").receive(wait="60s") is not None
+
+    assert reaper.named("failed") == []
+
+
 def test_a_lost_subscription_is_taken_up_again(broker: Broker, client: redis.Redis, redis_url: str) -> None:
     broker.declare_queue("orders", dead_letter="dead")
     broker.declare_queue("dead")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ import pytest
 import redis
 
 from rqttl import Broker, InvalidDuration, Swept
-from rqttl.reaper import Reaper, Totals
+from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.registry import STALE, Registry
 from tests.process.reapers import PATIENCE, enqueue_dead
 from tests.servers import Server
@@ -198,3 +199,27 @@ def test_stop_ends_a_sleeping_reaper_from_another_thread_and_leaves_no_thread_be
 
     assert not thread.is_alive()
     assert not [t for t in threading.enumerate() if t.name == "rqttl-reaper-hints"]
+
+
+@pytest.mark.slow
+def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does_not(
+    start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hints, "QUIET", 0.05)
+    server = start_server()
+    with server.client() as client:
+        started, lost, again = threading.Event(), threading.Event(), threading.Event()
+
+        def heard() -> None:
+            (again if lost.is_set() else started).set()
+
+        listening = hints.Hints(client, "rqttl:due", lambda *_: None, heard, lost.set)
+        listening.start()
+        assert started.wait(PATIENCE)
+        while "ping" not in {one["cmd"] for one in client.client_list(_type="pubsub")}:
+            assert not lost.is_set()
+        server.process.send_signal(signal.SIGSTOP)
+        assert lost.wait(PATIENCE)
+        server.process.send_signal(signal.SIGCONT)
+        assert again.wait(PATIENCE)
+        listening.close()
