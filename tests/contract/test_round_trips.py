@@ -1,0 +1,67 @@
+"""One script call per user call: counted by Redis itself, once a client knows the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Broker, Queue
+
+#: What the server counts where a client has called it; commands inside scripts are among the others.
+CALLS = ("evalsha", "eval", "script|load", "blpop", "multi", "sadd", "smembers", "get", "ping")
+
+
+def calls(client: redis.Redis) -> dict[str, int]:
+    stats: Any = client.info("commandstats")
+    return {name: int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in CALLS}
+
+
+@pytest.fixture
+def queue(broker: Broker) -> Queue:
+    """A queue that the broker knows, with scripts that the server knows."""
+    queue = broker.declare_queue("q", message_ttl="1h", dead_letter="d")
+    queue.enqueue_many([b"x"] * 400)
+    for delivery, settle in zip(queue.receive_many(4), ("ack", "nack", "reject", "renew"), strict=True):
+        getattr(delivery, settle)()
+    queue.peek()
+    queue.stats()
+    return queue
+
+
+@pytest.mark.parametrize(
+    "action, expected",
+    [
+        (lambda queue: queue.enqueue(b"x", ttl="1m"), 1),
+        (lambda queue: queue.enqueue_many([b"x"] * 100), 1),
+        (lambda queue: queue.enqueue_many([b"x"] * 1_000), 4),
+        (lambda queue: queue.receive(), 1),
+        (lambda queue: queue.receive_many(100), 1),
+        (lambda queue: queue.receive(wait="1m"), 1),
+        (lambda queue: queue.peek(), 1),
+        (lambda queue: queue.stats(), 1),
+    ],
+)
+def test_a_call_is_one_script(
+    client: redis.Redis, queue: Queue, action: Callable[[Queue], object], expected: int
+) -> None:
+    before = calls(client)
+
+    action(queue)
+
+    after = calls(client)
+    assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {"evalsha": expected}
+
+
+@pytest.mark.parametrize("settle", ["ack", "nack", "reject", "renew"])
+@pytest.mark.parametrize("count", [1, 100])
+def test_settling_is_one_script(client: redis.Redis, queue: Queue, settle: str, count: int) -> None:
+    deliveries = queue.receive_many(count)
+    before = calls(client)
+
+    getattr(queue, f"{settle}_many")(deliveries)
+
+    after = calls(client)
+    assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {"evalsha": 1}
