@@ -43,9 +43,25 @@ class Script:
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
 TARGET_PARTS = ("meta", "log", "bell", "waiting")
 
+_RECORD = (
+    "last",
+    "bytes",
+    "due",
+    "attended",
+    "was",
+    "counts",
+    "drops_head",
+    "targets",
+    "ms",
+    "serial",
+    "prefix",
+    "name",
+)
+
 _TAG = re.compile(r"^-- @(\w+)[^\S\n]*(.*)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:--.*\n)+")
 _FUNCTION = re.compile(r"^function (\w+)\.(\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
+_MODULE = re.compile(r"^local \w+ = \{\}\n", re.MULTILINE)
 _NAMED = re.compile(r"\b(\w+)\.(\w+)\b")
 _PLAIN = re.compile(r"\brare\((\w+)\)")
 _RARE = re.compile(r"\brare\((\w+)\)\.(\w+)\b")
@@ -87,31 +103,44 @@ def _join(fragments: dict[str, str], body: str) -> str:
     """The fragments that a command uses, without the functions that it never names, then the command.
 
     Redis builds every function anew on each call. So those that are named only as `rare(module).function`, and the
-    fragments of which nothing else is used, stand together in one function, which runs when the first is needed.
+    fragments of which nothing else is used, stand together in one function, which runs when the first is needed. The
+    module tables are for readers: `module.function` becomes a local `module_function`.
     """
     functions: dict[str, str] = {}
     for text in fragments.values():
         functions.update({f"{match[1]}.{match[2]}": match[0] for match in _FUNCTION.finditer(text)})
     always = _reachable(functions, _RARE.sub("", body))
     here = body + "".join(functions[name] for name in always)
-    wanted = " ".join(f"{a}.{b}" for a, b in _RARE.findall(here))
-    rare = _reachable(functions, wanted, into_rare=True) - always
-    tops = {use: _FUNCTION.sub("", text) for use, text in fragments.items()}
+    wanted = {f"{a}.{b}" for a, b in _RARE.findall(here)} & functions.keys()
+    rare = _reachable(functions, " ".join(wanted), into_rare=True) - always
+    tops = {use: _MODULE.sub("", _FUNCTION.sub("", text)) for use, text in fragments.items()}
     used, hot = _modules(always | rare), _modules(always)
-    text = "".join(tops[use] for use in tops if use in hot)
-    text += "".join(functions[name] for name in functions if name in always)
+    text = "".join(tops[use] for use in tops if use in hot) + _define(functions, always)
     if rare:
         inner = "".join(tops[use] for use in tops if use in used - hot)
-        inner += "".join(_PLAIN.sub(r"\1", functions[name]) for name in functions if name in rare)
-        modules = ", ".join(f"{use} = {use}" for use in fragments if use in _modules(rare))
+        inner += _PLAIN.sub(r"\1", _define(functions, rare))
+        entrances = ", ".join(f"{_local(name)} = {_local(name)}" for name in functions if name in rare & wanted)
         text = f"local awake, rare\n{text}function rare()\nif not awake then\n{inner}"
-        text += f"awake = {{{modules}}}\nend\nreturn awake\nend\n"
+        text += f"awake = {{{entrances}}}\nend\nreturn awake\nend\n"
 
     def call(match: re.Match[str]) -> str:
         name = f"{match[1]}.{match[2]}"
-        return f"rare().{name}" if name in rare else name
+        return f"rare().{_local(name)}" if name in rare else name
 
-    return _RARE.sub(call, text + body)
+    names = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(always | rare))) + r")\b")
+    return names.sub(lambda match: _local(match[0]), _RARE.sub(call, text + body)) if always | rare else text + body
+
+
+def _define(functions: dict[str, str], names: set[str]) -> str:
+    """These functions, declared before they are defined, because they may name each other."""
+    ordered = [name for name in functions if name in names]
+    return (
+        f"local {', '.join(map(_local, ordered))}\n" + "".join(functions[name] for name in ordered) if ordered else ""
+    )
+
+
+def _local(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _modules(names: set[str]) -> set[str]:
@@ -134,7 +163,9 @@ def _bindings(name: str, least: int, keys: list[str], args: list[str], rest: str
     """The lines that give positions their names, behind a check of their number. `rest` takes all further arguments."""
     enough = f"#KEYS < {least} or #ARGV {'<' if rest else '~='} {len(args)}"
     lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
-    lines.append("local q = {" + ", ".join(f"{part} = KEYS[{i}]" for i, part in enumerate(keys, 1)) + "}")
+    # room for what `queue.open` puts in, so that the table is made once
+    room = [f"{field} = nil" for field in _RECORD]
+    lines.append("local q = {" + ", ".join([f"{part} = KEYS[{i}]" for i, part in enumerate(keys, 1)] + room) + "}")
     named = [f"{word} = ARGV[{i}]" for i, word in enumerate(args, 1)]
     if rest:
         named.append(f"{rest} = {{unpack(ARGV, {len(args) + 1})}}")

@@ -2,7 +2,7 @@
 --
 -- `counted` is 0 for what a consumer never looked at: that is no failed delivery.
 --
--- @use     clock queue lease returns length dead_letter wake reply
+-- @use     clock queue record lease returns length dead_letter wake reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now again delay counted deliveries...
@@ -22,5 +22,5 @@ end
 if #held > 0 then
   wake.ring(q)
 end
-queue.save(q)
+record.save(q)
 return reply.ok(q, lost)

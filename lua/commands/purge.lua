@@ -2,7 +2,7 @@
 --
 -- Leased and delayed messages stay. Nothing is dead-lettered.
 --
--- @use     queue log ready reply
+-- @use     queue record log ready reply
 -- @keys    meta log loose expiry leases returned delayed redelivered
 -- @args    upto
 -- @reply   purged more upto
@@ -31,5 +31,5 @@ else
   purged, more = #chosen, #chosen == most and 1 or 0
 end
 if purged > 0 then queue.count(q, 'purged', purged) end
-queue.save(q)
+record.save(q)
 return reply.ok(q, purged, more, upto)

@@ -1,6 +1,6 @@
 --- Refuse deliveries for good: they die with reason `rejected`.
 --
--- @use     clock queue lease log dead_letter wake reply
+-- @use     clock queue record lease log dead_letter wake reply
 -- @keys    meta log loose leases redelivered bell waiting
 -- @targets rejected
 -- @args    version targets now again description deliveries...
@@ -20,5 +20,5 @@ if #held > 0 then
   dead_letter.bury(q, now, 'rejected', entries, 1, arg.description)
   wake.ring(q)
 end
-queue.save(q)
+record.save(q)
 return reply.ok(q, lost)

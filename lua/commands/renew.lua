@@ -1,6 +1,6 @@
 --- Extend leases by `lease` ms from now. The new deadline is the new token.
 --
--- @use    clock queue lease reply
+-- @use    clock queue lease announce reply
 -- @keys   meta log loose leases
 -- @args   now lease deliveries...
 -- @reply  token lost: one token for all that are still held
@@ -14,8 +14,10 @@ if #held > 0 then
   lease.grant(q, token, held)
   -- a renewal may also shorten a lease
   q.due = tonumber(redis.call('HGET', q.meta, 'due'))
-  q.was, q.counts = {due = q.due or ''}, {}
   queue.due_by(q, ends)
-  queue.save(q)
+  if q.hint then
+    redis.call('HSET', q.meta, 'due', string.format('%d', ends))
+    announce.due(q.meta, ends)
+  end
 end
 return reply.ok(q, token, lost)

@@ -1,6 +1,6 @@
 --- What a queue holds, and what has happened in it. What is due is swept first, as far as one call may go.
 --
--- @use     clock queue sweep ready wake dead_letter reply
+-- @use     clock queue record sweep ready wake dead_letter reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
@@ -15,7 +15,7 @@ local now = clock.now(arg.now)
 local more = sweep.if_due(q, now)
 redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
 wake.pass_on(q)
-queue.save(q)
+record.save(q)
 local oldest = ready.read(q, 1)[1]
 return reply.ok(q, more and 1 or 0, queue.ready(q), q.bytes, redis.call('ZCARD', q.leases),
   redis.call('ZCARD', q.delayed), oldest and now - tonumber(string.sub(oldest[1], 1, 13)) or '',

@@ -1,7 +1,7 @@
 --- Do what is due in a queue, at most a few hundred messages: reclaim leases, promote delayed messages, expire, trim,
 -- compact. Consumers that stopped waiting are forgotten.
 --
--- @use     clock queue sweep compact wake dead_letter reply
+-- @use     clock queue record sweep compact wake dead_letter reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
@@ -19,6 +19,6 @@ local done = sweep.run(q, now)
 local compacted, uneven = compact.run(q, 250)
 wake.pass_on(q)
 q.hint = nil
-queue.save(q)
+record.save(q)
 return reply.ok(q, now, q.due or '', (done.more or uneven) and 1 or 0, done.reclaimed, done.promoted, done.expired,
   done.trimmed, compacted)

@@ -4,13 +4,14 @@
 -- indexed by the place of the body in what the client sent: 2, 4, … A message without a fate is to be stored; the
 -- others are `dead`, `handed` or `refused`.
 --
--- @use lifetime message length
+-- @use lifetime message log queue handover
 local arrival = {}
 
 --- Read the batch: for each message what the sender said of it (`<TTL>;<length of id>;<id><extras>` or nothing), and
--- its body. Extras stay as they are. A plain message has neither header nor own deadline nor fate.
+-- its body. Extras stay as they are. A plain message has neither header nor own deadline nor fate, and a batch of none
+-- but those is not `mixed`.
 function arrival.read(q, now, words)
-  local items = {n = #words / 2, size = 0, body = words, header = {}, own = {}, fate = {}, limit = {}}
+  local items = {n = #words / 2, size = 0, count = 0, body = words, mixed = false, header = nil, own = nil, fate = nil}
   local calm = q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
   local count, size = items.n, 0
   for i = 1, #words, 2 do
@@ -26,6 +27,7 @@ end
 
 --- Read what was said of one message. Its fate is to be dead if its time is over as it comes.
 function arrival.read_one(q, items, i, said, now)
+  if not items.mixed then arrival.mix(items) end
   local kind, value, length, at = string.match(said, '^([+@]?)(%d*);(%d*);()')
   local id, extras = '', ''
   if at then
@@ -39,17 +41,31 @@ function arrival.read_one(q, items, i, said, now)
   return items.fate[i]
 end
 
---- Refuse, one by one, the messages that do not fit.
-function arrival.refuse(q, items, count, size)
+--- Make the columns of what not every batch has.
+function arrival.mix(items)
+  items.mixed, items.header, items.own, items.fate, items.limit, items.id = true, {}, {}, {}, {}, {}
+end
+
+--- Store a mixed batch: all but those that are dead or refused. `results` tells the client of each.
+function arrival.store(q, now, items, results)
+  local deadlines = {}
   for i = 2, 2 * items.n, 2 do
-    if not items.fate[i] then
-      local many, large = length.over(q, count + 1, size + #items.body[i])
-      if many > 0 or large > 0 then
-        items.fate[i], items.limit[i] = 'refused', many > 0 and 'max_length' or 'max_length_bytes'
-        items.count, items.size = items.count - 1, items.size - #items.body[i]
-      else
-        count, size = count + 1, size + #items.body[i]
+    local fate, own, header, id = items.fate[i], items.own[i], items.header[i] or '', nil
+    if not fate then
+      id = log.append(q, now, header, items.body[i])
+      if own then
+        deadlines[#deadlines + 1], deadlines[#deadlines + 2] = own, id
+        queue.due_by(q, own)
       end
+    elseif fate == 'handed' then
+      id = rare(handover).give(q, now, header, items.body[i])
+    else
+      id = log.next_id(q, now)
+      items.id[i] = id
     end
+    results[i / 2] = items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %d', own) or id
+  end
+  if #deadlines > 0 then
+    redis.call('ZADD', q.expiry, unpack(deadlines))
   end
 end

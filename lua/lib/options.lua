@@ -1,5 +1,6 @@
 --- What scripts know of a queue's options. What only clients act on is in the field `given` alone.
 local options = {}
+local ABOUT = 'a queue of rqttl: lua/README.md of the project says what each field holds'
 
 --- The options in force, of a queue that is not plain.
 function options.read(q)
@@ -12,8 +13,9 @@ function options.read(q)
 end
 
 --- Make the record of a new queue. `fields` are its options, name and value in turn.
+-- One long value makes Redis keep the record as a hash table, in which fields are found without a walk.
 function options.create(meta, version, adopted, fields)
-  redis.call('HSET', meta, 'version', version, 'adopted', adopted, 'cursor', '0-0', 'last', '0-0', 'bytes', 0, 'due', '',
+  redis.call('HSET', meta, 'version', version, 'about', ABOUT, 'adopted', adopted, 'cursor', '0-0', 'last', '0-0', 'bytes', 0, 'due', '',
     'grants', 0, 'holes', 0, 'letters', 0, 'attended', 0, 'enqueued', 0, 'delivered', 0, 'given', '{}', 'plain', 1,
     'overflow', 'drop-head', unpack(fields or {}))
 end

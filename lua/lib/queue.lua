@@ -1,6 +1,6 @@
---- A queue's own record (`meta`): one read at the start of a command, one write at its end.
+--- A queue's own record (`meta`): one read at the start of a command, and one write at its end (`record.save`).
 --
--- @use announce options
+-- @use options
 local queue = {}
 
 --- Read the record. Returns a refusal if the queue is gone, or if the caller knows other options than are in force.
@@ -12,9 +12,8 @@ function queue.open(q, version, ...)
   elseif m[1] ~= version then
     return 'stale'
   end
-  q.last, q.bytes, q.due, q.attended = m[3], tonumber(m[4]), tonumber(m[5]), m[6]
-  q.was = {last = q.last, bytes = q.bytes, due = q.due or '', attended = q.attended}
-  q.counts, q.drops_head = {}, true
+  q.last, q.bytes, q.due, q.attended, q.was_attended = m[3], tonumber(m[4]), tonumber(m[5]), m[6], m[6]
+  q.drops_head = true
   if m[2] ~= '1' then
     options.read(q)
   end
@@ -31,15 +30,16 @@ function queue.open_all(q, version)
   return refusal
 end
 
---- Read what an enqueue needs only now and then.
+--- Read what an enqueue needs only now and then, before anything is changed.
 function queue.open_rest(q)
   local m = redis.call('HMGET', q.meta, 'cursor', 'grants', 'holes', 'letters')
   queue.place(q, m[1], m[2], m[3], m[4])
 end
 
 function queue.place(q, cursor, grants, holes, letters)
-  q.cursor, q.grants, q.holes, q.letters = cursor, tonumber(grants), tonumber(holes), letters
-  q.was.cursor, q.was.grants, q.was.holes, q.was.letters = q.cursor, q.grants, q.holes, letters
+  q.cursor, q.grants, q.holes, q.letters, q.counts = cursor, tonumber(grants), tonumber(holes), letters, {}
+  q.was = {last = q.last, bytes = q.bytes, due = q.due or '', attended = q.attended, cursor = cursor,
+    grants = q.grants, holes = q.holes, letters = letters}
 end
 
 --- Ready messages, in constant time.
@@ -56,25 +56,5 @@ end
 function queue.due_by(q, at)
   if not q.due or at < q.due then
     q.due, q.hint = at, true
-  end
-end
-
---- Write what has changed.
-function queue.save(q)
-  local fields = {}
-  for name, was in pairs(q.was) do
-    local is = q[name] or ''
-    if is ~= was then
-      fields[#fields + 1], fields[#fields + 2] = name, type(is) == 'number' and string.format('%d', is) or is
-    end
-  end
-  if #fields > 0 then
-    redis.call('HSET', q.meta, unpack(fields))
-  end
-  for name, n in pairs(q.counts) do
-    redis.call('HINCRBY', q.meta, name, n)
-  end
-  if q.hint then
-    rare(announce).due(q.meta, q.due)
   end
 end

@@ -1,6 +1,6 @@
 --- The queues that dead letters go to. Of their keys a script has four: meta, log, bell and waiting.
 --
--- @use queue options wake reply announce
+-- @use queue record options wake reply announce
 local target = {}
 
 --- The target queue of each reason. `words` are `reason=name`, with `.` for the queue itself; the keys of each other
@@ -48,5 +48,5 @@ function target.close(q, t, now, n, size)
   end
   if t == q then return end
   wake.ring(t)
-  queue.save(t)
+  record.save(t)
 end

@@ -1,0 +1,36 @@
+--- Writing a queue's record (`meta`) once a command is done.
+--
+-- @use announce
+local record = {}
+
+--- Write what has changed.
+function record.save(q)
+  local fields = {}
+  for name, was in pairs(q.was) do
+    local is = q[name] or ''
+    if is ~= was then
+      fields[#fields + 1], fields[#fields + 2] = name, type(is) == 'number' and string.format('%d', is) or is
+    end
+  end
+  if #fields > 0 then
+    redis.call('HSET', q.meta, unpack(fields))
+  end
+  for name, n in pairs(q.counts) do
+    redis.call('HINCRBY', q.meta, name, n)
+  end
+  if q.hint then
+    rare(announce).due(q.meta, q.due)
+  end
+end
+
+--- `save` where messages came in and nothing else has happened.
+function record.save_arrivals(q, enqueued)
+  redis.call('HSET', q.meta, 'last', q.last, 'bytes', string.format('%d', q.bytes), 'enqueued', enqueued)
+  if q.attended ~= q.was_attended then
+    redis.call('HSET', q.meta, 'attended', q.attended)
+  end
+  if q.hint then
+    redis.call('HSET', q.meta, 'due', string.format('%d', q.due))
+    rare(announce).due(q.meta, q.due)
+  end
+end

@@ -1,0 +1,64 @@
+--- Room for arriving messages: who must go, and who may come in. Nothing is written here.
+--
+-- @use arrival length expiry queue handover
+local room = {}
+local BUDGET = 250
+
+--- Decide. `again` in the plan means: what it names must go first, and that is all that one call may do.
+function room.decide(q, now, items)
+  local plan = {kept = {}, own = {}, victims = {}}
+  if not items.mixed then arrival.mix(items) end
+  local ready, bytes, full = queue.ready(q), q.bytes, false
+  local many, large = length.over(q, ready + items.count, bytes + items.size)
+  local pressed = many > 0 or large > 0
+  if q.due and q.due <= now then
+    plan.kept, plan.own, full = expiry.overdue(q, now, BUDGET)
+    ready, bytes = ready - #plan.kept - #plan.own, bytes - room.size(plan.kept) - room.size(plan.own)
+  end
+  if ready == 0 then
+    handover.choose(q, now, items, pressed)
+  end
+  many, large = length.over(q, ready + items.count, bytes + items.size)
+  if many > 0 or large > 0 then
+    room.make_room(q, plan, items, ready, bytes, many, large, full)
+  end
+  return plan
+end
+
+function room.size(entries)
+  local size = 0
+  for _, entry in ipairs(entries) do
+    size = size + #entry[2][2]
+  end
+  return size
+end
+
+function room.make_room(q, plan, items, ready, bytes, many, large, full)
+  if full then
+    plan.again = true
+  elseif q.drops_head then
+    local skip, enough = {}
+    for _, entries in ipairs({plan.kept, plan.own}) do
+      for _, entry in ipairs(entries) do skip[entry[1]] = true end
+    end
+    plan.victims, enough = length.victims(q, many, large, BUDGET + #plan.kept + #plan.own, skip)
+    plan.again = not enough
+  else
+    room.refuse(q, items, ready, bytes)
+  end
+end
+
+--- Refuse, one by one, the messages that do not fit.
+function room.refuse(q, items, count, size)
+  for i = 2, 2 * items.n, 2 do
+    if not items.fate[i] then
+      local many, large = length.over(q, count + 1, size + #items.body[i])
+      if many > 0 or large > 0 then
+        items.fate[i], items.limit[i] = 'refused', many > 0 and 'max_length' or 'max_length_bytes'
+        items.count, items.size = items.count - 1, items.size - #items.body[i]
+      else
+        count, size = count + 1, size + #items.body[i]
+      end
+    end
+  end
+end
