@@ -1,0 +1,182 @@
+"""Bodies, headers and deaths as bytes, and back; the stored form is fixed by files in `tests/golden`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rqttl import InvalidInput, InvalidName, Message, MessageTooLarge, codec, commands
+from rqttl.types import Death
+from rqttl.units import MAX_INSTANT, as_datetime
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+NOW = 1_700_000_000_000
+
+words = st.text(st.characters(codec="utf-8"), max_size=20)
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | words | st.binary()
+)
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4))
+headers = st.dictionaries(
+    words.filter(bool), scalars.filter(lambda v: v not in (float("inf"), float("-inf"))), max_size=4
+)
+ids = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60).filter(str.isprintable)
+
+
+@given(st.binary())
+def test_bytes_are_stored_as_they_are(body: bytes) -> None:
+    assert (
+        codec.pack_body(body) == codec.pack_body(bytearray(body)) == codec.pack_body(memoryview(body)) == (body, None)
+    )
+
+
+@given(values.filter(lambda value: not isinstance(value, bytes)))
+def test_any_other_value_is_packed_and_comes_back(value: object) -> None:
+    packed, content_type = codec.pack_body(value)
+
+    assert content_type == codec.MSGPACK
+    assert codec.unpack(packed) == value
+
+
+@pytest.mark.parametrize("body", [object(), {1}, 2**64, "\ud800", ...])
+def test_what_msgpack_cannot_hold_is_refused(body: object) -> None:
+    with pytest.raises(InvalidInput, match=r"^body: expected bytes or a value that msgpack can hold"):
+        codec.pack_body(body)
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    body: list[object] = []
+    body.append(body)
+
+    with pytest.raises(InvalidInput, match=r"^body: "):
+        codec.pack_body(body)
+
+
+@given(st.binary(max_size=60))
+def test_unpacking_gives_a_value_or_a_typed_error(data: bytes) -> None:
+    try:
+        codec.unpack(data)
+    except InvalidInput:
+        return
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb(msgpack.ExtType(1, b"x")),
+        msgpack.packb(1) * 2,
+        b"\xdf\xff\xff\xff\xff",
+        b"\x91" * 2000,
+    ],
+)
+def test_unpacking_is_safe(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"^body: not valid msgpack"):
+        codec.unpack(data)
+
+
+def packed(deadline: int | None, id: str | None, deaths: bytes, content_type: str | None, given: object) -> bytes:
+    """A header as scripts write it, for what a sender says."""
+    said, _ = commands.pack(Message(b"", id=id, content_type=content_type, headers=given), 99)  # type: ignore[arg-type]  # generated
+    _, length, rest = said.split(b";", 2) if said else (b"", b"", b"")
+    own = b"%d" % deadline if deadline is not None else b""
+    end = int(length or 0)
+    history = b"%d" % len(deaths) if deaths else b""
+    return b"%b;%b;%b;%b%b%b" % (own, length, history, rest[:end], deaths, rest[end:]) if said or deaths else own
+
+
+@given(st.none() | st.integers(0, MAX_INSTANT), st.none() | ids, st.none() | words.filter(str.isprintable), headers)
+def test_what_a_sender_says_comes_back(
+    deadline: int | None, id: str | None, content_type: str | None, given: dict[str, object]
+) -> None:
+    read = codec.unpack_header(packed(deadline, id, b"", content_type, given))
+
+    assert (read.deadline, read.id, read.headers, read.deaths) == (deadline, id, given, ())
+    assert read.content_type == (content_type or codec.BINARY)
+
+
+def test_a_plain_header_is_read_without_parsing() -> None:
+    assert codec.unpack_header(b"") == codec.Unpacked(None, None, codec.BINARY, {}, ())
+    assert codec.unpack_header(b"1700000000000").deadline == NOW
+
+
+def test_the_stored_form_is_what_it_was() -> None:
+    golden = (GOLDEN / "header.bin").read_bytes()
+    deaths = (
+        b"orders rejected 2 1700000000000 1700000000500 1700000000400 1700000060000 3 13 bad; \n\0\xc3\xa9 two"
+        b"a.b expired 1 1700000000000 1700000000000 1690000000000 - 1 0 "
+    )
+    header = packed(NOW, "me;é", deaths, codec.MSGPACK, {"region": "eu", "n": 1, "raw": b"\0", "none": None, "f": 0.5})
+
+    assert header == golden
+    read = codec.unpack_header(golden)
+    assert (read.deadline, read.id, read.content_type) == (NOW, "me;é", codec.MSGPACK)
+    assert read.headers == {"region": "eu", "n": 1, "raw": b"\0", "none": None, "f": 0.5}
+    assert read.deaths == (
+        Death("orders", "rejected", 2, as_datetime(NOW), as_datetime(NOW + 500), as_datetime(NOW + 400),
+              as_datetime(NOW + 60_000), 3, "bad; \n\0é two"),
+        Death("a.b", "expired", 1, as_datetime(NOW), as_datetime(NOW), as_datetime(1_690_000_000_000), None, 1, None),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("id", ["x", "x" * 255, "é" * 127, "a b", "{}", "1700000000000-100000"])
+def test_an_id_is_up_to_255_bytes_of_printable_text(id: str) -> None:
+    assert codec.check_id(id) == id.encode()
+
+
+@pytest.mark.parametrize("id", ["", "x" * 256, "é" * 128, "a\n", "a\0", "\ud800", 5, None, b"x"])
+def test_any_other_id_is_refused(id: object) -> None:
+    with pytest.raises(InvalidName, match=r"^id: expected 1 to 255 bytes of printable text, got "):
+        codec.check_id(id)  # type: ignore[arg-type]  # what people pass
+
+
+def test_headers_have_a_limit_and_say_so() -> None:
+    assert codec.pack_extras(None, {"x": "y" * 65_000})
+    with pytest.raises(MessageTooLarge, match=r"^headers: \d+ bytes are more than 65536"):
+        codec.pack_extras(None, {"x": "y" * 65_536})
+
+
+def test_a_body_has_a_limit_and_says_so() -> None:
+    assert commands.pack(b"x" * 5, 5) == (b"", b"xxxxx")
+    with pytest.raises(MessageTooLarge, match=r"^body: 6 bytes are more than max_message_bytes, 5"):
+        commands.pack(b"x" * 6, 5)
+
+
+def test_a_description_is_up_to_4096_bytes_of_text() -> None:
+    assert codec.pack_description(None) == codec.pack_description("") == b""
+    assert codec.pack_description("é" * 2048) == "é".encode() * 2048
+    assert codec.pack_description("\ud800") == b"?"
+    with pytest.raises(InvalidInput, match=r"^description: 4098 bytes are more than 4096"):
+        codec.pack_description("é" * 2049)
+
+
+@pytest.mark.parametrize(
+    "retention,own,expected", [(None, None, None), (5, None, 5), (None, 7, 7), (5, 7, 5), (9, 7, 7)]
+)
+def test_the_effective_deadline_is_the_earlier_of_both(
+    retention: int | None, own: int | None, expected: int | None
+) -> None:
+    at = None if own is None else NOW + own
+
+    found = codec.deadline(retention, b"%d-100000" % NOW, at)
+
+    assert found == (None if expected is None else as_datetime(NOW + expected))
+
+
+@pytest.mark.parametrize(
+    "text,good",
+    [
+        ("1700000000000-100000", True),
+        ("1700000000000-1", False),
+        ("1700000000000-100000\n", False),
+        (5, False),
+        ("", False),
+    ],
+)
+def test_a_place_in_a_queue_has_one_form(text: object, good: bool) -> None:
+    assert codec.is_sequence(text) is good

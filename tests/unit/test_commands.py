@@ -1,0 +1,188 @@
+"""Commands as values: which words go to which script, in the order of its header."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rqttl import Message, QueueOptions, _scripts, commands
+from rqttl.commands import Command, Known, Presence
+from rqttl.keys import Keyspace
+
+KEYSPACE = Keyspace("ns")
+DELIVERIES: Sequence[commands.Word] = [b"1", b"t1", b"2", b"t1", b"3", b"t2"]
+RUNS = [b"t1", 2, b"1", b"2", b"t2", 1, b"3"]
+
+
+def known(**options: object) -> Known:
+    return Known(KEYSPACE, "orders", b"v1", QueueOptions.read("orders", options))
+
+
+def bound(command: Command) -> dict[str, Any]:
+    """The words of a command by the names in the header of its script; further ones under `rest`."""
+    script, (number, *words) = command.script, command.words
+    assert isinstance(number, int)
+    keys, args = words[:number], words[number:]
+    assert len(args) >= len(script.args) if script.rest else len(args) == len(script.args)
+    named: dict[str, Any] = dict(zip(script.args, args, strict=False))
+    return {"keys": keys, **named, "rest": list(args[len(script.args) :])}
+
+
+def keys_of(queue: str, parts: Sequence[str]) -> list[str]:
+    return [f"ns:{{{queue}}}:{part}" for part in parts]
+
+
+def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None:
+    here = known()
+    made = [
+        commands.lookup(KEYSPACE, "orders"), commands.declare(KEYSPACE, here.options),
+        commands.update(here, here.options),
+        commands.purge(KEYSPACE, "orders", ""), commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False),
+        commands.peek(KEYSPACE, "orders", after="", limit=1), commands.sweep(here), commands.stats(here),
+        commands.enqueue(here, [(b"", b"x")]), commands.receive(here, 1, 1),
+        commands.ack(KEYSPACE, "orders", DELIVERIES),
+        commands.nack(here, DELIVERIES), commands.reject(here, DELIVERIES),
+        commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
+    ]  # fmt: skip
+
+    assert sorted(command.script.name for command in made) == list(_scripts.names())
+    for command in made:
+        script = command.script
+        assert bound(command)["keys"] in (
+            keys_of("orders", script.keys),
+            keys_of("orders", script.keys[: script.least]),
+        )
+
+
+def test_the_words_of_each_command_stand_where_its_header_says() -> None:
+    here = known(max_length=5)
+    presence = Presence("me", 20, 30, b"ticket")
+
+    receive = bound(commands.receive(here, 7, 99, auto_ack=True, presence=presence, finished=DELIVERIES, now=5))
+    assert receive.pop("keys") == keys_of("orders", _scripts.load("receive").keys)
+    assert receive == {
+        "version": b"v1", "targets": "", "now": 5, "again": "", "count": 7, "lease": 99, "auto": "1", "consumer": "me",
+        "block": 20, "stay": 30, "ticket": b"ticket", "rest": RUNS,
+    }  # fmt: skip
+    nack = bound(commands.nack(here, DELIVERIES, delay=8, counted=False, now=5))
+    assert {name: nack[name] for name in ("now", "again", "delay", "counted", "rest")} == {
+        "now": 5, "again": "", "delay": 8, "counted": 0, "rest": RUNS,
+    }  # fmt: skip
+    reject = bound(commands.reject(here, DELIVERIES, description=b"why", now=5))
+    assert (reject["description"], reject["now"], reject["again"], reject["rest"]) == (b"why", 5, "", RUNS)
+    ack = bound(commands.ack(KEYSPACE, "orders", DELIVERIES, now=5))
+    assert (ack["now"], ack["again"], ack["rest"]) == (5, "", RUNS)
+    renew = bound(commands.renew(KEYSPACE, "orders", DELIVERIES, lease=9, now=5))
+    assert (renew["now"], renew["lease"], renew["rest"]) == (5, 9, RUNS)
+    peek = bound(commands.peek(KEYSPACE, "orders", after="a", limit=3, now=5))
+    assert (peek["now"], peek["after"], peek["limit"]) == (5, "a", 3)
+    delete = bound(commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False, now=5))
+    assert (delete["now"], delete["if_unused"], delete["if_empty"]) == (5, "1", "")
+    assert bound(commands.purge(KEYSPACE, "orders", b"id"))["upto"] == b"id"
+    enqueue = bound(commands.enqueue(here, [(b"", b"x"), (b"+5;;", b"y")], now=5))
+    assert (enqueue["version"], enqueue["now"], enqueue["rest"]) == (b"v1", 5, [b"", b"x", b"+5;;", b"y"])
+
+
+def test_the_options_that_scripts_read_go_to_declare_and_update() -> None:
+    options = QueueOptions.read("orders", {"max_length": 5, "lease": "1s", "never_expire": True, "dead_letter": "dead"})
+
+    for command in (commands.declare(KEYSPACE, options), commands.update(known(), options)):
+        words = bound(command)
+        fields = dict(zip(words["rest"][::2], words["rest"][1::2], strict=True))
+        assert (fields["overflow"], fields["max_length"], fields["never_expire"]) == ("drop-head", 5, 1)
+        assert not {"lease", "dead_letter", "message_ttl"} & fields.keys()
+        assert words["given"] == options.as_json()
+
+
+def test_no_two_declarations_have_the_same_version() -> None:
+    made = [bound(commands.declare(KEYSPACE, known().options))["version"] for _ in range(50)]
+
+    assert len(set(made)) == 50
+
+
+@pytest.mark.parametrize(
+    "options,said,queues",
+    [
+        ({}, "", []),
+        ({"dead_letter": "dead"}, "expired=dead maxlen=dead delivery_limit=dead", ["dead"]),
+        ({"dead_letter": "a", "dead_letter_maxlen": "b"}, "expired=a maxlen=b delivery_limit=a", ["a", "b"]),
+        ({"dead_letter": "a", "dead_letter_expired": ""}, "maxlen=a delivery_limit=a", ["a"]),
+        ({"dead_letter_rejected": "{queue}"}, "", []),
+        ({"dead_letter": "DEAD.{queue}"}, " ".join(f"{r}=DEAD.orders" for r in ("expired", "maxlen", "delivery_limit")),
+         ["DEAD.orders"]),
+    ],
+)  # fmt: skip
+def test_targets_are_named_with_their_keys_behind_the_queues_own(
+    options: dict[str, object], said: str, queues: list[str]
+) -> None:
+    words = bound(commands.sweep(known(**options)))
+
+    own = keys_of("orders", _scripts.load("sweep").keys)
+    assert words["targets"] == said
+    assert words["keys"] == own + [key for queue in queues for key in keys_of(queue, _scripts.TARGET_PARTS)]
+
+
+def test_a_queue_that_is_its_own_target_is_named_by_a_dot_and_has_no_further_keys() -> None:
+    words = bound(commands.reject(known(dead_letter_rejected="orders"), DELIVERIES))
+
+    assert words["targets"] == "rejected=."
+    assert words["keys"] == keys_of("orders", _scripts.load("reject").keys)
+
+
+@pytest.mark.parametrize(
+    "options,message,short",
+    [
+        ({}, b"x", True), ({}, Message(b"x", ttl=5), True), ({}, Message(b"x", ttl=0), False),
+        ({}, Message(b"x", expires_at=5), False), ({"max_length": 5}, b"x", False),
+        ({"max_length_bytes": 5}, b"x", False),
+        ({"message_ttl": 0}, b"x", False), ({"max_ttl": 0}, b"x", False), ({"default_ttl": 0}, b"x", False),
+        ({"message_ttl": 5, "dead_letter": "dead"}, b"x", True),
+    ],
+)  # fmt: skip
+def test_keys_that_no_limit_and_no_ttl_of_zero_can_need_are_left_out(
+    options: dict[str, object], message: object, short: bool
+) -> None:
+    here = known(**options)
+    command = commands.enqueue(here, [(b"", b"x"), commands.pack(message, here.max_body)])
+
+    script = command.script
+    assert bound(command)["keys"][: len(script.keys)] == keys_of(
+        "orders", script.keys[: script.least if short else None]
+    )
+    assert (bound(command)["targets"] == "") == (short or "dead_letter" not in options)
+
+
+def test_what_may_be_repeated_says_so_to_the_script_and_nothing_else_changes() -> None:
+    here = known()
+    for command in (
+        commands.ack(KEYSPACE, "orders", DELIVERIES, now=5), commands.nack(here, DELIVERIES, now=5),
+        commands.reject(here, DELIVERIES, now=5), commands.receive(here, 1, 1, finished=DELIVERIES, now=5),
+    ):  # fmt: skip
+        assert command.repeatable
+        assert bound(command.again()) == {**bound(command), "again": "1"}
+        assert command.again().again() == command.again()
+    assert commands.sweep(here).again() == commands.sweep(here)
+
+
+def test_what_must_not_be_repeated() -> None:
+    here = known()
+
+    assert not commands.enqueue(here, [(b"", b"x")]).repeatable
+    assert not commands.receive(here, 1, 1, auto_ack=True).repeatable
+    assert not commands.purge(KEYSPACE, "orders", "").repeatable
+    assert not commands.delete(KEYSPACE, "orders", if_unused=False, if_empty=False).repeatable
+
+
+@pytest.mark.parametrize(
+    "message,said",
+    [
+        (b"x", b""), (Message(b"x"), b""), (Message(b"x", ttl="5s"), b"+5000;;"), (Message(b"x", ttl=0), b"+0;;"),
+        (Message(b"x", expires_at=7), b"@7;;"), (Message(b"x", id="é"), b";2;\xc3\xa9"),
+        (Message(b"x", ttl=1, id="a", headers={"b": 1}), b"+1;1;a\x92\xc0\x81\xa1b\x01"), ({"v": 1}, b";;\x92\x01\xc0"),
+        (Message({"v": 1}, content_type="text/x"), b";;\x92\xa6text/x\xc0"),
+    ],
+)  # fmt: skip
+def test_what_a_sender_says_is_packed_for_the_script(message: object, said: bytes) -> None:
+    assert commands.pack(message, 100)[0] == said

@@ -1,0 +1,158 @@
+"""A delivery: what it shows, and that it is settled once. No Redis; a settler that only writes down what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rqttl import AlreadySettled, Delivery, InvalidInput, LeaseLost, QueueOptions
+from rqttl.commands import Known
+from rqttl.delivery import LOST
+from rqttl.keys import Keyspace
+from rqttl.units import as_datetime
+
+NOW = 1_700_000_000_000
+PLACE = b"1700000000000-100000"
+
+
+class Notebook:
+    """A settler that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+        self.failure: Exception | None = None
+
+    def _note(self, how: str, deliveries: Sequence[Delivery], *more: object) -> None:
+        self.told.append((how, [one.id for one in deliveries], *more))
+        if self.failure:
+            raise self.failure
+        for one in deliveries:
+            one.check_unsettled()
+            if how != "renew":
+                one.settled = how
+
+    def ack_many(self, deliveries: Sequence[Delivery]) -> None:
+        self._note("ack", deliveries)
+
+    def nack_many(self, deliveries: Sequence[Delivery], delay: Any) -> None:
+        self._note("nack", deliveries, delay)
+
+    def reject_many(self, deliveries: Sequence[Delivery], description: str | None) -> None:
+        self._note("reject", deliveries, description)
+
+    def renew_many(self, deliveries: Sequence[Delivery], lease: Any) -> None:
+        self._note("renew", deliveries, lease)
+
+
+def delivery(
+    header: bytes = b"", body: bytes = b"x", token: bytes = b"1700000030000007", failed: int = 0,
+    lease: int | None = None, settler: Notebook | None = None, **options: object,
+) -> Delivery:  # fmt: skip
+    known = Known(Keyspace(), "orders", b"v1", QueueOptions.read("orders", options))
+    return Delivery(settler or Notebook(), known, (PLACE, (header, body)), token, failed, lease)
+
+
+def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:
+    one = delivery()
+
+    assert (one.id, one.queue, one.body, one.headers, one.deaths) == (PLACE.decode(), "orders", b"x", {}, ())
+    assert one.content_type == "application/octet-stream"
+    assert (one.enqueued_at, one.expires_at) == (as_datetime(NOW), None)
+    assert one.leased_until == as_datetime(NOW + 30_000)
+    assert (one.delivery_count, one.settled) == (1, None)
+    assert repr(one) == f"<Delivery '{PLACE.decode()}' of 'orders', 1 bytes, delivery 1>"
+
+
+def test_what_the_sender_said_is_shown() -> None:
+    one = delivery(b"1700000000500;2;;me\x92\x01\x81\xa1a\x01", b"\x93\x01\x02\x03", failed=2)
+
+    assert (one.id, one.headers, one.content_type, one.delivery_count) == ("me", {"a": 1}, "application/msgpack", 3)
+    assert one.decode() == [1, 2, 3]
+    assert one.expires_at == as_datetime(NOW + 500)
+
+
+def test_the_deadline_in_force_is_the_earlier_one() -> None:
+    assert delivery(b"1700000000500", message_ttl=400).expires_at == as_datetime(NOW + 400)
+    assert delivery(b"1700000000300", message_ttl=400).expires_at == as_datetime(NOW + 300)
+
+
+def test_bytes_decode_to_themselves_and_broken_msgpack_to_a_typed_error() -> None:
+    assert delivery(body=b"\xc1").decode() == b"\xc1"
+    with pytest.raises(InvalidInput):
+        delivery(b";;;\x92\x01\xc0", b"\xc1").decode()
+
+
+def test_handed_out_for_good_it_needs_no_settling() -> None:
+    one = delivery(token=b"")
+
+    assert (one.leased_until, one.settled) == (None, "auto_ack")
+    with pytest.raises(AlreadySettled, match=r"\(auto_ack\)"):
+        one.check_unsettled()
+
+
+def test_settling_tells_the_settler() -> None:
+    book = Notebook()
+    for settle in ("ack", "nack", "reject", "renew"):
+        getattr(delivery(b";1;;a", settler=book), settle)()
+    delivery(b";1;;a", settler=book).nack(delay="5s")
+    delivery(b";1;;a", settler=book).reject("why")
+    delivery(b";1;;a", settler=book).renew(timedelta(seconds=1))
+
+    assert book.told == [
+        ("ack", ["a"]), ("nack", ["a"], None), ("reject", ["a"], None), ("renew", ["a"], None), ("nack", ["a"], "5s"),
+        ("reject", ["a"], "why"), ("renew", ["a"], timedelta(seconds=1)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", ["ack", "nack", "reject"])
+@pytest.mark.parametrize("second", ["ack", "nack", "reject", "renew"])
+def test_a_delivery_is_settled_once(first: str, second: str) -> None:
+    one = delivery()
+    getattr(one, first)()
+
+    with pytest.raises(AlreadySettled, match=rf"is settled already \({first}\)"):
+        getattr(one, second)()
+
+
+def test_whose_lease_was_lost_stays_lost() -> None:
+    one = delivery()
+    one.settled = LOST
+
+    with pytest.raises(LeaseLost):
+        one.ack()
+
+
+def test_a_context_acks_on_success_and_gives_back_on_an_exception() -> None:
+    book = Notebook()
+    with delivery(b";1;;a", settler=book):
+        pass
+    with pytest.raises(ZeroDivisionError), delivery(b";1;;b", settler=book):
+        _ = 1 / 0
+
+    assert book.told == [("ack", ["a"]), ("nack", ["b"], None)]
+
+
+def test_a_context_leaves_alone_what_was_settled_within() -> None:
+    book = Notebook()
+    with delivery(b";1;;a", settler=book) as one:
+        one.reject("no")
+
+    assert book.told == [("reject", ["a"], "no")]
+
+
+def test_the_handlers_exception_is_not_hidden_by_a_lost_lease_but_a_lost_ack_is_told() -> None:
+    book = Notebook()
+    book.failure = LeaseLost("orders", ["a"])
+
+    with pytest.raises(ZeroDivisionError), delivery(settler=book):
+        _ = 1 / 0
+    with pytest.raises(LeaseLost), delivery(settler=book):
+        pass
+
+
+def test_a_renewal_without_a_length_asks_for_what_was_granted() -> None:
+    assert delivery().lease_ms == 30_000
+    assert delivery(lease=5).lease_ms == 5

@@ -1,0 +1,316 @@
+"""Flows, driven by hand: every step is seen, every answer is sent, and there is no Redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rqttl import (
+    ContractError,
+    Message,
+    QueueFull,
+    QueueInUse,
+    QueueMismatch,
+    QueueNotFound,
+    QueueOptions,
+    commands,
+    flows,
+)
+from rqttl.commands import BATCH, BATCH_BYTES, Command, Known
+from rqttl.flows import Clock, Enter, Listen, Look, Together
+from rqttl.keys import Keyspace
+
+KEYSPACE = Keyspace()
+PLACE = b"1700000000000-100000"
+REFUSED, OK = b"refused", b"ok"
+
+
+def known(version: bytes = b"v1", **options: object) -> Known:
+    return Known(KEYSPACE, "orders", version, QueueOptions.read("orders", options))
+
+
+class Drive:
+    """A flow in the hands of a test. `step` is what it asks for now; after its end `result` is what it returned."""
+
+    def __init__(self, flow: flows.Flow[Any]) -> None:
+        self._flow = flow
+        self.step: Any = next(flow)
+        self.result: Any = None
+
+    def answer(self, value: Any) -> Any:
+        try:
+            self.step = self._flow.send(value)
+        except StopIteration as done:
+            self.step, self.result = None, done.value
+        return self.step
+
+    @property
+    def script(self) -> str:
+        assert type(self.step) is Command
+        return self.step.script.name
+
+
+def stored(*results: bytes) -> list[Any]:
+    return [OK, b"", list(results)]
+
+
+def received(*entries: Any, more: int = 0, due: Any = b"", lost: Any = (), now: int = 1000) -> list[Any]:
+    return [OK, b"", now, due, more, b"77" if entries else b"", list(lost), list(entries), []]
+
+
+def test_a_stale_client_asks_for_the_options_and_repeats_the_call_with_them() -> None:
+    drive = Drive(flows.enqueue("orders", [b"x"]))
+
+    assert drive.step == Look("orders")
+    drive.answer(known(b"v1"))
+    while isinstance(drive.step, Look):
+        drive.answer(known(b"v1"))
+    assert drive.script == "enqueue"
+    assert b"v1" in drive.step.words
+    drive.answer([REFUSED, b"stale"])
+    assert drive.step == Look("orders", fresh=True)
+    drive.answer(known(b"v2"))
+    assert drive.script == "enqueue"
+    assert b"v2" in drive.step.words
+    drive.answer(stored(PLACE))
+    while isinstance(drive.step, Look):
+        drive.answer(known(b"v2"))
+    assert [receipt.id for receipt in drive.result] == [PLACE.decode()]
+
+
+def test_a_call_that_had_to_make_room_first_is_repeated_as_it_was() -> None:
+    drive = Drive(flows.fenced("orders", lambda known: commands.enqueue(known, [(b"", b"x")])))
+
+    first = drive.answer(known())
+    second = drive.answer([REFUSED, b"again"])
+    assert second == first
+    drive.answer(stored(PLACE))
+    assert drive.result[2] == [PLACE]
+
+
+def test_a_queue_that_is_gone_is_looked_for_once_more_and_then_not_found() -> None:
+    drive = Drive(flows.stats("orders"))
+    drive.answer(known())
+
+    assert drive.answer([REFUSED, b"not_found"]) == Look("orders", fresh=True)
+    with pytest.raises(QueueNotFound):
+        drive._flow.throw(QueueNotFound("orders"))
+
+
+def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
+    drive = Drive(flows.stats("orders"))
+    drive.answer(known())
+
+    with pytest.raises(ContractError, match="script stats: unexpected refusal 'surprise'"):
+        drive.answer([REFUSED, b"surprise"])
+
+
+def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept() -> None:
+    drive = Drive(flows.fenced("orders", lambda known: commands.enqueue(known, [(b"", b"x")])))
+    drive.answer(known())
+
+    drive.answer([OK, [b"created", b"dead", b"sweep", b"late"], [PLACE]])
+    assert drive.step == Enter("dead")
+    assert drive.answer(1) == Look("late")
+    drive.answer(known())
+    assert drive.script == "sweep"
+    drive.answer([OK, b"", 5, b"", 0, 0, 0, 0, 0, 0])
+    assert drive.result[2] == [PLACE]
+
+
+def test_without_limits_batches_go_together_and_one_that_was_stale_alone_again() -> None:
+    drive = Drive(flows.enqueue("orders", [b"x"] * (BATCH + 1)))
+    while isinstance(drive.step, Look):
+        drive.answer(known())
+
+    assert [drive.step] == [Together(drive.step.commands)]
+    assert len(drive.step.commands[0].words) > 2 * BATCH
+    drive.answer([stored(*[PLACE] * BATCH), [REFUSED, b"stale"]])
+    while isinstance(drive.step, Look):
+        drive.answer(known(b"v2"))
+    assert (drive.script, b"v2" in drive.step.words) == ("enqueue", True)
+    drive.answer(stored(b"1700000000001-100000"))
+    while isinstance(drive.step, Look):
+        drive.answer(known(b"v2"))
+    assert [drive.result[0].id, drive.result[-1].id] == [PLACE.decode(), "1700000000001-100000"]
+    assert len(drive.result) == BATCH + 1
+
+
+def test_with_a_limit_one_batch_goes_after_the_other() -> None:
+    drive = Drive(flows.enqueue("orders", [b"x"] * (BATCH + 1)))
+    here = known(max_length=5, overflow="reject-publish")
+    sent = 0
+    while drive.step is not None:
+        if isinstance(drive.step, Look):
+            drive.answer(here)
+        else:
+            assert drive.script == "enqueue"
+            sent += 1
+            drive.answer(stored(*[b"!max_length"] * (BATCH if sent == 1 else 1)))
+
+    assert sent == 2
+    assert all(isinstance(one, QueueFull) for one in drive.result)
+    assert (drive.result[0].queue, drive.result[0].limit, drive.result[0].value) == ("orders", "max_length", 5)
+
+
+def test_a_batch_holds_about_a_megabyte_but_one_message_may_be_larger() -> None:
+    bodies = [b"x" * (BATCH_BYTES // 2)] * 3 + [b"y" * (2 * BATCH_BYTES)] + [b"z"]
+    drive = Drive(flows.enqueue("orders", bodies))
+    while isinstance(drive.step, Look):
+        drive.answer(known())
+
+    sizes = [sum(len(word) for word in command.words if isinstance(word, bytes)) for command in drive.step.commands]
+    assert len(sizes) == 4
+    assert sum(sizes) >= sum(map(len, bodies))
+
+
+def test_a_receipt_tells_the_deadline_that_is_in_force() -> None:
+    drive = Drive(flows.enqueue("orders", [b"a", Message(b"b", ttl=1, id="me")]))
+    here = known(message_ttl=500)
+    while isinstance(drive.step, Look):
+        drive.answer(here)
+    drive.answer(stored(PLACE, b"1700000000000-100001 1700000000001"))
+    while isinstance(drive.step, Look):
+        drive.answer(here)
+
+    first, second = drive.result
+    assert (first.id, first.expires_at.microsecond) == (PLACE.decode(), 500_000)
+    assert (second.id, second.expires_at.microsecond) == ("me", 1_000)
+
+
+def test_a_receive_goes_on_at_once_while_all_that_was_met_had_expired() -> None:
+    finished = [b"1", b"9"]
+    drive = Drive(flows.claim("orders", 5, None, finished=finished))
+    drive.answer(known())
+
+    assert b"1" in drive.step.words
+    drive.answer(received(more=1, lost=[b"1"]))
+    drive.answer(known()) if isinstance(drive.step, Look) else None
+    assert b"1" not in drive.step.words
+    drive.answer(received([PLACE, [b"", b"x"]]))
+    assert (drive.result.entries, drive.result.lost) == ([[PLACE, [b"", b"x"]]], [b"1"])
+
+
+def wait_loop(wait: int) -> Drive:
+    drive = Drive(flows.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
+    assert drive.step == Clock()
+    drive.answer(100)
+    assert drive.step == Look("orders")
+    drive.answer(known())
+    return drive
+
+
+def again(drive: Drive, clock: int) -> None:
+    assert drive.step == Clock()
+    if drive.answer(clock) == Look("orders"):
+        drive.answer(known())
+
+
+def test_who_waits_listens_looks_again_and_gives_up_when_its_time_is_over() -> None:
+    drive = wait_loop(700)
+
+    assert 700 in drive.step.words
+    assert drive.answer(received()) == Listen("orders", 700)
+    drive.answer(None)
+    again(drive, 500)
+    assert 300 in drive.step.words
+    assert drive.answer(received()) == Listen("orders", 300)
+    drive.answer(None)
+    again(drive, 801)
+    assert drive.answer(received()) is None
+    assert drive.result.entries == []
+
+
+def test_who_waits_long_looks_at_the_queue_once_in_a_period() -> None:
+    drive = wait_loop(3_600_000)
+
+    assert drive.answer(received()) == Listen("orders", flows.PERIOD)
+
+
+@pytest.mark.parametrize("due,block", [(1250, 250), (1000, 1), (900, 1), (99_000, 700)])
+def test_a_wait_ends_early_for_what_is_due_next(due: int, block: int) -> None:
+    drive = wait_loop(700)
+
+    assert drive.answer(received(due=b"%d" % due)) == Listen("orders", block)
+
+
+def test_a_ticket_from_the_bell_goes_into_the_next_look() -> None:
+    drive = wait_loop(700)
+    drive.answer(received())
+
+    drive.answer(b"a ticket")
+    again(drive, 200)
+    assert b"a ticket" in drive.step.words
+
+
+def test_deliveries_are_settled_in_batches_and_lost_ones_collected() -> None:
+    seen: list[int] = []
+
+    def run(words: Any) -> flows.Flow[Any]:
+        seen.append(len(words) // 2)
+        return (yield from flows.plain(commands.ack(KEYSPACE, "orders", words)))
+
+    drive = Drive(flows.settle([(b"%d" % i, b"t") for i in range(2 * BATCH + 1)], run))
+    drive.answer([OK, b"", [b"3"]])
+    drive.answer([OK, b"", []])
+    drive.answer([OK, b"", [b"500"]])
+
+    assert seen == [BATCH, BATCH, 1]
+    assert drive.result[0] == [b"3", b"500"]
+
+
+def test_a_queue_is_entered_before_it_is_declared() -> None:
+    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+
+    assert drive.step == Enter("orders")
+    drive.answer(1)
+    assert drive.script == "declare"
+    assert drive.answer([OK, b"", 1]) == Look("orders", fresh=True)
+
+
+def test_a_declaration_that_differs_names_each_option_with_both_values() -> None:
+    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {"max_length": 3})))
+    drive.answer(1)
+
+    with pytest.raises(
+        QueueMismatch, match="max_length: asked for 3, in force 4; lease: asked for 30000, in force 5"
+    ) as told:
+        drive.answer([REFUSED, b"mismatch", b"v", b'{"lease":5,"max_length":4}'])
+
+    assert told.value.differences == {"max_length": (3, 4), "lease": (30_000, 5)}
+
+
+def test_a_deleted_queue_leaves_the_registry_and_one_in_use_does_not() -> None:
+    for reply in ([OK, b"", 7], [REFUSED, b"in_use", b"if_empty", 2]):
+        drive = Drive(flows.delete(KEYSPACE, "orders", if_unused=False, if_empty=True))
+        while not (type(drive.step) is Command and drive.script == "delete"):
+            drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0])
+        if reply[0] == OK:
+            assert drive.answer(reply) == Enter("orders", gone=True)
+            drive.answer(1)
+            assert drive.result == 7
+        else:
+            with pytest.raises(QueueInUse, match="if_empty is set and it has 2 messages"):
+                drive.answer(reply)
+
+
+def test_a_sweep_goes_on_until_nothing_is_due_or_its_rounds_are_over() -> None:
+    for rounds, expected in ((None, 3), (2, 2)):
+        drive = Drive(flows.sweep("orders", rounds=rounds))
+        replies = iter([1, 1, 0])
+        while drive.step is not None:
+            drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"9", next(replies), 1, 2, 3, 4, 5])
+        assert len(drive.result) == expected
+        assert (drive.result[0].due, drive.result[0].reclaimed, drive.result[0].compacted) == (9, 1, 5)
+
+
+def test_a_purge_ends_where_the_queue_ended_when_it_began() -> None:
+    drive = Drive(flows.purge(KEYSPACE, "orders"))
+    while not (type(drive.step) is Command and drive.script == "purge"):
+        drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0])
+
+    drive.answer([OK, b"", 250, 1, PLACE])
+    assert PLACE in drive.step.words
+    drive.answer([OK, b"", 3, 0, PLACE])
+    assert drive.result == 253
