@@ -21,6 +21,8 @@ RATE = 1_250
 SHORTEST = 8.0
 #: What the consumers can handle, as a part of what departs in an average minute. The rest is for the rush to expire.
 CAPACITY = 0.9
+#: ... but no call takes longer than so many ms: so few flights are no rush.
+LONGEST_HANDLING = 250
 CONSUMERS = 2
 #: How many calls one consumer handles at a time.
 AGENTS = 4
@@ -40,7 +42,12 @@ class Day:
     def handling_ms(self) -> float:
         """How long an agent is busy with one call."""
         length = (DAY - self.first) * self.minute_ms
-        return CONSUMERS * AGENTS * length / (self.flights * CAPACITY)
+        return min(LONGEST_HANDLING, CONSUMERS * AGENTS * length / (self.flights * CAPACITY))
+
+    @property
+    def rush(self) -> bool:
+        """Whether there are enough flights for a rush that the consumers cannot handle."""
+        return self.handling_ms < LONGEST_HANDLING
 
     def seconds(self, minute: int) -> float:
         """When a minute of the day comes, in seconds after the start."""

@@ -42,19 +42,20 @@ def console(*, stderr: bool) -> Console:
 
 def opening(console: Console, flights: Sequence[Flight], day: Day) -> None:
     """What is going to happen."""
-    carriers = len({flight.carrier for flight in flights})
+    carriers = _plural(len({flight.carrier for flight in flights}), "carrier")
     console.print(
-        f"[bold]{len(flights):,} real departures from New York in 2013[/bold], the flights of {day.dates} dates played "
-        f"as one day that begins at {clock(day.first)}. A minute of it takes {day.minute_ms:.0f} ms.\n"
+        f"[bold]{_plural(len(flights), 'real departure')} from New York in 2013[/bold], the flights of "
+        f"{_plural(day.dates, 'date')} played as one day that begins at {clock(day.first)}. A minute of it takes "
+        f"{day.minute_ms:.0f} ms.\n"
     )
     console.print(
-        f"Each boarding call is a message in the queue of one of {carriers} carriers. Its TTL is the time until the "
-        f"same carrier's next departure from the same airport: 15 minutes are {15 * day.minute_ms:.0f} ms.\n"
+        f"Each boarding call is a message in its carrier's queue ({carriers}). Its TTL is the time until "
+        f"the same carrier's next departure from the same airport: 15 minutes are {15 * day.minute_ms:.0f} ms.\n"
     )
     console.print(
         f"{CONSUMERS} consumer processes can handle {CONSUMERS * AGENTS * 1000 / day.handling_ms:,.0f} calls a second, "
-        "too few for the rush hours. They reject the calls of cancelled flights. A reaper process moves what expires "
-        "into dead-letter queues.\n"
+        f"too {'few for the rush hours' if day.rush else 'many for a rush'}. They reject the calls of cancelled "
+        "flights. A reaper process moves what expires into dead-letter queues.\n"
     )
 
 
@@ -121,7 +122,8 @@ class Progress:
 
     def _bars(self, values: Sequence[int], highest: int) -> str:
         steps = " ▁▂▃▄▅▆▇█" if self._console.encoding.startswith("utf") else " .:-=+*#@"
-        return "".join(steps[-(-max(0, value) * 8 // highest) if highest else 0] for value in values)
+        # what was sent in one period may be handled in the next: a bar can be higher than the highest of what was sent
+        return "".join(steps[min(8, -(-max(0, value) * 8 // max(1, highest)))] for value in values)
 
 
 def closing(console: Console, outcome: Outcome, airlines: Mapping[str, str]) -> None:
@@ -147,7 +149,7 @@ def closing(console: Console, outcome: Outcome, airlines: Mapping[str, str]) -> 
         )
     console.print(
         f"\nThe day took {outcome.seconds:.0f} s. The reaper moved {outcome.reaped:,} of the {total.expired:,} expired "
-        "calls; the others were moved by calls on the queues that met them first.\n"
+        f"calls{'; the others were moved by calls on the queues that met them first' if total.expired else ''}.\n"
     )
 
 
