@@ -106,7 +106,7 @@ def test_a_plain_header_is_read_without_parsing() -> None:
 
 
 def test_the_stored_form_is_what_it_was() -> None:
-    golden = (GOLDEN / "header.bin").read_bytes()
+    golden = bytes.fromhex((GOLDEN / "header.hex").read_text())
     deaths = (
         b"orders rejected 2 1700000000000 1700000000500 1700000000400 1700000060000 3 13 bad; \n\0\xc3\xa9 two"
         b"a.b expired 1 1700000000000 1700000000000 1690000000000 - 1 0 "

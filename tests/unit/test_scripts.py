@@ -62,11 +62,12 @@ def test_every_refusal_has_an_error_of_the_same_word_or_an_answer(name: str) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_keys_of_a_header_are_parts_of_a_queue_and_are_used(name: str) -> None:
+def test_the_keys_of_a_header_are_the_parts_of_a_queue_that_the_script_uses(name: str) -> None:
     script = _scripts.load(name)
 
     assert set(script.keys) <= set(keys.PARTS)
     assert len(set(script.keys)) == len(script.keys)
+    assert {part for part in keys.PARTS if re.search(rf"\bq\.{part}\b", script.text)} <= set(script.keys)
     assert [key for key in script.keys if not re.search(rf"\b(?:q|target|into)\.{key}\b", script.text)] == []
 
 
