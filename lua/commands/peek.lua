@@ -1,6 +1,6 @@
 --- Look at messages in order, without touching them: ready, leased and delayed ones.
 --
--- @use    clock log loose reply
+-- @use    clock loose reply queue
 -- @keys   meta log loose leases returned delayed redelivered
 -- @args   now after limit
 -- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failed deliveries
@@ -11,7 +11,7 @@ if not found[1] then
   return reply.refuse('not_found')
 end
 q.cursor, q.bytes = found[1], tonumber(found[3])
-local most = log.readable(q, tonumber(arg.limit))
+local most = queue.readable(q, tonumber(arg.limit))
 local entries = redis.call('XRANGE', q.log, arg.after == '' and '-' or '(' .. arg.after, '+', 'COUNT', most)
 if redis.call('HLEN', q.loose) > 0 then
   entries = loose.merge(q, entries, arg.after, most)

@@ -2,7 +2,7 @@
 --
 -- Leased and delayed messages stay. Nothing is dead-lettered.
 --
--- @use     queue record log ready reply
+-- @use     queue record ready reply
 -- @keys    meta log loose expiry leases returned delayed redelivered
 -- @args    upto
 -- @reply   purged more upto
@@ -19,7 +19,7 @@ if redis.call('ZCARD', q.leases) + redis.call('ZCARD', q.delayed) == 0 and upto 
   redis.call('UNLINK', q.log, q.loose, q.expiry, q.returned, q.redelivered)
   q.cursor, q.bytes, q.holes = q.last, 0, 0
 else
-  local most, chosen, ids = log.readable(q, 250), {}, {}
+  local most, chosen, ids = queue.readable(q, 250), {}, {}
   local entries = ready.read(q, most)
   for _, entry in ipairs(entries) do
     if entry[1] <= upto then

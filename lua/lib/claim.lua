@@ -34,7 +34,7 @@ end
 
 --- Take up to `most` messages. Nothing is written yet but the cursor in memory.
 function claim.take(q, now, most, state)
-  local want, n = log.readable(q, most - #state.taken), 0
+  local want, n = queue.readable(q, most - #state.taken), 0
   if want <= 0 then return end
   local back = redis.call('ZRANGE', q.returned, 0, want - 1)
   if #back > 0 then

@@ -1,7 +1,7 @@
 --- Giving memory back: a stream frees only whole nodes, so survivors among the expired keep 4 KB each alive.
 -- When holes outnumber the messages ahead of the cursor, the survivors move to `loose`, one by one.
 --
--- @use log loose queue ready
+-- @use loose queue ready
 local compact = {}
 local WORTH = 1000
 local NODE, OVERHEAD = 4096, 200
@@ -31,7 +31,7 @@ function compact.run(q, most)
     q.holes = math.floor(q.holes / 2)
     return 0, false
   end
-  most = log.readable(q, most)
+  most = queue.readable(q, most)
   local entries = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', most)
   compact.move(q, entries)
   return #entries, #entries == most

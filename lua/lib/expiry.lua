@@ -1,14 +1,14 @@
 --- Taking out messages whose time is over, from anywhere in the queue.
 -- Own deadlines are in the sorted set `expiry`; retention needs no index, because ids are times.
 --
--- @use lifetime ready log dead_letter
+-- @use lifetime ready log dead_letter queue
 local expiry = {}
 
 --- Up to `most` ready entries whose time is over. Nothing is written.
 -- The first list is past retention and heads the queue; in the second, own deadlines passed, anywhere.
 -- The third result says whether more may be over.
 function expiry.overdue(q, now, most)
-  most = log.readable(q, most)
+  most = queue.readable(q, most)
   local own = log.read(q, redis.call('ZRANGEBYSCORE', q.expiry, '-inf', now, 'LIMIT', 0, most))
   local kept, all = {}, #own < most
   if q.message_ttl and all then

@@ -1,6 +1,6 @@
 --- Length limits: of ready messages, and of their body bytes.
 --
--- @use queue log ready dead_letter expiry
+-- @use queue ready dead_letter expiry
 local length = {}
 
 --- How far `count` messages of `size` bytes are over the limits.
@@ -18,11 +18,12 @@ end
 --- The oldest messages whose removal takes away `count` messages and `size` bytes. Nothing is written.
 -- The second result says whether they suffice, or are all there are.
 function length.victims(q, count, size, most, skip)
-  local chosen, asked = {}, log.readable(q, most)
+  local chosen, asked = {}, queue.readable(q, most)
   if count <= 0 and size <= 0 then
     return chosen, true
   end
   local heads, all = ready.read(q, asked, nil, skip)
+  chosen.dense = heads.dense
   for _, entry in ipairs(heads) do
     chosen[#chosen + 1] = entry
     count, size = count - 1, size - #entry[2][2]

@@ -2,10 +2,9 @@
 -- An entry is {id, {packed header, body}} everywhere, as XRANGE gives it.
 -- Ids are `<13 digits of ms>-<6 digits>`: equally long, so that they sort as text too.
 --
--- @use loose queue
+-- @use loose
 local log = {}
 local FIRST, LAST = 100000, 999999
-local READ_BYTES = 4194304
 
 --- The next id: never lower than the one before, even if the server's clock steps back.
 function log.next_id(q, now)
@@ -38,38 +37,40 @@ function log.find(q, id)
   return packed and {id, loose.split(packed)} or nil
 end
 
---- The entries of these ids, in their order. Neighbours are read in one go.
+--- The entries of these ids, in their order. Neighbours are read in one go; `dense` says that they all are neighbours.
 function log.read(q, ids)
-  local known, entries = {}, {}
-  if #ids > 1 then
-    local low, high = ids[1], ids[1]
-    for _, id in ipairs(ids) do
-      if id < low then low = id end
-      if id > high then high = id end
-    end
-    for _, entry in ipairs(redis.call('XRANGE', q.log, low, high, 'COUNT', #ids)) do
-      known[entry[1]] = entry
-    end
+  if #ids == 0 then return {} end
+  local low, high, known = ids[1], ids[1], {}
+  for i = 2, #ids do
+    if ids[i] < low then low = ids[i] elseif ids[i] > high then high = ids[i] end
   end
-  for _, id in ipairs(ids) do
-    entries[#entries + 1] = known[id] or log.find(q, id)
+  local entries = redis.call('XRANGE', q.log, low, high, 'COUNT', #ids)
+  local dense = #entries == #ids
+  for i = 1, #entries do
+    known[entries[i][1]] = entries[i]
+    dense = dense and entries[i][1] == ids[i]
+  end
+  entries.dense = dense
+  return dense and entries or log.pick(q, ids, known)
+end
+
+function log.pick(q, ids, known)
+  local entries = {}
+  for i = 1, #ids do
+    entries[#entries + 1] = known[ids[i]] or log.find(q, ids[i])
   end
   return entries
 end
 
---- Remove messages for good. XDEL comes first: it frees, so it is allowed when memory is full.
-function log.remove(q, ids)
-  if #ids > 0 then
-    if redis.call('XDEL', q.log, unpack(ids)) < #ids then
-      redis.call('HDEL', q.loose, unpack(ids))
-    end
+--- Remove messages for good. What comes first frees memory, so it is allowed when there is none left.
+-- Neighbours at the very beginning of the log go by XTRIM, which drops whole nodes instead of walking through them.
+function log.remove(q, ids, dense)
+  if #ids == 0 then return end
+  local first = dense and #ids > 1 and redis.call('XRANGE', q.log, '-', '+', 'COUNT', 1)[1]
+  if first and first[1] == ids[1] then
+    local ms, serial = string.match(ids[#ids], '^(%d+)-(%d+)$')
+    redis.call('XTRIM', q.log, 'MINID', string.format('%s-%d', ms, serial + 1))
+  elseif redis.call('XDEL', q.log, unpack(ids)) < #ids then
+    redis.call('HDEL', q.loose, unpack(ids))
   end
-end
-
---- How many messages of average size may be read at once, so that large bodies do not fill Redis' memory.
-function log.readable(q, most)
-  if most <= 1 or q.bytes <= READ_BYTES then
-    return most
-  end
-  return math.max(1, math.min(most, math.floor(READ_BYTES / (q.bytes / math.max(1, rare(queue).ready(q))))))
 end

@@ -2,6 +2,7 @@
 --
 -- @use options
 local queue = {}
+local READ_BYTES = 4194304
 
 --- Read the record. Returns a refusal if the queue is gone, or if the caller knows other options than are in force.
 -- Further fields can be named; their values come back from position 7 on. A `plain` queue has no option that matters here.
@@ -57,4 +58,12 @@ function queue.due_by(q, at)
   if not q.due or at < q.due then
     q.due, q.hint = at, true
   end
+end
+
+--- How many messages of average size may be read at once, so that large bodies do not fill Redis' memory.
+function queue.readable(q, most)
+  if most <= 1 or q.bytes <= READ_BYTES then
+    return most
+  end
+  return math.max(1, math.min(most, math.floor(READ_BYTES / (q.bytes / math.max(1, rare(queue).ready(q))))))
 end

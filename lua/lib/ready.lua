@@ -4,19 +4,21 @@
 local ready = {}
 
 --- Up to `most` ready entries in order. `upto` ends them at an instant (in ms), `skip` holds ids to leave out.
--- The second result says whether that was all there is.
+-- The second result says whether that was all there is. `dense` is set where they are neighbours in the log.
 function ready.read(q, most, upto, skip)
-  local entries, last = {}, upto and string.format('%.0f', upto) or '+'
+  local last, entries = upto and string.format('%d', upto) or '+', nil
   local ids = redis.call('ZRANGEBYSCORE', q.returned, '-inf', upto or '+inf', 'LIMIT', 0, most)
-  for _, entry in ipairs(log.read(q, ids)) do
-    entries[#entries + 1] = entry
-  end
-  if #ids < most then
-    for _, entry in ipairs(redis.call('XRANGE', q.log, '(' .. q.cursor, last, 'COUNT', most - #ids)) do
-      entries[#entries + 1] = entry
+  if #ids == 0 then
+    entries = redis.call('XRANGE', q.log, '(' .. q.cursor, last, 'COUNT', most)
+    entries.dense = true
+  else
+    entries = log.read(q, ids)
+    local ahead = #ids < most and redis.call('XRANGE', q.log, '(' .. q.cursor, last, 'COUNT', most - #ids) or {}
+    for i = 1, #ahead do
+      entries[#entries + 1], entries.dense = ahead[i], nil
     end
   end
-  if not skip then
+  if not skip or not next(skip) then
     return entries, #entries < most
   end
   local others = {}
@@ -42,7 +44,7 @@ function ready.remove(q, entries, in_order)
     end
   end
   if #ids > 0 then
-    log.remove(q, ids)
+    log.remove(q, ids, entries.dense)
     redis.call('ZREM', q.expiry, unpack(ids))
     if redis.call('EXISTS', q.returned) == 1 then
       redis.call('ZREM', q.returned, unpack(ids))

@@ -1,6 +1,6 @@
 --- What is due in a queue, done in bounded steps: by whoever comes by, and by the reaper on time.
 --
--- @use log returns expiry length ready
+-- @use returns expiry length ready queue
 local sweep = {}
 local BUDGET = 250
 
@@ -21,8 +21,8 @@ end
 --- Everything that is due, at most `BUDGET` messages. `more` says that some is left.
 function sweep.run(q, now)
   local done = {}
-  done.reclaimed = sweep.reclaim(q, now, log.readable(q, BUDGET))
-  done.promoted = sweep.promote(q, now, log.readable(q, math.max(1, BUDGET - done.reclaimed)))
+  done.reclaimed = sweep.reclaim(q, now, queue.readable(q, BUDGET))
+  done.promoted = sweep.promote(q, now, queue.readable(q, math.max(1, BUDGET - done.reclaimed)))
   local left = math.max(1, BUDGET - done.reclaimed - done.promoted)
   local kept, own, full = expiry.overdue(q, now, left)
   done.expired = expiry.bury(q, now, kept, own)
