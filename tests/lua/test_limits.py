@@ -278,3 +278,15 @@ def test_the_targets_waiting_consumer_is_rung_and_its_retention_is_due(lab: Lab)
     dead = lab.snapshot()["dead"]
     assert dead["bell"] == [""]
     assert dead["meta"]["due"] == NOW + 70
+
+
+def test_the_bytes_of_the_expired_make_room_too(lab: Lab) -> None:
+    lab.seed(
+        options={"max_length_bytes": 6, "overflow": REFUSE},
+        log={place(-9): (at(0), b"12345"), place(-8): (b"", b"1")}, expiry={place(-9): NOW},
+    )  # fmt: skip
+
+    reply = lab.run(enqueue(lab, b"12345"))
+
+    assert reply[2] == [place().encode()]
+    assert lab.snapshot()["orders"]["meta"]["bytes"] == 6

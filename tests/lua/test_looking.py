@@ -108,3 +108,13 @@ def test_stats_rings_for_what_came_back(lab: Lab) -> None:
 
     assert stats(lab)["ready"] == 1
     assert lab.snapshot()["orders"]["bell"] == [""]
+
+
+@pytest.mark.parametrize("part,state", [("leases", b"leased"), ("delayed", b"delayed")])
+def test_peek_shows_messages_that_are_out_after_they_were_moved_aside(lab: Lab, part: str, state: bytes) -> None:
+    lab.seed(loose=plain(place(-3, 3)), **{part: {place(-3, 3): token(7) if part == "leases" else NOW + 7}})
+
+    _, _, _, _, entries, facts = peek(lab)
+
+    assert [one for one, _ in entries] == [place(-3, 3).encode()]
+    assert facts == [state, b"%d" % (NOW + 7), b"0"]
