@@ -112,7 +112,8 @@ def test_stats_rings_for_what_came_back(lab: Lab) -> None:
 
 @pytest.mark.parametrize("part,state", [("leases", b"leased"), ("delayed", b"delayed")])
 def test_peek_shows_messages_that_are_out_after_they_were_moved_aside(lab: Lab, part: str, state: bytes) -> None:
-    lab.seed(loose=plain(place(-3, 3)), **{part: {place(-3, 3): token(7) if part == "leases" else NOW + 7}})
+    out: dict[str, Any] = {part: {place(-3, 3): token(7) if part == "leases" else NOW + 7}}
+    lab.seed(loose=plain(place(-3, 3)), **out)
 
     _, _, _, _, entries, facts = peek(lab)
 
