@@ -14,17 +14,13 @@ from rqttl.units import as_datetime
 from tests.model.machine import Waiter, settle_command, words_of
 from tests.model.queue_rules import QueueRules
 from tests.model.queues import Item, Msg, Pair
-from tests.model.strategies import Said, actions, clients, delays, items, leases, maybe, names, picks, rarely
+from tests.model.strategies import MEANWHILE, Said, actions, clients, delays, items, leases, maybe, names, picks, rarely
 
 
 class QueueMachine(QueueRules):
     consumers = 0
 
     # Messages
-
-    @rule(who=clients, name=names, said=items, dies=rarely)
-    def send(self, who: int, name: str, said: list[Said], dies: bool) -> None:
-        self.enqueue(who, name, said, dies)
 
     @rule(who=clients, name=names, said=items, dies=rarely)
     def enqueue(self, who: int, name: str, said: list[Said], dies: bool) -> None:
@@ -97,21 +93,33 @@ class QueueMachine(QueueRules):
         return bool(taken.messages)
 
     @rule(who=clients, name=names, count=st.sampled_from((1, 2, 5)), action=actions, delay=delays, dies=rarely,
-          late=st.sampled_from((None, None, -1, 0, 0, 1)), sweeps=st.booleans())  # fmt: skip
-    def work(self, who: int, name: str, count: int, action: str, delay: int, dies: bool, late: int | None,
-             sweeps: bool) -> None:  # fmt: skip
-        """What a consumer does most of the time: take something, let time pass up to its deadline, and settle it."""
-        if not (self._exists(who, name) and self._receive(who, name, count, 200)):
+          meanwhile=st.lists(st.sampled_from(MEANWHILE), max_size=3), more=items)  # fmt: skip
+    def work(self, who: int, name: str, count: int, action: str, delay: int, dies: bool, meanwhile: list[str | int],
+             more: list[Said]) -> None:  # fmt: skip
+        """What a consumer does most of the time: take something, wherever it is, and settle it after a while."""
+        if not self._exists(who, name):
+            return
+        if not self.world.queues[name].ready:
+            self.enqueue(who, name, more, dies=False)
+            name = next((other for other, q in self.world.queues.items() if q.ready), name)
+        if not self._receive(who, name, count, 200):
             return
         q = self.world.queues[name]
         m = q.find(self.seen[-1][1])
         deadline = None if m is None else q.deadline(m)
-        if late is not None and deadline is not None and self.clock.now < deadline <= self.clock.now + 200:
-            self.clock.move(deadline + late - self.clock.now)
-        if sweeps:
-            self.sweep(who, name, dies=False)
-        if name in self.raw:
-            self.settle(who, action, list(range(count)), False, delay, True, 50, None, dies)
+        for what in meanwhile:
+            if what == "fill":
+                self.enqueue(who, name, more, dies=False)
+            elif what == "fade":
+                self.enqueue(who, name, [Said(4, 1), Said(4, 1)], dies=False)
+                self.clock.move(1)
+            elif what == "sweep":
+                self.sweep(who, name, dies=False)
+            elif what == "deadline" and deadline is not None:
+                self.clock.move(min(200, max(0, deadline - self.clock.now)))
+            elif isinstance(what, int):
+                self.clock.move(what)
+        self.settle(who, action, list(range(count)), False, delay, True, 50, None, dies)
 
     # Waiting
 
@@ -208,6 +216,10 @@ class QueueMachine(QueueRules):
                 for follower, _ in broker.log[1:]:
                     self.world.sweep(follower.queue, self.clock.now)
             self.compare()
+
+    # One rule is as likely as the other, so what matters most stands here more than once.
+    send_more = send_even_more = enqueue
+    work_more = work_even_more = work_all_day = work
 
 
 def _marked(flow: flows.Flow[flows.Claimed]) -> flows.Flow[flows.Claimed]:

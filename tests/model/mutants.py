@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "an arriving message does not see expired ones",
-        "lib/admit.lua",
+        "lib/room.lua",
         "if q.due and q.due <= now then",
         "if false then",
     ),
@@ -133,8 +133,8 @@ MUTANTS = (
         "count, first = record.count + 1, record.first",
         "count, first = 1, record.first",
     ),
-    Mutant("letters take no room", "lib/dead_letter.lua", "target.bytes = target.bytes + size", "local _ = size"),
-    Mutant("letters beyond a limit stay", "lib/dead_letter.lua", "queue.due_by(target, now)\n", "\n"),
+    Mutant("letters take no room", "lib/target.lua", "t.bytes = t.bytes + size", "local _ = size"),
+    Mutant("letters beyond a limit stay", "lib/target.lua", "queue.due_by(t, now)\n", "\n"),
     Mutant(
         "the death does not count its delivery",
         "lib/dead_letter.lua",
@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant("ids follow the clock back", "lib/log.lua", "if now > q.ms or", "if now ~= q.ms or"),
     Mutant("the floor is ignored", "lib/lifetime.lua", "own < q.min_ttl", "own < 0"),
     Mutant("a shortened lease is noticed late", "commands/renew.lua", "  queue.due_by(q, ends)\n", ""),
-    Mutant("a changed option waits", "lib/queue.lua", "redis.call('HSET', meta, 'due', 0)", "local _ = meta"),
+    Mutant("a changed option waits", "lib/announce.lua", "redis.call('HSET', meta, 'due', 0)", "local _ = meta"),
     Mutant(
         "nobody is woken by a message that comes back",
         "lib/wake.lua",
@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant("one message is handed to two consumers", "lib/wake.lua", " - redis.call('LLEN', q.bell)", ""),
     Mutant(
-        "a purge forgets the failures of no one",
+        "purged: failures stay",
         "commands/purge.lua",
         "if #ids > 0 then redis.call('HDEL', q.redelivered, unpack(ids)) end",
         "",

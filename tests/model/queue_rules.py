@@ -21,7 +21,7 @@ class QueueRules(Machine):
         for name, options in (
             ("a", {"dead_letter": "dead", **a}),
             ("b", {"dead_letter": "late", **b}),
-            ("dead", {"dead_letter": "a", **dead}),
+            ("dead", {"dead_letter": "a", "message_ttl": 50, **dead}),
         ):
             kept = {option: value for option, value in options.items() if value is not None}
             self._declare(0, name, kept if consistent(name, kept) else {})

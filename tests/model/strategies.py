@@ -59,3 +59,6 @@ rarely = st.sampled_from((False, False, False, True))
 leases = st.sampled_from((50, 400, 10, 1))
 actions = st.sampled_from(("ack", "nack", "nack", "reject", "reject", "renew"))
 delays = st.sampled_from((0, 0, 0, 5, 30, 200))
+#: What may happen between a delivery and its settling: others fill the queue, also with messages that expire unnoticed;
+#: somebody sweeps; the deadline comes; milliseconds pass.
+MEANWHILE = ("fade", "fade", "fill", "sweep", "deadline", 1, 20)
