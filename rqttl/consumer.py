@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from rqttl import commands, delivery, flows, units
 from rqttl.commands import Presence, Word
@@ -36,9 +36,9 @@ class Consumer:
     can prevent that). Acks are collected and sent with the next fetch, after a second at the latest; an ack that comes
     too late all the same is logged and listed in `lost`. `nack` and `reject` are sent at once.
 
-    Iteration ends when no message has come for `wait` (never, without it), or after `stop()`. On leaving the context
-    what was acked is sent, what was never shown to a handler is released without counting as a failed delivery, and
-    what was shown but not settled is given back.
+    Iteration ends when no message has come for `wait` (never, without it), or after `stop()`. While Redis is away it
+    goes on trying, for `wait` at most. On leaving the context what was acked is sent, what was never shown to a handler
+    is released without counting as a failed delivery, and what was shown but not settled is given back.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Consumer:
         # renewing changes tokens, settling presents them: one of them at a time
         self._talking = threading.Lock()
         self._settled = threading.Condition()
+        self._crowded = False
         self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
         self._last_heard = 0.0
         self._rhythm = 1.0
@@ -85,7 +86,7 @@ class Consumer:
             try:
                 one = self._buffer.popleft()
             except IndexError:
-                if not self._refill():
+                if not self._refill_patiently():
                     break
                 continue
             if one.settled is None:
@@ -142,10 +143,25 @@ class Consumer:
             self.queue.renew_many(deliveries, lease)
 
     def _announce(self) -> None:
-        with self._settled:
-            self._settled.notify_all()
+        if self._crowded:
+            with self._settled:
+                self._settled.notify_all()
 
     # Fetching
+
+    def _refill_patiently(self) -> bool:
+        """`_refill`, as often as it takes while Redis is away; for no longer than `wait`."""
+        started, pause = time.monotonic(), 0.5
+        while True:
+            try:
+                return self._refill()
+            except (ConnectionError, TimeoutError) as error:
+                if (time.monotonic() - started) * 1000 >= self._wait:
+                    raise
+                logger.warning("queue %s: Redis is away (%s), trying again", self.queue.name, type(error).__name__)
+            if self._stopped.wait(pause):
+                return False
+            pause = min(2 * pause, 5.0)
 
     def _refill(self) -> bool:
         """Finish what was acked and fetch more. False when no message came in time."""
@@ -155,11 +171,13 @@ class Consumer:
             )
         self._held = [one for one in self._held if one.settled is None]
         while len(self._held) >= self._prefetch:
+            self._crowded = True
             with self._settled:
                 self._settled.wait(1.0)
             if self._stopped.is_set():
                 return False
             self._held = [one for one in self._held if one.settled is None]
+        self._crowded = False
         flow = flows.receive(
             self.queue.name, self._prefetch - len(self._held), self._lease, self._wait, auto_ack=False,
             consumer=self._name, stay=STAY, finished=self._take_finished,

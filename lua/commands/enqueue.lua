@@ -22,6 +22,10 @@ if items.count < items.n or (q.max_length or q.max_length_bytes) and length.pres
   rare(queue).open_rest(q)
   plan = rare(room).decide(q, now, items)
   if plan.again then
+    if #plan.victims > 0 then
+      -- live messages go only if Redis has memory for the one that drives them out: this write it may refuse
+      redis.call('HSET', q.meta, 'last', q.last)
+    end
     rare(admit).carry_out(q, now, plan)
     rare(record).save(q)
     return rare(reply).refuse('again')

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from redis.exceptions import ConnectionError
 
 from rqttl import Broker, LeaseLost, Message, OutcomeUnknown, Peeked, Queue, connect
 from tests.servers import Server
@@ -133,6 +134,43 @@ def test_a_consumer_that_waits_outlives_a_restart(broker: Broker, restart: Calla
 
     assert found is not None
     assert found.body == b"x"
+
+
+def test_a_consumer_goes_on_when_redis_comes_back_after_all_attempts_have_failed(
+    broker: Broker, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    queue = broker.declare_queue("q")
+    waiting = threading.Event()
+    broker.events.on_waiting.append(lambda name: waiting.set())
+
+    def handle() -> bytes:
+        with queue.consume() as deliveries, next(deliveries) as delivery:
+            return delivery.body
+
+    with ThreadPoolExecutor() as pool:
+        body = pool.submit(handle)
+        assert waiting.wait(PATIENCE)
+        server.kill()
+        until(lambda: "Redis is away" in caplog.text)
+        server.start()
+        with connect(server.url) as another:
+            another.queue("q").enqueue(b"x")
+
+        assert body.result(timeout=PATIENCE) == b"x"
+
+
+def test_a_consumer_waits_for_redis_no_longer_than_for_messages(broker: Broker, server: Server) -> None:
+    queue = broker.declare_queue("q")
+
+    deliveries = queue.consume(wait=0).__enter__()
+    server.kill()
+
+    with pytest.raises(ConnectionError):
+        next(deliveries)
+
+    server.start()
+    deliveries.close()
 
 
 def test_a_slow_handler_keeps_its_message_over_a_restart(
