@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from rqttl import InvalidOption, QueueMismatch, QueueNotFound, commands, flows
 from rqttl.options import QueueOptions
 from tests.model.machine import Machine
 from tests.model.queues import PICKUP, Options, consistent
+from tests.model.raw import COUNTERS
 from tests.model.strategies import clients, names, rarely, some_options
 
 
@@ -137,20 +139,22 @@ class QueueRules(Machine):
             return
         now, due, q = self.clock.now, self.raw[name].due, self.world.queues[name]
 
+        expected: list[tuple[object, ...]] = []
+
         def apply() -> None:
             if due is not None and due <= now:
                 self.world.sweep(name, now)
+            age = timedelta(milliseconds=max(0, now - q.ready[0].arrived)) if q.ready else None
+            numbers = [len(q.in_state(state)) for state in ("ready", "leased", "delayed")]
+            # the sweeps that follow elsewhere may bring letters back here, after the answer
+            expected.append((*numbers, q.size, age, +q.counters))
 
         found = self.act(who, flows.stats(name), "stats", apply)
-        assert (found.ready, found.ready_bytes) == (len(q.ready), q.size)
-        assert (found.leased, found.delayed) == (len(q.in_state("leased")), len(q.in_state("delayed")))
-        age = timedelta(milliseconds=max(0, now - q.ready[0].arrived)) if q.ready else None
-        assert found.oldest_ready_age == age
-        assert (found.enqueued, found.acked) == (q.counters["enqueued"], q.counters["acked"])
-        for kind, counts in (("deaths", found.deaths), ("dropped", found.dropped)):
-            assert {f"{kind}:{reason}": n for reason, n in counts.items() if n} == {
-                counter: n for counter, n in q.counters.items() if counter.startswith(f"{kind}:") and n
-            }
+        counters = {one: getattr(found, one) for one in COUNTERS}
+        counters |= {f"deaths:{reason}": n for reason, n in found.deaths.items()}
+        counters |= {f"dropped:{reason}": n for reason, n in found.dropped.items()}
+        numbers = (found.ready, found.leased, found.delayed, found.ready_bytes, found.oldest_ready_age)
+        assert expected == [(*numbers, +Counter(counters))]
         self.compare()
 
     def peek(self, who: int, name: str, limit: int, skip: int) -> None:
