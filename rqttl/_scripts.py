@@ -41,22 +41,9 @@ class Script:
 
 
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
-TARGET_PARTS = ("meta", "log", "bell", "waiting")
+TARGET_PARTS = ("meta", "log", "loose", "bell", "waiting")
 
-_RECORD = (
-    "last",
-    "bytes",
-    "due",
-    "attended",
-    "was",
-    "counts",
-    "drops_head",
-    "targets",
-    "ms",
-    "serial",
-    "prefix",
-    "name",
-)
+_RECORD = ("last", "bytes", "due", "attended", "was_attended", "drops_head", "targets", "ms", "serial", "prefix")
 
 _TAG = re.compile(r"^-- @(\w+)[^\S\n]*(.*)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:--.*\n)+")
@@ -163,9 +150,13 @@ def _bindings(name: str, least: int, keys: list[str], args: list[str], rest: str
     """The lines that give positions their names, behind a check of their number. `rest` takes all further arguments."""
     enough = f"#KEYS < {least} or #ARGV {'<' if rest else '~='} {len(args)}"
     lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
-    # room for what `queue.open` puts in, so that the table is made once
+    # room for what `queue.open` and `log.next_id` put in, so that the table is made once
     room = [f"{field} = nil" for field in _RECORD]
-    lines.append("local q = {" + ", ".join([f"{part} = KEYS[{i}]" for i, part in enumerate(keys, 1)] + room) + "}")
+    named = [f"{part} = KEYS[{i}]" for i, part in enumerate(keys[:least], 1)]
+    lines.append("local q = {" + ", ".join(named + room) + "}")
+    if keys[least:]:
+        into = ", ".join(f"q.{part}" for part in keys[least:])
+        lines.append(f"if KEYS[{least + 1}] then {into} = unpack(KEYS, {least + 1}, {len(keys)}) end")
     named = [f"{word} = ARGV[{i}]" for i, word in enumerate(args, 1)]
     if rest:
         named.append(f"{rest} = {{unpack(ARGV, {len(args) + 1})}}")
@@ -189,7 +180,8 @@ def load(name: str) -> Script:
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
     body += _HEADER.sub("", source)
     fragments = {use: _HEADER.sub("", text) for use, text in _fragments(tags.get("use", [])).items()}
-    text = _COMMENT.sub("", _join(fragments, body))
+    text = _COMMENT.sub("", _join(fragments, body)).replace("redis.call(", "call(")
+    text = f"local call = redis.call\n{text}"
     text = re.sub(r"\n{2,}", "\n", text)
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(

@@ -149,26 +149,37 @@ class Queue:
         return flows.fenced(self.name, build)
 
     def _settle(self, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]) -> None:
-        _check_deliveries(deliveries)
-        pairs = []
-        for one in deliveries:
-            one.check_unsettled()
-            if one.queue != self.name:
-                raise InvalidInput(f"deliveries: {one.id!r} is of queue {one.queue!r}, not of {self.name!r}")
-            pairs.append((one.sequence, one.token))
-        if len(set(pairs)) != len(pairs):
-            raise InvalidInput("deliveries: the same delivery is in the list twice")
-        lost, replies = self.broker.perform(flows.settle(pairs, run))
+        newest = self._newest(deliveries)
+        lost, replies = self.broker.perform(flows.settle([(one.sequence, one.token) for one in newest], run))
         gone = set(lost)
-        for i, one in enumerate(deliveries):
+        for i, one in enumerate(newest):
             if one.sequence in gone:
                 one.settled = LOST
             elif how == "renew":
                 one.token = replies[i // BATCH][2]
             else:
                 one.settled = how
-        if gone:
-            raise LeaseLost(self.name, [one.id for one in deliveries if one.sequence in gone])
+        missed = [one.id for one in deliveries if one.settled == LOST]
+        if missed:
+            raise LeaseLost(self.name, missed)
+
+    def _newest(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """These deliveries, checked. Of two of one message only the newer lease can hold; the other is lost."""
+        _check_deliveries(deliveries)
+        newest: dict[bytes, Delivery] = {}
+        for one in deliveries:
+            one.check_unsettled()
+            if one.queue != self.name:
+                raise InvalidInput(f"deliveries: {one.id!r} is of queue {one.queue!r}, not of {self.name!r}")
+            other = newest.get(one.sequence)
+            if other is not None and other.token == one.token:
+                raise InvalidInput("deliveries: the same delivery is in the list twice")
+            if other is None or other.token < one.token:
+                newest[one.sequence] = one
+        for one in deliveries:
+            if newest[one.sequence] is not one:
+                one.settled = LOST
+        return list(newest.values())
 
     # Looking and changing
 

@@ -11,7 +11,7 @@ local arrival = {}
 -- its body. Extras stay as they are. A plain message has neither header nor own deadline nor fate, and a batch of none
 -- but those is not `mixed`.
 function arrival.read(q, now, words)
-  local items = {n = #words / 2, size = 0, count = 0, body = words, mixed = false, header = nil, own = nil, fate = nil}
+  local items = {n = #words / 2, size = 0, count = 0, body = words, mixed = false}
   local calm = q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
   local count, size = items.n, 0
   for i = 1, #words, 2 do
@@ -43,7 +43,7 @@ end
 
 --- Make the columns of what not every batch has.
 function arrival.mix(items)
-  items.mixed, items.header, items.own, items.fate, items.limit, items.id = true, {}, {}, {}, {}, {}
+  items.mixed, items.header, items.own, items.fate = true, {}, {}, {}
 end
 
 --- Store a mixed batch: all but those that are dead or refused. `results` tells the client of each.
@@ -63,7 +63,7 @@ function arrival.store(q, now, items, results)
       id = log.next_id(q, now)
       items.id[i] = id
     end
-    results[i / 2] = items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %d', own) or id
+    results[i / 2] = items.limit and items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %d', own) or id
   end
   if #deadlines > 0 then
     redis.call('ZADD', q.expiry, unpack(deadlines))

@@ -8,15 +8,19 @@ local FIRST, LAST = 100000, 999999
 
 --- The next id: never lower than the one before, even if the server's clock steps back.
 function log.next_id(q, now)
-  if q.serial == nil then
-    q.ms, q.serial = tonumber(string.sub(q.last, 1, 13)) or 0, tonumber(string.sub(q.last, 15)) or 0
+  if not q.serial then
+    q.prefix = string.format('%013d-', now)
+    if q.prefix > q.last then
+      q.ms, q.serial, q.last = now, FIRST, q.prefix .. FIRST
+      return q.last
+    end
+    q.ms, q.prefix, q.serial = tonumber(string.sub(q.last, 1, 13)), string.sub(q.last, 1, 14), string.sub(q.last, 15) + 0
   end
   if now > q.ms or q.serial >= LAST then
     q.ms, q.serial = math.max(now, q.ms + 1), FIRST
     q.prefix = string.format('%013d-', q.ms)
   else
     q.serial = q.serial + 1
-    q.prefix = q.prefix or string.format('%013d-', q.ms)
   end
   q.last = q.prefix .. q.serial
   return q.last

@@ -8,6 +8,7 @@ local BUDGET = 250
 function room.decide(q, now, items)
   local plan = {kept = {}, own = {}, victims = {}}
   if not items.mixed then arrival.mix(items) end
+  items.limit, items.id = {}, {}
   local ready, bytes, full = queue.ready(q), q.bytes, false
   local many, large = length.over(q, ready + items.count, bytes + items.size)
   local pressed = many > 0 or large > 0

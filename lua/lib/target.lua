@@ -1,4 +1,4 @@
---- The queues that dead letters go to. Of their keys a script has four: meta, log, bell and waiting.
+--- The queues that dead letters go to. Of their keys a script has five: meta, log, loose, bell and waiting.
 --
 -- @use queue record options wake reply announce
 local target = {}
@@ -9,8 +9,9 @@ function target.bind(q, keys, at, words)
   local by_name, targets = {['.'] = q}, {}
   for reason, name in string.gmatch(words, '(%S+)=(%S+)') do
     if not by_name[name] then
-      by_name[name] = {name = name, meta = keys[at + 1], log = keys[at + 2], bell = keys[at + 3], waiting = keys[at + 4]}
-      at = at + 4
+      by_name[name] = {name = name, meta = keys[at + 1], log = keys[at + 2], loose = keys[at + 3], bell = keys[at + 4],
+        waiting = keys[at + 5]}
+      at = at + 5
     end
     targets[reason] = by_name[name]
   end
@@ -41,7 +42,7 @@ function target.close(q, t, now, n, size)
     queue.due_by(t, now + t.message_ttl)
   end
   local over = t.max_length_bytes and t.bytes > t.max_length_bytes
-    or t.max_length and redis.call('XLEN', t.log) > t.max_length
+    or t.max_length and redis.call('XLEN', t.log) + redis.call('HLEN', t.loose) > t.max_length
   if over and t.drops_head then
     queue.due_by(t, now)
     reply.note(q, 'sweep', t.name or announce.name(q.meta))

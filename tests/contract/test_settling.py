@@ -185,6 +185,21 @@ def test_settling_nothing_is_nothing(clocked: Clocked) -> None:
         settle([])
 
 
+def test_of_two_deliveries_of_one_message_in_a_batch_only_the_newer_counts(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1s")
+    queue.enqueue(b"x")
+    old = one(queue)
+    clocked.advance(1_000)
+    new = one(queue)
+
+    with pytest.raises(LeaseLost) as caught:
+        queue.ack_many([new, old])
+
+    assert caught.value.ids == (old.id,)
+    assert (new.settled, old.settled) == ("ack", "lease lost")
+    assert queue.stats().acked == 1
+
+
 def test_a_batch_with_a_wrong_delivery_settles_none(clocked: Clocked) -> None:
     queue, other = clocked.declare_queue("q"), clocked.declare_queue("other")
     queue.enqueue_many([b"1", b"2"])

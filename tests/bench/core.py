@@ -1,0 +1,277 @@
+"""The figures of the core, against raw redis-py on the same server in the same run: `make bench`.
+
+One table: what was measured, what it should reach, commands and server microseconds per message.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+import rqttl
+from rqttl import commands, flows
+from rqttl.types import Message
+from tests.bench.measure import BODY, Cost, cost, interleaved, memory, middle, ratio, slowest_call
+from tests.servers import Server, find_binary
+
+N = 20_000
+START = 1_800_000_000_000
+ROUNDS = 5
+MILLION = 1_000_000
+
+
+class Table:
+    """The rows as they come."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+        print(f"{'figure':<62} {'reached':>9} {'to reach':>9}   per message")
+
+    def row(self, name: str, value: float, goal: str, note: str = "") -> None:
+        """Print one figure; `goal` is like `>= 0.75` or `<= 5`."""
+        sign, _, limit = goal.partition(" ")
+        met = value >= float(limit) if sign == ">=" else value <= float(limit)
+        self.missed += not met
+        print(f"{name:<62} {value:>9.3f} {goal:>9} {' ' if met else '!'} {note}", flush=True)
+
+
+def per_message(found: Cost, n: int) -> str:
+    return f"{found.calls / n:.3f} calls, {found.server_us / n:.2f} us"
+
+
+def sending(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """Enqueue against XADD."""
+
+    def queue() -> rqttl.Queue:
+        return broker.declare_queue("q")
+
+    def raw_single() -> Callable[[], object]:
+        return lambda: [client.xadd("raw", {"b": BODY}) for _ in range(N)]
+
+    def our_single() -> Callable[[], object]:
+        q = queue()
+        q.enqueue(BODY)
+        return lambda: [q.enqueue(BODY) for _ in range(N)]
+
+    def raw_batch() -> Callable[[], object]:
+        def work() -> None:
+            for _ in range(N // 100):
+                pipeline = client.pipeline(transaction=False)
+                for _ in range(100):
+                    pipeline.xadd("raw", {"b": BODY})
+                pipeline.execute()
+
+        return work
+
+    def our_batch() -> Callable[[], object]:
+        q = queue()
+        q.enqueue(BODY)
+        return lambda: [q.enqueue_many([BODY] * 100) for _ in range(N // 100)]
+
+    found = interleaved(
+        client, ROUNDS, {"raw": raw_single, "ours": our_single, "raw batch": raw_batch, "our batch": our_batch}
+    )
+    ours, raw = middle(found["ours"]), middle(found["raw"])
+    table.row(
+        "enqueue one by one / raw xadd, speed", ratio(found["ours"], found["raw"]), ">= 0.75",
+        f"{per_message(ours, N)} (raw {raw.server_us / N:.2f} us)",
+    )  # fmt: skip
+    batch, raw = middle(found["our batch"]), middle(found["raw batch"])
+    table.row(
+        "enqueue_many by 100 / pipelined raw xadd, speed", ratio(found["our batch"], found["raw batch"]), ">= 1.5",
+        f"{per_message(batch, N)} (raw {raw.server_us / N:.2f} us)",
+    )  # fmt: skip
+    table.row("round trips per enqueue", ours.calls / N, "<= 1")
+    table.row("round trips per enqueue_many(100)", batch.calls / (N / 100), "<= 1")
+
+
+def raw_group(client: redis.Redis) -> Callable[[], object]:
+    """A consumer group that reads, acks and deletes by 100."""
+    for _ in range(N // 1000):
+        pipeline = client.pipeline(transaction=False)
+        for _ in range(1000):
+            pipeline.xadd("raw", {"b": BODY})
+        pipeline.execute()
+    client.xgroup_create("raw", "g", id="0")
+
+    def work() -> None:
+        while True:
+            answer: Any = client.xreadgroup("g", "c", {"raw": ">"}, count=100)
+            if not answer:
+                return
+            ids = [id for id, _ in answer[0][1]]
+            pipeline = client.pipeline(transaction=False)
+            pipeline.xack("raw", "g", *ids)
+            pipeline.xdel("raw", *ids)
+            pipeline.execute()
+
+    return work
+
+
+def receiving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """Receive and ack, and consume, against a consumer group."""
+
+    def filled() -> rqttl.Queue:
+        q = broker.declare_queue("q")
+        for _ in range(N // 1000):
+            q.enqueue_many([BODY] * 1000)
+        return q
+
+    def ours() -> Callable[[], object]:
+        q = filled()
+
+        def work() -> None:
+            while batch := q.receive_many(100):
+                q.ack_many(batch)
+
+        return work
+
+    def consume() -> Callable[[], object]:
+        q = filled()
+
+        def work() -> None:
+            with q.consume(prefetch=100, wait=0) as deliveries:
+                for delivery in deliveries:
+                    with delivery:
+                        pass
+
+        return work
+
+    found = interleaved(client, ROUNDS, {"raw": lambda: raw_group(client), "ours": ours, "consume": consume})
+    table.row(
+        "receive_many(100) + ack_many / XREADGROUP + XACK + XDEL, speed", ratio(found["ours"], found["raw"]), ">= 0.5",
+        f"{per_message(middle(found['ours']), N)} (raw {middle(found['raw']).server_us / N:.2f} us)",
+    )  # fmt: skip
+    loop = middle(found["consume"])
+    table.row(
+        "consume(prefetch=100), empty handler / the same, speed", ratio(found["consume"], found["raw"]), ">= 0.4",
+        per_message(loop, N),
+    )  # fmt: skip
+    table.row("round trips per ack of 100 + next receive", loop.calls / (N / 100), "<= 1.05")
+
+
+def weighing(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """Memory per waiting message, and after all are settled."""
+    n = 200_000
+    weights = {}
+    for name in ("raw", "plain", "ttl"):
+        client.flushall()
+        q = broker.declare_queue("q")
+        empty = memory(client)
+        message: object = BODY if name == "plain" else Message(BODY, ttl="1h")
+        for _ in range(n // 1000):
+            if name == "raw":
+                pipeline = client.pipeline(transaction=False)
+                for _ in range(1000):
+                    pipeline.xadd("raw", {"b": BODY})
+                pipeline.execute()
+            else:
+                q.enqueue_many([message] * 1000)
+        peak = memory(client)
+        weights[name] = (peak - empty) / n
+        if name == "ttl":
+            while batch := q.receive_many(1000):
+                q.ack_many(batch)
+            rest = (memory(client) - empty) / (peak - empty)
+    note = f"{weights['raw']:.0f} bytes raw, {weights['plain']:.0f} plain, {weights['ttl']:.0f} with a TTL"
+    table.row("memory per waiting message / raw stream", weights["plain"] / weights["raw"], "<= 1.1", note)
+    table.row("the same with a TTL of its own", weights["ttl"] / weights["raw"], "<= 1.75")
+    table.row("memory after all are settled, share of the peak", rest, "<= 0.01")
+
+
+def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """A million messages of which 95 % expire, mixed with 5 % that stay."""
+    client.flushall()
+    broker.declare_queue("q")
+    empty = memory(client)
+    known = broker.step(flows.Look("q"))
+    for i in range(MILLION // 250):
+        batch = [BODY if k % 20 == 7 else Message(BODY, ttl="1s") for k in range(250)]
+        packed = [commands.pack(message, known.max_body) for message in batch]
+        broker.store.run(commands.enqueue(known, packed, now=START + i))
+    with slowest_call(client) as slowest:
+        sweeping = cost(client, lambda: broker.perform(flows.sweep("q", now=START + 100_000)))
+        table.row("longest script call while 1,000,000 expire, ms", slowest(), "<= 5")
+    left = (memory(client) - empty) / (MILLION // 20)
+    client.flushall()
+    for i in range(MILLION // 20):
+        client.hset("loose", f"{START + i}-100000", BODY)
+    alone = memory(client) / (MILLION // 20)
+    client.flushall()
+    base = memory(client)
+    alone -= base / (MILLION // 20)
+    note = f"{left:.0f} bytes against {alone:.0f}; sweep {sweeping.server_us / MILLION:.2f} us a message"
+    table.row("memory of the 5 % that stay / alone in loose", left / alone, "<= 2.5", note)
+
+
+def backlog(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """Whether a long queue costs more than a short one."""
+    found: dict[tuple[str, int], list[Cost]] = {}
+    client.flushall()
+    queues = {}
+    for size in (1_000, MILLION):
+        q = queues[size] = broker.declare_queue(f"q{size}")
+        for _ in range(size // 1000):
+            q.enqueue_many([BODY] * 1000)
+
+    def settle(q: rqttl.Queue) -> None:
+        for _ in range(500):
+            delivery = q.receive()
+            if delivery:
+                delivery.ack()
+
+    for _ in range(7):
+        for size, q in queues.items():
+            found.setdefault(("in", size), []).append(cost(client, lambda q=q: [q.enqueue(BODY) for _ in range(500)]))  # type: ignore[misc]  # bound at once
+            found.setdefault(("out", size), []).append(cost(client, lambda q=q: settle(q)))  # type: ignore[misc]  # the same
+    for way, name in (("in", "enqueue"), ("out", "receive + ack")):
+        long, short = middle(found[(way, MILLION)]), middle(found[(way, 1_000)])
+        note = f"{long.server_us / 500:.1f} us against {short.server_us / 500:.1f} us"
+        table.row(
+            f"{name} at a backlog of 1,000,000 / 1,000, server us", long.server_us / short.server_us, "<= 1.15", note
+        )
+
+
+def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """How fast expired messages move into a dead-letter queue."""
+    rates = []
+    for _ in range(3):
+        client.flushall()
+        q = broker.declare_queue("q", dead_letter="q.dead")
+        n = 100_000
+        known = broker.step(flows.Look("q", fresh=True))
+        for i in range(n // 250):
+            packed = [commands.pack(Message(BODY, ttl="1s"), known.max_body)] * 250
+            broker.store.run(commands.enqueue(known, packed, now=START + i))
+        moving = cost(client, lambda: broker.perform(flows.sweep("q", now=START + 100_000)))
+        assert broker.queue("q.dead").stats().ready == n
+        assert q.stats().ready == 0
+        rates.append(n / moving.server_us * 1e6)
+    rates.sort()
+    table.row("expired messages into a dead-letter queue, 1000 per server s", rates[1] / 1000, ">= 150")
+
+
+def main() -> None:
+    """Run what is named on the command line, or everything."""
+    parts = {part.__name__: part for part in (sending, receiving, weighing, surviving, backlog, burying)}
+    binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
+    if binary is None:
+        sys.exit("no redis-server: `make setup` says what to install")
+    server = Server(binary)
+    try:
+        client = redis.Redis(unix_socket_path=str(server.socket))
+        broker = rqttl.Broker(client)
+        table = Table()
+        for name in sys.argv[1:] or parts:
+            parts[name](client, broker, table)
+    finally:
+        server.remove()
+    sys.exit(1 if table.missed else 0)
+
+
+if __name__ == "__main__":
+    main()
