@@ -17,7 +17,8 @@ end
 function admit.finish(q, now, plan, items)
   local dead, refused = {}, {}
   for i = 2, 2 * items.n, 2 do
-    local gone = items.fate[i] == 'dead' and dead or items.fate[i] == 'refused' and refused
+    local fate = items.fate[i]
+    local gone = (fate == 'dead' or fate == 'late') and dead or fate == 'refused' and refused
     if gone then
       gone[#gone + 1] = {items.id[i], {items.header[i] or '', items.body[i]}}
     end

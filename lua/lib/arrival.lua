@@ -2,7 +2,7 @@
 --
 -- A batch is a table of columns (`header`, `body`, `own` deadline, `fate`), because most batches are plain. Columns are
 -- indexed by the place of the body in what the client sent: 2, 4, … A message without a fate is to be stored; the
--- others are `dead`, `handed` or `refused`.
+-- others are `dead` (a TTL of 0), `late` (an instant that has passed), `handed` or `refused`.
 --
 -- @use lifetime message log queue handover
 local arrival = {}
@@ -15,7 +15,7 @@ function arrival.read(q, now, words)
   local calm = q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
   local count, size = items.n, 0
   for i = 1, #words, 2 do
-    if (words[i] ~= '' or not calm) and arrival.read_one(q, items, i + 1, words[i], now) == 'dead' then
+    if (words[i] ~= '' or not calm) and arrival.read_one(q, items, i + 1, words[i], now) then
       count = count - 1
     else
       size = size + #words[i + 1]
@@ -25,7 +25,7 @@ function arrival.read(q, now, words)
   return items
 end
 
---- Read what was said of one message. Its fate is to be dead if its time is over as it comes.
+--- Read what was said of one message. Returns its fate, if its time is over as it comes.
 function arrival.read_one(q, items, i, said, now)
   if not items.mixed then arrival.mix(items) end
   local kind, value, length, at = string.match(said, '^([+@]?)(%d*);(%d*);()')
@@ -37,7 +37,9 @@ function arrival.read_one(q, items, i, said, now)
   local ttl = lifetime.resolve(q, now, kind, value)
   items.own[i] = ttl and now + ttl
   items.header[i] = message.pack(items.own[i], id, extras)
-  if (ttl and ttl <= 0) or q.message_ttl == 0 then items.fate[i] = 'dead' end
+  if (ttl and ttl <= 0) or q.message_ttl == 0 then
+    items.fate[i] = kind == '@' and ttl and ttl <= 0 and 'late' or 'dead'
+  end
   return items.fate[i]
 end
 

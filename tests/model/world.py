@@ -95,10 +95,13 @@ class World:
         """Returns for each item the message, or the limit that refused it. `waiting` consumers have not been woken."""
         q = self.queues[name]
         fresh: list[Msg] = []
+        late: list[Msg] = []
         for item in items:
             own = q.own_ttl(item, now)
             seq = q.next_seq(now)
             fresh.append(Msg(seq, item.body, item.id, item.headers, None if own is None else now + own))
+            if item.at is not None and own is not None and own <= 0:
+                late.append(fresh[-1])
         mortal = [m for m in fresh if (m.own is not None and m.own <= now) or q.number("message_ttl") == 0]
         vital = [m for m in fresh if m not in mortal]
         pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
@@ -106,9 +109,10 @@ class World:
 
         handed: list[Msg] = []
         if len(overdue) == len(q.ready) and (pressed or mortal):
-            reached = fresh[:waiting]
+            timely = [m for m in fresh if m not in late]
+            reached = timely[:waiting]
             handed = (
-                reached if pressed else fresh[: max((fresh.index(m) + 1 for m in reached if m in mortal), default=0)]
+                reached if pressed else timely[: max((timely.index(m) + 1 for m in reached if m in mortal), default=0)]
             )
         for m in handed:
             m.state, m.until = "leased", now + PICKUP
