@@ -16,7 +16,8 @@ local now = clock.now(arg.now)
 redis.call('ZREMRANGEBYSCORE', q.waiting, '-inf', now)
 redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
-local compacted, uneven = compact.run(q, 250)
+local busy = done.reclaimed + done.promoted + done.expired + done.trimmed > 0
+local compacted, uneven = compact.run(q, 250, busy)
 wake.pass_on(q)
 q.hint = nil
 record.save(q)

@@ -16,17 +16,21 @@ function compact.pays(q, total)
   return at['radix-tree-keys'] * NODE > 1.5 * at.length * (q.bytes / total + OVERHEAD)
 end
 
---- Move up to `most` messages from the cursor on. Returns how many, and whether more should.
+--- How many messages are ready, if holes outnumber those ahead of the cursor; else nil.
 -- A queue that holds dead letters is left alone: its log is read by id range and must stay whole.
-function compact.run(q, most)
-  if q.holes <= WORTH or q.letters == '1' then
-    return 0, false
-  end
+function compact.wanted(q)
+  if q.holes <= WORTH or q.letters == '1' then return nil end
   local total = queue.ready(q)
-  local ahead = total - redis.call('ZCARD', q.returned)
-  if q.holes <= ahead then
-    return 0, false
-  elseif ahead == 0 or not compact.pays(q, total) then
+  return q.holes > total - redis.call('ZCARD', q.returned) and total or nil
+end
+
+--- Move up to `most` messages from the cursor on. Returns how many, and whether more should.
+-- A call that has swept (`busy`) leaves it to the next one, so that no call does both.
+function compact.run(q, most, busy)
+  local total = compact.wanted(q)
+  if not total or busy then
+    return 0, total ~= nil
+  elseif total == redis.call('ZCARD', q.returned) or not compact.pays(q, total) then
     -- looked at again before the messages ahead have become so few that it should have paid long ago
     q.holes = math.floor(q.holes / 2)
     return 0, false
