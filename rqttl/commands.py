@@ -232,15 +232,26 @@ def _said(message: Message, content_type: str | None) -> bytes:
 
 def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = "") -> Command:
     """Store messages, at most `BATCH`."""
-    script = _scripts.load("enqueue")
-    rest: list[Word] = []
+    words: list[Word] = []
     simple = known.simple
     for pair in packed:
-        rest += pair
+        words += pair
         if pair[0] and pair[0].startswith((b"+0;", b"@")):
             simple = False
+    return _enqueue(known, words, simple, now)
+
+
+def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
+    """Store messages of which there is nothing to say but their bodies, at most `BATCH`."""
+    words: list[Word] = [b""] * (2 * len(bodies))
+    words[1::2] = bodies
+    return _enqueue(known, words, known.simple, now)
+
+
+def _enqueue(known: Known, words: list[Word], simple: bool, now: Word) -> Command:
+    script = _scripts.load("enqueue")
     prefix = known.short(script) if simple else known.prefix(script)
-    return Command(script, known.name, (*prefix, now, *rest), repeatable=False)
+    return Command(script, known.name, (*prefix, now, *words), repeatable=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ redis.call('ZREMRANGEBYSCORE', q.waiting, '-inf', now)
 redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
 local busy = done.reclaimed + done.promoted + done.expired + done.trimmed > 0
-local compacted, uneven = compact.run(q, 250, busy)
+local compacted, uneven = compact.run(q, 100, busy)
 wake.pass_on(q)
 q.hint = nil
 record.save(q)

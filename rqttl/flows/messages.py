@@ -21,9 +21,6 @@ _SEQUENCE_BYTES = 20
 
 
 def _batches(packed: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
-    if len(packed) <= BATCH and sum(len(said) + len(body) for said, body in packed) <= BATCH_BYTES:
-        yield packed
-        return
     start = size = 0
     for i, (said, body) in enumerate(packed):
         if i > start and (i - start >= BATCH or size + len(said) + len(body) > BATCH_BYTES):
@@ -51,11 +48,29 @@ def enqueue(queue: str, messages: Sequence[Message | object]) -> Flow[list[Recei
     be repeated must not be overtaken.
     """
     known: Known = yield Look(queue)
-    most = known.max_body
-    packed = [
-        (b"", message) if type(message) is bytes and len(message) <= most else commands.pack(message, most)
-        for message in messages
-    ]
+    if _plain(messages, known.max_body):
+        bodies: Any = messages
+        reply = yield from fenced(queue, lambda known: commands.enqueue_plain(known, bodies), known)
+        replies = [reply]
+    else:
+        packed = [commands.pack(message, known.max_body) for message in messages]
+        replies = yield from _in_batches(queue, known, packed)
+    results = [result for reply in replies for result in reply[2]]
+    known = yield Look(queue)
+    if known.retention is None and set(map(type, messages)) == {bytes} and set(map(len, results)) == {_SEQUENCE_BYTES}:
+        return list(map(Receipt, map(bytes.decode, results)))
+    return [_receipt(known, result, message) for result, message in zip(results, messages, strict=True)]
+
+
+def _plain(messages: Sequence[Message | object], most: int) -> bool:
+    """Whether these are bodies as they are, and fit into one batch."""
+    if len(messages) > BATCH or set(map(type, messages)) != {bytes}:
+        return False
+    sizes = list(map(len, messages))  # type: ignore[arg-type]  # all are bytes
+    return max(sizes) <= most and sum(sizes) <= BATCH_BYTES
+
+
+def _in_batches(queue: str, known: Known, packed: Sequence[tuple[bytes, bytes]]) -> Flow[list[Reply]]:
     replies: list[Reply] = []
     pieces = list(_batches(packed))
     if len(pieces) == 1 or known.limited:
@@ -64,14 +79,7 @@ def enqueue(queue: str, messages: Sequence[Message | object]) -> Flow[list[Recei
     else:
         for start in range(0, len(pieces), WINDOW):
             replies += yield from _together(queue, known, pieces[start : start + WINDOW])
-    results = [result for reply in replies for result in reply[2]]
-    known = yield Look(queue)
-    return [
-        Receipt(result.decode())
-        if type(message) is bytes and len(result) == _SEQUENCE_BYTES and known.retention is None
-        else _receipt(known, result, message)
-        for result, message in zip(results, messages, strict=True)
-    ]
+    return replies
 
 
 def _store(queue: str, piece: Sequence[tuple[bytes, bytes]]) -> Flow[Reply]:

@@ -18,9 +18,9 @@ from rqttl.types import Message
 from tests.bench.measure import BODY, Cost, cost, interleaved, memory, middle, ratio, slowest_call
 from tests.servers import Server, find_binary
 
-N = 5_000
+N = 10_000
 START = 1_800_000_000_000
-ROUNDS = 21
+ROUNDS = 15
 MILLION = 1_000_000
 
 

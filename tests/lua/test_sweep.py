@@ -243,9 +243,9 @@ def test_survivors_among_holes_move_aside_in_their_order_and_with_their_deadline
     holey(lab, holes=10_000)
     before = lab.snapshot()["orders"]
 
-    first, second = sweep(lab), sweep(lab)
+    rounds = [sweep(lab) for _ in range(3)]
 
-    assert (first["compacted"], first["more"], second["compacted"]) == (250, 1, 50)
+    assert [(one["compacted"], one["more"]) for one in rounds] == [(100, 1)] * 3
     after = lab.snapshot()["orders"]
     assert "log" not in after
     assert after["loose"] == before["log"]
