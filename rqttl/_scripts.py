@@ -150,7 +150,7 @@ def _bindings(name: str, least: int, keys: list[str], args: list[str], rest: str
     """The lines that give positions their names, behind a check of their number. `rest` takes all further arguments."""
     enough = f"#KEYS < {least} or #ARGV {'<' if rest else '~='} {len(args)}"
     lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
-    # room for what `queue.open` and `log.next_id` put in, so that the table is made once
+    # room for what `queue.open` and `append.next_id` put in, so that the table is made once
     room = [f"{field} = nil" for field in _RECORD]
     named = [f"{part} = KEYS[{i}]" for i, part in enumerate(keys[:least], 1)]
     lines.append("local q = {" + ", ".join(named + room) + "}")

@@ -232,7 +232,7 @@ def _said(message: Message, content_type: str | None) -> bytes:
 
 def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = "") -> Command:
     """Store messages, at most `BATCH`."""
-    words: list[Word] = []
+    words: list[Word] = [""]
     simple = known.simple
     for pair in packed:
         words += pair
@@ -243,12 +243,10 @@ def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = 
 
 def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
     """Store messages of which there is nothing to say but their bodies, at most `BATCH`."""
-    words: list[Word] = [b""] * (2 * len(bodies))
-    words[1::2] = bodies
-    return _enqueue(known, words, known.simple, now)
+    return _enqueue(known, ("1", *bodies), known.simple, now)
 
 
-def _enqueue(known: Known, words: list[Word], simple: bool, now: Word) -> Command:
+def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word) -> Command:
     script = _scripts.load("enqueue")
     prefix = known.short(script) if simple else known.prefix(script)
     return Command(script, known.name, (*prefix, now, *words), repeatable=False)

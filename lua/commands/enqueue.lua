@@ -2,12 +2,12 @@
 --
 -- What must make room for them is decided first and removed last: while Redis has no memory left, the first write of
 -- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit or a TTL of 0 can
--- act; the caller knows.
+-- act; the caller knows. With `plain` the batch is nothing but bodies; without, what was said of each comes before it.
 --
--- @use     clock queue record arrival room admit log length handover wake reply target
+-- @use     clock queue record plain arrival room admit append length handover wake reply target
 -- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered
 -- @targets expired maxlen
--- @args    version targets now batch...
+-- @args    version targets now plain batch...
 -- @reply   ids: for each message `<id>`, `<id> <own deadline>`, or `!<the limit that refused it>`
 -- @refuse  not_found stale again
 
@@ -16,10 +16,15 @@ if refusal then
   return rare(reply).refuse(refusal)
 end
 local now = clock.now(arg.now)
-local items = arrival.read(q, now, arg.batch)
-local plan
+local items, plan = nil, nil
+if arg.plain ~= '' and plain.is_calm(q) then
+  items = plain.weigh(arg.batch)
+else
+  items = arrival.read(q, now, arg.plain ~= '' and rare(plain).spread(arg.batch) or arg.batch)
+end
 if items.count < items.n or (q.max_length or q.max_length_bytes) and length.pressed(q, items.count, items.size) then
   rare(queue).open_rest(q)
+  if items.plain then items = arrival.read(q, now, rare(plain).spread(arg.batch)) end
   plan = rare(room).decide(q, now, items)
   if plan.again then
     if #plan.victims > 0 then
@@ -32,13 +37,11 @@ if items.count < items.n or (q.max_length or q.max_length_bytes) and length.pres
   end
 end
 
-local results, words = {}, arg.batch
+local results
 if items.mixed then
-  arrival.store(q, now, items, results)
+  results = arrival.store(q, now, items)
 else
-  for i = 2, #words, 2 do
-    results[i / 2] = log.append(q, now, '', words[i])
-  end
+  results = append.all(q, now, items.body, items.plain and 1 or 2)
 end
 if items.count > 0 then
   q.bytes = q.bytes + items.size

@@ -4,7 +4,7 @@
 -- indexed by the place of the body in what the client sent: 2, 4, … A message without a fate is to be stored; the
 -- others are `dead` (a TTL of 0), `late` (an instant that has passed), `handed` or `refused`.
 --
--- @use lifetime message log queue handover
+-- @use plain lifetime message append queue handover
 local arrival = {}
 
 --- Read the batch: for each message what the sender said of it (`<TTL>;<length of id>;<id><extras>` or nothing), and
@@ -12,7 +12,7 @@ local arrival = {}
 -- but those is not `mixed`.
 function arrival.read(q, now, words)
   local items = {n = #words / 2, size = 0, count = 0, body = words, mixed = false}
-  local calm = q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
+  local calm = plain.is_calm(q)
   local count, size = items.n, 0
   for i = 1, #words, 2 do
     if (words[i] ~= '' or not calm) and arrival.read_one(q, items, i + 1, words[i], now) then
@@ -48,13 +48,13 @@ function arrival.mix(items)
   items.mixed, items.header, items.own, items.fate = true, {}, {}, {}
 end
 
---- Store a mixed batch: all but those that are dead or refused. `results` tells the client of each.
-function arrival.store(q, now, items, results)
-  local deadlines = {}
+--- Store a mixed batch: all but those that are dead or refused. Returns what the client is told of each.
+function arrival.store(q, now, items)
+  local deadlines, results = {}, {}
   for i = 2, 2 * items.n, 2 do
     local fate, own, header, id = items.fate[i], items.own[i], items.header[i] or '', nil
     if not fate then
-      id = log.append(q, now, header, items.body[i])
+      id = append.one(q, now, header, items.body[i])
       if own then
         deadlines[#deadlines + 1], deadlines[#deadlines + 2] = own, id
         queue.due_by(q, own)
@@ -62,7 +62,7 @@ function arrival.store(q, now, items, results)
     elseif fate == 'handed' then
       id = rare(handover).give(q, now, header, items.body[i])
     else
-      id = log.next_id(q, now)
+      id = append.next_id(q, now)
       items.id[i] = id
     end
     results[i / 2] = items.limit and items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %d', own) or id
@@ -70,4 +70,5 @@ function arrival.store(q, now, items, results)
   if #deadlines > 0 then
     redis.call('ZADD', q.expiry, unpack(deadlines))
   end
+  return results
 end

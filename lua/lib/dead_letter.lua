@@ -1,6 +1,6 @@
 --- Deaths: every one is counted, and moved to the reason's target queue in the same script as its cause.
 --
--- @use message lifetime log queue target announce
+-- @use message lifetime append queue target announce
 local dead_letter = {}
 
 --- Failed deliveries of these messages so far, by id.
@@ -57,7 +57,7 @@ function dead_letter.move(q, into, now, entries, death)
       (death.failed[id] or 0) + death.more) .. death.rest
     local header = message.bury(parts[1], id, death, name)
     if header then
-      log.append(into, now, header, parts[2])
+      append.one(into, now, header, parts[2])
       moved, size = moved + 1, size + #parts[2]
     else
       queue.count(q, 'dropped:cycle', 1)

@@ -1,6 +1,6 @@
 --- Handing arriving messages to consumers that wait, before a TTL of 0 or a limit acts on them.
 --
--- @use wake log lease queue
+-- @use wake append lease queue
 local handover = {}
 local PICKUP = 5000
 
@@ -24,7 +24,7 @@ end
 --- Give a message to a consumer that waits: leased for the time it takes to fetch it, with a ticket in the bell.
 -- The queue has nothing ready, so the cursor may pass it.
 function handover.give(q, now, header, body)
-  local id = log.append(q, now, header, body)
+  local id = append.one(q, now, header, body)
   local token = lease.token(now + PICKUP, q.grants)
   lease.grant(q, token, {id})
   q.grants, q.cursor = q.grants + 1, id

@@ -1,36 +1,8 @@
 --- Where messages are kept: the log (a stream), and `loose` for those that were moved out of it one by one.
 -- An entry is {id, {packed header, body}} everywhere, as XRANGE gives it.
--- Ids are `<13 digits of ms>-<6 digits>`: equally long, so that they sort as text too.
 --
 -- @use loose
 local log = {}
-local FIRST, LAST = 100000, 999999
-
---- The next id: never lower than the one before, even if the server's clock steps back.
-function log.next_id(q, now)
-  if not q.serial then
-    q.prefix = string.format('%013d-', now)
-    if q.prefix > q.last then
-      q.ms, q.serial, q.last = now, FIRST, q.prefix .. FIRST
-      return q.last
-    end
-    q.ms, q.prefix, q.serial = tonumber(string.sub(q.last, 1, 13)), string.sub(q.last, 1, 14), string.sub(q.last, 15) + 0
-  end
-  if now > q.ms or q.serial >= LAST then
-    q.ms, q.serial = math.max(now, q.ms + 1), FIRST
-    q.prefix = string.format('%013d-', q.ms)
-  else
-    q.serial = q.serial + 1
-  end
-  q.last = q.prefix .. q.serial
-  return q.last
-end
-
-function log.append(q, now, header, body)
-  local id = log.next_id(q, now)
-  redis.call('XADD', q.log, id, header, body)
-  return id
-end
 
 function log.find(q, id)
   local entry = redis.call('XRANGE', q.log, id, id)[1]
