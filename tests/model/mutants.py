@@ -141,7 +141,7 @@ MUTANTS = (
         "(death.failed[id] or 0) + death.more",
         "(death.failed[id] or 0)",
     ),
-    Mutant("ids follow the clock back", "lib/log.lua", "if now > q.ms or", "if now ~= q.ms or"),
+    Mutant("ids follow the clock back", "lib/append.lua", "q.prefix > q.last", "q.prefix ~= q.last"),
     Mutant("the floor is ignored", "lib/lifetime.lua", "own < q.min_ttl", "own < 0"),
     Mutant("a shortened lease is noticed late", "commands/renew.lua", "  queue.due_by(q, ends)\n", ""),
     Mutant("a changed option waits", "lib/announce.lua", "redis.call('HSET', meta, 'due', 0)", "local _ = meta"),
