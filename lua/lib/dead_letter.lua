@@ -50,11 +50,12 @@ function dead_letter.move(q, into, now, entries, death)
   into.letters = '1'
   death.first = death.queue .. ' ' .. death.reason .. ' 1 ' .. death.now .. ' ' .. death.now .. ' '
   death.rest = ' ' .. #death.description .. ' ' .. death.description
+  local fewest = tostring(death.more)
   for _, entry in ipairs(entries) do
     local id, parts = entry[1], entry[2]
-    local deadline = lifetime.deadline(q, id, parts[1])
-    death.facts = string.format('%s %s %d', string.sub(id, 1, 13), deadline and string.format('%d', deadline) or '-',
-      (death.failed[id] or 0) + death.more) .. death.rest
+    local failed = death.failed[id]
+    death.facts = string.sub(id, 1, 13) .. ' ' .. lifetime.text(q, id, parts[1]) .. ' '
+      .. (failed and failed + death.more or fewest) .. death.rest
     local header = message.bury(parts[1], id, death, name)
     if header then
       append.one(into, now, header, parts[2])

@@ -13,6 +13,15 @@ function lifetime.deadline(q, id, header)
   return kept
 end
 
+--- The same as text, `-` for never. A header that is nothing but a deadline is that text already.
+function lifetime.text(q, id, header)
+  if not q.message_ttl and header ~= '' and not string.find(header, ';', 1, true) then
+    return header
+  end
+  local deadline = lifetime.deadline(q, id, header)
+  return deadline and string.format('%d', deadline) or '-'
+end
+
 function lifetime.is_over(q, now, entry)
   local deadline = lifetime.deadline(q, entry[1], entry[2][1])
   return deadline ~= nil and deadline <= now
