@@ -198,7 +198,7 @@ def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         with slowest_call(client) as slowest:
             sweeping = cost(client, lambda: broker.perform(flows.sweep("q", now=START + 100_000)))
             longest.append(slowest())
-    # what is longer in some runs only is a machine that had something else to do
+    # the best of three: a shared machine is taken to add pauses of its own, so the note tells the others too
     note = "of three runs: " + ", ".join(f"{ms:.1f}" for ms in longest)
     table.row("longest script call while 1,000,000 expire, ms", min(longest), "<= 5", note)
     left = (memory(client) - empty) / (MILLION // 20)
