@@ -22,7 +22,6 @@ from redis.exceptions import (
     ConnectionError,
     NoScriptError,
     ReadOnlyError,
-    RedisError,
     ResponseError,
     TimeoutError,
 )
@@ -280,6 +279,3 @@ class Store:
     def _load(self, script: Script) -> None:
         self.run_plain(lambda client: client.script_load(script.text))
         self._loaded.add(script.sha)
-
-
-__all__ = ["RedisError", "Store", "open_client"]

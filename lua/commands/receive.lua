@@ -4,7 +4,7 @@
 -- step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts as a
 -- consumer for `stay` ms. `ticket` is what the bell gave it.
 --
--- @use     clock queue record log lease sweep claim dead_letter wake reply
+-- @use     clock queue record lease sweep claim dead_letter wake reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now again count lease auto consumer block stay ticket finished...

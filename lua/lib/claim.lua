@@ -1,7 +1,7 @@
 --- Taking ready messages out, in order: first those that came back, then what lies ahead of the cursor.
 -- A message whose time is over is never among them, swept or not.
 --
--- @use lifetime log queue ready dead_letter lease expiry
+-- @use lifetime log queue ready lease expiry
 local claim = {}
 local BYTES = 4194304
 

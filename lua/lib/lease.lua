@@ -1,7 +1,7 @@
 --- Leases: the right to settle a delivery, until a deadline. The deadline in microseconds is also the token, so the
 -- token of a lease that ended never fits the next lease of the same message.
 --
--- @use queue log
+-- @use log
 local lease = {}
 
 --- Which of the deliveries are still held, and which are lost. `words` are runs of deliveries that came together:

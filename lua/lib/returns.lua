@@ -50,7 +50,7 @@ end
 
 --- Take messages back from `source` (the leases or the delayed). `counted` is 1 if their delivery failed, else 0.
 function returns.back(q, now, source, ids, counted, ends)
-  if #ids == 0 then return 0 end
+  if #ids == 0 then return end
   local entries, failed = log.read(q, ids), dead_letter.failures(q, ids)
   local spent, expired, back = returns.judge(q, now, entries, failed, counted)
   redis.call('ZREM', source, unpack(ids))
@@ -62,5 +62,4 @@ function returns.back(q, now, source, ids, counted, ends)
   end
   returns.bury(q, now, 'delivery_limit', spent, counted)
   returns.bury(q, now, 'expired', expired, counted)
-  return #back
 end
