@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,33 +16,14 @@ from tests.process.embedded_users import (
     PATIENCE,
     USE,
     Users,
-    data_folder,
     identity,
     poll,
-    put_on_path,
     running,
     starts,
     told,
-    user_processes,
 )
 
 GUARD = "_embedded_guard"
-
-
-@pytest.fixture(params=["7.0", "6.2"])
-def series(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    put_on_path(monkeypatch, tmp_path, request.param)
-    return str(request.param)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    yield from data_folder()
-
-
-@pytest.fixture
-def users(folder: Path) -> Iterator[Users]:
-    yield from user_processes(folder)
 
 
 @pytest.mark.usefixtures("series")

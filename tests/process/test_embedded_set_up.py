@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,30 +21,12 @@ from tests.process.embedded_users import (
     PATIENCE,
     USE,
     Users,
-    data_folder,
     identity,
     poll,
     put_on_path,
     running,
     told,
-    user_processes,
 )
-
-
-@pytest.fixture(params=["7.0", "6.2"])
-def series(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    put_on_path(monkeypatch, tmp_path, request.param)
-    return str(request.param)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    yield from data_folder()
-
-
-@pytest.fixture
-def users(folder: Path) -> Iterator[Users]:
-    yield from user_processes(folder)
 
 
 def fake_binary(folder: Path, says: str) -> Path:
