@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 
-from rqttl import flows
+from rqttl import flows, units
 from rqttl._redis import Store, open_client
 from rqttl.commands import Command, Known
 from rqttl.errors import QueueNotFound
@@ -84,6 +85,11 @@ class Broker:
                 pipeline.exists(self.keyspace.key(name, "meta"))
             found += [name for name, there in zip(part, pipeline.execute(), strict=True) if there]
         return found
+
+    def time(self) -> datetime:
+        """The time by the clock of Redis, which is the one that counts."""
+        seconds, micros = self.store.run_plain(lambda client: client.time())
+        return units.as_datetime(seconds * 1000 + micros // 1000)
 
     def close(self) -> None:
         """Close the connections, and leave the embedded server if this broker uses one."""

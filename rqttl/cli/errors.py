@@ -14,9 +14,12 @@ DONE, BUG, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 class Refused(click.ClickException):
-    """A command was carried out, but not as asked; the message says what was refused."""
+    """A command was carried out, but not as asked; the message says what was refused, `code` is the library's word."""
 
     exit_code = REFUSED
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(f"{message} [{code}]" if code else message)
 
 
 def explain(error: Exception) -> tuple[int, str]:
@@ -32,7 +35,8 @@ def explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, errors.ContractError):
         return BUG, f"bug: {error}"
     if isinstance(error, errors.RqttlError):
-        return _ours(error)
+        code, line = _ours(error)
+        return code, f"{line} [{error.code}]"
     if isinstance(error, RedisError):
         return _redis(error)
     if isinstance(error, OSError):

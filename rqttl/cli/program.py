@@ -89,10 +89,9 @@ class Program(click.Group):
     epilog="Example: rqttl send orders hello --ttl 30s",
 )
 @connecting
-@click.option("--debug", is_flag=True, help="Show the traceback of a bug.")
 @click.version_option(rqttl.__version__, prog_name="rqttl", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, settings: Settings, debug: bool) -> None:  # noqa: ARG001  # `Program.main` looks for it
+def cli(context: click.Context, settings: Settings) -> None:
     """Queues on Redis whose messages live and die by a TTL.
 
     Which Redis: --url, else $RQTTL_URL, else an embedded server that all

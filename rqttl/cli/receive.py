@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
-from rqttl import codec
-from rqttl.cli import output, text
+from rqttl.cli import messages, output, text
 from rqttl.cli.errors import Refused
 from rqttl.cli.shared import Settings, connecting, json_flag, read_duration
 from rqttl.delivery import Delivery
-from rqttl.errors import InvalidInput, LeaseLost
+from rqttl.errors import LeaseLost
 from rqttl.queue import Queue
 
 TOGETHER = 100
@@ -99,35 +97,8 @@ def _writer(form: str, stream: BinaryIO) -> Callable[[Delivery], None]:
 
 
 def _for_people(delivery: Delivery) -> bytes:
-    value = _value(delivery)
-    said = text.visible(value if isinstance(value, bytes) else text.as_json(value), text.LONGEST)
-    return said.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
-
-
-def _value(delivery: Delivery) -> Any:
-    """The value of a msgpack body that is well-formed, else the bytes."""
-    try:
-        return delivery.decode()
-    except InvalidInput:
-        return delivery.body
+    return messages.body(delivery).encode(sys.stdout.encoding or "utf-8", "backslashreplace")
 
 
 def _json(delivery: Delivery) -> bytes:
-    said: dict[str, Any] = {"id": delivery.id, "queue": delivery.queue}
-    value = _value(delivery)
-    if delivery.content_type == codec.MSGPACK and not isinstance(value, bytes):
-        said["body"] = value
-    else:
-        try:
-            said["body"] = delivery.body.decode("utf-8")
-        except UnicodeDecodeError:
-            said["body_base64"] = base64.b64encode(delivery.body).decode()
-    said |= {
-        "content_type": delivery.content_type,
-        "headers": dict(delivery.headers),
-        "enqueued_at": delivery.enqueued_at,
-        "expires_at": delivery.expires_at,
-        "delivery_count": delivery.delivery_count,
-        "deaths": [{name: getattr(death, name) for name in death.__dataclass_fields__} for death in delivery.deaths],
-    }
-    return text.as_json(said).encode()
+    return text.as_json(messages.facts(delivery)).encode()

@@ -1,4 +1,4 @@
-"""What commands have in common: which Redis, which namespace, and options that several of them take."""
+"""What commands have in common: which Redis, which namespace, options that several of them take."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ CONNECTION = (
     ("--url", "URL", "Redis to use: redis://, rediss://, unix://, embedded:///folder."),
     ("--namespace", "NAME", "What its keys begin with (default: rqttl)."),
 )
+#: `Program.main` looks for the flag among the arguments.
+DEBUG = "Show the traceback of a bug."
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Settings:
 
 
 def connecting(command: F) -> F:
-    """Give a command `--url` and `--namespace`, which may stand before its name as well, and pass it `settings`."""
+    """Give a command `--url`, `--namespace`, `--debug`, all also allowed before its name, and pass it `settings`."""
 
     @functools.wraps(command)
     def connected(context: click.Context, *args: Any, url: str | None, namespace: str | None, **options: Any) -> Any:
@@ -48,6 +50,7 @@ def connecting(command: F) -> F:
         return command(*args, settings=settings, **options)
 
     decorated: Any = click.pass_context(connected)
+    decorated = click.option("--debug", is_flag=True, expose_value=False, help=DEBUG)(decorated)
     for name, metavar, meaning in reversed(CONNECTION):
         decorated = click.option(name, metavar=metavar, help=meaning)(decorated)
     return decorated  # type: ignore[no-any-return]  # for whoever calls it, which is click, it is the same
@@ -71,3 +74,4 @@ def help_alone(context: click.Context) -> None:
 
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+utc_flag = click.option("--utc", is_flag=True, help="Show times exactly, not as ages.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 #: Longer texts are cut where people read them.
@@ -69,3 +69,16 @@ def age(time: timedelta | None) -> str:
         elif said:
             break
     return " ".join(said[:2])
+
+
+def moment(at: datetime | None, now: datetime, *, utc: bool = False) -> str:
+    """When, as people say it: `in 12s`, `3m ago`, `now`; exact with `utc`: `2026-01-31 12:00:00.000Z`. `-` for None."""
+    if at is None:
+        return "-"
+    if utc:
+        exact = at.astimezone(timezone.utc).isoformat(sep=" ", timespec="milliseconds")
+        return exact.replace("+00:00", "Z")
+    away = at - now
+    if abs(away) < timedelta(milliseconds=50):
+        return "now"
+    return f"in {age(away)}" if away > timedelta(0) else f"{age(-away)} ago"

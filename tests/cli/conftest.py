@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import redis
 from click.testing import CliRunner, Result
 
 from rqttl.cli import cli
+from rqttl.cli.shared import Settings
+from tests.contract.clocked import Clocked
 
 Run = Callable[..., Result]
 
@@ -18,5 +21,22 @@ def run(redis_url: str) -> Run:
 
     def call(*arguments: str | bytes, stdin: bytes | None = None) -> Result:
         return CliRunner(env={"RQTTL_URL": redis_url}).invoke(cli, arguments, input=stdin)  # type: ignore[arg-type]  # bytes are what the system gives
+
+    return call
+
+
+@pytest.fixture
+def clocked(client: redis.Redis) -> Clocked:
+    """A broker on the shared server whose clock stands still, so that what commands print is always the same."""
+    return Clocked(client)
+
+
+@pytest.fixture
+def run_clocked(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`run`, at the time of `clocked`."""
+    monkeypatch.setattr(Settings, "connect", lambda _: clocked)
+
+    def call(*arguments: str | bytes, stdin: bytes | None = None) -> Result:
+        return CliRunner().invoke(cli, arguments, input=stdin)  # type: ignore[arg-type]  # bytes are what the system gives
 
     return call

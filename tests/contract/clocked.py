@@ -46,6 +46,9 @@ class Clocked(Broker):
         """Go to `ms` after the start."""
         self.now = START + ms
 
+    def time(self) -> datetime:
+        return at(self.now - START)
+
     def step(self, step: flows.Step) -> Any:
         if isinstance(step, Command):
             return super().step(self._timed(step))
