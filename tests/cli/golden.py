@@ -1,4 +1,7 @@
-"""What commands print, held against files. `RQTTL_WRITE_GOLDEN=1` writes the files anew: look at the difference then."""
+"""What commands print, held against files.
+
+`RQTTL_WRITE_GOLDEN=1` writes the files anew: look at the difference then.
+"""
 
 from __future__ import annotations
 

@@ -101,7 +101,8 @@ def test_a_queue_with_other_options_is_refused_and_each_difference_is_named(run:
 
     assert line == (
         "queue 'orders' exists with other options "
-        "(--message-ttl is 90s, not 1m; --never-expire is no, not yes; --max-length is 5, not -): nothing was changed [mismatch]"
+        "(--message-ttl is 90s, not 1m; --never-expire is no, not yes; --max-length is 5, not -): "
+        "nothing was changed [mismatch]"
     )
 
 
