@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,13 +15,16 @@ import click
 
 import rqttl
 from rqttl.cli import errors, text
-from rqttl.cli.demo import demo
-from rqttl.cli.queue import queue
-from rqttl.cli.reaper import reaper
-from rqttl.cli.receive import receive
-from rqttl.cli.send import send
-from rqttl.cli.server import server
 from rqttl.cli.shared import Settings, connecting, help_alone
+
+#: The sections of the help with their commands. `name` is `name` in the module `rqttl.cli.name`, which is imported when
+#: the command is needed: starting takes most of the time of a short command, and of a completion.
+SECTIONS = {
+    "Messages": ("send", "receive"),
+    "Queues": ("queue",),
+    "Operation": ("reaper", "server"),
+    "More": ("demo",),
+}
 
 
 class _Interrupted(Exception):
@@ -46,6 +50,28 @@ def _drop_output() -> None:
 
 class Program(click.Group):
     """A group whose errors are one line on stderr, and an exit code that says what kind of error it was."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click gives it
+        """The names of all commands, in the order of the help."""
+        return [name for names in SECTIONS.values() for name in names]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command, imported when it is asked for."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = getattr(import_module(f"rqttl.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands in their sections, with their summaries in one column."""
+        width = max(map(len, self.list_commands(ctx)))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), self._summary(ctx, name)) for name in names])
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(60) if command else ""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # click's returns without standalone_mode
         """Run, and exit. `click.testing.CliRunner` comes in here too."""
@@ -99,7 +125,3 @@ def cli(context: click.Context, settings: Settings) -> None:
     """
     context.obj = settings
     help_alone(context)
-
-
-for command in (queue, send, receive, reaper, server, demo):
-    cli.add_command(command)

@@ -13,19 +13,18 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from rqttl import Broker, RqttlError, codec, errors
-from rqttl.cli import cli
 from rqttl.errors import InvalidInput
 from rqttl.keys import PARTS
 from rqttl.options import OPTIONS, OVERFLOWS, Option
 from rqttl.units import as_text
+from tests.cli import tree
 from tests.unit.test_size import ROOT, lua_files
 
 README, ARCHITECTURE, PROTOCOL = "README.md", "ARCHITECTURE.md", "lua/README.md"
@@ -179,23 +178,8 @@ def test_the_examples_of_the_readme_print_what_they_say(redis_url: str, monkeypa
     assert names["rqttl"]
 
 
-def stages(block: str) -> Iterator[list[str]]:
-    """Every program call in a shell block."""
-    for line in block.splitlines():
-        for part in line.split("|"):
-            if words := shlex.split(part, comments=True):
-                yield words
-
-
-def find_command(words: list[str]) -> tuple[str, set[str]]:
-    """The subcommand that a call names, and the flags that it does not know."""
-    command: click.Command = cli
-    rest, path = words[1:], []
-    while isinstance(command, click.Group):
-        path.append(rest[0])
-        command = command.commands[rest.pop(0)]
-    known = {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)} | {"--help"}
-    return " ".join(path), {word for word in rest if word.startswith("--")} - known
+def lines(name: str) -> list[str]:
+    return [line for block in blocks(name, "sh") for line in block.splitlines()]
 
 
 def make_targets() -> set[str]:
@@ -204,9 +188,9 @@ def make_targets() -> set[str]:
 
 
 def test_the_readme_names_only_programs_and_commands_that_exist() -> None:
-    for words in (words for block in blocks(README, "sh") for words in stages(block)):
+    for words in (words for line in lines(README) for words in tree.stages(line)):
         if words[0] == "rqttl":
-            assert find_command(words)[1] == set()
+            tree.parse(words)
         elif words[0] == "make":
             assert set(words[1:]) <= make_targets()
         else:
@@ -226,7 +210,7 @@ def test_the_shell_examples_of_the_readme_run(redis_url: str, tmp_path: Path) ->
     ran = 0
 
     for block in blocks(README, "sh"):
-        calls = list(stages(block))
+        calls = [words for line in block.splitlines() for words in tree.stages(line)]
         if all(words[0] not in ("make", "pip") and words[1] not in ENDLESS for words in calls):
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=environment, capture_output=True,
                                   text=True, check=False)  # fmt: skip
