@@ -128,49 +128,58 @@ def _call(
 # Queues
 
 
-def lookup(keyspace: Keyspace, queue: str) -> Command:
+def lookup(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
     """Ask for the options of a queue."""
-    return Command(_scripts.load("lookup"), queue, _call(keyspace, queue, "lookup", {}))
+    return Command(_scripts.load("lookup"), queue, _call(keyspace, queue, "lookup", {"now": now}))
+
+
+def touch(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
+    """Let the lifetime of a queue begin anew."""
+    return Command(_scripts.load("touch"), queue, _call(keyspace, queue, "touch", {"now": now}))
+
+
+_NUMBERS = (
+    "message_ttl", "default_ttl", "min_ttl", "max_ttl", "max_length", "max_length_bytes", "max_deliveries",
+    "expires", "auto_delete_on_idle",
+)  # fmt: skip
 
 
 def _fields(options: QueueOptions) -> list[Word]:
     """The options that scripts read, name and value in turn. What clients act on is in `given` alone."""
     fields: list[Word] = ["overflow", str(options.overflow)]
-    for name in (
-        "message_ttl",
-        "default_ttl",
-        "min_ttl",
-        "max_ttl",
-        "max_length",
-        "max_length_bytes",
-        "max_deliveries",
-    ):
+    for name in _NUMBERS:
         value = options.number(name)
         if value is not None:
             fields += [name, value]
     if options.never_expire:
         fields += ["never_expire", 1]
-    plain = fields == ["overflow", "drop-head"]
-    return ["plain", 1 if plain else 0, *fields]
+    if options.expires is not None or options.auto_delete_on_idle is not None:
+        return ["plain", "mortal", "on_expire", str(options.on_expire), *fields]
+    return ["plain", 1 if fields == ["overflow", "drop-head"] else 0, *fields]
 
 
-def declare(keyspace: Keyspace, options: QueueOptions) -> Command:
+def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Command:
     """Make a queue or find it as it should be."""
-    args: dict[str, Word] = {"version": secrets.token_hex(8), "given": options.as_json()}
+    args: dict[str, Word] = {"version": secrets.token_hex(8), "now": now, "given": options.as_json()}
     words = _call(keyspace, options.queue, "declare", args, _fields(options))
     return Command(_scripts.load("declare"), options.queue, words)
 
 
-def update(known: Known, options: QueueOptions) -> Command:
+def update(known: Known, options: QueueOptions, *, now: Word = "") -> Command:
     """Put other options in force, if `known` still holds."""
-    args: dict[str, Word] = {"version": known.version, "next": secrets.token_hex(8), "given": options.as_json()}
+    args: dict[str, Word] = {
+        "version": known.version,
+        "now": now,
+        "next": secrets.token_hex(8),
+        "given": options.as_json(),
+    }
     words = _call(known.keyspace, known.name, "update", args, _fields(options))
     return Command(_scripts.load("update"), known.name, words)
 
 
-def purge(keyspace: Keyspace, queue: str, upto: Word) -> Command:
-    """Remove ready messages up to an id; the first call, with `upto` empty, fixes it."""
-    words = _call(keyspace, queue, "purge", {"upto": upto})
+def purge(keyspace: Keyspace, queue: str, upto: Word, ids: Sequence[Word] = ()) -> Command:
+    """Remove ready messages up to an id (the first call, with `upto` empty, fixes it), or only `ids`, at most `BATCH`."""
+    words = _call(keyspace, queue, "purge", {"upto": upto}, ids)
     return Command(_scripts.load("purge"), queue, words, repeatable=False)
 
 

@@ -18,19 +18,24 @@ Value = int | str | bool
 #: Why a message died; also the suffix of the option that names the target for it.
 REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+ENDINGS = ("drop", "dead-letter", "keep")
 
 _MAX_COUNT = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One queue option. `read` turns what people write into the stored value, or raises `InvalidOption`."""
+    """One queue option. `read` turns what people write into the stored value, or raises `InvalidOption`.
+
+    `choices` are the values of an option of kind `choice`.
+    """
 
     name: str
     kind: str
     default: Value | None
     read: Callable[[str, object], Value]
     meaning: str
+    choices: tuple[str, ...] = ()
 
 
 def _duration(least: int) -> Callable[[str, object], Value]:
@@ -52,10 +57,15 @@ def _flag(name: str, value: object) -> Value:
     return value
 
 
-def _overflow(name: str, value: object) -> Value:
-    if value not in OVERFLOWS:
-        raise InvalidOption(f"{name}: expected one of {', '.join(OVERFLOWS)}, got {value!r}")
-    return str(value)
+def _choice(name: str, choices: tuple[str, ...], meaning: str) -> Option:
+    """An option whose default is the first of its values."""
+
+    def read(name: str, value: object) -> Value:
+        if value not in choices:
+            raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+        return str(value)
+
+    return Option(name, "choice", choices[0], read, meaning, choices)
 
 
 def _target(empty_drops: bool) -> Callable[[str, object], Value]:
@@ -87,12 +97,15 @@ OPTIONS: Mapping[str, Option] = {
         Option("never_expire", "flag", False, _flag, "messages' own TTLs are ignored"),
         Option("max_length", "count", None, _count(0), "limit of ready messages"),
         Option("max_length_bytes", "count", None, _count(0), "limit of the body bytes of ready messages"),
-        Option("overflow", "choice", "drop-head", _overflow, "what a full queue does"),
+        _choice("overflow", OVERFLOWS, "what a full queue does"),
         Option("dead_letter", "target", None, _target(empty_drops=False), "where dead messages go, for every reason"),
         _per_reason("expired", "where expired messages go; empty = drop"),
         _per_reason("maxlen", "where messages beyond a limit go; empty = drop"),
         _per_reason("rejected", "where rejected messages go; empty = drop"),
         _per_reason("delivery_limit", "where messages go that failed too often; empty = drop"),
+        Option("expires", "duration", None, _duration(1), "the queue is deleted after so long without use"),
+        Option("auto_delete_on_idle", "duration", None, _duration(1), "the same; whatever comes in or looks keeps it"),
+        _choice("on_expire", ENDINGS, "what becomes of the messages of a queue that expires"),
         Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
         Option("max_message_bytes", "count", 16 * 2**20, _count(1), "largest body"),

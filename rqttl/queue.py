@@ -208,13 +208,27 @@ class Queue:
         """
         self.broker.perform(flows.update(self.name, changes))
 
+    def touch(self) -> None:
+        """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew (QTL-05, C-27)."""
+        self.broker.perform(flows.touch(self.broker.keyspace, self.name))
+
     def sweep(self) -> list[Swept]:
-        """Do what is due: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do it on time."""
+        """Do what is due: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do it on time.
+
+        A queue whose lifetime is over is deleted; the last of what is returned says so.
+        """
         return self.broker.perform(flows.sweep(self.name))
 
-    def purge(self) -> int:
-        """Remove the messages that are ready now, without dead-lettering them (QTL-23). Returns how many."""
-        return self.broker.perform(flows.purge(self.broker.keyspace, self.name))
+    def purge(self, sequences: Iterable[str] | None = None) -> int:
+        """Remove the messages that are ready now, without dead-lettering them (QTL-23). Returns how many.
+
+        With `sequences` (`Peeked.sequence`) only those of them that are ready now go; others are left alone, as are
+        names of messages that are not there. Raises `OutcomeUnknown` if a reply was lost.
+        """
+        keyspace = self.broker.keyspace
+        if sequences is None:
+            return self.broker.perform(flows.purge(keyspace, self.name))
+        return self.broker.perform(flows.purge_these(keyspace, self.name, sequences))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete the queue with all that is in it, without dead-lettering anything (DLX-22).

@@ -85,6 +85,10 @@ class QueueStats:
 
     `deaths` counts every death by reason; `dropped` those of them that went nowhere, by reason, with `cycle` for
     dead letters that would have gone round for ever (their deaths are counted under their own reason).
+
+    `sweep_lag` is for how long the oldest of what was due (an expired message, a lease or a delay that is over) had
+    been waiting when this call came and swept it; 0 if nothing was due. Near 0 where a reaper runs; with none it is as
+    long as nobody has called.
     """
 
     ready: int
@@ -102,11 +106,16 @@ class QueueStats:
     purged: int
     deaths: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
+    sweep_lag: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one bounded sweep did, and what is next. `due` is the next time something happens in the queue, in ms."""
+    """What one bounded sweep did, and what is next. `due` is the next time something happens in the queue, in ms.
+
+    `retired` says that the lifetime of the queue was over and that it was deleted: how many messages were dropped with
+    it. It is `None` while the queue is there.
+    """
 
     now: int
     due: int | None
@@ -116,3 +125,4 @@ class Swept:
     expired: int
     trimmed: int
     compacted: int
+    retired: int | None = None

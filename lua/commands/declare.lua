@@ -1,20 +1,24 @@
---- Make a queue, or find it as it should be. One that only a dead letter has made is adopted.
+--- Make a queue, or find it as it should be. One that only a dead letter has made is adopted. Its lifetime begins anew.
 --
--- @use    options announce reply
+-- @use    clock options announce lapse reply
 -- @keys   meta
--- @args   version given options...
+-- @args   version now given options...
 -- @reply  made: 1 if the queue is new
--- @refuse mismatch: followed by the version and the options in force
+-- @refuse mismatch lapsed: followed by the version and the options in force
 
-local found = redis.call('HMGET', q.meta, 'version', 'given', 'adopted')
-if not found[1] then
+local now, made = clock.now(arg.now), 0
+local found = redis.call('HMGET', q.meta, 'version', 'given', 'adopted', 'plain')
+if found[4] == 'mortal' and lapse.read(q, now) then
+  return reply.refuse('lapsed', found[1], found[2])
+elseif not found[1] then
   options.create(q.meta, arg.version, 1, arg.options)
   redis.call('HSET', q.meta, 'given', arg.given)
-  return reply.ok(q, 1)
+  made = 1
 elseif found[3] == '1' and found[2] ~= arg.given then
   return reply.refuse('mismatch', found[1], found[2])
 elseif found[3] == '0' then
   redis.call('HSET', q.meta, 'version', arg.version, 'adopted', 1, 'given', arg.given, unpack(arg.options))
   announce.now(q.meta)
 end
-return reply.ok(q, 0)
+lapse.renew(q, now)
+return reply.ok(q, made)

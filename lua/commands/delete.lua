@@ -19,6 +19,5 @@ elseif arg.if_empty ~= '' and messages > 0 then
   return reply.refuse('in_use', 'if_empty', messages)
 end
 local removed = queue.ready(q)
-redis.call('UNLINK', q.meta, q.log, q.loose, q.expiry, q.leases, q.returned, q.delayed, q.redelivered, q.bell, q.waiting,
-  q.consumers)
+queue.unlink(q)
 return reply.ok(q, removed)

@@ -4,18 +4,18 @@
 -- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit or a TTL of 0 can
 -- act; the caller knows. With `plain` the batch is nothing but bodies; without, what was said of each comes before it.
 --
--- @use     clock queue record plain arrival room admit append length handover wake reply target
+-- @use     clock queue lapse record plain arrival room admit append length handover wake reply target
 -- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered
 -- @targets expired maxlen
 -- @args    version targets now plain batch...
 -- @reply   ids: for each message `<id>`, `<id> <own deadline>`, or `!<the limit that refused it>`
--- @refuse  not_found stale again
+-- @refuse  not_found stale lapsed again
 
-local refusal, record = queue.open(q, arg.version, 'enqueued')
+local now = clock.now(arg.now)
+local refusal, record = queue.open(q, arg.version, now, 'enqueued')
 if refusal then
   return rare(reply).refuse(refusal)
 end
-local now = clock.now(arg.now)
 local items, plan = nil, nil
 if arg.plain ~= '' and plain.is_calm(q) then
   items = plain.weigh(arg.batch)
@@ -49,6 +49,7 @@ if items.count > 0 then
 end
 local refused = plan and rare(admit).finish(q, now, plan, items) or 0
 if items.count > 0 then wake.ring(q) end
+if q.life then rare(lapse).stir(q, now) end
 local enqueued = string.format('%d', record[7] + items.n - refused)
 if plan then
   q.was.enqueued, q.enqueued = '', enqueued

@@ -7,13 +7,14 @@
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now again delay counted deliveries...
 -- @reply   lost: ids whose lease had ended
--- @refuse  not_found stale
+-- @refuse  not_found stale lapsed
 
-local refusal = queue.open_all(q, arg.version)
+local now = clock.now(arg.now)
+local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local now, delay = clock.now(arg.now), tonumber(arg.delay)
+local delay = tonumber(arg.delay)
 local held, lost = lease.held(q, now, arg.deliveries, arg.again ~= '' and 'back' or '')
 returns.back(q, now, q.leases, held, tonumber(arg.counted), delay > 0 and now + delay or nil)
 if length.hold(q, now, #held + 250) then

@@ -1,14 +1,20 @@
 --- Look at messages in order, without touching them: ready, leased and delayed ones.
 --
--- @use    clock loose reply queue
+-- @use    clock loose lapse reply queue
 -- @keys   meta log loose leases returned delayed redelivered
 -- @args   now after limit
 -- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failed deliveries
--- @refuse not_found
+-- @refuse not_found lapsed
 
-local found = redis.call('HMGET', q.meta, 'cursor', 'message_ttl', 'bytes')
+local now, found = clock.now(arg.now), redis.call('HMGET', q.meta, 'cursor', 'message_ttl', 'bytes', 'plain')
 if not found[1] then
   return reply.refuse('not_found')
+end
+if found[4] == 'mortal' then
+  if rare(lapse).read(q, now) then return reply.refuse('lapsed') end
+  rare(lapse).stir(q, now)
+  redis.call('HDEL', q.meta, '') -- so that what follows passes when memory is full
+  rare(lapse).save(q)
 end
 q.cursor, q.bytes = found[1], tonumber(found[3])
 local most = queue.readable(q, tonumber(arg.limit))
@@ -24,4 +30,4 @@ for i, entry in ipairs(entries) do
   facts[3 * i - 1] = leased and string.format('%.0f', math.floor(leased / 1000)) or delayed or ''
   facts[3 * i] = redis.call('HGET', q.redelivered, id) or '0'
 end
-return reply.ok(q, clock.now(arg.now), found[2] or '', entries, facts)
+return reply.ok(q, now, found[2] or '', entries, facts)

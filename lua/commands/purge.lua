@@ -1,11 +1,12 @@
---- Remove ready messages that were there when the purge began, at most a few hundred; all at once if nothing is out.
+--- Remove ready messages: these, or all that were there when the purge began. At most a few hundred, or all at once if
+--- nothing is out.
 --
--- Leased and delayed messages stay. Nothing is dead-lettered.
+-- Leased, delayed and unknown messages are left alone. Nothing is dead-lettered. `ids` rise.
 --
--- @use     queue record ready reply
+-- @use     queue record ready purge reply
 -- @keys    meta log loose expiry leases returned delayed redelivered
--- @args    upto
--- @reply   purged more upto
+-- @args    upto ids...
+-- @reply   purged more upto: where the whole purge ends, or the last of the ids that was looked at
 -- @refuse  not_found
 
 local version = redis.call('HGET', q.meta, 'version')
@@ -14,21 +15,20 @@ if refusal then
   return reply.refuse(refusal)
 end
 local upto, purged, more = arg.upto ~= '' and arg.upto or q.last, 0, 0
-if redis.call('ZCARD', q.leases) + redis.call('ZCARD', q.delayed) == 0 and upto >= q.last then
-  purged = queue.ready(q)
-  redis.call('UNLINK', q.log, q.loose, q.expiry, q.returned, q.redelivered)
-  q.cursor, q.bytes, q.holes = q.last, 0, 0
+if arg.ids[1] then
+  local most = queue.readable(q, #arg.ids)
+  purged = purge.remove(q, purge.find(q, {unpack(arg.ids, 1, most)}), false)
+  upto, more = arg.ids[most], most < #arg.ids and 1 or 0
+elseif redis.call('ZCARD', q.leases) + redis.call('ZCARD', q.delayed) == 0 and upto >= q.last then
+  purged = purge.clear(q)
 else
-  local most, chosen, ids = queue.readable(q, 250), {}, {}
+  local most = queue.readable(q, 250)
   local entries = ready.read(q, most)
-  for _, entry in ipairs(entries) do
-    if entry[1] <= upto then
-      chosen[#chosen + 1], ids[#ids + 1] = entry, entry[1]
-    end
+  while #entries > 0 and entries[#entries][1] > upto do
+    entries[#entries] = nil
   end
-  ready.remove(q, chosen, true)
-  if #ids > 0 then redis.call('HDEL', q.redelivered, unpack(ids)) end
-  purged, more = #chosen, #chosen == most and 1 or 0
+  purged = purge.remove(q, entries, true)
+  more = purged == most and 1 or 0
 end
 if purged > 0 then queue.count(q, 'purged', purged) end
 record.save(q)

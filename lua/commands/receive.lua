@@ -4,18 +4,18 @@
 -- step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts as a
 -- consumer for `stay` ms. `ticket` is what the bell gave it.
 --
--- @use     clock queue record lease sweep claim dead_letter wake reply
+-- @use     clock queue lapse record lease sweep claim dead_letter wake reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now again count lease auto consumer block stay ticket finished...
 -- @reply   now due more token lost entries failures: failures are `<id> <failed deliveries>` in turn
--- @refuse  not_found stale
+-- @refuse  not_found stale lapsed
 
-local refusal = queue.open_all(q, arg.version)
+local now, most, waits = clock.now(arg.now), tonumber(arg.count), arg.consumer ~= ''
+local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local now, most, waits = clock.now(arg.now), tonumber(arg.count), arg.consumer ~= ''
 local held, lost = {}, {}
 if #arg.finished > 0 then
   held, lost = lease.held(q, now, arg.finished, arg.again)
@@ -56,6 +56,7 @@ end
 if waits then
   wake.attend(q, now, arg.consumer, #ids == 0 and tonumber(arg.block) or 0, tonumber(arg.stay))
 end
+if q.life then rare(lapse).attend(q, now) end
 if not state.emptied and (most > 0 or swept) then
   more = more or #ids < most
   wake.pass_on(q)

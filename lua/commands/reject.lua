@@ -5,13 +5,13 @@
 -- @targets rejected
 -- @args    version targets now again description deliveries...
 -- @reply   lost: ids whose lease had ended
--- @refuse  not_found stale
+-- @refuse  not_found stale lapsed
 
-local refusal = queue.open_all(q, arg.version)
+local now = clock.now(arg.now)
+local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local now = clock.now(arg.now)
 local held, lost = lease.held(q, now, arg.deliveries, arg.again)
 if #held > 0 then
   local entries = log.read(q, held)

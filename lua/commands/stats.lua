@@ -1,17 +1,19 @@
---- What a queue holds, and what has happened in it. What is due is swept first, as far as one call may go.
+--- What a queue holds, and what has happened in it. What is due is swept first, as far as one call may go;
+-- `lag` is how many ms the oldest of it had been waiting.
 --
 -- @use     clock queue record sweep ready wake dead_letter reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
--- @reply   more ready bytes leased delayed oldest consumers counters: counters are names and values in turn
--- @refuse  not_found stale
+-- @reply   more ready bytes leased delayed oldest consumers lag counters: counters are names and values in turn
+-- @refuse  not_found stale lapsed
 
-local refusal = queue.open_all(q, arg.version)
+local now = clock.now(arg.now)
+local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local now = clock.now(arg.now)
+local lag = sweep.lag(q, now)
 local more = sweep.if_due(q, now)
 redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
 wake.pass_on(q)
@@ -19,4 +21,4 @@ record.save(q)
 local oldest = ready.read(q, 1)[1]
 return reply.ok(q, more and 1 or 0, queue.ready(q), q.bytes, redis.call('ZCARD', q.leases),
   redis.call('ZCARD', q.delayed), oldest and now - tonumber(string.sub(oldest[1], 1, 13)) or '',
-  redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), redis.call('HGETALL', q.meta))
+  redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), lag, redis.call('HGETALL', q.meta))

@@ -1,11 +1,11 @@
 --- Do what is due in a queue, at most a few hundred messages: reclaim leases, promote delayed messages, expire, trim,
--- compact. Consumers that stopped waiting are forgotten.
+-- compact. Consumers that stopped waiting are forgotten. A queue whose lifetime is over is deleted.
 --
--- @use     clock queue record sweep compact wake dead_letter reply
+-- @use     clock queue lapse retire record sweep compact wake dead_letter reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
--- @reply   now due more reclaimed promoted expired trimmed compacted
+-- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the queue, or empty
 -- @refuse  not_found stale
 
 local refusal = queue.open_all(q, arg.version)
@@ -13,6 +13,13 @@ if refusal then
   return reply.refuse(refusal)
 end
 local now = clock.now(arg.now)
+if q.life and rare(lapse).ends(q) <= now then
+  local dead, dropped = rare(retire).run(q, now)
+  if dead then
+    if not dropped then record.save(q) end
+    return reply.ok(q, now, '', dropped and 0 or 1, 0, 0, dead, 0, 0, dropped or '')
+  end
+end
 redis.call('ZREMRANGEBYSCORE', q.waiting, '-inf', now)
 redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
@@ -22,4 +29,4 @@ wake.pass_on(q)
 q.hint = nil
 record.save(q)
 return reply.ok(q, now, q.due or '', (done.more or uneven) and 1 or 0, done.reclaimed, done.promoted, done.expired,
-  done.trimmed, compacted)
+  done.trimmed, compacted, '')

@@ -2,20 +2,23 @@
 --
 -- Ids are times, so a new retention needs no walk over the messages; a new limit acts in the sweep that follows.
 --
--- @use    announce reply
+-- @use    clock announce lapse reply
 -- @keys   meta
--- @args   version next given options...
+-- @args   version now next given options...
 -- @reply  done
--- @refuse not_found stale
+-- @refuse not_found stale lapsed
 
 local found = redis.call('HGET', q.meta, 'version')
 if not found then
   return reply.refuse('not_found')
 elseif found ~= arg.version then
   return reply.refuse('stale')
+elseif lapse.is_over(q, clock.now(arg.now)) then
+  return reply.refuse('lapsed')
 end
 redis.call('HDEL', q.meta, 'message_ttl', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire', 'max_length',
-  'max_length_bytes', 'max_deliveries')
+  'max_length_bytes', 'max_deliveries', 'expires', 'auto_delete_on_idle', 'on_expire')
 redis.call('HSET', q.meta, 'version', arg.next, 'given', arg.given, 'adopted', 1, unpack(arg.options))
 announce.now(q.meta)
+lapse.renew(q, clock.now(arg.now))
 return reply.ok(q, 1)

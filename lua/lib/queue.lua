@@ -1,12 +1,13 @@
 --- A queue's own record (`meta`): one read at the start of a command, and one write at its end (`record.save`).
 --
--- @use options
+-- @use options lapse
 local queue = {}
 local READ_BYTES = 4194304
 
---- Read the record. Returns a refusal if the queue is gone, or if the caller knows other options than are in force.
--- Further fields can be named; their values come back from position 7 on. A `plain` queue has no option that matters here.
-function queue.open(q, version, ...)
+--- Read the record. Returns a refusal if the queue is gone, if the caller knows other options than are in force, or if
+-- the queue's lifetime is over at `now` (nil: not looked at). Further fields can be named; their values come back from
+-- position 7 on. A `plain` queue has no option that matters here, a `mortal` one has a lifetime.
+function queue.open(q, version, now, ...)
   local m = redis.call('HMGET', q.meta, 'version', 'plain', 'last', 'bytes', 'due', 'attended', ...)
   if not m[1] then
     return 'not_found'
@@ -17,13 +18,14 @@ function queue.open(q, version, ...)
   q.drops_head = true
   if m[2] ~= '1' then
     options.read(q)
+    if m[2] == 'mortal' and rare(lapse).read(q, now) then return 'lapsed' end
   end
   return nil, m
 end
 
 --- `open` for commands that take messages out.
-function queue.open_all(q, version)
-  local refusal, m = queue.open(q, version, 'cursor', 'grants', 'holes', 'letters', 'delivered')
+function queue.open_all(q, version, now)
+  local refusal, m = queue.open(q, version, now, 'cursor', 'grants', 'holes', 'letters', 'delivered')
   if not refusal then
     queue.place(q, m[7], m[8], m[9], m[10])
     q.delivered, q.was.delivered = tonumber(m[11]), tonumber(m[11])
@@ -47,6 +49,12 @@ end
 function queue.ready(q)
   return redis.call('XLEN', q.log) + redis.call('HLEN', q.loose) - redis.call('ZCARD', q.leases)
     - redis.call('ZCARD', q.delayed)
+end
+
+--- Nothing of the queue is left.
+function queue.unlink(q)
+  redis.call('UNLINK', q.meta, q.log, q.loose, q.expiry, q.leases, q.returned, q.delayed, q.redelivered, q.bell, q.waiting,
+    q.consumers)
 end
 
 function queue.count(q, name, n)

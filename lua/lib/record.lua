@@ -1,6 +1,6 @@
 --- Writing a queue's record (`meta`) once a command is done.
 --
--- @use announce
+-- @use announce lapse
 local record = {}
 
 --- Write what has changed.
@@ -21,6 +21,7 @@ function record.save(q)
   if q.hint then
     rare(announce).due(q.meta, q.due)
   end
+  if q.life then rare(lapse).save(q) end
 end
 
 --- `save` where messages came in and nothing else has happened.
@@ -33,4 +34,5 @@ function record.save_arrivals(q, enqueued)
     redis.call('HSET', q.meta, 'due', string.format('%d', q.due))
     rare(announce).due(q.meta, q.due)
   end
+  if q.life then rare(lapse).save(q) end
 end

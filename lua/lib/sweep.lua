@@ -1,6 +1,6 @@
 --- What is due in a queue, done in bounded steps: by whoever comes by, and by the reaper on time.
 --
--- @use returns expiry length ready queue
+-- @use returns expiry length ready queue lapse
 local sweep = {}
 local BUDGET = 250
 
@@ -28,7 +28,7 @@ function sweep.run(q, now)
   done.expired = expiry.bury(q, now, kept, own)
   local trimmed, over = length.trim(q, now, math.max(1, left - done.expired))
   done.trimmed = trimmed
-  sweep.find_due(q)
+  q.due = sweep.next_due(q)
   done.more = full or over or q.due ~= nil and q.due <= now
   if done.more then q.due = now end
   return done
@@ -42,8 +42,9 @@ function sweep.if_due(q, now)
   return false, false
 end
 
---- When something is due next: the earliest of all leases, delays, own deadlines, and the oldest message's retention.
-function sweep.find_due(q)
+--- When something is due next: the earliest of all leases, delays, own deadlines, the oldest message's retention, and
+-- the end of the queue's lifetime.
+function sweep.next_due(q)
   local earliest
   local function consider(at)
     if at and (not earliest or at < earliest) then earliest = at end
@@ -56,5 +57,12 @@ function sweep.find_due(q)
     local oldest = ready.read(q, 1)[1]
     consider(oldest and tonumber(string.sub(oldest[1], 1, 13)) + q.message_ttl)
   end
-  q.due = earliest
+  if q.life then consider(rare(lapse).ends(q)) end
+  return earliest
+end
+
+--- For how long the oldest of what is due has been waiting, in ms; 0 if nothing is, or if only a limit has to act.
+function sweep.lag(q, now)
+  local since = q.due and q.due <= now and rare(sweep).next_due(q) or now
+  return math.max(0, now - since)
 end

@@ -1,6 +1,6 @@
 --- The queues that dead letters go to. Of their keys a script has five: meta, log, loose, bell and waiting.
 --
--- @use queue record options wake reply announce
+-- @use queue record options lapse wake reply announce
 local target = {}
 
 --- The target queue of each reason. `words` are `reason=name`, with `.` for the queue itself; the keys of each other
@@ -21,7 +21,7 @@ end
 --- Read the record of another queue; make the queue, with default options, if there is none.
 function target.open(q, t, now)
   local m = redis.call('HMGET', t.meta, 'version', 'last', 'bytes', 'due', 'letters', 'message_ttl',
-    'max_length', 'max_length_bytes', 'overflow', 'attended')
+    'max_length', 'max_length_bytes', 'overflow', 'attended', 'plain')
   if not m[1] then
     options.create(t.meta, 'auto-' .. string.format('%d', now), 0)
     reply.note(q, 'created', t.name)
@@ -32,6 +32,8 @@ function target.open(q, t, now)
   t.attended = m[10]
   t.was = {attended = m[10], last = m[2], bytes = t.bytes, due = t.due or '', letters = m[5]}
   t.counts, t.serial, t.hint = {}, nil, nil
+  -- a letter is not lost because nobody has used its target for so long
+  if m[11] == 'mortal' and rare(lapse).read(t, now) then rare(lapse).use(t, now) end
 end
 
 --- Letters have arrived in a queue: note what follows from that. A limit of it acts right after, in a sweep of its own.
@@ -47,6 +49,7 @@ function target.close(q, t, now, n, size)
     queue.due_by(t, now)
     reply.note(q, 'sweep', t.name or announce.name(q.meta))
   end
+  if t.life then rare(lapse).stir(t, now) end
   if t == q then return end
   wake.ring(t)
   record.save(t)

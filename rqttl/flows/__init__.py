@@ -1,7 +1,7 @@
 """Operations of more than one step, as generators that yield what is to be done. No I/O here."""
 
 from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, enqueue_one, receive, receive_nothing, settle
-from rqttl.flows.queues import declare, delete, known_options, peek, purge, stats, update
+from rqttl.flows.queues import declare, delete, known_options, peek, purge, purge_these, stats, stats_of, touch, update
 from rqttl.flows.steps import (
     SWEEPS,
     Clock,
@@ -40,11 +40,14 @@ __all__ = [
     "peek",
     "plain",
     "purge",
+    "purge_these",
     "receive",
     "receive_nothing",
     "refused",
     "settle",
     "stats",
+    "stats_of",
     "sweep",
+    "touch",
     "update",
 ]

@@ -14,6 +14,8 @@ from rqttl.types import Message, Receipt
 
 #: The longest that a consumer blocks before it looks at the queue again, in ms.
 PERIOD = 5_000
+#: The answer to `Listen` where no wait may go on.
+ENDED = b"ended"
 #: Calls that one round trip of `enqueue_many` carries at most.
 WINDOW = 8
 
@@ -169,6 +171,9 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         if claimed.due is not None:
             block = min(block, max(1, claimed.due - claimed.now))
         ticket = (yield Listen(queue, block)) or b""
+        if ticket == ENDED:
+            # looks once more, and so leaves those who wait, with what was handed to it meanwhile
+            ticket, wait = b"", 0
         now = yield Clock()
 
 

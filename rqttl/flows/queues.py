@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
 from rqttl import codec, commands
 from rqttl.commands import BATCH, Command, Known, Reply, Word
 from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch
-from rqttl.flows.steps import SWEEPS, Enter, Flow, Look, fenced, plain, refused, sweep
+from rqttl.flows.steps import SWEEPS, Enter, Flow, Look, Together, fenced, follow, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
 from rqttl.options import REASONS, QueueOptions
 from rqttl.types import Peeked, QueueStats
 from rqttl.units import as_datetime
+
+#: Queues whose statistics are asked for in one round trip.
+TOGETHER = 100
 
 
 def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[None]:
@@ -21,13 +24,35 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[None]:
     queue = options.queue
     yield Enter(queue)
     command = commands.declare(keyspace, options)
-    reply: Reply = yield command
-    if reply[0] != b"ok":
-        if reply[1] != b"mismatch":
+    while True:
+        reply: Reply = yield command
+        if reply[0] == b"ok":
+            break
+        if reply[1] == b"lapsed":
+            yield from retire(_known(keyspace, queue, reply))
+            yield Enter(queue)
+        elif reply[1] == b"mismatch":
+            in_force = QueueOptions.from_json(queue, reply[3])
+            raise QueueMismatch(queue, options.differences(in_force))
+        else:
             raise refused(command, reply)
-        in_force = QueueOptions.from_json(queue, reply[3])
-        raise QueueMismatch(queue, options.differences(in_force))
     yield Look(queue, fresh=True)
+
+
+def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
+    """Let the lifetime of a queue begin anew."""
+    yield from _living(queue, commands.touch(keyspace, queue))
+
+
+def _living(queue: str, command: Command) -> Flow[Reply]:
+    """Run a command that no option can make stale, but that a queue whose lifetime is over refuses."""
+    while True:
+        reply: Reply = yield command
+        if reply[0] == b"ok":
+            return reply
+        if reply[1] != b"lapsed":
+            raise refused(command, reply)
+        yield Look(queue, fresh=True)  # it is gone then, or lives on after all
 
 
 def update(queue: str, changes: dict[str, object]) -> Flow[None]:
@@ -55,6 +80,29 @@ def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
             return purged
 
 
+def purge_these(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flow[int]:
+    """Remove those of these messages that are ready. What has expired before is not among them: it dies first."""
+    ids = sorted(_checked(sequences))
+    yield from sweep(queue)
+    purged = done = 0
+    while done < len(ids):
+        some = ids[done : done + BATCH]
+        _, _, n, _, upto = yield from plain(commands.purge(keyspace, queue, "", some))
+        purged += n
+        done += some.index(upto.decode()) + 1
+    return purged
+
+
+def _checked(sequences: Iterable[str]) -> set[str]:
+    if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
+        raise InvalidInput(f"sequences: expected sequences of messages, got {str(sequences)[:80]!r}")
+    found = list(sequences)
+    for one in found:
+        if not codec.is_sequence(one):
+            raise InvalidInput(f"sequences: expected the sequence of a message, got {str(one)[:80]!r}")
+    return set(found)
+
+
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
     """Delete a queue and take it out of the registry. What has expired before dies first."""
     yield from sweep(queue)
@@ -70,11 +118,51 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
 
 def stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
     """What a queue holds, after a sweep."""
-    for _ in range(SWEEPS):
-        reply = yield from fenced(queue, lambda known: commands.stats(known, now=now))
+    first = reply = yield from fenced(queue, lambda known: commands.stats(known, now=now))
+    for _ in range(SWEEPS - 1):
         if not reply[2]:
             break
-    _, _, _, ready, size, leased, delayed, oldest, consumers, record = reply
+        reply = yield from fenced(queue, lambda known: commands.stats(known, now=now))
+    return _statistics(reply, first[9])
+
+
+def stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[dict[str, QueueStats]]:
+    """What each of many queues holds, in few round trips. Queues that are not there are left out."""
+    found: dict[str, QueueStats] = {}
+    for start in range(0, len(queues), TOGETHER):
+        found |= yield from _stats_together(keyspace, queues[start : start + TOGETHER], now)
+    return found
+
+
+def _stats_together(keyspace: Keyspace, queues: Sequence[str], now: Word) -> Flow[dict[str, QueueStats]]:
+    """The same of a few queues. Where one has changed meanwhile, or more is due in it, it is asked once more."""
+    firsts: dict[str, Reply] = {}
+    lasts: dict[str, Reply] = {}
+    left = list(queues)
+    for _ in range(SWEEPS):
+        looks: list[Reply] = yield Together([commands.lookup(keyspace, name) for name in left])
+        there = [_known(keyspace, *look) for look in zip(left, looks, strict=True) if look[1][0] == b"ok"]
+        for name in set(left) - {known.name for known in there}:
+            lasts.pop(name, None)  # deleted meanwhile
+        if not there:
+            break
+        replies: list[Reply] = yield Together([commands.stats(known, now=now) for known in there])
+        left = []
+        for known, reply in zip(there, replies, strict=True):
+            if reply[0] == b"ok":
+                firsts.setdefault(known.name, reply)
+                lasts[known.name] = reply
+                if reply[1]:
+                    yield from follow(reply[1])
+            if reply[0] != b"ok" or reply[2]:
+                left.append(known.name)
+        if not left:
+            break
+    return {name: _statistics(lasts[name], firsts[name][9]) for name in queues if name in lasts}
+
+
+def _statistics(reply: Reply, lag: int) -> QueueStats:
+    _, _, _, ready, size, leased, delayed, oldest, consumers, _, record = reply
     fields = dict(zip(record[::2], record[1::2], strict=True))
 
     def counter(name: str) -> int:
@@ -91,12 +179,25 @@ def stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
         **{name: counter(name) for name in ("enqueued", "delivered", "redelivered", "acked", "refused", "purged")},
         deaths={reason: counter(f"deaths:{reason}") for reason in REASONS},
         dropped={reason: counter(f"dropped:{reason}") for reason in (*REASONS, "cycle")},
+        sweep_lag=timedelta(milliseconds=lag),
     )
 
 
 def known_options(keyspace: Keyspace, queue: str) -> Flow[Known]:
-    """Ask Redis what is in force."""
-    _, _, version, given = yield from plain(commands.lookup(keyspace, queue))
+    """Ask Redis what is in force. A queue whose lifetime is over is deleted first, as if a reaper had been in time."""
+    command = commands.lookup(keyspace, queue)
+    while True:
+        reply: Reply = yield command
+        if reply[0] == b"ok":
+            return _known(keyspace, queue, reply)
+        if reply[1] != b"lapsed":
+            raise refused(command, reply)
+        yield from retire(_known(keyspace, queue, reply))
+
+
+def _known(keyspace: Keyspace, queue: str, reply: Reply) -> Known:
+    """What `lookup` says, also in its refusal of a queue whose lifetime is over."""
+    _, _, version, given = reply
     return Known(keyspace, queue, version, QueueOptions.from_json(queue, given))
 
 
@@ -109,7 +210,7 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
     while len(seen) < limit:
         most = min(limit - len(seen), BATCH)
         command = commands.peek(keyspace, queue, after=place, limit=most)
-        _, _, now, retention, entries, facts = yield from plain(command)
+        _, _, now, retention, entries, facts = yield from _living(queue, command)
         kept = int(retention) if retention else None
         for i, entry in enumerate(entries):
             one = _peeked(queue, kept, entry, facts[3 * i : 3 * i + 3])

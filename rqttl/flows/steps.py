@@ -88,7 +88,7 @@ def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = 
             if reply[1]:
                 yield from follow(reply[1])
             return reply
-        if reply[1] in (b"stale", b"not_found"):
+        if reply[1] in (b"stale", b"not_found", b"lapsed"):
             # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it is gone
             known = yield Look(queue, fresh=True)
         elif reply[1] != b"again":
@@ -100,6 +100,8 @@ def follow(notes: Sequence[bytes]) -> Flow[None]:
     for what, name in zip(notes[::2], notes[1::2], strict=True):
         if what == b"created":
             yield Enter(name.decode())
+        elif what == b"gone":
+            yield Enter(name.decode(), gone=True)
         elif what == b"sweep":
             yield from sweep(name.decode(), rounds=SWEEPS)
 
@@ -108,8 +110,28 @@ def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list
     """Sweep in bounded steps until nothing is due, or `rounds` times."""
     done: list[Swept] = []
     while rounds is None or len(done) < rounds:
-        _, _, at, due, more, *counts = yield from fenced(queue, lambda known: commands.sweep(known, now=now))
-        done.append(Swept(at, int(due) if due else None, bool(more), *counts))
-        if not more:
+        reply = yield from fenced(queue, lambda known: commands.sweep(known, now=now))
+        done.append(_swept(reply))
+        if not done[-1].more:
             break
     return done
+
+
+def _swept(reply: Reply) -> Swept:
+    at, due, more, reclaimed, promoted, expired, trimmed, compacted, retired = reply[2:]
+    return Swept(
+        at, int(due) if due else None, bool(more), reclaimed, promoted, expired, trimmed, compacted,
+        None if retired == b"" else retired,
+    )  # fmt: skip
+
+
+def retire(known: Known, *, now: Word = "") -> Flow[None]:
+    """Delete a queue whose lifetime is over, in bounded steps; or find that it lives on."""
+    while True:
+        reply: Reply = yield commands.sweep(known, now=now)
+        if reply[0] != b"ok":
+            return  # somebody else was faster
+        if reply[1]:
+            yield from follow(reply[1])
+        if not _swept(reply).more:
+            return

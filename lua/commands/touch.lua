@@ -1,0 +1,17 @@
+--- Use a queue without doing anything to it, as looking whether it is there does elsewhere: its lifetime begins anew.
+--
+-- @use    clock lapse reply
+-- @keys   meta
+-- @args   now
+-- @reply  done
+-- @refuse not_found lapsed
+
+local now = clock.now(arg.now)
+if redis.call('EXISTS', q.meta) == 0 then
+  return reply.refuse('not_found')
+elseif lapse.is_over(q, now) then
+  return reply.refuse('lapsed')
+end
+redis.call('HDEL', q.meta, '') -- so that it passes when memory is full
+lapse.renew(q, now)
+return reply.ok(q, 1)

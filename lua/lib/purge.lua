@@ -1,0 +1,35 @@
+--- Purging: ready messages go for good, counted as purged; nothing is dead-lettered.
+--
+-- @use log queue ready
+local purge = {}
+
+--- Those of these messages that are ready, in the order of `ids`. Leased, delayed and unknown ones are left out.
+function purge.find(q, ids)
+  local leased, delayed = redis.call('ZMSCORE', q.leases, unpack(ids)), redis.call('ZMSCORE', q.delayed, unpack(ids))
+  local there = {}
+  for i, id in ipairs(ids) do
+    if not leased[i] and not delayed[i] then there[#there + 1] = id end
+  end
+  return log.read(q, there)
+end
+
+--- Remove these ready messages. `in_order`: they are the next ones. Returns how many.
+function purge.remove(q, entries, in_order)
+  local ids = {}
+  for i, entry in ipairs(entries) do
+    ids[i] = entry[1]
+  end
+  ready.remove(q, entries, in_order)
+  if #ids > 0 then
+    redis.call('HDEL', q.redelivered, unpack(ids))
+  end
+  return #ids
+end
+
+--- Remove all ready messages where nothing else is there. Returns how many.
+function purge.clear(q)
+  local purged = queue.ready(q)
+  redis.call('UNLINK', q.log, q.loose, q.expiry, q.returned, q.redelivered)
+  q.cursor, q.bytes, q.holes = q.last, 0, 0
+  return purged
+end
