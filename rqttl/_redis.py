@@ -7,9 +7,11 @@ command knows whether it may be run again.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -31,6 +33,7 @@ from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
 from rqttl.errors import InvalidInput, OutcomeUnknown
 from rqttl.events import Events
+from rqttl.flows.messages import ENDED
 
 T = TypeVar("T")
 
@@ -85,6 +88,8 @@ class Store:
         self._loaded: set[str] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
+        self._interrupted = False
+        self._listening: set[Connection] = set()
         #: The longest that a blocking call may take: well below the time-out of a reply. Asked of a connection (not
         #: opened) and not of the settings, because some versions of redis-py have a time-out where none is given.
         timeout = self._pool.connection_class(**settings).socket_timeout
@@ -133,22 +138,55 @@ class Store:
         raise AssertionError("the last attempt returns or raises")
 
     def listen(self, key: str, ms: int) -> bytes | None:
-        """Wait for an element of a list on a connection of its own, at most `ms`.
+        """Wait for an element of a list on a connection of its own, at most `ms`. `ENDED` after `interrupt`.
 
         A lost connection ends the wait too: what comes next looks at the queue and finds out whether Redis is there.
         """
         seconds = max(0.01, min(ms, self.longest_block) / 1000)
         self._give_back()
         try:
-            found: Any = self.client.blpop([key], timeout=seconds)
-        except (ConnectionError, TimeoutError):
+            found = self._block(("BLPOP", key, f"{seconds:.3f}"))
+        except (ConnectionError, TimeoutError, NotSent):
+            if self._interrupted:
+                return ENDED
             time.sleep(PAUSES[0])
             return None
         except ResponseError as error:
             if "UNBLOCKED" not in str(error):
                 raise
             return b""
-        return None if found is None else found[1]
+        if found is None:
+            return ENDED if self._interrupted else None
+        heard: bytes = found[1]
+        return heard
+
+    def _block(self, words: tuple[Any, ...]) -> Any:
+        """Ask something that `interrupt` may end."""
+        connection = self._pool.get_connection()
+        self._listening.add(connection)
+        try:
+            # after it was added: whoever interrupts from now on finds it
+            return None if self._interrupted else self._ask(connection, words)
+        except ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            self._listening.discard(connection)
+            if self._interrupted:
+                connection.disconnect()
+            self._pool.release(connection)
+
+    def interrupt(self) -> None:
+        """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
+        self._interrupted = True
+        for connection in list(self._listening):
+            sock: Any = connection._sock  # noqa: SLF001  # redis-py has no way to end a read from outside
+            if sock is not None:
+                with suppress(OSError):  # it is closed already
+                    # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
+                    socket.socket.shutdown(sock, socket.SHUT_WR)
 
     def close(self) -> None:
         """Close all connections."""

@@ -113,6 +113,15 @@ class Consumer:
                 except LeaseLost as lost:
                     logger.info("%s", lost)
 
+    def release(self, delivery: Delivery) -> None:
+        """Give a delivery back, at once, as if nobody had looked at it: it is no failed delivery.
+
+        Raises `LeaseLost`, `AlreadySettled`.
+        """
+        with self._talking:
+            self.queue.nack_many([delivery], counted=False)
+        self._announce()
+
     # The settler of its deliveries
 
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:

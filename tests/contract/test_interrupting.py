@@ -1,0 +1,106 @@
+"""Ending waits from outside: at once, and with nothing lost that was handed out."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from rqttl import AlreadySettled, Broker, LeaseLost
+from tests.contract.clocked import Clocked
+from tests.contract.looks import bodies
+from tests.contract.test_waking import LONG, PATIENCE, Waiters
+
+
+@pytest.fixture
+def waiters(broker: Broker) -> Iterator[Waiters]:
+    with ThreadPoolExecutor(4) as pool:
+        yield Waiters(broker, pool)
+        broker.interrupt()
+
+
+@pytest.fixture
+def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Do something in a signal handler of this thread, a moment from now."""
+    before = signal.getsignal(signal.SIGALRM)
+
+    def arrange(action: Callable[[], None]) -> None:
+        signal.signal(signal.SIGALRM, lambda *_: action())
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+
+    yield arrange
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_all_waits_of_a_broker_end(broker: Broker, client: redis.Redis, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q")
+    waiting = waiters.start(queue, 3)
+
+    broker.interrupt()
+
+    assert [one.result(timeout=PATIENCE) for one in waiting] == [None] * 3
+    assert client.zcard("rqttl:{q}:waiting") == 0
+
+
+def test_a_signal_handler_may_end_the_wait_that_it_breaks_into(
+    broker: Broker, on_alarm: Callable[[Callable[[], None]], None]
+) -> None:
+    queue = broker.declare_queue("q")
+    broker.events.on_waiting.append(lambda _: on_alarm(broker.interrupt))
+
+    assert queue.receive(wait=LONG) is None
+
+
+def test_afterwards_nobody_waits_but_everything_works(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    broker.interrupt()
+
+    assert queue.receive(wait=LONG) is None
+    queue.enqueue(b"x")
+    delivery = queue.receive(wait=LONG)
+    assert delivery is not None
+    delivery.ack()
+    with queue.consume() as deliveries:
+        assert list(deliveries) == []
+
+
+def test_what_was_handed_to_a_wait_that_ends_is_received(broker: Broker, client: redis.Redis) -> None:
+    queue = broker.declare_queue("q")
+
+    def act(_: str) -> None:
+        Broker(client).queue("q").enqueue(b"now or never", ttl=0)
+        broker.interrupt()
+
+    broker.events.on_waiting.append(act)
+    delivery = queue.receive(wait=LONG)
+
+    assert delivery is not None
+    assert (delivery.body, delivery.delivery_count) == (b"now or never", 1)
+
+
+def test_a_released_delivery_is_no_failed_one(broker: Broker) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1)
+    queue.enqueue_many([b"a", b"b"])
+
+    with queue.consume(wait=0) as deliveries:
+        delivery = next(deliveries)
+        deliveries.release(delivery)
+        with pytest.raises(AlreadySettled):
+            delivery.ack()
+
+    assert bodies(queue) == [b"a", b"b"]
+    assert [one.delivery_count for one in queue.receive_many(2)] == [1, 1]
+
+
+def test_releasing_too_late_is_told(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"a")
+
+    with queue.consume(wait=0, lease="10s") as deliveries:
+        delivery = next(deliveries)
+        clocked.advance(10_000)
+        with pytest.raises(LeaseLost):
+            deliveries.release(delivery)
