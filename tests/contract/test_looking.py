@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, InvalidInput, Message, QueueStats
+from rqttl import Broker, InvalidInput, Message, QueueStats, flows
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import one
 
@@ -153,6 +153,95 @@ def test_everything_that_was_enqueued_is_accounted_for(clocked: Clocked) -> None
         stats = queue.stats()
         gone = stats.acked + sum(stats.deaths.values()) + stats.purged
         assert stats.enqueued == (i + 1) * 10 == stats.ready + stats.leased + stats.delayed + gone
+
+
+def test_sweep_lag_says_for_how_long_nobody_swept(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1h", message_ttl="1m")
+    queue.enqueue_many([Message(b"x", ttl=100 + i) for i in range(700)])
+    one(queue)
+    lags = []
+    for ms in (0, 99, 100, 60_000, 60_000):
+        clocked.go_to(ms)
+        lags.append(queue.stats().sweep_lag)
+
+    # the first message is leased; of the others the first is over after 101 ms
+    assert lags == [timedelta(milliseconds=ms) for ms in (0, 0, 0, 59_899, 0)]
+    assert queue.stats().deaths["expired"] == 699
+
+
+def test_sweep_lag_is_that_of_lost_leases_and_delays_too(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease=1_000)
+    queue.enqueue_many([b"lost", b"delayed"])
+    queue.receive_many(2)[1].nack(500)
+
+    for ms, lag in ((700, 200), (1_500, 500), (9_000, 0)):
+        clocked.go_to(ms)
+        assert queue.stats().sweep_lag == timedelta(milliseconds=lag)
+
+
+def test_a_reaper_keeps_the_sweep_lag_at_nothing(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", message_ttl=100)
+    queue.enqueue(b"x")
+    clocked.advance(5_000)
+    queue.sweep()
+
+    assert queue.stats().sweep_lag == timedelta(0)
+
+
+def test_a_lease_that_was_settled_in_time_leaves_no_lag_behind(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease=1_000)
+    queue.enqueue(b"x")
+    one(queue).ack()
+    clocked.advance(5_000)
+
+    assert queue.stats().sweep_lag == timedelta(0)
+
+
+def test_stats_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
+    clocked.declare_queue("dead")
+    for i in range(230):
+        queue = clocked.declare_queue(f"q{i:03}", message_ttl=100, dead_letter="dead")
+        queue.enqueue_many([b"x"] * (i % 7))
+        queue.enqueue(b"y", ttl=50 + i % 50)
+    clocked.queue("q003").enqueue_many([b"z"] * 600)
+    clocked.advance(75)
+
+    found = clocked.stats()
+
+    assert list(found) == clocked.queues()
+    assert (found["q001"].deaths["expired"], found["q001"].sweep_lag) == (1, timedelta(milliseconds=24))
+    assert (found["q049"].ready, found["q049"].sweep_lag) == (1, timedelta(0))
+    clocked.advance(25)
+    assert (clocked.stats(["q003"])["q003"].deaths["expired"], clocked.queue("q003").stats().ready) == (604, 0)
+    assert clocked.queue("dead").stats().enqueued == clocked.stats(["dead"])["dead"].enqueued > 604
+
+
+def test_stats_of_many_queues_leave_out_those_that_are_gone(clocked: Clocked) -> None:
+    clocked.declare_queue("a")
+    clocked.declare_queue("b").enqueue(b"x")
+
+    assert list(clocked.stats(["b", "never", "a", "b"])) == ["b", "a"]
+    assert clocked.stats(["never"]) == clocked.stats([]) == {}
+    with pytest.raises(InvalidInput, match="name"):
+        clocked.stats(["not a name"])
+
+
+def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_steps(client: Any) -> None:
+    class Meddled(Clocked):
+        def step(self, step: flows.Step) -> Any:
+            answer = super().step(step)
+            if isinstance(step, flows.Together) and "a" in other.queues():
+                other.queue("a").delete()
+                other.queue("b").update(max_length=1)
+            return answer
+
+    other, meddled = Clocked(client), Meddled(client)
+    for name in ("a", "b", "c"):
+        other.declare_queue(name).enqueue_many([b"x", b"y"])
+
+    found = meddled.stats()
+
+    assert {name: stats.ready for name, stats in found.items()} == {"b": 1, "c": 2}
 
 
 def test_consumers_are_counted_while_they_are_there(broker: Broker) -> None:

@@ -15,8 +15,8 @@ def peek(lab: Lab, after: str = "", limit: int = 10) -> Any:
 
 
 def stats(lab: Lab, now: int = NOW) -> dict[str, Any]:
-    names = ("more", "ready", "bytes", "leased", "delayed", "oldest", "consumers")
-    return dict(zip(names, lab.run(commands.stats(lab.known(), now=now))[2:9], strict=True))
+    names = ("more", "ready", "bytes", "leased", "delayed", "oldest", "consumers", "lag")
+    return dict(zip(names, lab.run(commands.stats(lab.known(), now=now))[2:10], strict=True))
 
 
 PARTS: dict[str, Any] = {
@@ -74,20 +74,20 @@ def test_peek_bounds_the_bytes_of_an_answer(lab: Lab) -> None:
 def test_stats_counts_each_state(lab: Lab) -> None:
     before = lab.seed(**PARTS, consumers={"a": NOW + 1, "gone": NOW})
 
-    assert stats(lab) == {"more": 0, "ready": 2, "bytes": 2, "leased": 1, "delayed": 1, "oldest": 3, "consumers": 1}
+    assert list(stats(lab).values()) == [0, 2, 2, 1, 1, 3, 1, 0]
     assert lab.snapshot() == before
 
 
 def test_stats_of_an_empty_queue(lab: Lab) -> None:
     lab.seed()
 
-    assert stats(lab) == {"more": 0, "ready": 0, "bytes": 0, "leased": 0, "delayed": 0, "oldest": b"", "consumers": 0}
+    assert list(stats(lab).values()) == [0, 0, 0, 0, 0, b"", 0, 0]
 
 
 def test_stats_gives_the_record_with_its_counters(lab: Lab) -> None:
     lab.seed(meta={"deaths:expired": 4, "acked": 5})
 
-    record = lab.run(commands.stats(lab.known(), now=NOW))[9]
+    record = lab.run(commands.stats(lab.known(), now=NOW))[10]
 
     fields = dict(zip(record[::2], record[1::2], strict=True))
     assert (fields[b"deaths:expired"], fields[b"acked"]) == (b"4", b"5")
@@ -101,6 +101,32 @@ def test_stats_sweeps_first_as_far_as_one_call_may_go(lab: Lab, count: int, more
     found = stats(lab)
 
     assert (found["ready"], found["more"]) == (max(0, count - 250), more)
+
+
+OVERDUE: dict[str, dict[str, Any]] = {
+    "a lease": {"log": plain(place(-90)), "leases": {place(-90): token(-7)}},
+    "a delay": {"log": plain(place(-90)), "delayed": {place(-90): NOW - 7}},
+    "a deadline": {"log": {place(-90): (at(-7), b"x")}, "expiry": {place(-90): NOW - 7}},
+    "retention": {"log": plain(place(-67)), "options": {"message_ttl": 60}},
+    "the oldest of several": {
+        "log": plain(place(-90), place(-90, 1)), "leases": {place(-90): token(-2)}, "delayed": {place(-90, 1): NOW - 7},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("due", [-20, -7, None], ids=["bound too low", "bound exact", "at once"])
+@pytest.mark.parametrize("what", OVERDUE)
+def test_lag_is_how_long_the_oldest_due_work_had_waited_before_the_sweep(lab: Lab, what: str, due: int | None) -> None:
+    lab.seed(**OVERDUE[what], meta={"due": 0 if due is None else NOW + due})
+
+    assert [stats(lab)["lag"], stats(lab)["lag"]] == [7, 0]
+
+
+@pytest.mark.parametrize("due", [0, NOW - 20, NOW, NOW + 1, ""])
+def test_there_is_no_lag_where_nothing_was_overdue(lab: Lab, due: int | str) -> None:
+    lab.seed(log=plain(place(-90), place(-90, 1)), leases={place(-90): token(1)}, meta={"due": due})
+
+    assert stats(lab)["lag"] == 0
 
 
 def test_stats_rings_for_what_came_back(lab: Lab) -> None:

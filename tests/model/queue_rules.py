@@ -142,19 +142,21 @@ class QueueRules(Machine):
         expected: list[tuple[object, ...]] = []
 
         def apply() -> None:
+            lag = timedelta(0)
             if due is not None and due <= now:
+                lag = timedelta(milliseconds=max(0, now - (q.next_due() or now)))
                 self.world.sweep(name, now)
             age = timedelta(milliseconds=max(0, now - q.ready[0].arrived)) if q.ready else None
             numbers = [len(q.in_state(state)) for state in ("ready", "leased", "delayed")]
             # the sweeps that follow elsewhere may bring letters back here, after the answer
-            expected.append((*numbers, q.size, age, +q.counters))
+            expected.append((*numbers, q.size, age, lag, +q.counters))
 
         found = self.act(who, flows.stats(name), "stats", apply)
         counters = {one: getattr(found, one) for one in COUNTERS}
         counters |= {f"deaths:{reason}": n for reason, n in found.deaths.items()}
         counters |= {f"dropped:{reason}": n for reason, n in found.dropped.items()}
-        numbers = (found.ready, found.leased, found.delayed, found.ready_bytes, found.oldest_ready_age)
-        assert expected == [(*numbers, +Counter(counters))]
+        numbers = (found.ready, found.leased, found.delayed, found.ready_bytes)
+        assert expected == [(*numbers, found.oldest_ready_age, found.sweep_lag, +Counter(counters))]
         self.compare()
 
     def peek(self, who: int, name: str, limit: int, skip: int) -> None:
