@@ -1,31 +1,38 @@
 """rqttl: queues on Redis whose messages live and die by their TTL.
 
 Public is what is listed in `__all__`. Everything else may change in any release.
+
+A name is imported when it is first used: redis-py takes 100 ms to import, and half of what the command line does when a
+person waits for it (help, completion, a typing error) needs none of it.
 """
 
-from rqttl.broker import Broker, connect
-from rqttl.consumer import Consumer
-from rqttl.delivery import Delivery
-from rqttl.errors import (
-    AlreadySettled,
-    ContractError,
-    EmbeddedUnavailable,
-    InvalidDuration,
-    InvalidInput,
-    InvalidName,
-    InvalidOption,
-    LeaseLost,
-    MessageTooLarge,
-    OutcomeUnknown,
-    QueueFull,
-    QueueInUse,
-    QueueMismatch,
-    QueueNotFound,
-    RqttlError,
-)
-from rqttl.options import QueueOptions
-from rqttl.queue import Queue
-from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Swept
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker, connect
+    from rqttl.consumer import Consumer
+    from rqttl.delivery import Delivery
+    from rqttl.errors import (
+        AlreadySettled,
+        ContractError,
+        EmbeddedUnavailable,
+        InvalidDuration,
+        InvalidInput,
+        InvalidName,
+        InvalidOption,
+        LeaseLost,
+        MessageTooLarge,
+        OutcomeUnknown,
+        QueueFull,
+        QueueInUse,
+        QueueMismatch,
+        QueueNotFound,
+        RqttlError,
+    )
+    from rqttl.options import QueueOptions
+    from rqttl.queue import Queue
+    from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Swept
 
 __version__ = "0.1.0"
 
@@ -58,3 +65,21 @@ __all__ = [
     "Swept",
     "connect",
 ]
+
+#: Where the public names are, those first that are imported soonest.
+_MODULES = ("errors", "options", "types", "delivery", "queue", "consumer", "broker")
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that exists
+
+    def __getattr__(name: str) -> object:
+        """A public name, imported now."""
+        if name in __all__:
+            for module in _MODULES:
+                found = vars(import_module(f"rqttl.{module}")).get(name)
+                if found is not None:
+                    globals()[name] = found
+                    return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

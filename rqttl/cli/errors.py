@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import click
-from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError
 
 from rqttl import errors
 from rqttl.cli.queue_options import flag, shown
-from rqttl.embedded import EmbeddedUnavailable
 from rqttl.options import OPTIONS
 
 DONE, BUG, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -37,8 +35,8 @@ def explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, errors.RqttlError):
         code, line = _ours(error)
         return code, f"{line} [{error.code}]"
-    if isinstance(error, RedisError):
-        return _redis(error)
+    if told := _redis(error):
+        return told
     if isinstance(error, OSError):
         return REFUSED, f"{error.filename or 'cannot go on'}: {error.strerror or error}"
     return (
@@ -60,7 +58,7 @@ def _ours(error: errors.RqttlError) -> tuple[int, str]:
         return REFUSED, _mismatch(error)
     if isinstance(error, errors.InvalidInput) and not isinstance(error, errors.MessageTooLarge):
         return USAGE, str(error)
-    if isinstance(error, (EmbeddedUnavailable, errors.OutcomeUnknown)):
+    if isinstance(error, (errors.EmbeddedUnavailable, errors.OutcomeUnknown)):
         return UNREACHABLE, str(error)
     return REFUSED, str(error)
 
@@ -73,10 +71,12 @@ def _mismatch(error: errors.QueueMismatch) -> str:
     return f"queue {error.queue!r} exists with other options ({'; '.join(told)}): nothing was changed"
 
 
-def _redis(error: RedisError) -> tuple[int, str]:
-    if isinstance(error, AuthenticationError):
+def _redis(error: Exception) -> tuple[int, str] | None:
+    from redis import exceptions  # only now: it takes long, and most errors are about what was typed
+
+    if isinstance(error, exceptions.AuthenticationError):
         return UNREACHABLE, f"Redis lets nobody in with this user and password: {error}"
-    if isinstance(error, (ConnectionError, TimeoutError)):
+    if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
         said = str(error).rstrip(".") or type(error).__name__
         return UNREACHABLE, f"Redis does not answer: {said}; check --url or $RQTTL_URL"
-    return REFUSED, f"Redis refused: {error}"
+    return (REFUSED, f"Redis refused: {error}") if isinstance(error, exceptions.RedisError) else None
