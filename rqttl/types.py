@@ -89,6 +89,9 @@ class QueueStats:
     `sweep_lag` is for how long the oldest of what was due (an expired message, a lease or a delay that is over) had
     been waiting when this call came and swept it; 0 if nothing was due. Near 0 where a reaper runs; with none it is as
     long as nobody has called.
+
+    `next_lease_end` and `next_delay_end` say when the first of the leased messages is lost to its consumer, and when
+    the first of the delayed ones is ready; `None` if there are none.
     """
 
     ready: int
@@ -107,6 +110,8 @@ class QueueStats:
     deaths: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     sweep_lag: timedelta = timedelta(0)
+    next_lease_end: datetime | None = None
+    next_delay_end: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

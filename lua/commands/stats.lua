@@ -5,7 +5,7 @@
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
--- @reply   more ready bytes leased delayed oldest consumers lag counters: counters are names and values in turn
+-- @reply   more ready bytes leased delayed oldest consumers lag lease_end delay_end counters: names and values in turn
 -- @refuse  not_found stale lapsed
 
 local now = clock.now(arg.now)
@@ -19,6 +19,10 @@ redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that wha
 wake.pass_on(q)
 record.save(q)
 local oldest = ready.read(q, 1)[1]
+local lease_end = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]
+local delay_end = redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]
 return reply.ok(q, more and 1 or 0, queue.ready(q), q.bytes, redis.call('ZCARD', q.leases),
   redis.call('ZCARD', q.delayed), oldest and now - tonumber(string.sub(oldest[1], 1, 13)) or '',
-  redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), lag, redis.call('HGETALL', q.meta))
+  redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), lag,
+  lease_end and math.floor(lease_end / 1000) or '', delay_end and tonumber(delay_end) or '',
+  redis.call('HGETALL', q.meta))

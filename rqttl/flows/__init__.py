@@ -1,7 +1,19 @@
 """Operations of more than one step, as generators that yield what is to be done. No I/O here."""
 
 from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, enqueue_one, receive, receive_nothing, settle
-from rqttl.flows.queues import declare, delete, known_options, peek, purge, purge_these, stats, stats_of, touch, update
+from rqttl.flows.queues import (
+    declare,
+    delete,
+    known_options,
+    options_of,
+    peek,
+    purge,
+    purge_these,
+    stats,
+    stats_of,
+    touch,
+    update,
+)
 from rqttl.flows.steps import (
     SWEEPS,
     Clock,
@@ -37,6 +49,7 @@ __all__ = [
     "fenced",
     "follow",
     "known_options",
+    "options_of",
     "peek",
     "plain",
     "purge",

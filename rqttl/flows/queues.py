@@ -162,7 +162,7 @@ def _stats_together(keyspace: Keyspace, queues: Sequence[str], now: Word) -> Flo
 
 
 def _statistics(reply: Reply, lag: int) -> QueueStats:
-    _, _, _, ready, size, leased, delayed, oldest, consumers, _, record = reply
+    _, _, _, ready, size, leased, delayed, oldest, consumers, _, lease_end, delay_end, record = reply
     fields = dict(zip(record[::2], record[1::2], strict=True))
 
     def counter(name: str) -> int:
@@ -180,7 +180,23 @@ def _statistics(reply: Reply, lag: int) -> QueueStats:
         deaths={reason: counter(f"deaths:{reason}") for reason in REASONS},
         dropped={reason: counter(f"dropped:{reason}") for reason in (*REASONS, "cycle")},
         sweep_lag=timedelta(milliseconds=lag),
+        next_lease_end=as_datetime(lease_end) if lease_end else None,
+        next_delay_end=as_datetime(delay_end) if delay_end else None,
     )
+
+
+def options_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, QueueOptions]]:
+    """The options of each of many queues, in few round trips. Queues that are not there are left out."""
+    found: dict[str, QueueOptions] = {}
+    for start in range(0, len(queues), TOGETHER):
+        names = queues[start : start + TOGETHER]
+        looks: list[Reply] = yield Together([commands.lookup(keyspace, name) for name in names])
+        found |= {
+            name: _known(keyspace, name, reply).options
+            for name, reply in zip(names, looks, strict=True)
+            if reply[0] == b"ok"
+        }
+    return found
 
 
 def known_options(keyspace: Keyspace, queue: str) -> Flow[Known]:

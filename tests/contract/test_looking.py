@@ -244,6 +244,44 @@ def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_s
     assert {name: stats.ready for name, stats in found.items()} == {"b": 1, "c": 2}
 
 
+def test_stats_say_when_the_next_lease_and_the_next_delay_end(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([b"1", b"2", b"3", b"4"])
+    assert (queue.stats().next_lease_end, queue.stats().next_delay_end) == (None, None)
+
+    first, second = queue.receive_many(2, lease=900)
+    queue.receive_many(2, lease=300)
+    first.nack(700)
+    second.nack(400)
+
+    assert (queue.stats().next_lease_end, queue.stats().next_delay_end) == (at(300), at(400))
+    assert clocked.stats()["q"] == queue.stats()
+    clocked.advance(401)
+    assert (queue.stats().next_lease_end, queue.stats().next_delay_end) == (None, at(700))
+
+
+def test_options_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
+    for i in range(150):
+        clocked.declare_queue(f"q{i:03}", max_length=i + 1)
+
+    found = clocked.options()
+
+    assert list(found) == clocked.queues()
+    assert [options.max_length for options in found.values()] == list(range(1, 151))
+    assert clocked.options(["q005", "never", "q003"]) == {name: found[name] for name in ("q005", "q003")}
+    assert clocked.options([]) == {}
+    with pytest.raises(InvalidInput, match="name"):
+        clocked.options(["not a name"])
+
+
+def test_options_of_many_queues_leave_out_one_whose_lifetime_is_over(clocked: Clocked) -> None:
+    clocked.declare_queue("a", expires=100)
+    clocked.declare_queue("b")
+    clocked.advance(100)
+
+    assert list(clocked.options(["a", "b"])) == ["b"]
+
+
 def test_consumers_are_counted_while_they_are_there(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")

@@ -84,10 +84,22 @@ def test_stats_of_an_empty_queue(lab: Lab) -> None:
     assert list(stats(lab).values()) == [0, 0, 0, 0, 0, b"", 0, 0]
 
 
+def test_stats_says_when_the_next_lease_and_the_next_delay_end(lab: Lab) -> None:
+    lab.seed(**{**PARTS, "leases": {place(-4): token(7), place(-2, 2): token(3)}})
+
+    assert lab.run(commands.stats(lab.known(), now=NOW))[10:12] == [NOW + 3, NOW + 9]
+
+
+def test_stats_without_leases_and_delays_says_so(lab: Lab) -> None:
+    lab.seed()
+
+    assert lab.run(commands.stats(lab.known(), now=NOW))[10:12] == [b"", b""]
+
+
 def test_stats_gives_the_record_with_its_counters(lab: Lab) -> None:
     lab.seed(meta={"deaths:expired": 4, "acked": 5})
 
-    record = lab.run(commands.stats(lab.known(), now=NOW))[10]
+    record = lab.run(commands.stats(lab.known(), now=NOW))[-1]
 
     fields = dict(zip(record[::2], record[1::2], strict=True))
     assert (fields[b"deaths:expired"], fields[b"acked"]) == (b"4", b"5")
