@@ -1,4 +1,7 @@
-"""Durations and instants: what people write, turned into whole milliseconds and back. Nothing else converts time."""
+"""Durations and instants: what people write, turned into whole milliseconds and back. Nothing else converts time.
+
+And sizes, as people read them.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ MAX_DURATION = Ms(315_360_000_000)
 MAX_INSTANT = Ms(253_402_300_799_999)
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_SIZES = ("B", "kB", "MB", "GB", "TB")
 _TEXT = re.compile(r"\s*(\d{1,18})\s*(ms|s|m|h|d|w)\s*", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -73,3 +77,13 @@ def as_text(ms: int) -> str:
         if ms and ms % _UNITS[unit] == 0:
             return f"{ms // _UNITS[unit]}{unit}"
     return f"{ms}ms"
+
+
+def as_size(n: int) -> str:
+    """1234567 -> 1.2 MB."""
+    value, unit = float(n), _SIZES[0]
+    for unit in _SIZES:
+        if value < 999.5 or unit == _SIZES[-1]:
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 99.95 else f"{value:.1f} {unit}"

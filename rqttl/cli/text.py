@@ -6,9 +6,10 @@ import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from rqttl.units import as_size
+
 #: Longer texts are cut where people read them.
 LONGEST = 2_000
-_SIZES = ("B", "kB", "MB", "GB", "TB")
 
 
 def visible(text: str | bytes, longest: int | None = None) -> str:
@@ -46,12 +47,7 @@ def plural(n: int, noun: str) -> str:
 
 def size(n: int) -> str:
     """1234567 -> 1.2 MB."""
-    value, unit = float(n), _SIZES[0]
-    for unit in _SIZES:
-        if value < 999.5 or unit == _SIZES[-1]:
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 99.95 else f"{value:.1f} {unit}"
+    return as_size(n)
 
 
 def age(time: timedelta | None) -> str:
