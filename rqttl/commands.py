@@ -178,7 +178,7 @@ def update(known: Known, options: QueueOptions, *, now: Word = "") -> Command:
 
 
 def purge(keyspace: Keyspace, queue: str, upto: Word, ids: Sequence[Word] = ()) -> Command:
-    """Remove ready messages up to an id (the first call, with `upto` empty, fixes it), or only `ids`, at most `BATCH`."""
+    """Remove ready messages up to an id; the first call, with `upto` empty, fixes it. Or just `ids`, up to `BATCH`."""
     words = _call(keyspace, queue, "purge", {"upto": upto}, ids)
     return Command(_scripts.load("purge"), queue, words, repeatable=False)
 

@@ -1,7 +1,7 @@
---- Remove ready messages: these, or all that were there when the purge began. At most a few hundred, or all at once if
---- nothing is out.
+--- Remove ready messages: those of `ids`, or all that were there when the purge began; at most a few hundred at a time.
 --
--- Leased, delayed and unknown messages are left alone. Nothing is dead-lettered. `ids` rise.
+-- Leased, delayed and unknown messages are left alone. Nothing is dead-lettered. `ids` rise. If nothing is out, all go
+-- at once.
 --
 -- @use     queue record ready purge reply
 -- @keys    meta log loose expiry leases returned delayed redelivered

@@ -68,6 +68,10 @@ def _purge(lab: Lab) -> Command:
     return commands.purge(lab.keyspace, "orders", "")
 
 
+def _purge_these(lab: Lab) -> Command:
+    return commands.purge(lab.keyspace, "orders", "", [place(-9), place(-8, 1), place(-7)])
+
+
 def _peek(lab: Lab) -> Command:
     return commands.peek(lab.keyspace, "orders", after="", limit=10, now=NOW)
 
@@ -177,6 +181,10 @@ CONSUMERS = {
     "purge with some out": Scenario(_purge, parts=_LEASED),
     "purge of nothing": Scenario(_purge),
     "purge of nothing with some out": Scenario(_purge, parts=_DELAYED),
+    "purge of the chosen": Scenario(_purge_these, parts=_LEASED),
+    "purge of the chosen that were returned": Scenario(_purge_these, parts=_RETURNED),
+    "purge of the chosen that have a deadline": Scenario(_purge_these, parts=_OVER),
+    "purge of the chosen that are gone": Scenario(_purge_these, parts=_DELAYED),
     "delete": Scenario(_delete, parts=_LEASED),
     "lookup": Scenario(lambda lab: commands.lookup(lab.keyspace, "orders")),
     "update": Scenario(lambda lab: commands.update(lab.known(), QueueOptions.read("orders", {})), {"max_length": 5}),

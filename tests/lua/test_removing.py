@@ -11,8 +11,8 @@ from rqttl.commands import Command
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 
-def purge(lab: Lab, upto: str = "") -> Any:
-    return lab.run(commands.purge(lab.keyspace, "orders", upto))
+def purge(lab: Lab, upto: str = "", *ids: str) -> Any:
+    return lab.run(commands.purge(lab.keyspace, "orders", upto, ids))
 
 
 def delete(lab: Lab, **conditions: bool) -> Command:
@@ -83,6 +83,82 @@ def test_a_purge_dead_letters_nothing(lab: Lab) -> None:
     purge(lab)
 
     assert "log" not in lab.snapshot()["dead"]
+
+
+# Purging chosen messages
+
+
+def test_of_the_chosen_ones_only_those_that_are_ready_go(lab: Lab) -> None:
+    before = lab.seed(
+        log={
+            **plain(place(-7), place(-6), place(-5), place(-3), place(-2), place(-1)),
+            place(-4): (at(9), b"with a deadline"),
+        },
+        leases={place(-7): token(9)}, delayed={place(-6): NOW + 9}, returned={place(-5): NOW - 5},
+        expiry={place(-4): NOW + 9}, redelivered={place(-7): 1, place(-5): 2},
+    )  # fmt: skip
+
+    chosen = [place(-9), place(-7), place(-6), place(-5), place(-4), place(-2), place(0)]
+    assert purge(lab, "", *chosen) == [b"ok", b"", 3, 0, place(0).encode()]
+    assert lab.snapshot() == changed(
+        before,
+        meta={"bytes": 2, "holes": 2, "purged": 3},
+        log={place(-5): None, place(-4): None, place(-2): None},
+        returned={place(-5): None},
+        expiry={place(-4): None},
+        redelivered={place(-5): None},
+    )
+
+
+def test_chosen_ones_that_were_moved_aside_go_too(lab: Lab) -> None:
+    before = lab.seed(
+        log=plain(place(-2), place(-1)), loose={**plain(place(-5), place(-3)), place(-4): (at(9), b"xyz")},
+        leases={place(-3): token(9)}, returned={place(-5): NOW - 5, place(-4): NOW - 4}, expiry={place(-4): NOW + 9},
+    )  # fmt: skip
+
+    assert purge(lab, "", place(-4), place(-3), place(-1))[2:4] == [2, 0]
+    assert lab.snapshot() == changed(
+        before,
+        meta={"bytes": 2, "holes": 1, "purged": 2},
+        log={place(-1): None},
+        loose={place(-4): None},
+        returned={place(-4): None},
+        expiry={place(-4): None},
+    )
+
+
+def test_chosen_neighbours_at_the_beginning_of_the_log_take_nothing_else_along(lab: Lab) -> None:
+    lab.seed(log=plain(*[place(-9, i) for i in range(10)]), leases={place(-9, 2): token(9)}, meta={"cursor": "0-0"})
+
+    assert purge(lab, "", *[place(-9, i) for i in range(5)])[2:4] == [4, 0]
+    assert list(lab.snapshot()["orders"]["log"]) == [place(-9, i) for i in (2, 5, 6, 7, 8, 9)]
+
+
+def test_choosing_what_is_not_ready_or_not_there_changes_not_a_byte(lab: Lab) -> None:
+    lab.seed(log=plain(place(-3), place(-2)), leases={place(-3): token(9)}, delayed={place(-2): NOW + 9})
+    before = lab.dump()
+
+    assert purge(lab, "", place(-3), place(-2), place(5))[2:4] == [0, 0]
+    assert lab.dump() == before
+
+
+def test_all_may_be_chosen(lab: Lab) -> None:
+    before = lab.seed(log={place(-2): (at(9), b"a"), **plain(place(-1))}, expiry={place(-2): NOW + 9})
+
+    assert purge(lab, "", place(-2), place(-1))[2:4] == [2, 0]
+    assert lab.snapshot() == changed(
+        before, meta={"bytes": 0, "holes": 2, "purged": 2}, log={place(-2): None, place(-1): None},
+        expiry={place(-2): None},
+    )  # fmt: skip
+
+
+def test_of_large_bodies_few_go_in_one_call_and_the_reply_says_up_to_where(lab: Lab) -> None:
+    chosen = [place(-9, i) for i in range(10)]
+    lab.seed(log=dict.fromkeys(chosen, (b"", b"x" * 1000000)))
+
+    assert purge(lab, "", *chosen)[2:] == [4, 1, chosen[3].encode()]
+    assert list(lab.snapshot()["orders"]["log"]) == chosen[4:]
+    assert purge(lab, "", *chosen[4:])[2:] == [4, 1, chosen[7].encode()]
 
 
 @pytest.mark.parametrize("conditions", [{}, {"if_unused": True}])

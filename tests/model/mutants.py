@@ -158,11 +158,24 @@ MUTANTS = (
         "if id and log.find(q, id) then",
     ),
     Mutant("one message is handed to two consumers", "lib/wake.lua", " - redis.call('LLEN', q.bell)", ""),
+    Mutant("purged: failures stay", "lib/purge.lua", "redis.call('HDEL', q.redelivered, unpack(ids))", "local _ = ids"),
     Mutant(
-        "purged: failures stay",
+        "what is leased can be purged by its place",
+        "lib/purge.lua",
+        "if not leased[i] and not delayed[i] then",
+        "if not delayed[i] then",
+    ),
+    Mutant(
+        "what is delayed can be purged by its place",
+        "lib/purge.lua",
+        "if not leased[i] and not delayed[i] then",
+        "if not leased[i] then",
+    ),
+    Mutant(
+        "chosen messages take those before them along",
         "commands/purge.lua",
-        "if #ids > 0 then redis.call('HDEL', q.redelivered, unpack(ids)) end",
-        "",
+        "purge.find(q, {unpack(arg.ids, 1, most)}), false)",
+        "purge.find(q, {unpack(arg.ids, 1, most)}), true)",
     ),
 )
 

@@ -14,7 +14,7 @@ from rqttl.options import QueueOptions
 from tests.model.machine import Machine
 from tests.model.queues import PICKUP, Options, consistent
 from tests.model.raw import COUNTERS
-from tests.model.strategies import clients, names, rarely, some_options
+from tests.model.strategies import clients, names, picks, rarely, some_options
 
 
 class QueueRules(Machine):
@@ -68,13 +68,25 @@ class QueueRules(Machine):
                 self.clients[who].perform(flows.stats(name))
         return name in self.raw
 
-    def purge(self, who: int, name: str) -> None:
+    def purge(self, who: int, name: str, chosen: list[bytes] | None = None) -> None:
         if self._exists(who, name):
             expected: list[int] = []
-            flow = flows.purge(self.clients[who].keyspace, name)
-            purged = self.act(who, flow, "purge", lambda: expected.append(self.world.purge(name)))
+            keyspace = self.clients[who].keyspace
+            if chosen is None:
+                flow = flows.purge(keyspace, name)
+            else:
+                flow = flows.purge_these(keyspace, name, [seq.decode() for seq in chosen])
+            purged = self.act(who, flow, "purge", lambda: expected.append(self.world.purge(name, chosen)))
             assert [purged] == expected
             self.compare()
+
+    @rule(who=clients, name=names, chosen=picks, strange=rarely)
+    def purge_some(self, who: int, name: str, chosen: list[int], strange: bool) -> None:
+        """Whatever their state; a strange one is not in the queue."""
+        q = self.world.queues.get(name)
+        if q is not None and q.messages:
+            seqs = [q.messages[pick % len(q.messages)].seq for pick in chosen]
+            self.purge(who, name, [*seqs, b"%013d-999999" % self.clock.latest] if strange else seqs)
 
     def delete(self, who: int, name: str, options: Options) -> None:
         if self._exists(who, name):

@@ -219,12 +219,13 @@ class World:
             m.until, m.token = now + lease, None
         return held, lost
 
-    def purge(self, name: str) -> int:
+    def purge(self, name: str, chosen: Iterable[bytes] | None = None) -> int:
+        """All ready messages go, or the chosen ones of them."""
         q = self.queues[name]
-        n = len(q.ready)
-        q.messages = [m for m in q.messages if m.state != "ready"]
-        q.counters["purged"] += n
-        return n
+        gone = [m for m in q.ready if chosen is None or m.seq in chosen]
+        q.messages = [m for m in q.messages if m not in gone]
+        q.counters["purged"] += len(gone)
+        return len(gone)
 
     def update(self, name: str, changes: Options) -> bool:
         """Whether the changed options are in force; they are not where they contradict each other."""

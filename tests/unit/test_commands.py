@@ -80,7 +80,8 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     assert (peek["now"], peek["after"], peek["limit"]) == (5, "a", 3)
     delete = bound(commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False, now=5))
     assert (delete["now"], delete["if_unused"], delete["if_empty"]) == (5, "1", "")
-    assert bound(commands.purge(KEYSPACE, "orders", b"id"))["upto"] == b"id"
+    purge = bound(commands.purge(KEYSPACE, "orders", b"id", ["a", "b"]))
+    assert (purge["upto"], purge["rest"]) == (b"id", ["a", "b"])
     enqueue = bound(commands.enqueue(here, [(b"", b"x"), (b"+5;;", b"y")], now=5))
     assert (enqueue["version"], enqueue["now"], enqueue["rest"]) == (b"v1", 5, [b"", b"x", b"+5;;", b"y"])
 
