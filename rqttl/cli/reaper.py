@@ -68,5 +68,7 @@ def _tell(done: Totals, as_json: bool) -> None:
     if as_json:
         output.answer_json({name: getattr(done, name) for name in Totals.__dataclass_fields__})
         return
-    counts = ", ".join(f"{duty} {text.count(n)}" for duty, n in done.by_duty().items())
-    output.answer(counts or "nothing was due")
+    counts = [f"{duty} {text.count(n)}" for duty, n in done.by_duty().items()]
+    if done.retired:
+        counts.append(f"deleted {text.plural(done.retired, 'queue')} whose lifetime was over")
+    output.answer(", ".join(counts) or "nothing was due")

@@ -112,7 +112,7 @@ class Reaper:
             self._report.close()
             totals.merge(self._report.totals)
             totals.failed = self._report.totals.failed
-            if not self._report.totals.messages or self._stopped:
+            if not (self._report.totals.messages or self._report.totals.retired) or self._stopped:
                 break
         return totals
 

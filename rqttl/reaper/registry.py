@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rqttl import flows
+from rqttl import flows, units
 from rqttl.errors import QueueNotFound
 from rqttl.options import REASONS
 from rqttl.reaper.report import note
@@ -39,7 +39,7 @@ class Registry:
     def read(self) -> tuple[int, dict[str, int | None]]:
         """The server's time, and each queue that is there with its next due time, if anything is due in it."""
         store, key = self._broker.store, self._broker.keyspace.registry
-        seconds, micros = store.run_plain(lambda client: client.time())
+        now = units.instant(self._broker.time(), "time")
         names = store.run_plain(lambda client: {name.decode() for name in client.sscan_iter(key, count=PAGE)})
         found: dict[str, int | None] = {}
         missing = []
@@ -50,7 +50,7 @@ class Registry:
                 missing.append(name)
         self._enter(self._removed & found.keys() - names)
         self._take_out(missing)
-        return seconds * 1000 + micros // 1000, found
+        return now, found
 
     def enter_targets(self, queues: Iterable[str]) -> list[str]:
         """Enter dead-letter targets of these queues that are there but not in the registry. Returns their names."""

@@ -17,7 +17,7 @@ PERIOD = 1.0
 
 @dataclass(slots=True)
 class Totals:
-    """What was done: messages per duty, bounded sweeps, and queues that failed."""
+    """What was done: messages per duty, bounded sweeps, queues that were retired, and queues that failed."""
 
     sweeps: int = 0
     reclaimed: int = 0
@@ -25,6 +25,7 @@ class Totals:
     expired: int = 0
     trimmed: int = 0
     compacted: int = 0
+    retired: int = 0
     failed: int = 0
 
     def add(self, swept: Swept) -> None:
@@ -32,6 +33,7 @@ class Totals:
         self.sweeps += 1
         for duty in DUTIES:
             setattr(self, duty, getattr(self, duty) + getattr(swept, duty))
+        self.retired += swept.retired is not None
 
     def merge(self, other: Totals) -> None:
         """Count what was done elsewhere."""
@@ -75,6 +77,14 @@ class Report:
             self._bursts[queue] = started, done, lag
         elif done.messages:
             self._say(queue, done, lag, more)
+        if swept.retired is not None:
+            self._retired(queue, swept.retired)
+
+    def _retired(self, queue: str, dropped: int) -> None:
+        text = f"queue {queue}: its lifetime is over, deleted"
+        if dropped:
+            text += f" with {dropped} message{'s' * (dropped != 1)}"
+        note(logging.INFO, "retired", text, queue=queue, dropped=dropped)
 
     def failed(self, queue: str, error: Exception) -> None:
         """A queue could not be swept."""

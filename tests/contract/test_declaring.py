@@ -125,7 +125,7 @@ def test_any_duration_from_zero_to_ten_years_is_a_ttl(broker: Broker, ttl: int) 
         {"max_message_bytes": 0},
         {"never_expire": 1},
         {"dead_letter_strategy": "at-least-once"},
-        {"expires": "1h"},
+        {"on_expire": "keep-it"},
     ],
     ids=str,
 )

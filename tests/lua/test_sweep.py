@@ -11,7 +11,7 @@ from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 
 def sweep(lab: Lab, now: int = NOW) -> dict[str, Any]:
-    names = ("now", "due", "more", "reclaimed", "promoted", "expired", "trimmed", "compacted")
+    names = ("now", "due", "more", "reclaimed", "promoted", "expired", "trimmed", "compacted", "retired")
     return dict(zip(names, lab.run(commands.sweep(lab.known(), now=now))[2:], strict=True))
 
 
@@ -24,7 +24,7 @@ def test_a_queue_in_which_nothing_is_due_is_left_untouched(lab: Lab) -> None:
     done = sweep(lab)
 
     assert done == {"now": NOW, "due": NOW + 1, "more": 0, "reclaimed": 0, "promoted": 0, "expired": 0, "trimmed": 0,
-                    "compacted": 0}  # fmt: skip
+                    "compacted": 0, "retired": b""}  # fmt: skip
     assert lab.snapshot() == before
 
 

@@ -38,7 +38,7 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
     here = known()
     made = [
         commands.lookup(KEYSPACE, "orders"), commands.declare(KEYSPACE, here.options),
-        commands.update(here, here.options),
+        commands.update(here, here.options), commands.touch(KEYSPACE, "orders"),
         commands.purge(KEYSPACE, "orders", ""), commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False),
         commands.peek(KEYSPACE, "orders", after="", limit=1), commands.sweep(here), commands.stats(here),
         commands.enqueue(here, [(b"", b"x")]), commands.receive(here, 1, 1),
@@ -93,7 +93,7 @@ def test_the_options_that_scripts_read_go_to_declare_and_update() -> None:
         words = bound(command)
         fields = dict(zip(words["rest"][::2], words["rest"][1::2], strict=True))
         assert (fields["overflow"], fields["max_length"], fields["never_expire"]) == ("drop-head", 5, 1)
-        assert not {"lease", "dead_letter", "message_ttl"} & fields.keys()
+        assert not {"lease", "dead_letter", "message_ttl", "on_expire"} & fields.keys()
         assert words["given"] == options.as_json()
 
 

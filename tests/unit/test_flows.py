@@ -115,7 +115,7 @@ def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept(
     assert drive.answer(1) == Look("late")
     drive.answer(known())
     assert drive.script == "sweep"
-    drive.answer([OK, b"", 5, b"", 0, 0, 0, 0, 0, 0])
+    drive.answer([OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
     assert drive.result[2] == [PLACE]
 
 
@@ -285,7 +285,7 @@ def test_a_deleted_queue_leaves_the_registry_and_one_in_use_does_not() -> None:
     for reply in ([OK, b"", 7], [REFUSED, b"in_use", b"if_empty", 2]):
         drive = Drive(flows.delete(KEYSPACE, "orders", if_unused=False, if_empty=True))
         while not (type(drive.step) is Command and drive.script == "delete"):
-            drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0])
+            drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
         if reply[0] == OK:
             assert drive.answer(reply) == Enter("orders", gone=True)
             drive.answer(1)
@@ -300,7 +300,9 @@ def test_a_sweep_goes_on_until_nothing_is_due_or_its_rounds_are_over() -> None:
         drive = Drive(flows.sweep("orders", rounds=rounds))
         replies = iter([1, 1, 0])
         while drive.step is not None:
-            drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"9", next(replies), 1, 2, 3, 4, 5])
+            drive.answer(
+                known() if isinstance(drive.step, Look) else [OK, b"", 5, b"9", next(replies), 1, 2, 3, 4, 5, b""]
+            )
         assert len(drive.result) == expected
         assert (drive.result[0].due, drive.result[0].reclaimed, drive.result[0].compacted) == (9, 1, 5)
 
@@ -308,7 +310,7 @@ def test_a_sweep_goes_on_until_nothing_is_due_or_its_rounds_are_over() -> None:
 def test_a_purge_ends_where_the_queue_ended_when_it_began() -> None:
     drive = Drive(flows.purge(KEYSPACE, "orders"))
     while not (type(drive.step) is Command and drive.script == "purge"):
-        drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0])
+        drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
 
     drive.answer([OK, b"", 250, 1, PLACE])
     assert PLACE in drive.step.words

@@ -15,7 +15,7 @@ from rqttl.errors import ContractError
 
 NAMES = _scripts.names()
 #: Refusals that never reach a caller: the flow has an answer to them.
-ANSWERED = {"stale", "again"}
+ANSWERED = {"stale", "again", "lapsed"}
 LUA = Path(_scripts.__file__).parent.parent / "lua"
 FRAGMENTS = sorted(path.stem for path in (LUA / "lib").glob("*.lua"))
 
@@ -52,6 +52,7 @@ def test_a_command_refuses_with_the_codes_of_its_header(name: str) -> None:
     used = set(re.findall(r"refuse\('(\w+)'", text))
     if "refuse(refusal)" in text:
         used |= {"not_found"} | ({"stale"} if "version" in header(name)["args"].split() else set())
+        used |= {"lapsed"} if "arg.version, now" in text else set()
 
     assert used == refusals(name)
 

@@ -1,0 +1,265 @@
+"""Queues that end: unused for `expires`, or idle for `auto_delete_on_idle`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from rqttl import Queue, QueueNotFound
+from tests.contract.clocked import Clocked
+
+LIFE = 10_000
+#: What a caller may do to a queue, and whether `expires` and `auto_delete_on_idle` count it as use.
+USES: dict[str, tuple[Callable[[Clocked, Queue], object], bool, bool]] = {
+    "receive": (lambda clocked, queue: queue.receive(), True, True),
+    "receive with a wait": (lambda clocked, queue: queue.receive(wait="1ms"), True, True),
+    "touch": (lambda clocked, queue: queue.touch(), True, True),
+    "declare": (lambda clocked, queue: clocked.declare_queue("q", **dict(queue.options().given)), True, True),
+    "update": (lambda clocked, queue: queue.update(max_length=5), True, True),
+    "enqueue": (lambda clocked, queue: queue.enqueue(b"x"), False, True),
+    "enqueue_many": (lambda clocked, queue: queue.enqueue_many([b"x", b"y"]), False, True),
+    "peek": (lambda clocked, queue: queue.peek(), False, True),
+    "stats": (lambda clocked, queue: queue.stats(), False, False),
+    "options": (lambda clocked, queue: queue.options(), False, False),
+    "purge": (lambda clocked, queue: queue.purge(), False, False),
+    "sweep": (lambda clocked, queue: queue.sweep(), False, False),
+}
+
+
+def is_there(clocked: Clocked, name: str = "q") -> bool:
+    return name in clocked.queues()
+
+
+@pytest.mark.spec("QTL-02", "QTL-03")
+def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(clocked: Clocked, client: redis.Redis) -> None:
+    clocked.declare_queue("q", expires=LIFE)
+    clocked.declare_queue("stays")
+
+    clocked.advance(LIFE - 1)
+    assert clocked.queues() == ["q", "stays"]
+    clocked.advance(1)
+    assert clocked.queues() == ["stays"]
+    assert [key for key in client.keys() if b"{q}" in key] == []
+
+
+@pytest.mark.parametrize("use", [
+    lambda clocked, queue: queue.enqueue(b"x"), lambda clocked, queue: queue.enqueue(b"x", ttl=0),
+    lambda clocked, queue: queue.enqueue_many([b"x"] * 600), lambda clocked, queue: queue.receive(),
+    lambda clocked, queue: queue.receive(wait="1h"), lambda clocked, queue: queue.stats(),
+    lambda clocked, queue: queue.peek(), lambda clocked, queue: queue.touch(), lambda clocked, queue: queue.purge(),
+    lambda clocked, queue: queue.sweep() and queue.stats(), lambda clocked, queue: queue.delete(),
+    lambda clocked, queue: queue.update(max_length=5), lambda clocked, queue: queue.options(),
+])  # fmt: skip
+@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
+def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
+    clocked: Clocked, client: redis.Redis, option: str, use: Callable[[Clocked, Queue], object]
+) -> None:
+    queue = clocked.declare_queue("q", **{option: LIFE})
+    queue.enqueue_many([b"x"] * 3)
+    clocked.advance(LIFE)
+
+    with pytest.raises(QueueNotFound):
+        use(clocked, queue)
+    assert client.keys() == []
+
+
+def test_settling_finds_no_queue_either(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=LIFE, lease="1h")
+    queue.enqueue_many([b"1", b"2"])
+    one, other = queue.receive_many(2)
+    clocked.advance(LIFE)
+
+    with pytest.raises(QueueNotFound):
+        one.nack()
+    with pytest.raises(QueueNotFound):
+        other.reject()
+
+
+@pytest.mark.spec("QTL-04", "QTL-05", "QTL-07", "QTL-08", "C-27", "C-29", "S-073")
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
+def test_what_counts_as_use_begins_the_time_anew(clocked: Clocked, name: str, option: str) -> None:
+    use, *counts = USES[name]
+    queue = clocked.declare_queue("q", **{option: LIFE})
+    clocked.advance(LIFE * 3 // 4)
+
+    use(clocked, queue)
+    clocked.advance(LIFE - 1)
+
+    assert is_there(clocked) == counts[option == "auto_delete_on_idle"]
+    clocked.advance(1)
+    assert not is_there(clocked)
+
+
+def test_both_lifetimes_act_and_the_earlier_ends_the_queue(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=LIFE, auto_delete_on_idle=LIFE // 2)
+    clocked.advance(LIFE // 2 - 1)
+    queue.enqueue(b"x")
+    clocked.advance(LIFE // 2 - 1)
+    assert is_there(clocked)
+    queue.enqueue(b"x")
+    clocked.advance(2)
+    assert not is_there(clocked)
+
+
+@pytest.mark.spec("QTL-09", "QTL-11")
+def test_a_consumer_that_waits_is_a_use_and_a_lease_is_none(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=LIFE, lease="1h")
+    assert queue.receive(wait=3 * LIFE) is None
+    assert is_there(clocked)
+
+    queue.enqueue(b"x")
+    delivery = queue.receive()
+    assert delivery is not None
+    clocked.advance(LIFE)
+    assert not is_there(clocked)
+
+
+@pytest.mark.spec("QTL-10")
+def test_a_consumer_that_was_killed_counts_until_its_stay_is_over_then_the_time_begins(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=LIFE)
+    clocked.store.client.zadd("rqttl:{q}:consumers", {"killed": clocked.now + LIFE})
+    queue.receive()
+
+    clocked.advance(2 * LIFE - 1)
+    queue.sweep()
+    assert is_there(clocked)
+    clocked.advance(1)
+    assert not is_there(clocked)
+
+
+@pytest.mark.spec("QTL-16")
+def test_messages_of_an_expired_queue_are_dropped_by_default(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=LIFE, dead_letter="dead")
+    queue.enqueue_many([b"x"] * 700)
+    clocked.advance(LIFE)
+
+    assert [one.retired for one in queue.sweep()] == [700]
+    assert clocked.queues() == []
+
+
+@pytest.mark.spec("W9")
+def test_with_dead_letter_all_its_messages_go_first_whatever_their_state(clocked: Clocked) -> None:
+    options: dict[str, object] = {"expires": LIFE, "on_expire": "dead-letter", "dead_letter": "dead"}
+    queue = clocked.declare_queue("q", lease="1h", **options)
+    queue.enqueue_many([b"%d" % i for i in range(600)])
+    queue.receive()
+    delayed = queue.receive()
+    assert delayed is not None
+    delayed.nack(delay="30s")
+    clocked.advance(LIFE)
+
+    assert [one.retired for one in queue.sweep()][-1] == 0
+    letters = clocked.queue("dead").peek(1000)
+    assert [int(one.body) for one in letters] == [*range(2, 600), 0, 1]
+    assert {(one.deaths[0].queue, one.deaths[0].reason) for one in letters} == {("q", "expired")}
+    assert [one.deaths[0].delivery_count for one in letters[-3:]] == [0, 1, 1]
+    assert clocked.queues() == ["dead"]
+
+
+@pytest.mark.spec("W9")
+def test_with_dead_letter_and_no_target_they_are_dropped(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=LIFE, on_expire="dead-letter")
+    queue.enqueue_many([b"x"] * 3)
+    clocked.advance(LIFE)
+
+    with pytest.raises(QueueNotFound):
+        queue.stats()
+
+
+@pytest.mark.spec("W10", "WA-19")
+def test_with_keep_a_queue_that_holds_messages_is_in_use(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=LIFE, on_expire="keep")
+    queue.enqueue(b"x")
+    clocked.advance(LIFE)
+    assert queue.stats().ready == 1
+
+    delivery = queue.receive()
+    assert delivery is not None
+    delivery.ack()
+    clocked.advance(LIFE - 1)
+    assert is_there(clocked)
+    clocked.advance(1)
+    assert not is_there(clocked)
+
+
+def test_with_keep_the_first_call_after_that_may_be_any(clocked: Clocked) -> None:
+    for use, *_ in USES.values():
+        queue = clocked.declare_queue("q", expires=LIFE, on_expire="keep")
+        queue.enqueue(b"x")
+        clocked.advance(5 * LIFE)
+        use(clocked, queue)
+        assert is_there(clocked)
+        queue.delete()
+
+
+def test_a_declaration_after_that_makes_a_new_queue(clocked: Clocked) -> None:
+    clocked.declare_queue("q", expires=LIFE, max_length=3).enqueue(b"old")
+    clocked.advance(LIFE)
+
+    queue = clocked.declare_queue("q", expires=LIFE)
+
+    assert (queue.stats().ready, queue.stats().enqueued, queue.options().max_length) == (0, 0, None)
+    assert clocked.queues() == ["q"]
+
+
+@pytest.mark.spec("QTL-15")
+def test_a_lifetime_may_come_later_and_go_again(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    clocked.advance(10 * LIFE)
+    queue.update(expires=LIFE)
+    clocked.advance(LIFE - 1)
+    queue.update(expires=None)
+    clocked.advance(10 * LIFE)
+
+    assert is_there(clocked)
+
+
+def test_reapers_are_told_when_it_ends(clocked: Clocked, client: redis.Redis) -> None:
+    def due() -> int:
+        found = client.hget("rqttl:{q}:meta", "due")
+        assert found is not None
+        return int(found)  # type: ignore[arg-type]  # redis-py says it may be awaitable
+
+    with client.pubsub(ignore_subscribe_messages=True) as hints:
+        hints.subscribe("rqttl:due")
+        hints.get_message(timeout=5)
+        queue = clocked.declare_queue("q", expires=LIFE)
+        heard = hints.get_message(timeout=5)
+
+    assert heard is not None
+    assert heard["data"] == b"%d q" % (clocked.now + LIFE)
+    assert due() == clocked.now + LIFE
+    clocked.advance(LIFE - 1)
+    queue.touch()
+    clocked.advance(1)
+    assert queue.sweep()[-1].due == clocked.now + LIFE - 1
+
+
+def test_a_dead_letter_that_comes_to_a_target_after_its_time_gives_it_a_new_one(clocked: Clocked) -> None:
+    dead = clocked.declare_queue("dead", expires=LIFE)
+    queue = clocked.declare_queue("q", dead_letter="dead")
+    queue.enqueue(b"x", ttl=LIFE)
+    clocked.advance(LIFE)
+
+    queue.sweep()
+
+    clocked.advance(LIFE - 1)
+    assert [one.body for one in dead.peek()] == [b"x"]
+    clocked.advance(1)
+    assert clocked.queues() == ["q"]
+
+
+def test_dead_letters_keep_a_target_from_being_idle(clocked: Clocked) -> None:
+    clocked.declare_queue("dead", auto_delete_on_idle=LIFE)
+    queue = clocked.declare_queue("q", dead_letter="dead", message_ttl=LIFE - 1)
+    queue.enqueue(b"x")
+    clocked.advance(LIFE - 1)
+    queue.sweep()
+
+    clocked.advance(LIFE - 1)
+    assert is_there(clocked, "dead")
+    clocked.advance(1)
+    assert not is_there(clocked, "dead")
