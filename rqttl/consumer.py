@@ -273,13 +273,15 @@ class Consumer:
                 # end meanwhile are told when they are settled
                 logger.warning("queue %s: could not renew leases: %s", self.queue.name, type(error).__name__)
 
-    def _renew(self) -> None:
+    def _renew(self, longer: int = 0) -> None:
+        """Renew all leases, for `longer` ms more than they were given for."""
         with self._talking:
             held = [one for one in list(self._held) if one.settled is None]
             if not held:
                 return
+            lease = min((self._lease or held[0].lease_ms) + longer, MAX_DURATION)
             try:
-                self.queue.renew_many(held, self._lease)
+                self.queue.renew_many(held, lease)
             except LeaseLost as lost:
                 logger.warning("%s", lost)
         for listener in self.queue.broker.events.on_renewed:

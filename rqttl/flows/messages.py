@@ -162,15 +162,15 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     ticket, now = b"", started
     lost: list[bytes] = []
     while True:
-        block = max(0, min(started + wait - now, PERIOD))
+        left = max(0, started + wait - now)
+        block = min(left, PERIOD)
         here = Presence(consumer, block, stay, ticket)
         claimed = yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
         lost += claimed.lost
         if claimed.entries or block == 0:
             return replace(claimed, lost=lost)
-        if claimed.due is not None:
-            block = min(block, max(1, claimed.due - claimed.now))
-        ticket = (yield Listen(queue, block)) or b""
+        due = None if claimed.due is None else max(1, claimed.due - claimed.now)
+        ticket = (yield Listen(queue, block if due is None else min(block, due), left, due)) or b""
         if ticket == ENDED:
             # looks once more, and so leaves those who wait, with what was handed to it meanwhile
             ticket, wait = b"", 0

@@ -7,7 +7,7 @@ steps; every flow can be tested by sending answers into it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rqttl import commands
@@ -43,10 +43,15 @@ class Enter:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`."""
+    """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`.
+
+    The whole wait would go on for `left` ms, and something becomes due in `due`: a shell need not wait in real time.
+    """
 
     queue: str
     ms: int
+    left: int = field(default=0, compare=False)
+    due: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
