@@ -76,6 +76,10 @@ def _peek(lab: Lab) -> Command:
     return commands.peek(lab.keyspace, "orders", after="", limit=10, now=NOW)
 
 
+def _touch(lab: Lab) -> Command:
+    return commands.touch(lab.keyspace, "orders", now=NOW)
+
+
 def _delete(lab: Lab) -> Command:
     return commands.delete(lab.keyspace, "orders", if_unused=True, if_empty=False, now=NOW)
 
@@ -99,11 +103,14 @@ _HANDED: dict[str, Any] = {
 }
 _TAKEN = {"log": _HANDED["log"], "leases": _HANDED["leases"]}
 _SURVIVORS = {"log": {place(-9): (at(5), b"x")}, "expiry": {place(-9): NOW + 5}, "meta": {"holes": 1001}}
+_MORTAL = {"expires": 5, "auto_delete_on_idle": 9}
+_PAST = {"meta": {"used": NOW - 5, "active": NOW - 5}}
 
 #: Ways through `enqueue`.
 PRODUCERS = {
     "stored": Scenario(_enqueue(b"a")),
     "stored with a deadline": Scenario(_enqueue(Message(b"a", ttl=5))),
+    "stored where there is a lifetime": Scenario(_enqueue(b"a"), _MORTAL, {"meta": {"active": NOW - 1}}),
     "stored and rung for": Scenario(_enqueue(b"a"), parts=_WAITING),
     "dead on arrival, no target": Scenario(_enqueue(Message(b"a", ttl=0))),
     "dead on arrival": Scenario(_enqueue(Message(b"a", ttl=0)), _DEAD),
@@ -161,6 +168,23 @@ CONSUMERS = {
     "receive what a lost lease gives back": Scenario(_receive(), parts=_LATE),
     "finish and receive": Scenario(_receive(finished=_HELD), parts=_LEASED),
     "finish only": Scenario(_receive(0, finished=_HELD, presence=Presence("me", -1, 99)), parts=_LEASED),
+    "receive where there is a lifetime": Scenario(_receive(), _MORTAL, {**_READY, "consumers": {"c": NOW + 3}}),
+    "peek where there is a lifetime": Scenario(_peek, _MORTAL, {**_READY, "meta": {"active": NOW - 1}}),
+    "touch": Scenario(_touch),
+    "touch where there is a lifetime": Scenario(_touch, _MORTAL, {"meta": {"used": NOW - 4}}),
+    "sweep that retires": Scenario(_sweep, _MORTAL, {**_LEASED, **_PAST}),
+    "sweep that retires, dead-lettering the ready": Scenario(
+        _sweep, {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_READY, **_PAST}, target=False
+    ),
+    "sweep that retires, dead-lettering the leased": Scenario(
+        _sweep,
+        {**_MORTAL, "on_expire": "dead-letter", **_DEAD},
+        {"log": plain(place(-9)), "leases": {place(-9): token(50)}, **_PAST},
+    ),
+    "sweep that retires, dead-lettering the delayed": Scenario(
+        _sweep, {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_DELAYED, **_PAST}
+    ),
+    "sweep that keeps": Scenario(_sweep, {**_MORTAL, "on_expire": "keep"}, {**_READY, **_PAST}),
     "sweep of nothing": Scenario(_sweep, parts={"meta": {"due": 0}}),
     "sweep that reclaims": Scenario(_sweep, parts={**_LATE, **_WAITING}),
     "sweep that reclaims the spent": Scenario(_sweep, {"max_deliveries": 2, **_DEAD}, _LATE),
