@@ -22,7 +22,7 @@ import pytest
 from rqttl import Broker, RqttlError, codec, errors
 from rqttl.errors import InvalidInput
 from rqttl.keys import PARTS
-from rqttl.options import OPTIONS, OVERFLOWS, Option
+from rqttl.options import OPTIONS, Option
 from rqttl.units import as_text
 from tests.cli import tree
 from tests.unit.test_size import ROOT, lua_files
@@ -64,7 +64,7 @@ def values_of(option: Option) -> str:
     if option.kind in ("duration", "count"):
         return f"{option.kind.replace('count', 'number')} {'≥' if takes(option, 0) else '>'} 0"
     if option.kind == "choice":
-        return ", ".join(f"`{word}`" for word in OVERFLOWS)
+        return ", ".join(f"`{word}`" for word in option.choices)
     if option.kind == "target":
         return "queue or template" + (", or empty" if takes(option, "") else "")
     return "`true`, `false`"
