@@ -3,45 +3,80 @@
 from __future__ import annotations
 
 import base64
+import json
+from datetime import datetime
 from typing import Any
 
 from rqttl import codec
 from rqttl.cli import text
 from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
-from rqttl.types import Death, Peeked
+from rqttl.types import Death, Header, Peeked
 
 Shown = Delivery | Peeked
 
+#: Values that are nested deeper are shown as the bytes they are.
+DEEPEST = 100
+
 
 def value(message: Shown) -> Any:
-    """The value of a msgpack body that is well-formed, else the bytes."""
+    """The value of a msgpack body that is well-formed and not absurdly deep, else the bytes."""
     if message.content_type != codec.MSGPACK:
         return message.body
     try:
-        return codec.unpack(message.body)
+        found = codec.unpack(message.body)
     except InvalidInput:
         return message.body
+    return message.body if _deeper(found, DEEPEST) else found
 
 
-def body(message: Shown, longest: int = text.LONGEST) -> str:
+def _deeper(found: Any, levels: int) -> bool:
+    if not isinstance(found, (dict, list)):
+        return False
+    inner = found.values() if isinstance(found, dict) else found
+    return levels == 0 or any(_deeper(one, levels - 1) for one in inner)
+
+
+def body(message: Shown, longest: int | None = text.LONGEST) -> str:
     """A body for people: escaped, and cut to `longest`."""
     said = value(message)
-    return text.visible(said if isinstance(said, bytes) else text.as_json(said), longest)
+    return text.visible(said if isinstance(said, bytes) else text.as_readable(said), longest)
 
 
-def facts(message: Shown) -> dict[str, Any]:
-    """All that is known of a message, for `text.as_json`. A body that is no text is `body_base64`."""
-    said: dict[str, Any] = {"id": message.id, "queue": message.queue}
-    decoded = value(message)
-    if not isinstance(decoded, bytes):
-        said["body"] = decoded
-    else:
-        try:
-            said["body"] = message.body.decode("utf-8")
-        except UnicodeDecodeError:
-            said["body_base64"] = base64.b64encode(message.body).decode()
+def header(value: Header) -> str:
+    """The value of a header for people: escaped, and cut."""
+    return text.visible(value if isinstance(value, (str, bytes)) else text.as_readable(value), text.LONGEST)
+
+
+def state(message: Peeked, now: datetime, *, utc: bool = False) -> str:
+    """`ready`, `leased, 29s left`, or with `utc` `delayed until 2026-01-31 12:00:00.000Z`."""
+    if message.until is None:
+        return message.state
+    if utc:
+        return f"{message.state} until {text.moment(message.until, now, utc=True)}"
+    left = message.until - now
+    return f"{message.state}, {text.age(left)} left" if left.total_seconds() > 0 else f"{message.state}, over"
+
+
+def facts(message: Shown, *, with_body: bool = True) -> dict[str, Any]:
+    """All that is known of a message, for `text.as_json`.
+
+    A body that is no text is `body_base64`; a value that JSON cannot quite hold is both.
+    """
+    sequence = message.sequence
+    said: dict[str, Any] = {
+        "id": message.id,
+        "sequence": sequence.decode() if isinstance(sequence, bytes) else sequence,
+        "queue": message.queue,
+    }
+    if isinstance(message, Peeked):
+        said |= {"state": message.state, "until": message.until}
+    elif message.leased_until is not None:
+        said |= {"leased_until": message.leased_until}
+    if with_body:
+        said |= _body_facts(message)
     return said | {
+        "body_bytes": len(message.body),
         "content_type": message.content_type,
         "headers": dict(message.headers),
         "enqueued_at": message.enqueued_at,
@@ -49,6 +84,18 @@ def facts(message: Shown) -> dict[str, Any]:
         "delivery_count": message.delivery_count,
         "deaths": [death_facts(death) for death in message.deaths],
     }
+
+
+def _body_facts(message: Shown) -> dict[str, Any]:
+    decoded = value(message)
+    exact = {"body_base64": base64.b64encode(message.body).decode()}
+    if not isinstance(decoded, bytes):
+        said = {"body": decoded}
+        return said if json.loads(text.as_json(decoded)) == decoded else said | exact
+    try:
+        return {"body": message.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return exact
 
 
 def death_facts(death: Death) -> dict[str, Any]:

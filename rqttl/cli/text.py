@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import unicodedata
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -10,23 +13,93 @@ from rqttl.units import as_size
 
 #: Longer texts are cut where people read them.
 LONGEST = 2_000
+#: Combining marks on one character from which on they are escaped.
+MARKS = 4
+#: What Python calls printable though nothing is seen of it: fillers, joiners, most variation selectors.
+_UNSEEN = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+    + "".join(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))
+)
+_USER = re.compile(r"(\w:/{1,2})\S*@")
+_PASSWORD = re.compile(r"((?:password|username)=)[^&\s]+")
 
 
 def visible(text: str | bytes, longest: int | None = None) -> str:
-    """A text with everything escaped that is not plainly printable: controls, bidi marks, bytes that are no UTF-8."""
+    """A text with everything escaped that is not plainly seen: controls, bidi and invisible characters, broken UTF-8.
+
+    So are combining marks where too many of them are stacked on one character.
+    """
     size, unit = len(text), "bytes" if isinstance(text, bytes) else "characters"
     if longest is not None and size > longest:
-        return f"{visible(text[:longest])}… ({size:,} {unit})"
+        return f"{visible(_beginning(text, longest))}… ({size:,} {unit})"
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    marks, shown = 0, []
+    for c in text:
+        marks = marks + 1 if unicodedata.category(c) in ("Mn", "Me") else 0
+        plain = c.isprintable() and c not in _UNSEEN and marks <= MARKS
+        shown.append(c if plain else c.encode("unicode_escape").decode())
+    return "".join(shown)
+
+
+def _beginning(text: str | bytes, length: int) -> str | bytes:
+    """The first so many, and not half a character at the end."""
+    if isinstance(text, bytes):
+        for back in range(min(4, length)):
+            if text[length - back] & 0xC0 != 0x80:
+                return text[: length - back]
+    return text[:length]
+
+
+def fitted(text: str, cells: int) -> str:
+    """A text cut to so many cells of a terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= cells:
+        return text
+    return f"{set_cell_size(text, cells - 1)}…"
+
+
+def without_secrets(line: str) -> str:
+    """A line with the user and password of each URL in it left out."""
+    return _PASSWORD.sub(r"\1***", _USER.sub(r"\1***@", line))
 
 
 def as_json(value: Any) -> str:
-    """One line of JSON in ASCII, safe to show."""
-    return json.dumps(value, default=_plain, separators=(", ", ": ")).replace("\x7f", "\\u007f")
+    """One line of strict JSON in ASCII, safe to show. What JSON does not know (NaN, bytes) is a text."""
+    return _dumped(value, ascii_only=True).replace("\x7f", "\\u007f")
+
+
+def as_readable(value: Any) -> str:
+    """The same for people, who read all letters; not yet safe to show."""
+    return _dumped(value, ascii_only=False)
+
+
+def _dumped(value: Any, *, ascii_only: bool) -> str:
+    def dump(value: Any) -> str:
+        return json.dumps(value, default=_plain, ensure_ascii=ascii_only, allow_nan=False)
+
+    try:
+        return dump(value)
+    except (ValueError, TypeError):  # NaN and infinity, and keys that are bytes
+        return dump(_strict(value))
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_strict_key(key): _strict(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _strict_key(key: Any) -> Any:
+    key = _strict(key)
+    return key if isinstance(key, (str, int, float, type(None))) else str(_plain(key))
 
 
 def _plain(value: object) -> object:

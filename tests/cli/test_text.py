@@ -82,3 +82,76 @@ def test_no_age_is_a_dash() -> None:
 
 def test_nouns_agree_with_their_number() -> None:
     assert [text.plural(n, "message") for n in (0, 1, 1234)] == ["0 messages", "1 message", "1,234 messages"]
+
+
+@pytest.mark.parametrize(
+    "written, shown",
+    [
+        ("\u034f\u3164\ufe00\U000e0101", r"\u034f\u3164\ufe00\U000e0101"),
+        ("\U000e0041\u200b\u200d", r"\U000e0041\u200b\u200d"),
+        ("e\u0301 ❤\ufe0f", "e\u0301 ❤\ufe0f"),
+        ("Z" + "\u0300" * 7, "Z" + "\u0300" * 4 + r"\u0300" * 3),
+    ],
+    ids=["fillers", "tags and joiners", "plain marks", "a stack of marks"],
+)
+def test_what_cannot_be_seen_or_covers_other_lines_is_escaped(written: str, shown: str) -> None:
+    assert text.visible(written) == shown
+    assert text.visible(written.encode()) == shown
+
+
+@pytest.mark.parametrize("body", ["ää", "漢漢", "🙂🙂"])
+def test_no_character_is_cut_in_half(body: str) -> None:
+    whole = len(body[0].encode())
+
+    assert [text.visible(body.encode(), n)[0] for n in range(whole, 2 * whole)] == [body[0]] * whole
+    assert text.visible(b"\x80" * 9, 5) == r"\x80" * 5 + "… (9 bytes)"
+
+
+@pytest.mark.parametrize(
+    "written, cells, shown",
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("漢字", 4, "漢字"),
+        ("漢字漢", 4, "漢 …"),
+        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
+    ],
+)
+def test_a_text_is_cut_to_the_cells_that_it_takes(written: str, cells: int, shown: str) -> None:
+    assert text.fitted(written, cells) == shown
+
+
+@pytest.mark.parametrize(
+    "line, shown",
+    [
+        ("no url: a@b", "no url: a@b"),
+        ("redis://user:pa@ss'word@host:1/0 is away", "redis://***@host:1/0 is away"),
+        ("(rediss://:x@h) and unix:///tmp/s?username=u&password=x&db=1", "(rediss://***@h) and unix:///tmp/s?username=***&password=***&db=1"),
+        ("unix://:x@/tmp/s", "unix://***@/tmp/s"),
+    ],
+)  # fmt: skip
+def test_secrets_of_urls_are_left_out(line: str, shown: str) -> None:
+    assert text.without_secrets(line) == shown
+
+
+def test_json_is_strict_and_keeps_what_json_does_not_know_as_text() -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    value = {
+        "nan": float("nan"),
+        "more": [float("inf"), {b"\xff": -float("inf")}],
+        1: (2,),
+        None: True,
+        float("nan"): 0,
+    }
+
+    told = json.loads(text.as_json(value), parse_constant=refuse)
+
+    assert told == {
+        "nan": "NaN", "more": ["Infinity", {"\\xff": "-Infinity"}], "1": [2], "null": True, "NaN": 0,
+    }  # fmt: skip
+
+
+def test_people_read_letters_and_programs_ascii() -> None:
+    assert (text.as_readable(["é漢"]), text.as_json(["é漢"])) == ('["é漢"]', r'["\u00e9\u6f22"]')
