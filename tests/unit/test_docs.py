@@ -235,9 +235,9 @@ def test_links_files_and_make_targets_exist(document: str) -> None:
     assert set(targets) <= make_targets()
 
 
-@pytest.mark.parametrize("document", [README, ARCHITECTURE, PROTOCOL])
-def test_a_document_can_be_read_in_one_go(document: str) -> None:
-    assert len(read(document).splitlines()) <= 250
+@pytest.mark.parametrize("document,lines", [(README, 250), (ARCHITECTURE, 250), (PROTOCOL, 300)])
+def test_a_document_can_be_read_in_one_go(document: str, lines: int) -> None:
+    assert len(read(document).splitlines()) <= lines
 
 
 def test_the_architecture_places_every_module_of_the_layers() -> None:
