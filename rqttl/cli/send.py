@@ -1,85 +1,112 @@
-"""`rqttl send`: put messages into a queue."""
+"""`rqttl send`: put messages into a queue, and say exactly what became of them."""
 
 from __future__ import annotations
 
-import os
-import signal
+import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import Any
 
 import click
 
-from rqttl.cli import output, text
+from rqttl.cli import errors, output, text
 from rqttl.cli.errors import Refused
+from rqttl.cli.instants import read_instant
+from rqttl.cli.send_input import Batch, Misread, Source, arguments, stream
+from rqttl.cli.send_message import Defaults
+from rqttl.cli.send_progress import Progress
 from rqttl.cli.shared import Settings, connecting, json_flag, read_duration
-from rqttl.errors import MessageTooLarge, OutcomeUnknown, QueueFull
+from rqttl.cli.signals import Stop, Stopped, Stopping
+from rqttl.errors import InvalidInput, MessageTooLarge, OutcomeUnknown, QueueFull
 from rqttl.queue import Queue
-from rqttl.types import Message
+from rqttl.types import Message, Receipt
 
-#: Bytes of input, and messages, that are sent together at most.
-CHUNK = 1 << 18
-TOGETHER = 1_000
+
+class WrongMessage(Refused):
+    """What stands at a place of the input is no message; nothing from there on was sent."""
+
+    exit_code = errors.USAGE
 
 
 @dataclass
 class Sent:
-    """What became of the messages so far."""
+    """What became of the messages so far, and how much of the input that is."""
 
     stored: int = 0
     duplicates: int = 0
+    #: By what refused them: `max_length is 10`.
     refused: dict[str, int] = field(default_factory=dict)
     unknown: int = 0
     ids: list[str] = field(default_factory=list)
+    last: int = 0
+
+    def count(self, results: Sequence[Receipt | QueueFull], *, keep_ids: bool) -> None:
+        """Add what a call answered."""
+        for result in results:
+            if isinstance(result, QueueFull):
+                reason = f"{result.limit} is {result.value}"
+                self.refused[reason] = self.refused.get(reason, 0) + 1
+                continue
+            self.stored += not result.duplicate
+            self.duplicates += result.duplicate
+            if keep_ids:
+                self.ids.append(result.id)
 
 
 @click.command(epilog="Example: rqttl send orders hello --ttl 30s --header region=eu")
 @click.argument("queue")
 @click.argument("body", nargs=-1, type=click.UNPROCESSED)
+@click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="PATH",
+              help="Take the messages from a file; - is stdin.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["lines", "json"]), default="lines", show_default=True,
+              help="What a line of the input is: a body, or a message in JSON.")  # fmt: skip
 @click.option("--ttl", callback=read_duration, metavar="TIME", help="How long the messages live.")
+@click.option("--expires-at", callback=read_instant, metavar="WHEN",
+              help="Until when: 2026-11-21T10:00:00Z, '2026-11-21 10:00Z', or ms since 1970.")  # fmt: skip
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be repeated.")
-@click.option("--id", "id", metavar="ID", help="The id of the message (only with one body).")
+@click.option("--id", "id", metavar="ID", help="The id of the message (only with one BODY).")
 @click.option("--content-type", metavar="TYPE", help="What the bodies are, such as application/json.")
 @json_flag
 @connecting
-def send(
-    queue: str,
-    body: Sequence[str],
-    ttl: int | None,
-    headers: Sequence[str],
-    id: str | None,
-    content_type: str | None,
-    as_json: bool,
-    settings: Settings,
-) -> int | None:
+def send(queue: str, body: Sequence[str], path: str | None, form: str, as_json: bool, settings: Settings,
+         **said: Any) -> None:  # fmt: skip
     """Store messages in a queue.
 
-    Each BODY is a message; without any, each line of stdin. Says how many were stored. If some were refused the exit
-    code is 3.
+    Each BODY is a message; without any, each line of stdin or of a file, its bytes as they are (of Windows' line ends
+    the carriage return stays).
+
+    With --format json a line is an object with body or body_base64 and, if need be, headers, id, ttl, expires_at,
+    content_type; what `rqttl receive --format json` prints will do. A body that is text is stored as UTF-8, any other
+    value as msgpack (as JSON where content_type says so). What a line says goes before the flags.
+
+    Says how many were stored. If some were refused the exit code is 3.
     """
-    if id is not None and len(body) != 1:
-        raise click.UsageError("--id: give exactly one body with it")
-    named = dict(_header(one) for one in headers) or None
-    plain = ttl is None and named is None and id is None and content_type is None
-
-    def made(one: bytes) -> Message | bytes:
-        return one if plain else Message(one, ttl=ttl, headers=named, id=id, content_type=content_type)
-
-    with settings.connect() as broker:
+    if body and path is not None:
+        raise click.UsageError("--file: give BODY or --file, not both")
+    if body and form == "json":
+        raise click.UsageError("--format: a BODY is sent as it is; JSON comes from stdin or --file")
+    defaults = _defaults(said, len(body))
+    with settings.connect() as broker, ExitStack() as stack:
         target = broker.queue(queue)
-        most = target.options().number("max_message_bytes") or 0
-        batches = _arguments(body) if body else _lines(_stdin(), most)
-        sent = Sent()
-        try:
-            for batch in batches:
-                _store(target, [made(one) for one in batch], sent, keep_ids=bool(body))
-        finally:
-            _tell(queue, sent, as_json)
-    if sent.refused:
-        raise Refused(f"queue {queue!r} is full: {_refusals(sent)}")
-    return None
+        longest = target.options().number("max_message_bytes") or 0
+        if body:
+            source = arguments(body, defaults)
+        elif path is None or path == "-":
+            source = stream(sys.stdin.buffer, "stdin", longest, defaults, as_json=form == "json")
+        else:
+            source = stream(stack.enter_context(io.FileIO(path)), path, longest, defaults, as_json=form == "json")
+        _run(target, source, as_json)
+
+
+def _defaults(said: dict[str, Any], bodies: int) -> Defaults:
+    if said["id"] is not None and bodies != 1:
+        raise click.UsageError("--id: give exactly one body with it")
+    if said["ttl"] is not None and said["expires_at"] is not None:
+        raise click.UsageError("--ttl: give --ttl or --expires-at, not both")
+    said["headers"] = dict(_header(one) for one in said["headers"]) or None
+    return Defaults(**said)
 
 
 def _header(given: str) -> tuple[str, str]:
@@ -89,79 +116,67 @@ def _header(given: str) -> tuple[str, str]:
     return name, value
 
 
-def _arguments(bodies: Sequence[str]) -> Iterator[list[bytes]]:
-    for start in range(0, len(bodies), TOGETHER):
-        yield [os.fsencode(one) for one in bodies[start : start + TOGETHER]]
-
-
-def _stdin() -> BinaryIO:
-    if sys.stdin.isatty():
-        output.note("one message a line; Ctrl-D ends")
-    return sys.stdin.buffer
-
-
-def _lines(stream: BinaryIO, longest: int) -> Iterator[list[bytes]]:
-    """Lines, in batches of what has arrived: a slow writer is not kept waiting for others to fill a batch."""
-    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
-    rest = bytearray()
-    while chunk := read(CHUNK):
-        rest += chunk
-        end = rest.rfind(b"\n")
-        if end >= 0:
-            lines = bytes(rest[:end]).split(b"\n")
-            del rest[: end + 1]
-            for start in range(0, len(lines), TOGETHER):
-                yield lines[start : start + TOGETHER]
-        if len(rest) > longest:
-            raise MessageTooLarge(f"body: a line of more than {len(rest) - 1} bytes; max_message_bytes is {longest}")
-    if rest:
-        yield [bytes(rest)]
-
-
-def _store(queue: Queue, batch: list[Message | bytes], sent: Sent, *, keep_ids: bool) -> None:
-    with _uninterrupted():
+def _run(queue: Queue, source: Source, as_json: bool) -> None:
+    """Send all of it, then say what became of it, however it ended."""
+    sent = Sent()
+    with Stopping() as stopping:
         try:
-            results = queue.enqueue_many(batch)
-        except OutcomeUnknown:
-            sent.unknown = len(batch)
+            _send(queue, source, sent, stopping)
+        except Misread as wrong:
+            kind = Refused if isinstance(wrong.error, MessageTooLarge) else WrongMessage
+            raise kind(f"{source.place(wrong.number)}{wrong.error}", wrong.error.code) from wrong
+        except Stop as stop:
+            raise Stopped(stop, source.after(sent.last)) from stop
+        finally:
+            stopping.finish()
+            with suppress(BrokenPipeError):  # that nobody reads the answer must not hide how it ended
+                _tell(queue.name, sent, as_json)
+    if sent.refused:
+        told = ", ".join(f"{text.plural(n, 'message')} refused ({reason})" for reason, n in sent.refused.items())
+        raise Refused(f"queue {queue.name!r} is full: {told}", QueueFull.code)
+
+
+def _send(queue: Queue, source: Source, sent: Sent, stopping: Stopping) -> None:
+    with Progress(source.total, in_bytes=bool(source.name), wanted=not source.interactive) as progress:
+        for batch in source.batches:
+            with stopping.held():
+                _store(queue, batch, sent, stopping, keep_ids=not source.name)
+                sent.last = batch.last
+            progress.advance(batch.size, len(batch.messages))
+
+
+def _store(queue: Queue, batch: Batch, sent: Sent, stopping: Stopping, *, keep_ids: bool) -> None:
+    def enqueue(messages: Sequence[Message | bytes]) -> None:
+        try:
+            results = stopping.call(lambda: queue.enqueue_many(messages))
+        except (OutcomeUnknown, Stop):
+            sent.unknown += len(messages)
             raise
-        for result in results:
-            if isinstance(result, QueueFull):
-                reason = f"{result.limit} is {result.value}"
-                sent.refused[reason] = sent.refused.get(reason, 0) + 1
-                continue
-            sent.stored += not result.duplicate
-            sent.duplicates += result.duplicate
-            if keep_ids:
-                sent.ids.append(result.id)
+        sent.count(results, keep_ids=keep_ids)
 
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let a Ctrl-C wait until the batch has been counted, so that the counts are exact."""
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
-
-
-def _refusals(sent: Sent) -> str:
-    return ", ".join(f"{text.plural(n, 'message')} refused ({reason})" for reason, n in sent.refused.items())
+        enqueue(batch.messages)
+    except InvalidInput:
+        # nothing of it was stored: one by one, all before the wrong one are, and it can be named
+        for number, message in zip(batch.numbers, batch.messages, strict=True):
+            try:
+                enqueue([message])
+            except InvalidInput as error:
+                raise Misread(number, error) from error
+            sent.last = number
 
 
 def _tell(queue: str, sent: Sent, as_json: bool) -> None:
     if as_json:
-        facts = {"queue": queue, "stored": sent.stored, "duplicates": sent.duplicates,
-                 "refused": sum(sent.refused.values()), "unknown": sent.unknown}  # fmt: skip
+        facts: dict[str, Any] = {"queue": queue, "stored": sent.stored, "duplicates": sent.duplicates}
+        facts |= {"refused": sum(sent.refused.values()), "refused_by": sent.refused, "unknown": sent.unknown}
         output.answer_json({**facts, "ids": sent.ids} if sent.ids else facts)
         return
     said = f"stored {text.plural(sent.stored, 'message')} in {text.visible(queue)}"
     if sent.duplicates:
         said += f", {text.plural(sent.duplicates, 'duplicate')} left out"
+    if sent.refused:
+        said += "; refused " + ", ".join(f"{text.count(n)} ({reason})" for reason, n in sent.refused.items())
     if sent.unknown:
         said += f"; not known: {text.plural(sent.unknown, 'message')}"
     output.answer(said)

@@ -101,7 +101,7 @@ def test_a_queue_with_other_options_is_refused_and_each_difference_is_named(run:
 
     assert line == (
         "queue 'orders' exists with other options "
-        "(--message-ttl is 90s, not 1m; --never-expire is no, not yes; --max-length is 5, not -): "
+        "(--message-ttl is 90s, not 1m; --never-expire is no, not yes; --max-length is 5, not (none)): "
         "nothing was changed [mismatch]"
     )
 
@@ -111,8 +111,8 @@ def test_a_full_queue_is_refused_after_what_fitted_was_stored(run: Run, broker: 
 
     result = run("send", "orders", "a", "b", "c", "d")
 
-    assert (result.exit_code, result.stdout) == (3, "stored 2 messages in orders\n")
-    assert result.stderr == "rqttl: queue 'orders' is full: 2 messages refused (max_length is 2)\n"
+    assert (result.exit_code, result.stdout) == (3, "stored 2 messages in orders; refused 2 (max_length is 2)\n")
+    assert result.stderr == "rqttl: queue 'orders' is full: 2 messages refused (max_length is 2) [queue_full]\n"
 
 
 def test_a_body_that_is_too_large_is_refused(run: Run, broker: Broker) -> None:

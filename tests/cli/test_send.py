@@ -1,18 +1,25 @@
-"""`rqttl send`: bodies from arguments and from stdin, and exact counts."""
+"""`rqttl send`: bodies from arguments, files and stdin, and exact counts."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
+import random
 import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from rqttl import Broker, Queue
-from rqttl.cli import send as send_module
+from rqttl import Broker, OutcomeUnknown, Queue
+from rqttl.cli import cli, send_input
+from rqttl.commands import BATCH, BATCH_BYTES
+from tests.cli import golden
 from tests.cli.conftest import Run
-from tests.cli.processes import PATIENCE, command
+from tests.cli.processes import command
+from tests.contract.clocked import Clocked
 
 
 @pytest.fixture
@@ -40,91 +47,251 @@ def test_an_argument_that_is_no_text_is_sent_as_it_is(orders: Queue, redis_url: 
     assert bodies(orders) == [b"\xff\xfe"]
 
 
-@pytest.mark.parametrize(
-    "stdin, sent",
+LINES = pytest.mark.parametrize(
+    "written, sent",
     [
         (b"", []),
         (b"a\nb\n", [b"a", b"b"]),
         (b"a\nb", [b"a", b"b"]),
         (b"\n\na\n", [b"", b"", b"a"]),
         (b"\xff\x00\r\n\x1b[31m\n", [b"\xff\x00\r", b"\x1b[31m"]),
+        (b"\xef\xbb\xbfa\x0b\x0c\x1c\x85\r\nb\r", [b"\xef\xbb\xbfa\x0b\x0c\x1c\x85\r", b"b\r"]),
+        (b"x" * 1_000_000 + b"\n" + b"y" * 1_000_000, [b"x" * 1_000_000, b"y" * 1_000_000]),
     ],
+    ids=["empty", "lines", "no-last-newline", "empty-lines", "binary", "only-newlines-end-lines", "megabytes"],
 )
-def test_without_arguments_each_line_of_stdin_is_a_body(
-    run: Run, orders: Queue, stdin: bytes, sent: list[bytes]
-) -> None:
-    result = run("send", "orders", stdin=stdin)
 
-    assert result.stdout == f"stored {len(sent)} message{'s' * (len(sent) != 1)} in orders\n"
+
+@LINES
+def test_without_arguments_each_line_of_stdin_is_a_body(
+    run: Run, orders: Queue, written: bytes, sent: list[bytes]
+) -> None:
+    for arguments in ((), ("--file", "-")):
+        result = run("send", "orders", *arguments, stdin=written)
+
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout == f"stored {len(sent)} message{'s' * (len(sent) != 1)} in orders\n"
+        assert bodies(orders) == sent
+        orders.purge()
+
+
+@LINES
+def test_each_line_of_a_file_is_a_body(
+    run: Run, orders: Queue, tmp_path: Path, written: bytes, sent: list[bytes]
+) -> None:
+    path = tmp_path / "bodies"
+    path.write_bytes(written)
+
+    assert run("send", "orders", "--file", str(path)).exit_code == 0
     assert bodies(orders) == sent
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 7, 64])
 def test_many_lines_arrive_whole_and_in_order_however_they_are_cut(
-    run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch
+    run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(send_module, "CHUNK", 7)
-    monkeypatch.setattr(send_module, "TOGETHER", 3)
-    lines = [b"%d" % (i * i) for i in range(500)]
+    monkeypatch.setattr(send_input, "CHUNK", chunk)
+    monkeypatch.setattr(send_input, "BATCH", 3)
+    lines = [b"%d" % (i * i) for i in range(300)]
 
     run("send", "orders", stdin=b"\n".join(lines))
 
     assert bodies(orders) == lines
 
 
-def test_messages_carry_what_is_said_of_them(run: Run, orders: Queue) -> None:
+@pytest.mark.parametrize("arguments", [("--file", "nowhere"), ("--file", "."), ("--file", "")])
+def test_a_file_that_cannot_be_is_wrong_usage(run: Run, orders: Queue, arguments: Sequence[str]) -> None:
+    result = run("send", "orders", *arguments)
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith("rqttl: invalid value for '--file': ")
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("x", "--file", "-"), "--file: give BODY or --file, not both"),
+        (("x", "--format", "json"), "--format: a BODY is sent as it is"),
+        (("x", "--ttl", "1s", "--expires-at", "2026-11-21 10:00Z"), "--ttl: give --ttl or --expires-at, not both"),
+        (("x", "--expires-at", "2026-11-21 10:00"), "'--expires-at': expected a time with its zone"),
+        (("x", "y", "--id", "one"), "--id: give exactly one body"),
+        (("--id", "one"), "--id: give exactly one body"),
+        (("x", "--header", "=a"), "--header: expected KEY=VALUE, got '=a'"),
+        (("x", "--format", "xml"), "'--format'"),
+    ],
+)
+def test_what_does_not_go_together_is_wrong_usage(run: Run, orders: Queue, arguments: Sequence[str], told: str) -> None:
+    result = run("send", "orders", *arguments, stdin=b"a\n")
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert told in result.stderr
+    assert bodies(orders) == []
+
+
+def test_messages_carry_what_the_flags_say(run: Run, orders: Queue) -> None:
     run("send", "orders", "x", "--ttl", "1h", "--header", "region=eu", "--header", "a=b=c", "--id", "one",
         "--content-type", "text/plain")  # fmt: skip
+    run("send", "orders", "--expires-at", "2999-11-21 10:00Z", "--header", "n=", stdin=b"y\nz\n")
 
-    (message,) = orders.peek()
-    assert message.expires_at is not None
-    assert (message.expires_at - message.enqueued_at).total_seconds() == 3600
-    assert (dict(message.headers), message.id, message.content_type) == (
-        {"region": "eu", "a": "b=c"},
-        "one",
-        "text/plain",
-    )
-
-
-def test_the_answer_can_be_json(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders", max_length=2, overflow="reject-publish")
-
-    result = run("send", "orders", "a", "b", "c", "--json")
-
-    answer = json.loads(result.stdout)
-    ids = [one.id for one in broker.queue("orders").peek()]
-    assert result.exit_code == 3
-    assert answer == {"queue": "orders", "stored": 2, "duplicates": 0, "refused": 1, "unknown": 0, "ids": ids}
+    x, y, z = orders.peek()
+    assert x.expires_at is not None
+    assert (x.expires_at - x.enqueued_at).total_seconds() == 3600
+    assert (dict(x.headers), x.id, x.content_type) == ({"region": "eu", "a": "b=c"}, "one", "text/plain")
+    for one in (y, z):
+        assert one.expires_at is not None
+        assert (one.expires_at.isoformat(), dict(one.headers)) == ("2999-11-21T10:00:00+00:00", {"n": ""})
 
 
-def test_a_line_that_is_too_long_ends_it_with_exact_counts(
-    run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch
+def test_the_answer_in_text_and_json(run_clocked: Run, clocked: Clocked) -> None:
+    clocked.declare_queue("orders", max_length=2, overflow="reject-publish")
+
+    told = [
+        run_clocked("send", "orders", *arguments) for arguments in (("a", "--json"), ("b", "c", "d"), ("e", "--json"))
+    ]
+
+    assert [result.exit_code for result in told] == [0, 3, 3]
+    golden.check("send.txt", "".join(result.stdout + result.stderr for result in told))
+
+
+def test_ids_are_told_of_arguments_alone(run: Run, orders: Queue) -> None:
+    ids = json.loads(run("send", "orders", "a", "b", "--json").stdout)["ids"]
+
+    assert ids == [one.id for one in orders.peek()]
+    assert "ids" not in json.loads(run("send", "orders", "--json", stdin=b"c\n").stdout)
+
+
+def test_a_full_queue_refuses_what_is_too_much_and_all_is_counted(run: Run, broker: Broker) -> None:
+    orders = broker.declare_queue("orders", max_length=10, overflow="reject-publish")
+
+    result = run("send", "orders", "--header", "a=b", stdin=b"".join(b"%d\n" % i for i in range(1234)))
+
+    assert (result.exit_code, result.stdout) == (3, "stored 10 messages in orders; refused 1,224 (max_length is 10)\n")
+    assert result.stderr == ("rqttl: queue 'orders' is full: 1,224 messages refused (max_length is 10) [queue_full]\n")
+    assert bodies(orders) == [b"%d" % i for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    "stdin, stored, line",
+    [(b"ok\n" + b"x" * 100, 1, 2), (b"ok\nok\n" + b"x" * 11 + b"\nok\n", 2, 3), (b"x" * 11 + b"\n", 0, 1)],
+)
+@pytest.mark.parametrize("chunk", [4, 1000])
+def test_a_line_that_is_too_long_is_named_and_what_came_before_is_stored(
+    run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch, stdin: bytes, stored: int, line: int, chunk: int
 ) -> None:
-    monkeypatch.setattr(send_module, "CHUNK", 4)
+    monkeypatch.setattr(send_input, "CHUNK", chunk)
     orders = broker.declare_queue("orders", max_message_bytes=10)
 
-    result = run("send", "orders", stdin=b"ok\n" + b"x" * 100)
+    result = run("send", "orders", stdin=stdin)
 
-    assert (result.exit_code, result.stdout) == (3, "stored 1 message in orders\n")
-    assert "max_message_bytes is 10" in result.stderr
-    assert bodies(orders) == [b"ok"]
+    assert (result.exit_code, result.stdout) == (3, f"stored {stored} message{'s' * (stored != 1)} in orders\n")
+    assert result.stderr.startswith(f"rqttl: stdin:{line}: body: ")
+    assert result.stderr.endswith(" [message_too_large]\n")
+    assert "max_message_bytes" in result.stderr
+    assert bodies(orders) == [b"ok"] * stored
 
 
-@pytest.mark.slow
-def test_lines_are_stored_as_they_come_and_ctrl_c_leaves_exact_counts(orders: Queue, redis_url: str) -> None:
-    with subprocess.Popen(
-        command("send", "orders", "--url", redis_url),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        process.stdin.write(b"one\ntwo\nhalf a li")
-        process.stdin.flush()
-        assert len(orders.receive_many(1, wait="60s")) == 1  # both lines are there though the writer goes on
+def test_a_wrong_argument_is_named_and_what_came_before_is_stored(run: Run, broker: Broker) -> None:
+    orders = broker.declare_queue("orders", max_message_bytes=3)
 
-        process.send_signal(signal.SIGINT)
-        process.wait(PATIENCE)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        told = process.stdout.read(), process.stderr.read()
+    several, alone = run("send", "orders", "a", "b", "long", "c"), run("send", "orders", "long")
 
-    assert (process.returncode, *told) == (130, b"stored 2 messages in orders\n", b"rqttl: interrupted\n")
-    assert orders.stats().enqueued == 2
+    assert (several.exit_code, several.stdout) == (3, "stored 2 messages in orders\n")
+    assert several.stderr.startswith("rqttl: BODY 3: body: 4 bytes are more than max_message_bytes, 3")
+    assert (alone.stdout, alone.stderr[:12]) == ("stored 0 messages in orders\n", "rqttl: body:")
+    assert bodies(orders) == [b"a", b"b"]
+
+
+def test_the_name_of_a_file_is_escaped(run: Run, broker: Broker, tmp_path: Path) -> None:
+    broker.declare_queue("orders", max_message_bytes=1)
+    path = tmp_path / "\x1b[31m\u202e"
+    path.write_text("long")
+
+    line = run("send", "orders", "--file", str(path)).stderr
+
+    assert line.rstrip("\n").isprintable()
+    assert r"\x1b[31m\u202e:1: body" in line
+
+
+@pytest.mark.parametrize("form", ["lines", "json", "arguments"])
+def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
+    orders: Queue, broker: Broker, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    calls: list[str] = []
+    asked: list[int] = []
+    enqueue_many = Queue.enqueue_many
+
+    def counted(queue: Queue, messages: Sequence[Any]) -> Any:
+        asked.append(len(messages))
+        return enqueue_many(queue, messages)
+
+    def connect(_: object) -> Broker:
+        made = Broker(broker.store.client)
+        made.events.on_command.append(lambda name, *_: calls.append(name))
+        return made
+
+    monkeypatch.setattr(Queue, "enqueue_many", counted)
+    monkeypatch.setattr("rqttl.cli.shared.Settings.connect", connect)
+    rng = random.Random(7)
+    sizes = [rng.choice((0, 10, 3_000, 40_000, BATCH_BYTES, BATCH_BYTES + 9)) for _ in range(300)] + [1] * (2 * BATCH)
+    lines = [b"1" * size for size in sizes]
+    flags = ["--header", "a=" + "é" * 20_000, "--ttl", "10w"]
+    if form == "arguments":
+        lines = [one for one in lines if len(one) < 1000]
+        result = CliRunner().invoke(cli, ["send", "orders", *flags, *(one.decode() for one in lines)])
+    else:
+        texts = [b'{"body":[%s1e5],"headers":{"b":1e5}}' % (b"1e15," * (len(one) // 6)) for one in lines]
+        given = lines if form == "lines" else texts
+        result = CliRunner().invoke(cli, ["send", "orders", *flags, "--format", form], input=b"\n".join(given))
+
+    assert result.stdout == f"stored {len(lines):,} messages in orders\n"
+    assert asked
+    assert calls.count("enqueue") == len(asked)
+    assert sum(asked) == len(lines)
+
+
+class Losing(Broker):
+    """A broker whose third enqueue fails."""
+
+    failure: Callable[[], Exception]
+
+    def queue(self, name: str) -> Queue:
+        found = super().queue(name)
+        calls: list[int] = []
+        enqueue_many = found.enqueue_many
+
+        def losing(messages: Sequence[Any]) -> Any:
+            calls.append(len(messages))
+            if len(calls) == 3:
+                raise self.failure()
+            return enqueue_many(messages)
+
+        found.enqueue_many = losing  # type: ignore[method-assign]  # of this one queue
+        return found
+
+
+@pytest.mark.parametrize(
+    "failure, code, told, unknown",
+    [
+        (
+            lambda: OutcomeUnknown("orders", "enqueue"),
+            4,
+            "stored 500 messages in orders; not known: 250 messages\n",
+            250,
+        ),
+        (lambda: ConnectionResetError("gone"), 3, "stored 500 messages in orders\n", 0),
+    ],
+)
+def test_however_it_ends_it_says_what_is_stored_and_what_is_not_known(
+    orders: Queue, broker: Broker, monkeypatch: pytest.MonkeyPatch,
+    failure: Callable[[], Exception], code: int, told: str, unknown: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Losing, "failure", staticmethod(failure), raising=False)
+    monkeypatch.setattr("rqttl.cli.shared.Settings.connect", lambda _: Losing(broker.store.client))
+    lines = b"".join(b"%d\n" % i for i in range(1000))
+
+    text = CliRunner().invoke(cli, ["send", "orders"], input=lines)
+    facts = json.loads(CliRunner().invoke(cli, ["send", "orders", "--json"], input=lines).stdout)
+
+    assert (text.exit_code, text.stdout) == (code, told)
+    assert (facts["stored"], facts["unknown"]) == (500, unknown)
+    assert orders.stats().enqueued == 1000
