@@ -91,7 +91,8 @@ class QueueStats:
     long as nobody has called.
 
     `next_lease_end` and `next_delay_end` say when the first of the leased messages is lost to its consumer, and when
-    the first of the delayed ones is ready; `None` if there are none.
+    the first of the delayed ones is ready; `None` if there are none. `ends_at` is when the queue expires unless it is
+    used before (with `on_expire="keep"`: unless it holds messages then); `None` if it never does.
     """
 
     ready: int
@@ -112,6 +113,7 @@ class QueueStats:
     sweep_lag: timedelta = timedelta(0)
     next_lease_end: datetime | None = None
     next_delay_end: datetime | None = None
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,8 @@ def _statistics(reply: Reply, lag: int) -> QueueStats:
     def counter(name: str) -> int:
         return int(fields.get(name.encode(), 0))
 
+    lives = (("used", "expires"), ("active", "auto_delete_on_idle"))
+    ends = [counter(since) + counter(time) for since, time in lives if time.encode() in fields]
     return QueueStats(
         ready=ready,
         ready_bytes=size if isinstance(size, int) else int(size),
@@ -182,6 +184,7 @@ def _statistics(reply: Reply, lag: int) -> QueueStats:
         sweep_lag=timedelta(milliseconds=lag),
         next_lease_end=as_datetime(lease_end) if lease_end else None,
         next_delay_end=as_datetime(delay_end) if delay_end else None,
+        ends_at=as_datetime(min(ends)) if ends else None,
     )
 
 

@@ -260,6 +260,20 @@ def test_stats_say_when_the_next_lease_and_the_next_delay_end(clocked: Clocked) 
     assert (queue.stats().next_lease_end, queue.stats().next_delay_end) == (None, at(700))
 
 
+def test_stats_say_when_the_queue_ends_if_nobody_uses_it(clocked: Clocked) -> None:
+    plain, unused = clocked.declare_queue("plain"), clocked.declare_queue("u", expires=900)
+    idle = clocked.declare_queue("i", auto_delete_on_idle=500, expires=800)
+    clocked.advance(100)
+    idle.enqueue(b"x")
+
+    assert [queue.stats().ends_at for queue in (plain, unused, idle)] == [None, at(900), at(600)]
+    clocked.advance(300)
+    idle.enqueue(b"x")
+    assert idle.stats().ends_at == at(800)
+    unused.touch()
+    assert unused.stats().ends_at == clocked.stats()["u"].ends_at == at(1_300)
+
+
 def test_options_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
     for i in range(150):
         clocked.declare_queue(f"q{i:03}", max_length=i + 1)
