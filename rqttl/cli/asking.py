@@ -18,5 +18,12 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError("nobody can be asked here: give --yes to do it, or --dry-run to see what it would do")
-    if not click.confirm(question, err=True):
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort as aborted:
+        click.echo(err=True)  # ends the line of the question
+        if not isinstance(aborted.__context__, EOFError):
+            raise
+        agreed = False
+    if not agreed:
         raise Refused("nothing was done")

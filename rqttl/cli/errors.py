@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rqttl import errors
+from rqttl.cli import text
 from rqttl.cli.queue_options import flag, shown
 from rqttl.options import OPTIONS
 
@@ -56,6 +57,9 @@ def _ours(error: errors.RqttlError) -> tuple[int, str]:
         return REFUSED, f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` makes it"
     if isinstance(error, errors.QueueMismatch):
         return REFUSED, _mismatch(error)
+    if isinstance(error, errors.QueueInUse):
+        found = text.plural(error.found, "consumer" if error.condition == "if_unused" else "message")
+        return REFUSED, f"queue {error.queue!r} was not deleted: it has {found}, and {flag(error.condition)} is given"
     if isinstance(error, errors.InvalidInput) and not isinstance(error, errors.MessageTooLarge):
         return USAGE, str(error)
     if isinstance(error, (errors.EmbeddedUnavailable, errors.OutcomeUnknown)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import click
 
 from rqttl.cli import text
+
+#: Rows from which on a table that needs no folding is laid out without rich.
+LONG = 200
 
 
 def answer(line: str) -> None:
@@ -28,6 +32,12 @@ def note(line: str) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> None:
     """Rows of text. A column whose name begins with `>` holds numbers, aligned to the right."""
+    rows = list(rows)
+    if len(rows) > LONG:
+        lines = _laid_out(columns, rows, total)
+        if not sys.stdout.isatty() or max(map(len, lines)) <= shutil.get_terminal_size().columns:
+            click.echo("\n".join(lines))
+            return
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -40,6 +50,23 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence
     for row in rows:
         shown.add_row(*row)
     _print(shown)
+
+
+def _laid_out(columns: Sequence[str], rows: Sequence[Sequence[str]], total: Sequence[str] | None) -> list[str]:
+    """The lines of the same table where nothing is folded: rich takes 0.4 ms for each row."""
+    from rich.cells import cell_len
+
+    every = [[column.removeprefix(">") for column in columns], *rows, *([total] if total else [])]
+    widths = [max(map(cell_len, cells)) for cells in zip(*every, strict=True)]
+    lines = []
+    for row in every:
+        cells = []
+        for cell, column, width in zip(row, columns, widths, strict=True):
+            gap = " " * (width - cell_len(cell))
+            cells.append(gap + cell if column[0] == ">" else cell + gap)
+        lines.append("   ".join(cells).rstrip())
+    lines.insert(1, "─" * (sum(widths) + 3 * (len(widths) - 1)))
+    return lines
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from rqttl.cli.shared import read_duration
-from rqttl.options import OPTIONS, OVERFLOWS, Option, Value
+from rqttl.options import OPTIONS, Option, Value
 from rqttl.units import as_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_READ: dict[str, dict[str, Any]] = {
-    "duration": {"callback": read_duration},
-    "count": {"type": int},
-    "choice": {"type": click.Choice(OVERFLOWS)},
-}
+_READ: dict[str, dict[str, Any]] = {"duration": {"callback": read_duration}, "count": {"type": int}}
 _METAVARS = {"duration": "TIME", "count": "N", "target": "QUEUE"}
 
 
@@ -34,8 +31,24 @@ def _flag(option: Option) -> Callable[[F], F]:
     if option.kind == "flag":
         return click.option(f"{name}/--no-{name[2:]}", default=None, help=f"{meaning}.")
     default = f" (default: {shown(option, option.default)})" if option.default is not None else ""
-    reading = _READ.get(option.kind, {})
+    reading = {"type": click.Choice(option.choices)} if option.kind == "choice" else _READ.get(option.kind, {})
     return click.option(name, metavar=_METAVARS.get(option.kind), help=f"{meaning}{default}.", **reading)
+
+
+def read_names(context: click.Context, option: click.Parameter, values: Sequence[str]) -> list[str]:
+    """The names of queue options, written as in Python or as flags (`max_length`, `max-length`). For `callback`."""
+    names = [value.removeprefix("--").replace("-", "_") for value in values]
+    for name, value in zip(names, values, strict=True):
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, n=1)
+            hint = f"; did you mean {flag(near[0])[2:]}?" if near else ""
+            raise click.BadParameter(f"no queue option is called {value!r}{hint}", context, option)
+    return list(dict.fromkeys(names))
+
+
+def complete_names(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+    """The names of queue options that begin so. For `shell_complete`."""
+    return [name for name in (flag(option)[2:] for option in OPTIONS) if name.startswith(begun)]
 
 
 def flag(option: str) -> str:
@@ -46,7 +59,7 @@ def flag(option: str) -> str:
 def shown(option: Option, value: Value | None) -> str:
     """The value of an option as it would be written on the command line."""
     if value is None:
-        return "-"
+        return "(none)"
     if option.kind == "duration":
         return as_text(int(value))
     if isinstance(value, bool):

@@ -1,49 +1,45 @@
-"""`rqttl queue`: declare, list, show."""
+"""`rqttl queue`: declare, update, touch."""
 
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
 
 import pytest
+import redis
 
 from rqttl import Broker
-from rqttl.cli.queue_options import flag, shown
-from rqttl.options import OPTIONS
+from rqttl.cli.queue_options import complete_names, flag, shown
+from rqttl.cli.queue_update import update
+from rqttl.options import OPTIONS, Option
+from tests.cli import golden
 from tests.cli.conftest import Run
-from tests.cli.processes import command
+from tests.contract.clocked import Clocked, at
 
-GIVEN = {
-    "message_ttl": ("60s", 60_000),
-    "default_ttl": ("30s", 30_000),
-    "min_ttl": ("1500ms", 1_500),
-    "max_ttl": ("20000", 20_000),
-    "never_expire": (None, True),
-    "max_length": ("10", 10),
-    "max_length_bytes": ("1000", 1_000),
-    "overflow": ("reject-publish", "reject-publish"),
-    "dead_letter": ("dead.{queue}", "dead.{queue}"),
-    "dead_letter_expired": ("expired", "expired"),
-    "dead_letter_maxlen": ("", ""),
-    "dead_letter_rejected": ("rejected", "rejected"),
-    "dead_letter_delivery_limit": ("failed", "failed"),
-    "lease": ("5m", 300_000),
-    "max_deliveries": ("3", 3),
-    "max_message_bytes": ("1024", 1_024),
-}
+
+def sample(option: Option) -> tuple[list[str], int | str | bool]:
+    """Words of a command line that give an option a value other than its default, and that value."""
+    name = flag(option.name)
+    if option.kind == "duration":
+        return [name, "5m"], 300_000
+    if option.kind == "count":
+        return [name, "10"], 10
+    if option.kind == "choice":
+        return [name, option.choices[-1]], option.choices[-1]
+    if option.kind == "target":
+        return [name, "dead.{queue}"], "dead.{queue}"
+    assert option.kind == "flag"
+    return [name], True
+
+
+ALL = [word for option in OPTIONS.values() for word in sample(option)[0]]
+VALUES = {name: sample(option)[1] for name, option in OPTIONS.items()}
 
 
 def test_every_option_can_be_declared(run: Run, broker: Broker) -> None:
-    flags = [
-        word for name, (word, _) in GIVEN.items() for word in ([flag(name)] if word is None else [flag(name), word])
-    ]
-
-    result = run("queue", "declare", "orders", *flags)
+    result = run("queue", "declare", "orders", *ALL)
 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders is there\n", "")
-    assert dict(broker.queue("orders").options()) == {name: value for name, (_, value) in GIVEN.items()}
-    assert GIVEN.keys() == OPTIONS.keys()
+    assert dict(broker.queue("orders").options()) == VALUES
 
 
 def test_declaring_again_with_equal_options_changes_nothing(run: Run) -> None:
@@ -59,102 +55,221 @@ def test_declare_can_answer_in_json(run: Run) -> None:
     assert (answer["options"]["max_length"], answer["options"]["lease"]) == (5, 30_000)
 
 
-def test_no_queue_is_an_empty_answer_and_a_note(run: Run) -> None:
-    result = run("queue", "ls")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "rqttl: no queue\n")
-
-    assert run("queue", "ls", "x*").stderr == "rqttl: no queue matches x*\n"
-    assert run("queue", "ls", "--json").stdout == "[]\n"
+def test_every_option_of_a_queue_is_a_flag_of_update() -> None:
+    assert {flag(name) for name in OPTIONS} <= {word for one in update.params for word in one.opts}
 
 
-def test_ls_lists_what_each_queue_holds_and_the_totals(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders").enqueue_many([b"x" * 1000] * 1234)
-    broker.declare_queue("mails").enqueue_many([b"x"] * 3)
-    broker.queue("mails").receive()
-
-    lines = run("queue", "ls").stdout.splitlines()
-
-    assert [line.split()[0] for line in lines if not line.startswith("─")] == ["queue", "mails", "orders", "2"]
-    assert lines[0].split() == ["queue", "ready", "leased", "delayed", "bytes", "oldest", "dead"]
-    assert lines[2].split()[1:4] == ["2", "1", "0"]
-    assert lines[3].split()[1:6] == ["1,234", "0", "0", "1.2", "MB"]
-    assert lines[-1].split()[:4] == ["2", "queues", "1,236", "1"]
-
-
-@pytest.mark.slow
-def test_closed_streams_are_no_bug(redis_url: str) -> None:
-    words = " ".join(map(shlex.quote, command("queue", "ls", "--url", redis_url)))
-
-    done = subprocess.run(["sh", "-c", f"{words} <&- >&-"], capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stderr) == (0, "rqttl: no queue\n")
-
-
-def test_ls_takes_a_pattern(run: Run, broker: Broker) -> None:
-    for name in ("orders", "orders.dead", "mails", "Orders"):
-        broker.declare_queue(name)
-
-    def listed(pattern: str) -> list[str]:
-        return [one["queue"] for one in json.loads(run("queue", "ls", pattern, "--json").stdout)]
-
-    assert listed("orders*") == ["orders", "orders.dead"]
-    assert listed("[mo]?????") == ["orders"]
-
-
-def test_ls_in_another_namespace_lists_other_queues(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders")
-    run("--namespace", "other", "queue", "declare", "mails")
-
-    assert "orders" in run("queue", "ls").stdout
-    assert "orders" not in run("queue", "ls", "--namespace", "other").stdout
-
-
-def test_show_tells_depth_deaths_targets_and_options(run: Run, broker: Broker) -> None:
-    orders = broker.declare_queue("orders", dead_letter="dead", dead_letter_expired="", max_length=5, lease="1h")
-    orders.enqueue(b"gone", ttl=0)
-    orders.enqueue_many([b"a", b"b"])
-    delivery = orders.receive()
-    assert delivery is not None
-    delivery.reject()
-
-    lines = [line.split() for line in run("queue", "show", "orders").stdout.splitlines()]
-
-    assert ["queue", "orders"] in lines
-    assert ["ready", "1", "(1", "B)"] in lines
-    assert ["expired", "1", "1", "(dropped)"] in lines
-    assert ["rejected", "1", "0", "dead"] in lines
-    assert ["--dead-letter", "dead"] in lines
-    assert ["--dead-letter-expired", "(drop)"] in lines
-    assert ["--max-length", "5"] in lines
-    assert ["--lease", "1h"] in lines
-
-
-def test_show_can_answer_in_json(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders", dead_letter="dead.{queue}", dead_letter_maxlen="").enqueue(b"abc")
-
-    answer = json.loads(run("queue", "show", "orders", "--json").stdout)
-
-    assert (answer["queue"], answer["ready"], answer["ready_bytes"], answer["enqueued"]) == ("orders", 1, 3, 1)
-    assert answer["oldest_ready_age_ms"] >= 0
-    assert answer["dead_letters_go_to"]["expired"] == "dead.orders"
-    assert answer["dead_letters_go_to"]["maxlen"] is None
-    assert answer["options"]["dead_letter"] == "dead.{queue}"
-
-
-def test_show_of_a_plain_queue_says_that_all_is_default(run: Run, broker: Broker) -> None:
+def test_every_option_can_be_updated_and_unset(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders")
 
-    assert run("queue", "show", "orders").stdout.splitlines()[-1].split(maxsplit=1) == [
-        "options",
-        "all at their defaults",
-    ]
+    assert run("queue", "update", "orders", *ALL).exit_code == 0
+    assert dict(broker.queue("orders").options()) == VALUES
+
+    unset = [word for name in OPTIONS for word in ("--unset", name)]
+    assert run("queue", "update", "orders", *unset).exit_code == 0
+    assert broker.queue("orders").options().given == {}
+
+
+UPDATE = (
+    "queue", "update", "orders", "--message-ttl", "5m", "--max-deliveries", "3", "--no-never-expire",
+    "--dead-letter-expired", "", "--unset", "max_length", "--unset", "min-ttl",
+)  # fmt: skip
+
+
+def prepared(clocked: Clocked) -> None:
+    clocked.declare_queue(
+        "orders",
+        message_ttl="1h",
+        max_deliveries=3,
+        never_expire=True,
+        max_length=12345,
+        lease="1m",
+        dead_letter="dead",
+    )
+
+
+def test_update_says_what_has_changed_and_what_was_so_before(run_clocked: Run, clocked: Clocked) -> None:
+    prepared(clocked)
+
+    result = run_clocked(*UPDATE)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    golden.check("queue-update.txt", result.stdout)
+    assert clocked.queue("orders").options().given == {
+        "message_ttl": 300_000, "max_deliveries": 3, "lease": 60_000, "dead_letter": "dead", "dead_letter_expired": "",
+    }  # fmt: skip
+
+
+def test_update_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
+    prepared(clocked)
+
+    golden.check("queue-update.json", run_clocked(*UPDATE, "--json").stdout)
+
+
+def test_a_dry_run_of_update_shows_the_difference_and_changes_nothing(run_clocked: Run, clocked: Clocked) -> None:
+    prepared(clocked)
+    before = clocked.queue("orders").options()
+
+    text, answer = run_clocked(*UPDATE, "--dry-run"), run_clocked(*UPDATE, "--dry-run", "--json")
+
+    golden.check("queue-update-dry-run.txt", text.stdout)
+    assert clocked.queue("orders").options() == before
+    said, done = json.loads(answer.stdout), json.loads(run_clocked(*UPDATE, "--json").stdout)
+    assert (said.pop("dry_run"), done.pop("dry_run")) == (True, False)
+    assert said == done
+
+
+def test_an_update_that_changes_nothing_says_so(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", lease="1m")
+
+    result = run("queue", "update", "orders", "--lease", "60s")
+
+    assert result.stdout == "queue orders: nothing changed\n--lease  1m, as before\n"
+
+
+def test_an_update_acts_on_what_is_there(run_clocked: Run, clocked: Clocked) -> None:
+    queue = clocked.declare_queue("orders")
+    queue.enqueue(b"x")
+    clocked.advance(2_000)
+
+    run_clocked("queue", "update", "orders", "--message-ttl", "1s")
+
+    assert queue.stats().deaths["expired"] == 1
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "nothing to change: give an option, or --unset OPTION"),
+        (["--lease", "1m", "--unset", "lease"], "--lease is given a value and unset"),
+        (["--unset", "mesage-ttl"],
+         "invalid value for '--unset': no queue option is called 'mesage-ttl'; did you mean message-ttl?"),
+        (["--unset", "xyz"], "invalid value for '--unset': no queue option is called 'xyz'"),
+        (["--overflow", "xyz"],
+         "invalid value for '--overflow': 'xyz' is not one of 'drop-head', 'reject-publish', 'reject-publish-dlx'"),
+        (["--max-length", "many"], "invalid value for '--max-length': 'many' is not a valid integer"),
+    ],
+)  # fmt: skip
+def test_a_wrong_update_is_one_line(run: Run, broker: Broker, words: list[str], said: str) -> None:
+    broker.declare_queue("orders", lease="2m")
+
+    result = run("queue", "update", "orders", *words)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.replace("`cli", "`rqttl") == f"rqttl: {said} (see `rqttl queue update --help`)\n"
+    assert broker.queue("orders").options().given == {"lease": 120_000}
+
+
+@pytest.mark.parametrize("extra", [[], ["--dry-run"]])
+def test_an_update_that_contradicts_what_is_there_is_refused(run: Run, broker: Broker, extra: list[str]) -> None:
+    broker.declare_queue("orders", max_ttl="1m")
+
+    result = run("queue", "update", "orders", "--min-ttl", "2m", *extra)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "rqttl: min_ttl: 120000 ms is more than max_ttl, 60000 ms [invalid_option]\n"
+
+
+@pytest.mark.parametrize("written", ["max-length", "max_length", "--max-length"])
+def test_the_name_of_an_option_is_understood_however_it_is_written(run: Run, broker: Broker, written: str) -> None:
+    broker.declare_queue("orders", max_length=5)
+
+    assert run("queue", "update", "orders", "--unset", written).exit_code == 0
+    assert broker.queue("orders").options().given == {}
+
+
+def test_names_of_options_are_completed() -> None:
+    nothing: tuple[None, None] = (None, None)
+    assert complete_names(*nothing, "max-l") == ["max-length", "max-length-bytes"]  # type: ignore[arg-type]  # not used
+
+
+MISSING = [
+    ("update", "nope", "--lease", "1m"), ("update", "nope", "--lease", "1m", "--dry-run"), ("show", "nope"),
+    ("ls", "nope"), ("ls", "o*", "nope"), ("touch", "nope"), ("purge", "nope"), ("purge", "nope", "--yes"),
+    ("purge", "nope", "--dry-run"), ("delete", "nope"), ("delete", "nope", "--yes"), ("delete", "nope", "--dry-run"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", MISSING, ids=" ".join)
+def test_a_queue_that_is_not_there_is_refused_in_one_line(run: Run, broker: Broker, words: tuple[str, ...]) -> None:
+    broker.declare_queue("orders")
+
+    result = run("queue", *words)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == (
+        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` makes it [not_found]\n"
+    )  # fmt: skip
+    assert broker.queues() == ["orders"]
+
+
+@pytest.mark.parametrize("words", MISSING, ids=" ".join)
+def test_a_queue_with_nearly_the_same_name_is_named(run: Run, broker: Broker, words: tuple[str, ...]) -> None:
+    broker.declare_queue("orders.eu")
+
+    result = run("queue", *(word.replace("nope", "order.eu") for word in words))
+
+    assert result.exit_code == 3
+    assert result.stderr == "rqttl: queue 'order.eu' does not exist; did you mean orders.eu? [not_found]\n"
+
+
+@pytest.mark.parametrize("words", MISSING, ids=" ".join)
+def test_a_name_that_no_queue_can_have_is_wrong_usage(run: Run, words: tuple[str, ...]) -> None:
+    result = run("queue", *(word.replace("nope", "n/o p e") for word in words if word != "o*"))
+
+    assert (result.exit_code, result.stdout) == ((3, "") if words[0] == "ls" else (2, ""))
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", MISSING, ids=" ".join)
+def test_without_redis_the_answer_is_one_line(words: tuple[str, ...], run: Run) -> None:
+    result = run("queue", *words, "--url", "unix:///nowhere/redis.sock")
+
+    assert (result.exit_code, result.stdout.replace("[]\n", "")) == (4, "")
+    assert result.stderr.startswith("rqttl: Redis does not answer: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_touch_lets_the_lifetime_begin_anew(run_clocked: Run, clocked: Clocked) -> None:
+    for name in ("orders", "mails"):
+        clocked.declare_queue(name, expires=1_000)
+    clocked.advance(900)
+
+    result = run_clocked("queue", "touch", "orders", "mails", "orders")
+
+    assert (result.exit_code, result.stdout) == (0, "queue orders touched\nqueue mails touched\n")
+    assert clocked.queue("mails").stats().ends_at == at(1_900)
+
+
+def test_touch_can_answer_in_json_and_names_what_is_not_there(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders")
+
+    result = run("queue", "touch", "nope", "orders", "--json")
+
+    assert result.exit_code == 3
+    assert json.loads(result.stdout) == [{"queue": "nope", "error": "not_found"}, {"queue": "orders", "touched": True}]
+    assert result.stderr == (
+        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` makes it [not_found]\n"
+        "rqttl: 1 of 2 queues refused; the lines above say why\n"
+    )
+
+
+def test_what_was_done_before_redis_went_away_is_still_told(run: Run, broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders")
+    client.set("rqttl:{broken}:meta", "not a hash")
+
+    result = run("queue", "touch", "orders", "broken", "mails", "--json")
+
+    assert result.exit_code == 3
+    assert json.loads(result.stdout) == [{"queue": "orders", "touched": True}]
+    assert "WRONGTYPE" in result.stderr
 
 
 @pytest.mark.parametrize(
     "name, value, text",
     [
         ("message_ttl", 90_000, "90s"),
-        ("message_ttl", None, "-"),
+        ("message_ttl", None, "(none)"),
         ("never_expire", True, "yes"),
         ("max_length", 12345, "12,345"),
         ("dead_letter_expired", "", "(drop)"),

@@ -1,0 +1,100 @@
+"""`rqttl queue ls`: what many queues hold, in a table with totals."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rqttl.cli import output, text
+from rqttl.cli.queue_each import hinting
+from rqttl.cli.shared import Settings, connecting, json_flag
+from rqttl.cli.stats_facts import stats_facts
+from rqttl.errors import QueueNotFound
+from rqttl.types import QueueStats
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+
+#: What to sort by, the largest first; a negative number, so that equal ones stay in the order of their names.
+SORTS: dict[str, Callable[[QueueStats], Any]] = {
+    "name": lambda _: 0,
+    "depth": lambda stats: -(stats.ready + stats.leased + stats.delayed),
+    "age": lambda stats: -(stats.oldest_ready_age if stats.oldest_ready_age is not None else timedelta(-1)),
+    "bytes": lambda stats: -stats.ready_bytes,
+    "dead": lambda stats: -sum(stats.deaths.values()),
+}
+COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead")
+
+
+@click.command("ls", epilog="Example: rqttl queue ls 'orders.*' --sort depth")
+@click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
+@click.option(
+    "--sort", "key", type=click.Choice(list(SORTS)), default="name", help="Sort by this, largest first (default: name)."
+)
+@click.option("--reverse", "-r", is_flag=True, help="The other way round.")
+@click.option("--quiet", "-q", is_flag=True, help="Print names alone, one a line.")
+@json_flag
+@connecting
+def list_queues(
+    patterns: tuple[str, ...], key: str, reverse: bool, quiet: bool, as_json: bool, settings: Settings
+) -> None:
+    """List queues.
+
+    All of them, or those that match a PATTERN (with *, ? and [...]); a PATTERN
+    without these is the name of a queue, which must exist. Depth is what a
+    queue holds in any state; bytes and oldest are of its ready messages.
+    """
+    with settings.connect() as broker, hinting(broker):
+        names = _matching(broker, patterns)
+        found = None if quiet and key == "name" else broker.stats(names)
+    if found is not None:
+        names = sorted(found, key=lambda name: (SORTS[key](found[name]), name))
+    if reverse:
+        names = names[::-1]
+    if as_json:
+        output.answer_json([{"queue": name, **(stats_facts(found[name]) if found else {})} for name in names])
+    elif not names:
+        output.note(f"no queue matches {' or '.join(map(text.visible, patterns))}" if patterns else "no queue")
+    elif quiet or found is None:
+        output.answer("\n".join(names))
+    else:
+        total = [text.plural(len(names), "queue"), *_sums(found.values())] if len(names) > 1 else None
+        output.table(COLUMNS, [[name, *_numbers(found[name])] for name in names], total)
+
+
+def _matching(broker: Broker, patterns: Sequence[str]) -> list[str]:
+    """The names that match any of the patterns. Raises `QueueNotFound` for a plain name that is not there."""
+    every = broker.queues()
+    there = set(every)
+    for pattern in patterns:
+        if pattern not in there and not set(pattern) & set("*?["):
+            raise QueueNotFound(pattern)
+    return [name for name in every if not patterns or any(fnmatch.fnmatchcase(name, one) for one in patterns)]
+
+
+def _numbers(stats: QueueStats) -> list[str]:
+    return _shown(stats.ready, stats.leased, stats.delayed, stats.ready_bytes, stats.oldest_ready_age, _dead(stats))
+
+
+def _sums(every: Iterable[QueueStats]) -> list[str]:
+    """The numbers of all together; the oldest is the oldest of any."""
+    listed = list(every)
+    ages = [stats.oldest_ready_age for stats in listed if stats.oldest_ready_age is not None]
+    ready, leased, delayed, size, dead = (
+        sum(numbers)
+        for numbers in zip(*((s.ready, s.leased, s.delayed, s.ready_bytes, _dead(s)) for s in listed), strict=True)
+    )
+    return _shown(ready, leased, delayed, size, max(ages, default=None), dead)
+
+
+def _shown(ready: int, leased: int, delayed: int, size: int, oldest: timedelta | None, dead: int) -> list[str]:
+    counts = (text.count(ready), text.count(leased), text.count(delayed))
+    return [*counts, text.size(size), text.age(oldest), text.count(dead)]
+
+
+def _dead(stats: QueueStats) -> int:
+    return sum(stats.deaths.values())

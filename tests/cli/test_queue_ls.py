@@ -1,0 +1,140 @@
+"""`rqttl queue ls`: which queues, in which order, and their totals."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+
+import pytest
+
+from rqttl import Broker, Message
+from tests.cli import golden
+from tests.cli.conftest import Run
+from tests.cli.processes import command
+from tests.contract.clocked import Clocked
+
+
+def three(clocked: Clocked) -> None:
+    """Three queues of which each is the first in another respect."""
+    clocked.declare_queue("mails", dead_letter="mails.dead").enqueue_many([Message(b"gone", ttl=10), b"old"])
+    clocked.advance(184_000)
+    clocked.queue("mails").sweep()
+    orders = clocked.declare_queue("orders")
+    orders.enqueue_many([b"x"] * 1234)
+    first, *_ = orders.receive_many(3)
+    first.nack("1h")
+    clocked.declare_queue("pictures").enqueue_many([b"x" * 1_000_000] * 2)
+    clocked.declare_queue("empty")
+    clocked.advance(1_000)
+
+
+def names(run: Run, *words: str) -> list[str]:
+    result = run("queue", "ls", *words, "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout.splitlines()
+
+
+def test_no_queue_is_an_empty_answer_and_a_note(run: Run) -> None:
+    result = run("queue", "ls")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "rqttl: no queue\n")
+
+    assert run("queue", "ls", "x*", "[y]").stderr == "rqttl: no queue matches x* or [y]\n"
+    assert run("queue", "ls", "x*", "-q").stdout == ""
+    assert run("queue", "ls", "--json").stdout == "[]\n"
+
+
+def test_ls_lists_what_each_queue_holds_and_the_totals(run_clocked: Run, clocked: Clocked) -> None:
+    three(clocked)
+
+    result = run_clocked("queue", "ls")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    golden.check("queue-ls.txt", result.stdout)
+
+
+def test_ls_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
+    three(clocked)
+
+    golden.check("queue-ls.json", run_clocked("queue", "ls", "m*", "empty", "--json").stdout)
+
+
+def test_a_single_queue_has_no_totals(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders")
+
+    assert "1 queue" not in run("queue", "ls").stdout
+
+
+@pytest.mark.parametrize(
+    "key, order",
+    [
+        ("name", ["empty", "mails", "mails.dead", "orders", "pictures"]),
+        ("depth", ["orders", "pictures", "mails", "mails.dead", "empty"]),
+        ("age", ["mails", "mails.dead", "orders", "pictures", "empty"]),
+        ("bytes", ["pictures", "orders", "mails.dead", "mails", "empty"]),
+        ("dead", ["mails", "empty", "mails.dead", "orders", "pictures"]),
+    ],
+)
+def test_ls_sorts_with_the_largest_first_and_equal_ones_by_name(
+    run_clocked: Run, clocked: Clocked, key: str, order: list[str]
+) -> None:
+    three(clocked)
+
+    assert names(run_clocked, "--sort", key) == order
+    assert names(run_clocked, "--sort", key, "--reverse") == order[::-1]
+    listed = json.loads(run_clocked("queue", "ls", "--sort", key, "--json").stdout)
+    assert [one["queue"] for one in listed] == order
+    table = run_clocked("queue", "ls", "--sort", key).stdout.splitlines()
+    assert [line.split()[0] for line in table[2:-1]] == order
+
+
+def test_ls_takes_patterns(run: Run, broker: Broker) -> None:
+    for name in ("orders", "orders.dead", "mails", "Orders"):
+        broker.declare_queue(name)
+
+    assert names(run, "orders*") == ["orders", "orders.dead"]
+    assert names(run, "[mo]?????") == ["orders"]
+    assert names(run, "mail?", "orders", "*s") == ["Orders", "mails", "orders"]
+
+
+def test_names_alone_are_for_shell_loops(run: Run, broker: Broker) -> None:
+    broker.declare_queue("b")
+    broker.declare_queue("a")
+
+    assert run("queue", "ls", "-q").stdout == "a\nb\n"
+    assert run("queue", "ls", "-q", "--json").stdout == '[{"queue": "a"}, {"queue": "b"}]\n'
+
+
+def test_many_queues_are_listed_as_few_are(run: Run, broker: Broker) -> None:
+    for i in range(199):
+        broker.declare_queue(f"q{i:03}")
+    broker.queue("q007").enqueue_many([b"x" * 100] * 1234)
+    few = run("queue", "ls").stdout.splitlines()
+    for i in range(199, 230):
+        broker.declare_queue(f"q{i:03}")
+    many = run("queue", "ls").stdout.splitlines()
+
+    def without_age(line: str) -> list[str]:
+        return line.split()[:6]
+
+    # the columns stand where they stood; only the totals name more queues
+    assert [line.rstrip() for line in few[:9]] == [line.rstrip() for line in many[:9]]
+    assert without_age(few[-1])[2:] == without_age(many[-1])[2:]
+    assert (len(few), len(many)) == (199 + 3, 230 + 3)
+
+
+def test_ls_in_another_namespace_lists_other_queues(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders")
+    run("--namespace", "other", "queue", "declare", "mails")
+
+    assert "orders" in run("queue", "ls").stdout
+    assert "orders" not in run("queue", "ls", "--namespace", "other").stdout
+
+
+@pytest.mark.slow
+def test_closed_streams_are_no_bug(redis_url: str) -> None:
+    words = " ".join(map(shlex.quote, command("queue", "ls", "--url", redis_url)))
+
+    done = subprocess.run(["sh", "-c", f"{words} <&- >&-"], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "rqttl: no queue\n")

@@ -1,0 +1,91 @@
+"""`rqttl queue show`: all that is known of one queue."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rqttl import Broker, Message
+from tests.cli import golden
+from tests.cli.conftest import Run
+from tests.contract.clocked import Clocked
+
+
+@pytest.fixture
+def orders(clocked: Clocked) -> None:
+    """A queue with something of everything, and others that dead-letter into it."""
+    queue = clocked.declare_queue(
+        "orders", dead_letter="dead", dead_letter_expired="", max_length=50_000, lease="1h", expires="2d"
+    )
+    clocked.declare_queue("mails", dead_letter_rejected="orders", dead_letter_expired="orders")
+    clocked.declare_queue("bills", dead_letter="{queue}.dead")
+    clocked.declare_queue("plain", dead_letter="orders")
+    queue.enqueue_many([Message(b"gone", ttl=100), *[b"x" * 1000] * 1234])
+    clocked.advance(2_000)
+    one, two, three, four = queue.receive_many(4)
+    one.reject("no such item")
+    two.nack("5m")
+    three.ack()
+    four.renew("90s")
+    with_lease = queue.receive()
+    assert with_lease is not None
+    clocked.advance(500)
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize(
+    "words, name",
+    [
+        ([], "queue-show.txt"),
+        (["--utc"], "queue-show-utc.txt"),
+        (["--all", "--sources"], "queue-show-all.txt"),
+        (["--json"], "queue-show.json"),
+        (["--json", "--sources"], "queue-show-sources.json"),
+    ],
+)
+def test_show_tells_all_of_a_queue(run_clocked: Run, words: list[str], name: str) -> None:
+    result = run_clocked("queue", "show", "orders", *words)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    golden.check(name, result.stdout)
+
+
+def test_show_says_when_nobody_sweeps(run_clocked: Run, clocked: Clocked) -> None:
+    clocked.declare_queue("orders").enqueue(b"x", ttl=1_000)
+    clocked.advance(187_000)
+
+    lines = run_clocked("queue", "show", "orders").stdout.splitlines()
+
+    assert "sweep lag  3m 6s: does a reaper run?" in lines
+    assert "sweep lag" not in run_clocked("queue", "show", "orders").stdout
+
+
+def test_show_of_a_plain_queue_says_that_all_is_default(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders")
+
+    assert run("queue", "show", "orders").stdout.splitlines()[-1].split(maxsplit=1) == [
+        "options",
+        "all at their defaults",
+    ]
+
+
+def test_a_queue_into_which_no_other_dead_letters_says_so(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", dead_letter="dead")
+
+    assert "(no queue)" in run("queue", "show", "orders", "--sources").stdout
+    answer = json.loads(run("queue", "show", "orders", "--sources", "--json").stdout)
+    assert answer["dead_letters_come_from"] == {}
+    assert "dead_letters_come_from" not in json.loads(run("queue", "show", "orders", "--json").stdout)
+
+
+def test_dead_letters_that_went_in_a_circle_are_counted(run: Run, broker: Broker) -> None:
+    broker.declare_queue("a", dead_letter="b", message_ttl=0)
+    broker.declare_queue("b", dead_letter="a", message_ttl=0)
+    broker.queue("a").enqueue(b"x")
+
+    shown = run("queue", "show", "a").stdout + run("queue", "show", "b").stdout
+
+    assert [line.split() for line in shown.splitlines() if line.startswith("cycle")] == [
+        ["cycle", "-", "1", "(dropped)"]
+    ]  # fmt: skip
