@@ -212,9 +212,10 @@ def test_the_name_of_a_file_is_escaped(run: Run, broker: Broker, tmp_path: Path)
     assert r"\x1b[31m\u202e:1: body" in line
 
 
+@pytest.mark.parametrize("flags", [(), ("--header", "a=" + "é" * 20_000, "--ttl", "10w")], ids=["light", "heavy"])
 @pytest.mark.parametrize("form", ["lines", "json", "arguments"])
 def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
-    orders: Queue, broker: Broker, monkeypatch: pytest.MonkeyPatch, form: str
+    orders: Queue, broker: Broker, monkeypatch: pytest.MonkeyPatch, form: str, flags: Sequence[str]
 ) -> None:
     calls: list[str] = []
     asked: list[int] = []
@@ -234,7 +235,6 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
     rng = random.Random(7)
     sizes = [rng.choice((0, 10, 3_000, 40_000, BATCH_BYTES, BATCH_BYTES + 9)) for _ in range(300)] + [1] * (2 * BATCH)
     lines = [b"1" * size for size in sizes]
-    flags = ["--header", "a=" + "é" * 20_000, "--ttl", "10w"]
     if form == "arguments":
         lines = [one for one in lines if len(one) < 1000]
         result = CliRunner().invoke(cli, ["send", "orders", *flags, *(one.decode() for one in lines)])

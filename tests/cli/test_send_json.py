@@ -1,0 +1,231 @@
+"""`rqttl send --format json`: messages in JSON lines, and what `rqttl receive --format json` prints sent again."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from rqttl import Broker, Message, Queue
+from rqttl.cli import messages
+from rqttl.cli.send_message import BROKERS, OURS
+from rqttl.types import Peeked
+from tests.cli.conftest import Run
+
+LATER = datetime(2999, 11, 21, 10, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def orders(broker: Broker) -> Queue:
+    return broker.declare_queue("orders")
+
+
+def sent(run: Run, queue: Queue, said: object, *flags: str) -> Peeked:
+    """The one message that a line makes."""
+    line = said if isinstance(said, bytes) else json.dumps(said).encode()
+    result = run("send", queue.name, "--format", "json", *flags, stdin=line + b"\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"stored 1 message in {queue.name}\n", "")
+    (message,) = queue.peek()
+    return message
+
+
+@pytest.mark.parametrize(
+    "said, body, content_type",
+    [
+        ({"body": "é\x00\n"}, "é\x00\n".encode(), "application/octet-stream"),
+        ({"body": ""}, b"", "application/octet-stream"),
+        ({"body_base64": "/wA="}, b"\xff\x00", "application/octet-stream"),
+        ({"body": {"n": [1, 2.5, None, "é"]}}, msgpack.packb({"n": [1, 2.5, None, "é"]}), "application/msgpack"),
+        ({"body": None}, msgpack.packb(None), "application/msgpack"),
+        ({"body": "text", "content_type": "application/msgpack"}, msgpack.packb("text"), "application/msgpack"),
+        ({"body": "text", "content_type": "text/plain"}, b"text", "text/plain"),
+        ({"body": {"é": 1}, "content_type": "application/json"}, '{"é":1}'.encode(), "application/json"),
+        ({"body": [1], "content_type": "application/ld+JSON; a=b"}, b"[1]", "application/ld+JSON; a=b"),
+        ({"body": "[1]", "content_type": "application/json"}, b"[1]", "application/json"),
+        ({"body": "x", "content_type": "application/octet-stream"}, b"x", "application/octet-stream"),
+        ({"body": "nearly", "body_base64": "kcA="}, b"\x91\xc0", "application/octet-stream"),
+    ],
+)
+def test_a_body_is_stored_as_what_it_is(run: Run, orders: Queue, said: object, body: bytes, content_type: str) -> None:
+    message = sent(run, orders, said)
+
+    assert (message.body, message.content_type) == (body, content_type)
+
+
+def test_a_line_says_all_that_a_message_can_carry(run: Run, orders: Queue) -> None:
+    message = sent(run, orders, {"body": "x", "headers": {"a": 1, "b": None, "c": "d"}, "id": "one", "ttl": "1h"})
+
+    assert (dict(message.headers), message.id) == ({"a": 1, "b": None, "c": "d"}, "one")
+    assert message.expires_at == message.enqueued_at + timedelta(hours=1)
+
+
+@pytest.mark.parametrize("written", ["2999-11-21T10:00:00+00:00", "2999-11-21 10:00Z", 32_500_000_000_000])
+def test_a_deadline_is_a_text_or_milliseconds(run: Run, orders: Queue, written: object) -> None:
+    expires_at = sent(run, orders, {"body": "x", "expires_at": written}).expires_at
+
+    assert expires_at == (LATER if isinstance(written, str) else datetime.fromtimestamp(32_500_000_000, timezone.utc))
+
+
+@pytest.mark.parametrize(
+    "said, flags, ttl",
+    [
+        ({}, ("--ttl", "1h"), timedelta(hours=1)),
+        ({"ttl": "2h"}, ("--ttl", "1h"), timedelta(hours=2)),
+        ({"ttl": 7_200_000}, ("--expires-at", "2999-01-01 00:00Z"), timedelta(hours=2)),
+        ({"ttl": None, "expires_at": None}, ("--ttl", "1h"), timedelta(hours=1)),
+        ({"expires_at": LATER.isoformat()}, ("--ttl", "1h"), None),
+        ({}, ("--expires-at", LATER.isoformat()), None),
+    ],
+)
+def test_the_deadline_of_a_line_goes_before_that_of_the_flags(
+    run: Run, orders: Queue, said: dict[str, Any], flags: Sequence[str], ttl: timedelta | None
+) -> None:
+    message = sent(run, orders, {"body": "x", **said}, *flags)
+
+    assert message.expires_at == (message.enqueued_at + ttl if ttl else LATER)
+
+
+def test_headers_and_content_type_of_a_line_go_before_those_of_the_flags(run: Run, orders: Queue) -> None:
+    flags = ("--header", "a=flag", "--header", "b=flag", "--content-type", "text/plain")
+
+    lines = [{"body": "1"}, {"body": "2", "headers": {"b": "line", "c": 1}, "content_type": "text/csv"},
+             {"body": "3", "content_type": "application/octet-stream", "headers": None}]  # fmt: skip
+    run("send", "orders", "--format", "json", *flags, stdin=b"\n".join(json.dumps(line).encode() for line in lines))
+
+    first, second, third = orders.peek()
+    assert (dict(first.headers), first.content_type) == ({"a": "flag", "b": "flag"}, "text/plain")
+    assert (dict(second.headers), second.content_type) == ({"a": "flag", "b": "line", "c": 1}, "text/csv")
+    assert (dict(third.headers), third.content_type) == ({"a": "flag", "b": "flag"}, "application/octet-stream")
+
+
+def test_blank_lines_a_mark_of_byte_order_and_windows_line_ends_are_read_over(run: Run, orders: Queue) -> None:
+    result = run(
+        "send", "orders", "--format", "json",
+        stdin=b'\xef\xbb\xbf{"body": "a"}\r\n\r\n  \n {"body": "b"} \r\n\n{"body": "c"}',
+    )  # fmt: skip
+
+    assert (result.exit_code, result.stdout) == (0, "stored 3 messages in orders\n")
+    assert [one.body for one in orders.peek()] == [b"a", b"b", b"c"]
+
+
+WRONG = [
+    (b'{"body":"a","ttl":"soon"}', "ttl: expected a number with a unit such as '30s'", "invalid_duration"),
+    (b'{"body":"a","ttl":1.5}', "ttl: expected a", "invalid_duration"),
+    (b'{"body":"a","ttl":-1}', "ttl: expected 0 to", "invalid_duration"),
+    (b'{"body":"a","ttl":"1s","expires_at":1800000000000}', "ttl: give ttl or expires_at, not both", "invalid_input"),
+    (b'{"body":"a","expires_at":"tomorrow"}', "expires_at: expected a time with its zone", "invalid_input"),
+    (b'{"body":"a","expires_at":1763745600}', "if these are seconds, add 000", "invalid_input"),
+    (b'{"body":"a","tll":"1s"}', "unknown field 'tll'; did you mean ttl?", "invalid_input"),
+    (b'{"body":"a","x\\u001b[31m":1}', r"unknown field 'x\x1b[31m'; there are body, body_base64,", "invalid_input"),
+    (b'{"body":"a","id":7}', "id: expected text, got a number", "invalid_input"),
+    (b'{"body":"a","id":""}', "id: expected 1 to 255 bytes", "invalid_name"),
+    (b'{"body":"a","headers":[1]}', "headers: expected an object, got a list", "invalid_input"),
+    (b'{"body":"a","headers":{"b":[1]}}', "headers: 'b': expected text", "invalid_input"),
+    (b'{"body":"a","headers":{"":"b"}}', "headers: expected non-empty text as name", "invalid_input"),
+    (b'{"body":"a","content_type":5}', "content_type: expected printable text, got 5", "invalid_input"),
+    (b'{"body":1,"content_type":"a/b"}', "body: expected text where content_type is 'a/b', got a num", "invalid_input"),
+    (b'{"body":123456789012345678901}', "body: expected bytes or a value that msgpack can hold", "invalid_input"),
+    (b'{"body":"\\ud800"}', "body: character 1 is half of a surrogate pair", "invalid_input"),
+    (b'{"body":["\\ud800"]}', "body: expected bytes or a value that msgpack can hold", "invalid_input"),
+    (b'{"body_base64":"!"}', "body_base64: expected text in base64", "invalid_input"),
+    (b'{"body_base64":7}', "body_base64: expected text in base64", "invalid_input"),
+    ('{"body_base64":"é"}'.encode(), "body_base64: expected text in base64", "invalid_input"),
+    (b'{"ttl":"1s"}', "body: missing; give body or body_base64", "invalid_input"),
+    (b"[1]", "expected an object such as {\"body\": \"hello\"}, got a list", "invalid_input"),
+    (b"null", "got null", "invalid_input"),
+    (b"true", "got true or false", "invalid_input"),
+    (b"orders", "not JSON: Expecting value at character 1", "invalid_input"),
+    (b'{"body":"a"} x', "not JSON: Extra data at character 14", "invalid_input"),
+    (b'{"body":NaN}', "not JSON that can be read: NaN is no JSON", "invalid_input"),
+    (b'{"body":"\xff"}', "not JSON: byte 10 is not UTF-8", "invalid_input"),
+    (b'{"body":' + b"[" * 100_000, "not JSON that can be read", "invalid_input"),
+    (b'{"body":' + b"9" * 5_000 + b"}", "not JSON that can be read", "invalid_input"),
+    (b"\x00", "not JSON", "invalid_input"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line, told, code", WRONG)
+def test_a_wrong_line_is_named_and_all_before_it_is_stored(
+    run: Run, orders: Queue, tmp_path: Path, line: bytes, told: str, code: str
+) -> None:
+    path = tmp_path / "orders.jsonl"
+    path.write_bytes(b'{"body":"a"}\n\n' * 150 + line + b'\n{"body":"b"}\n')
+
+    result = run("send", "orders", "--format", "json", "--file", str(path))
+
+    assert (result.exit_code, result.stdout) == (2, "stored 150 messages in orders\n")
+    assert result.stderr.startswith(f"rqttl: {path}:301: ")
+    assert told in result.stderr
+    assert result.stderr.endswith(f" [{code}]\n")
+    assert result.stderr.removesuffix("\n").isprintable()
+    assert len(result.stderr) < 400
+    assert [one.body for one in orders.peek(1000)] == [b"a"] * 150
+
+
+def test_a_body_that_is_too_large_is_refused_by_its_own_size_not_by_that_of_its_line(run: Run, broker: Broker) -> None:
+    orders = broker.declare_queue("orders", max_message_bytes=3)
+    fits = json.dumps({"body_base64": base64.b64encode(b"abc").decode(), "headers": {"a": "x" * 1000}}).encode()
+
+    result = run("send", "orders", "--format", "json", stdin=fits + b'\n{"body": "long"}\n')
+
+    assert (result.exit_code, result.stdout) == (3, "stored 1 message in orders\n")
+    assert result.stderr.startswith("rqttl: stdin:2: body: 4 bytes are more than max_message_bytes, 3")
+    assert [one.body for one in orders.peek()] == [b"abc"]
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", max_message_bytes=3)
+
+    result = run("send", "orders", "--format", "json", stdin=b'{"body": "a"}\n{"body": "' + b"x" * 2_000_000)
+
+    assert (result.exit_code, result.stdout) == (3, "stored 1 message in orders\n")
+    assert result.stderr.startswith("rqttl: stdin:2: body: a line of more than ")
+
+
+def everything() -> list[Message]:
+    return [
+        Message(b"plain"),
+        Message(b"\xff\x00\n"),
+        Message("é\r\n".encode(), headers={"a": "b", "n": 1.5, "none": None, "yes": True}, id="own", ttl="1h"),
+        Message({"order": 1, "items": ["a", {"b": None}]}, ttl="1h"),
+        Message("text"),
+        Message(None),
+        Message({1: b"\xff", b"k": float("nan")}),
+        Message(b"[1]", content_type="application/json"),
+        Message(b"\xc1", content_type="application/msgpack"),
+        Message(b"a" * 1_000_000, content_type="text/plain"),
+    ]
+
+
+@pytest.mark.parametrize("dead", [False, True], ids=["messages", "dead letters"])
+def test_what_receive_prints_makes_the_same_messages_again(run: Run, broker: Broker, dead: bool) -> None:
+    target = broker.declare_queue("target")
+    source = broker.declare_queue("orders", dead_letter="dead")
+    source.enqueue_many(everything())
+    if dead:
+        source.reject_many(source.receive_many(100))
+        source = broker.queue("dead")
+    before = source.peek(100)
+
+    printed = run("receive", source.name, "--max", "0", "--format", "json").stdout
+    result = run("send", "target", "--format", "json", stdin=printed.encode())
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "stored 10 messages in target\n", "")
+    for old, new in zip(before, target.peek(100), strict=True):
+        own = None if old.id == old.sequence else old.id
+        assert (new.body, new.headers, new.content_type) == (old.body, old.headers, old.content_type)
+        assert new.expires_at == old.expires_at
+        assert new.id == (own or new.sequence)
+
+
+def test_every_field_that_is_shown_of_a_message_may_be_sent(orders: Queue) -> None:
+    orders.enqueue_many([b"text", b"\xff"])
+    shown = {name for one in (*orders.peek(), *orders.receive_many(2)) for name in messages.facts(one)}
+
+    assert shown <= {*OURS, *BROKERS}
