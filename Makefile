@@ -5,14 +5,14 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 
-# Files whose tests need no server run once; everything else runs on each kind of server.
+# Tests that need no server of the leg run once; everything else runs on each kind of server.
 PARALLEL := -n 2 --dist worksteal
 
-.PHONY: help demo test test-7.0 test-6.2 check setup bench coverage-of-spec
+.PHONY: help demo test test-7.0 test-6.2 test-fake check setup bench coverage-of-spec
 
 help:
 	@echo 'make demo              the main job, end to end, on real input'
-	@echo 'make test              all tests, on Redis 7.0 (or later) and on Redis 6.2'
+	@echo 'make test              all tests, on Redis 7.0 (or later), Redis 6.2 and the fake broker'
 	@echo 'make check             linters, types, layers and the quick tests'
 	@echo 'make setup             only the environment'
 	@echo 'make bench             the table of measurements against raw redis-py'
@@ -29,13 +29,17 @@ setup: $(READY)
 demo: $(READY)
 	@$(BIN)/rqttl demo
 
-test: test-7.0 test-6.2
+test: test-7.0 test-6.2 test-fake
 
 test-7.0: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests
 
 test-6.2: setup
-	RQTTL_TEST_REDIS=6.2 $(PYTEST) $(PARALLEL) tests --ignore=tests/unit
+	RQTTL_TEST_REDIS=6.2 $(PYTEST) $(PARALLEL) tests --ignore=tests/unit --ignore=tests/testing
+
+# What `rqttl.testing` promises: what the contract tests hold on a real server, they hold on the fake broker.
+test-fake: $(READY)
+	RQTTL_TEST_REDIS=fake $(PYTEST) $(PARALLEL) tests/contract
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -113,6 +113,14 @@ class Broker:
     def _wanted(self, names: Iterable[str] | None) -> list[str]:
         return self.queues() if names is None else [check_queue_name(name) for name in dict.fromkeys(names)]
 
+    def reapers(self) -> int:
+        """How many reapers run for this namespace: those that listen for what becomes due.
+
+        One that is just connecting is not counted, nor is `run_once`. Redis may forbid to ask (`PUBSUB`).
+        """
+        found: Any = self.store.run_plain(lambda client: client.pubsub_numsub(self.keyspace.due_channel))
+        return int(found[0][1])
+
     def time(self) -> datetime:
         """The time by the clock of Redis, which is the one that counts."""
         seconds, micros = self.store.run_plain(lambda client: client.time())
@@ -124,6 +132,9 @@ class Broker:
         For the end of a process: it may be called from a signal handler, and nothing that was handed out gets lost.
         """
         self.store.interrupt()
+
+    def require_server(self, what: str) -> None:
+        """Do nothing: a server is there, which can do `what`. The fake broker of `rqttl.testing` has none and raises."""
 
     def close(self) -> None:
         """Close the connections, and leave the embedded server if this broker uses one."""

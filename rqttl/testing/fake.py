@@ -1,0 +1,74 @@
+"""The fake broker: all of rqttl in this process, with its real scripts, no server, and a clock that the test moves."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rqttl import flows
+from rqttl.testing.clocked import ClockedBroker
+from rqttl.testing.errors import FakeUnavailable, NotOnFake
+from rqttl.units import Instant
+
+if TYPE_CHECKING:
+    from rqttl.reaper import Totals
+    from rqttl.testing._client import FakeClient
+
+
+def fake_broker(namespace: str = "rqttl", *, start: Instant | None = None) -> FakeBroker:
+    """A new broker on an empty Redis of its own, within this process; no server is needed.
+
+    Its clock begins at `start` (an aware datetime or milliseconds since 1970), or at the time of this machine, and
+    stands still. Raises `FakeUnavailable` where fakeredis is not installed, `InvalidName`, `InvalidInput`.
+    """
+    return FakeBroker(namespace, start=start)
+
+
+class FakeBroker(ClockedBroker):
+    """A `Broker` for unit tests: the same API, the same scripts, nothing shared with any other broker.
+
+    * `clock.advance("5s")` lets time pass, `clock.now` says what time it is.
+    * Waiting takes no time in the thread that made the broker: `receive(wait="5s")` takes what is there, hears what
+      listeners of `events.on_waiting` and other threads have sent, else moves the clock to what becomes due in the
+      queue, or to the end of the wait. A wait without an end is an `EndlessWait` when nothing is left that could
+      happen. In any other thread a wait is a real one; a message, or moving the clock past its end, ends it.
+    * `consume` keeps its leases when the clock is advanced, as it does in real time (`clock.set` lets them end).
+    * What is due happens when somebody calls, or in `run_reaper()`.
+
+    It lives in one process; what it cannot do raises `NotOnFake`. Messages are kept while the broker is referred to,
+    also after `close`.
+    """
+
+    def __init__(self, namespace: str = "rqttl", *, start: Instant | None = None) -> None:
+        super().__init__(_open_client(), namespace, start=start)
+        self._process = os.getpid()
+
+    def __enter__(self) -> FakeBroker:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise NotOnFake("being pickled for another process")
+
+    def run_reaper(self) -> Totals:
+        """Do all that is due now in all queues, once, as a reaper would have done. Returns what was done."""
+        from rqttl.reaper import Reaper
+
+        return Reaper(self).run_once()
+
+    def require_server(self, what: str) -> NoReturn:
+        """Raise `NotOnFake`: there is none."""
+        raise NotOnFake(what)
+
+    def step(self, step: flows.Step) -> Any:
+        """Carry out one step of a flow, at the time of the clock."""
+        if os.getpid() != self._process:
+            raise NotOnFake("being used in a forked process")
+        return super().step(step)
+
+
+def _open_client() -> FakeClient:
+    try:
+        from rqttl.testing._client import FakeClient
+    except ImportError as error:
+        raise FakeUnavailable(f"fake broker: {error}; install what it needs: pip install 'rqttl[testing]'") from error
+    return FakeClient()

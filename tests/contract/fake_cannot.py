@@ -1,0 +1,26 @@
+"""The contract tests that cannot pass on the fake broker of `rqttl.testing`, and why.
+
+All others pass there too: `make test-fake`. What is listed is run as well and has to fail there, each of its cases, so
+whatever can pass one day leaves the list. Only what would never end is left out.
+"""
+
+from __future__ import annotations
+
+URL = "makes clients of its own from the URL of a server; the fake is in this process and has no address"
+INFO = "counts the calls that Redis has carried out, with INFO; the fake knows nothing about itself"
+
+#: "file::test" -> why
+FAKE_CANNOT: dict[str, str] = {
+    "test_pools.py::test_a_pool_of_one_connection_is_enough": URL,
+    "test_pools.py::test_a_wait_may_be_longer_than_the_time_out_of_the_client": URL,
+    "test_pools.py::test_a_client_that_decodes_is_refused": URL,
+    "test_pools.py::test_a_broker_never_waits_longer_than_half_the_time_out_of_a_reply": URL,
+    "test_round_trips.py::test_a_call_is_one_script": INFO,
+    "test_round_trips.py::test_settling_is_one_script": INFO,
+    "test_waking.py::test_waiting_costs_two_calls_and_waking_one_more": INFO,
+}
+#: The same, of tests that would wait for ever.
+FAKE_WAITS: dict[str, str] = {
+    "test_waking.py::test_a_sweep_that_brings_a_message_back_wakes": "sweeps until real time has ended a lease; on the "
+    "fake time stands still",
+}
