@@ -51,7 +51,7 @@ from rqttl._embedded_binary import binary_for, find_binary, replace_file
 from rqttl._embedded_guard import PING, PONG, SHUTDOWN, ask, open_lock, try_lock
 from rqttl.errors import EmbeddedUnavailable
 
-__all__ = ["EmbeddedServer", "EmbeddedUnavailable", "acquire", "find_binary", "serve"]
+__all__ = ["EmbeddedServer", "EmbeddedUnavailable", "acquire", "find", "find_binary", "serve"]
 
 _GUARD = Path(_embedded_guard.__file__).resolve()
 _LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes, a limit of the kernel
@@ -66,7 +66,7 @@ class EmbeddedServer:
 
     def __init__(self, folder: Path, address: Path, locks: list[int]) -> None:
         self.folder = folder
-        self.url = f"unix://{quote(os.fsencode(address))}"
+        self.url = _url(address)
         self._locks = [locks]  # emptied by `close`: `pop` lets exactly one of several threads have them
         atexit.register(self.close)
 
@@ -104,6 +104,18 @@ def acquire(folder: str | os.PathLike[str] | None = None, *, timeout: float = 10
         raise EmbeddedUnavailable(f"embedded server: {error}") from error
 
 
+def find(folder: str | os.PathLike[str] | None = None) -> str | None:
+    """The URL at which the server of a folder listens, or did when it last ran. Starts nothing and makes nothing.
+
+    None if there never was one. Who uses the URL is no user of the server: it may end at any time.
+    """
+    try:
+        home = _folder(folder)
+        return _url(_address(_private(home, forbidden=0o022))) if home.is_dir() else None
+    except (EmbeddedUnavailable, OSError):
+        return None
+
+
 def serve(
     folder: str | os.PathLike[str] | None = None, *, on_ready: Callable[[str], None], timeout: float = 60.0
 ) -> int:
@@ -135,12 +147,19 @@ def serve(
 
 def _home(folder: str | os.PathLike[str] | None) -> Path:
     """The folder of the data, absolute, there, and ours alone to write to."""
+    return _private(_folder(folder), forbidden=0o022)
+
+
+def _folder(given: str | os.PathLike[str] | None) -> Path:
     try:
-        given = folder or os.environ.get("RQTTL_HOME")
-        home = (Path(given).expanduser() if given else _data_home() / "rqttl").resolve()
+        given = given or os.environ.get("RQTTL_HOME")
+        return (Path(given).expanduser() if given else _data_home() / "rqttl").resolve()
     except (RuntimeError, ValueError) as error:  # no home directory is known; or the path is none
         raise EmbeddedUnavailable(f"embedded server: no folder for its data ({error}): set RQTTL_HOME") from error
-    return _private(home, forbidden=0o022)
+
+
+def _url(address: Path) -> str:
+    return f"unix://{quote(os.fsencode(address))}"
 
 
 def _data_home() -> Path:

@@ -20,10 +20,10 @@ from rqttl.cli.shared import Settings, connecting, help_alone
 #: The sections of the help with their commands. `name` is `name` in the module `rqttl.cli.name`, which is imported when
 #: the command is needed: starting takes most of the time of a short command, and of a completion.
 SECTIONS = {
-    "Messages": ("send", "receive"),
-    "Queues": ("queue",),
-    "Operation": ("reaper", "server"),
-    "More": ("demo",),
+    "Messages": ("send", "receive", "peek", "message"),
+    "Queues": ("queue", "dead"),
+    "Operation": ("stats", "doctor", "reaper", "server"),
+    "More": ("demo", "completion"),
 }
 
 
@@ -46,6 +46,13 @@ def _drop_output() -> None:
     """Let what is still in the buffer go nowhere: the interpreter would fail to write it at its end."""
     with suppress(OSError):  # it may be no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _flush_or_drop_output() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
 
 
 class Program(click.Group):
@@ -78,6 +85,8 @@ class Program(click.Group):
         given = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         _open_missing_streams()
+        if "_RQTTL_COMPLETE" in os.environ:
+            import_module("rqttl.cli.completion")  # brings our way to complete for bash; the rest is click's
         try:
             result = super().main(given, prog_name or "rqttl", **extra)
             sys.stdout.flush()
@@ -89,8 +98,7 @@ class Program(click.Group):
             sys.exit(errors.INTERRUPTED)
         except Exception as error:  # noqa: BLE001  # explained to people, with an exit code
             code, line = errors.explain(error)
-            if isinstance(error, OSError):
-                _drop_output()
+            _flush_or_drop_output()
             if code == errors.BUG and "--debug" in given:
                 traceback.print_exc()
             if line:
@@ -109,6 +117,7 @@ class Program(click.Group):
 
 
 @click.group(
+    "rqttl",
     cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},

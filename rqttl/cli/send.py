@@ -17,7 +17,7 @@ from rqttl.cli.instants import read_instant
 from rqttl.cli.send_input import Batch, Misread, Source, arguments, stream
 from rqttl.cli.send_message import Defaults
 from rqttl.cli.send_progress import Progress
-from rqttl.cli.shared import Settings, connecting, json_flag, read_duration
+from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_duration
 from rqttl.cli.signals import Stop, Stopped, Stopping
 from rqttl.errors import InvalidInput, MessageTooLarge, OutcomeUnknown, QueueFull
 from rqttl.queue import Queue
@@ -56,7 +56,7 @@ class Sent:
 
 
 @click.command(epilog="Example: rqttl send orders hello --ttl 30s --header region=eu")
-@click.argument("queue")
+@queue_argument
 @click.argument("body", nargs=-1, type=click.UNPROCESSED)
 @click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="PATH",
               help="Take the messages from a file; - is stdin.")  # fmt: skip

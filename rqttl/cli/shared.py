@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 import rqttl
 from rqttl import units
-from rqttl.broker import Broker
+from rqttl.cli.completing import complete_queues
 from rqttl.errors import InvalidDuration
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,7 +25,7 @@ CONNECTION = (
     ("--namespace", "NAME", "What its keys begin with (default: rqttl)."),
 )
 #: `Program.main` looks for the flag among the arguments.
-DEBUG = "Show the traceback of a bug."
+debug_flag = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of a bug.")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def connecting(command: F) -> F:
         return command(*args, settings=settings, **options)
 
     decorated: Any = click.pass_context(connected)
-    decorated = click.option("--debug", is_flag=True, expose_value=False, help=DEBUG)(decorated)
+    decorated = debug_flag(decorated)
     for name, metavar, meaning in reversed(CONNECTION):
         decorated = click.option(name, metavar=metavar, help=meaning)(decorated)
     return decorated  # type: ignore[no-any-return]  # for whoever calls it, which is click, it is the same
@@ -73,5 +76,6 @@ def help_alone(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+queue_argument = click.argument("queue", shell_complete=complete_queues)
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 utc_flag = click.option("--utc", is_flag=True, help="Show times exactly, not as ages.")

@@ -127,6 +127,20 @@ def test_the_default_folder_follows_the_environment(tmp_path: Path, monkeypatch:
     assert embedded._home(tmp_path / "given") == tmp_path / "given"
 
 
+def test_a_server_is_found_where_it_runs_or_ran_and_nothing_is_started_nor_made(folder: Path) -> None:
+    assert embedded.find(folder) is None
+    assert not folder.exists()
+
+    server = acquire(folder)
+    assert embedded.find(folder) == server.url
+    server.close()
+
+    assert embedded.find(folder) == server.url  # who asks there finds nobody
+    folder.chmod(0o777)
+    assert embedded.find(folder) is None
+    assert embedded.find("\0") is None
+
+
 def test_a_lock_that_stays_taken_is_a_typed_error(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     taken = open_lock(folder / "start.lock")

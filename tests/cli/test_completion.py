@@ -1,0 +1,192 @@
+"""Completion: what a half-typed line may become, asked as each shell asks, and typed into a real bash."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rqttl import Broker
+from rqttl.cli import cli, completing
+from tests.cli.conftest import Run
+from tests.cli.processes import PATIENCE, environment
+from tests.servers import Server
+
+Complete = Callable[..., list[str]]
+
+
+def asked(line: str, **environment: str) -> list[str]:
+    """What is offered where the cursor stands behind `line`, as our function for bash asks."""
+    result = CliRunner(env={"_RQTTL_COMPLETE": "bash_complete", "COMP_LINE": line, **environment}).invoke(cli)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [said.partition(",")[2] for said in result.stdout.split()]
+
+
+@pytest.fixture
+def offered(redis_url: str) -> Complete:
+    return lambda line, **environment: asked(line, RQTTL_URL=redis_url, **environment)
+
+
+@pytest.fixture
+def queues(broker: Broker) -> None:
+    for name in ("orders", "orders.dead", "eu:orders", "eu:orders:dead", "mail"):
+        broker.declare_queue(name)
+
+
+def test_commands_options_and_values_are_offered(offered: Complete) -> None:
+    assert offered("rqttl rec") == ["receive"]
+    assert offered("rqttl queue sh") == ["show"]
+    assert offered("rqttl receive --auto") == ["--auto-ack"]
+    assert "json" in offered("rqttl receive orders --format ")
+    assert offered("rqttl receive orders --format=js") == ["json"]
+    assert offered("rqttl completion z") == ["zsh"]
+
+
+@pytest.mark.usefixtures("queues")
+def test_names_of_queues_are_offered(offered: Complete) -> None:
+    assert offered("rqttl receive ") == ["eu:orders", "eu:orders:dead", "mail", "orders", "orders.dead"]
+    assert offered("rqttl receive ord") == ["orders", "orders.dead"]
+    assert offered("rqttl receive 'ord") == ["orders", "orders.dead"]
+    assert offered("rqttl receive x") == []
+
+
+@pytest.mark.usefixtures("queues")
+def test_where_bash_begins_a_word_at_a_colon_only_what_follows_it_is_offered(offered: Complete) -> None:
+    assert offered("rqttl receive eu:ord", COMP_WORDBREAKS=" =:") == ["orders", "orders:dead"]
+    assert offered("rqttl receive eu:orders:", COMP_WORDBREAKS=" =:") == ["dead"]
+    assert offered("rqttl receive eu:ord", COMP_WORDBREAKS=" =") == ["eu:orders", "eu:orders:dead"]
+
+
+def test_the_redis_and_the_namespace_of_the_line_are_asked(redis_url: str, broker: Broker) -> None:
+    Broker(broker.store.client, "shop").declare_queue("carts")
+
+    assert asked(f"rqttl --url {redis_url} --namespace shop receive ") == ["carts"]
+    assert asked(f"rqttl receive --url {redis_url} --namespace=shop ") == ["carts"]
+    assert asked("rqttl --namespace shop receive ", RQTTL_URL=redis_url) == ["carts"]
+
+
+def test_nothing_is_said_where_no_redis_answers(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    server.kill()
+
+    assert asked("rqttl receive ", RQTTL_URL=server.url) == []
+    assert asked("rqttl receive ", RQTTL_URL="http://nonsense") == []
+    assert asked("rqttl --namespace 'a b' receive ", RQTTL_URL=server.url) == []
+
+
+def test_nobody_waits_for_a_redis_that_hangs(
+    start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server()
+    monkeypatch.setattr(completing, "PATIENCE", 0.05)
+    with server.client() as client:
+        client.execute_command("CLIENT", "PAUSE", "600000")
+
+    assert asked("rqttl receive ", RQTTL_URL=server.url) == []
+
+
+def test_no_embedded_server_is_started_nor_a_folder_made(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    assert asked("rqttl receive ", RQTTL_HOME=str(home), RQTTL_URL="") == []
+    assert not home.exists()
+
+
+@pytest.mark.slow
+def test_an_embedded_server_that_runs_is_asked(tmp_path: Path) -> None:
+    import rqttl
+
+    home = tmp_path / "home"
+    with rqttl.connect(f"embedded://{home}") as broker:
+        broker.declare_queue("orders")
+
+        assert asked("rqttl receive ", RQTTL_HOME=str(home), RQTTL_URL="") == ["orders"]
+        assert asked(f"rqttl --url embedded://{home} receive ", RQTTL_URL="") == ["orders"]
+
+    assert asked("rqttl receive ", RQTTL_HOME=str(home), RQTTL_URL="") == []
+
+
+@pytest.mark.usefixtures("queues")
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_are_answered_too(shell: str, redis_url: str) -> None:
+    words = {"COMP_WORDS": "rqttl receive orders.", "COMP_CWORD": "orders." if shell == "fish" else "2"}
+    asking = {"_RQTTL_COMPLETE": f"{shell}_complete", "RQTTL_URL": redis_url, **words}
+
+    result = CliRunner(env=asking).invoke(cli)
+
+    assert result.stdout == {"zsh": "plain\norders.dead\n_\n", "fish": "plain,orders.dead\n"}[shell]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_is_one_that_it_can_read(shell: str, run: Run) -> None:
+    script = run("completion", shell)
+
+    assert (script.exit_code, script.stderr) == (0, "")
+    assert f"_RQTTL_COMPLETE={shell}_complete" in script.stdout
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n"], input=script.stdout, text=True, check=True)
+
+
+# A real bash on a terminal
+
+
+class Typed:
+    """A bash into which is typed, and what its screen shows."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        shim = folder / "rqttl"
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rqttl.cli "$@"\n')
+        shim.chmod(0o700)
+        changed = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PS1": "$ ", "RQTTL_URL": url}
+        ours, theirs = pty.openpty()
+        self.terminal = ours
+        self.bash = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder,
+            env=environment(**changed, INPUTRC=os.devnull), start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+
+    def shows(self, typed: str, wanted: str) -> str:
+        """Type, and read until `wanted` is seen."""
+        os.write(self.terminal, typed.encode())
+        seen, deadline = "", time.monotonic() + PATIENCE
+        while not re.search(wanted, seen):
+            left = deadline - time.monotonic()
+            assert left > 0, f"{wanted!r} is not in {seen!r}"
+            if select.select([self.terminal], [], [], left)[0]:
+                seen += os.read(self.terminal, 65536).decode(errors="replace")
+        return seen
+
+    def end(self) -> None:
+        os.close(self.terminal)
+        self.bash.kill()
+        self.bash.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("queues")
+def test_bash_completes_what_is_typed(tmp_path: Path, redis_url: str) -> None:
+    bash = Typed(tmp_path, redis_url)
+    try:
+        bash.shows("bind 'set enable-bracketed-paste off'; PS1='> '\n", r"> $")
+        bash.shows('eval "$(rqttl completion bash)"; echo do""ne\n', r"done\r\n> $")
+        assert bash.shows("rqttl rece\t", r"receive ")
+        assert bash.shows("m\t", r"mail ")
+        bash.shows("\x15", r".")
+        # behind another command on the line, and a name with colons
+        assert bash.shows("true && rqttl receive eu:\t", r"eu:\x07?orders")
+        assert bash.shows(":\t", r"dead ")
+        bash.shows("\x15", r".")
+        assert bash.shows("rqttl receive orders --format=j\t", r"json ")
+    finally:
+        bash.end()
