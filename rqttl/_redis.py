@@ -114,12 +114,13 @@ class Store:
                 listener(command.script.name, command.queue, time.perf_counter() - started, outcome)
 
     def run_together(self, commands: Sequence[Command]) -> list[Reply]:
-        """Run commands in one round trip, in order. None of them may be repeated after a lost reply."""
+        """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be."""
         for script in {command.script for command in commands}:
             # loaded beforehand, so that none of them is missing halfway and then overtaken by the next
             if script.sha not in self._loaded:
                 self._load(script)
-        replies = self._insist(commands[0], lambda _: self._send_all(commands))
+        strictest = next((command for command in commands if not command.repeatable), commands[0])
+        replies = self._insist(strictest, lambda _: self._send_all(commands))
         return [
             self.run(command) if isinstance(reply, NoScriptError) else reply
             for command, reply in zip(commands, replies, strict=True)

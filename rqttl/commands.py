@@ -82,10 +82,18 @@ class Known:
         return self.options.max_length is not None or self.options.max_length_bytes is not None
 
     @cached_property
+    def window(self) -> int:
+        """`duplicate_window` in ms; 0 without one."""
+        return self.options.number("duplicate_window") or 0
+
+    @cached_property
     def simple(self) -> bool:
-        """Whether a message with a TTL above 0 can only be stored: no limit, and no option that gives a TTL of 0."""
+        """Whether a message with a TTL above 0 can only be stored.
+
+        So it is without limits, a window for duplicates, and options that give a TTL of 0.
+        """
         rules = ("message_ttl", "default_ttl", "min_ttl", "max_ttl")
-        return not self.limited and all(self.options[name] != 0 for name in rules)
+        return not self.limited and not self.window and all(self.options[name] != 0 for name in rules)
 
     def short(self, script: Script) -> tuple[Word, ...]:
         """`prefix` for a call that needs only the keys that it always needs."""
@@ -140,7 +148,7 @@ def touch(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
 
 _NUMBERS = (
     "message_ttl", "default_ttl", "min_ttl", "max_ttl", "max_length", "max_length_bytes", "max_deliveries",
-    "expires", "auto_delete_on_idle",
+    "expires", "auto_delete_on_idle", "duplicate_window",
 )  # fmt: skip
 
 
@@ -240,14 +248,16 @@ def _said(message: Message, content_type: str | None) -> bytes:
 
 
 def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = "") -> Command:
-    """Store messages, at most `BATCH`."""
+    """Store messages, at most `BATCH`. It may be repeated where each has an id and the queue knows duplicates."""
     words: list[Word] = [""]
-    simple = known.simple
+    simple, repeatable = known.simple, known.window > 0
     for pair in packed:
         words += pair
         if pair[0] and pair[0].startswith((b"+0;", b"@")):
             simple = False
-    return _enqueue(known, words, simple, now)
+        if repeatable:
+            repeatable = pair[0] != b"" and pair[0].split(b";", 2)[1] != b""
+    return _enqueue(known, words, simple, now, repeatable=repeatable)
 
 
 def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
@@ -255,10 +265,10 @@ def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> C
     return _enqueue(known, ("1", *bodies), known.simple, now)
 
 
-def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word) -> Command:
+def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word, *, repeatable: bool = False) -> Command:
     script = _scripts.load("enqueue")
     prefix = known.short(script) if simple else known.prefix(script)
-    return Command(script, known.name, (*prefix, now, *words), repeatable=False)
+    return Command(script, known.name, (*prefix, now, *words), repeatable=repeatable)
 
 
 @dataclass(frozen=True, slots=True)

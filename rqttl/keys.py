@@ -10,6 +10,7 @@ from rqttl.errors import InvalidName
 #: The parts of a queue, in no particular order; `lua/README.md` says what each one holds.
 PARTS = (
     "meta", "log", "loose", "expiry", "leases", "returned", "delayed", "redelivered", "bell", "waiting", "consumers",
+    "seen",
 )  # fmt: skip
 
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"
@@ -47,6 +48,17 @@ class Keyspace:
         """One key of one queue. The braces make Redis Cluster put all keys of a queue into one slot."""
         tagged = queue if queue.startswith("{") else f"{{{queue}}}"
         return f"{self.namespace}:{tagged}:{part}"
+
+    def split(self, key: bytes) -> tuple[str, str] | None:
+        """The queue and the part that a key belongs to, if it is formed like one of a queue of this namespace."""
+        tagged, _, part = key.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
+        name = tagged[1:-1] if tagged.endswith("}") else tagged
+        return (name, part) if _NAME.fullmatch(name) and self.key(name, part).encode() == key else None
+
+    @property
+    def everything(self) -> str:
+        """The pattern that all keys of the namespace match."""
+        return f"{self.namespace}:*"
 
     @property
     def registry(self) -> str:

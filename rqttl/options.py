@@ -108,6 +108,7 @@ OPTIONS: Mapping[str, Option] = {
         _choice("on_expire", ENDINGS, "what becomes of the messages of a queue that expires"),
         Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
+        Option("duplicate_window", "duration", None, _duration(1), "an id seen within it is not stored again"),
         Option("max_message_bytes", "count", 16 * 2**20, _count(1), "largest body"),
     )
 }  # fmt: skip

@@ -32,7 +32,10 @@ class Message:
 
 
 class Receipt(NamedTuple):
-    """A message was stored. `expires_at` is its effective deadline, `None` if it never expires."""
+    """A message was stored. `expires_at` is its effective deadline, `None` if it never expires.
+
+    `duplicate`: it was not, because its id was seen within the queue's `duplicate_window`.
+    """
 
     id: str
     expires_at: datetime | None = None

@@ -4,11 +4,11 @@
 -- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit or a TTL of 0 can
 -- act; the caller knows. With `plain` the batch is nothing but bodies; without, what was said of each comes before it.
 --
--- @use     clock queue lapse record plain arrival room admit append length handover wake reply target
--- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered
+-- @use     clock queue lapse record plain arrival room admit append length handover seen wake reply target
+-- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered seen
 -- @targets expired maxlen
 -- @args    version targets now plain batch...
--- @reply   ids: for each message `<id>`, `<id> <own deadline>`, or `!<the limit that refused it>`
+-- @reply   ids: for each message `<id>`, `<id> <own deadline>`, `!<the limit that refused it>`, or `=` for a duplicate
 -- @refuse  not_found stale lapsed again
 
 local now = clock.now(arg.now)
@@ -47,10 +47,11 @@ if items.count > 0 then
   q.bytes = q.bytes + items.size
   if q.message_ttl then queue.due_by(q, now + q.message_ttl) end
 end
+local repeated = items.ids and rare(seen).note(q, now, items) or 0
 local refused = plan and rare(admit).finish(q, now, plan, items) or 0
 if items.count > 0 then wake.ring(q) end
 if q.life then rare(lapse).stir(q, now) end
-local enqueued = string.format('%d', record[7] + items.n - refused)
+local enqueued = string.format('%d', record[7] + items.n - refused - repeated)
 if plan then
   q.was.enqueued, q.enqueued = '', enqueued
   rare(record).save(q)

@@ -1,8 +1,8 @@
 --- Do what is due in a queue, at most a few hundred messages: reclaim leases, promote delayed messages, expire, trim,
 -- compact. Consumers that stopped waiting are forgotten. A queue whose lifetime is over is deleted.
 --
--- @use     clock queue lapse retire record sweep compact wake dead_letter reply
--- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
+-- @use     clock queue lapse retire record sweep compact seen wake dead_letter reply
+-- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers seen
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
 -- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the queue, or empty
@@ -23,10 +23,11 @@ end
 redis.call('ZREMRANGEBYSCORE', q.waiting, '-inf', now)
 redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
+local forgotten = q.window and rare(seen).forget(q, now, 250) or redis.call('UNLINK', q.seen)
 local busy = done.reclaimed + done.promoted + done.expired + done.trimmed > 0
 local compacted, uneven = compact.run(q, 100, busy)
 wake.pass_on(q)
 q.hint = nil
 record.save(q)
-return reply.ok(q, now, q.due or '', (done.more or uneven) and 1 or 0, done.reclaimed, done.promoted, done.expired,
+return reply.ok(q, now, q.due or '', (done.more or uneven or forgotten == 250) and 1 or 0, done.reclaimed, done.promoted, done.expired,
   done.trimmed, compacted, '')

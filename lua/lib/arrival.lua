@@ -2,9 +2,9 @@
 --
 -- A batch is a table of columns (`header`, `body`, `own` deadline, `fate`), because most batches are plain. Columns are
 -- indexed by the place of the body in what the client sent: 2, 4, … A message without a fate is to be stored; the
--- others are `dead` (a TTL of 0), `late` (an instant that has passed), `handed` or `refused`.
+-- others are `dead` (a TTL of 0), `late` (an instant that has passed), `duplicate`, `handed` or `refused`.
 --
--- @use plain lifetime message append queue handover
+-- @use plain lifetime message append queue handover seen
 local arrival = {}
 
 --- Read the batch: for each message what the sender said of it (`<TTL>;<length of id>;<id><extras>` or nothing), and
@@ -37,7 +37,9 @@ function arrival.read_one(q, items, i, said, now)
   local ttl = lifetime.resolve(q, now, kind, value)
   items.own[i] = ttl and now + ttl
   items.header[i] = message.pack(items.own[i], id, extras)
-  if (ttl and ttl <= 0) or q.message_ttl == 0 then
+  if q.window and id ~= '' and rare(seen).before(q, now, items, i, id) then
+    items.fate[i] = 'duplicate'
+  elseif (ttl and ttl <= 0) or q.message_ttl == 0 then
     items.fate[i] = kind == '@' and ttl and ttl <= 0 and 'late' or 'dead'
   end
   return items.fate[i]
@@ -59,6 +61,8 @@ function arrival.store(q, now, items)
         deadlines[#deadlines + 1], deadlines[#deadlines + 2] = own, id
         queue.due_by(q, own)
       end
+    elseif fate == 'duplicate' then
+      id, own = '=', nil
     elseif fate == 'handed' then
       id = rare(handover).give(q, now, header, items.body[i])
     else

@@ -5,19 +5,20 @@ local handover = {}
 local PICKUP = 5000
 
 --- Consumers that wait take arriving messages before a TTL of 0 or a limit acts on them; in order, so what
--- comes before such a message is handed over too. What had expired before it came goes to nobody.
+-- comes before such a message is handed over too. What had expired before it came goes to nobody, nor do duplicates.
 function handover.choose(q, now, items, pressed)
   local free, last = wake.free(q, now), 0
   for i = 2, 2 * items.n, 2 do
-    free = items.fate[i] == 'late' and free or free - 1
+    local nobodys = items.fate[i] == 'late' or items.fate[i] == 'duplicate'
+    free = nobodys and free or free - 1
     if free < 0 then break end
-    if items.fate[i] == 'dead' or pressed then last = i end
+    if items.fate[i] == 'dead' or pressed and not nobodys then last = i end
   end
   for i = 2, last, 2 do
     if not items.fate[i] then
       items.count, items.size = items.count - 1, items.size - #items.body[i]
     end
-    items.fate[i] = items.fate[i] == 'late' and 'late' or 'handed'
+    if items.fate[i] ~= 'late' and items.fate[i] ~= 'duplicate' then items.fate[i] = 'handed' end
   end
 end
 

@@ -5,11 +5,11 @@ local ABOUT = 'a queue of rqttl: lua/README.md of the project says what each fie
 --- The options in force, of a queue that is not plain.
 function options.read(q)
   local m = redis.call('HMGET', q.meta, 'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'max_deliveries',
-    'default_ttl', 'min_ttl', 'max_ttl', 'never_expire')
+    'default_ttl', 'min_ttl', 'max_ttl', 'never_expire', 'duplicate_window')
   q.message_ttl, q.max_length, q.max_length_bytes = tonumber(m[1]), tonumber(m[2]), tonumber(m[3])
   q.drops_head, q.dead_letters_new = m[4] == 'drop-head', m[4] == 'reject-publish-dlx'
   q.max_deliveries, q.default_ttl, q.min_ttl = tonumber(m[5]), tonumber(m[6]), tonumber(m[7])
-  q.max_ttl, q.never_expire = tonumber(m[8]), m[9]
+  q.max_ttl, q.never_expire, q.window = tonumber(m[8]), m[9], tonumber(m[10])
 end
 
 --- Make the record of a new queue. `fields` are its options, name and value in turn.

@@ -49,10 +49,13 @@ function room.make_room(q, plan, items, ready, bytes, many, large, full)
   end
 end
 
---- Refuse, one by one, the messages that do not fit.
+--- Refuse, one by one, the messages that do not fit, and duplicates of such.
 function room.refuse(q, items, count, size)
   for i = 2, 2 * items.n, 2 do
-    if not items.fate[i] then
+    local twin = items.twin and items.twin[i]
+    if twin and items.fate[twin] == 'refused' then
+      items.fate[i], items.limit[i] = 'refused', items.limit[twin]
+    elseif not items.fate[i] then
       local many, large = length.over(q, count + 1, size + #items.body[i])
       if many > 0 or large > 0 then
         items.fate[i], items.limit[i] = 'refused', many > 0 and 'max_length' or 'max_length_bytes'

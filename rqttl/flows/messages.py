@@ -103,6 +103,8 @@ def _together(queue: str, known: Known, pieces: Sequence[Sequence[tuple[bytes, b
 
 def _receipt(known: Known, result: bytes, message: Message | object) -> Receipt | QueueFull:
     own = message.id if type(message) is Message else None
+    if result == b"=":
+        return Receipt(own or "", duplicate=True)
     id = result[:_SEQUENCE_BYTES].decode() if own is None else own
     if len(result) == _SEQUENCE_BYTES and known.retention is None:
         return Receipt(id)

@@ -221,7 +221,7 @@ def test_reapers_are_told_when_it_ends(clocked: Clocked, client: redis.Redis) ->
     def due() -> int:
         found = client.hget("rqttl:{q}:meta", "due")
         assert found is not None
-        return int(found)  # type: ignore[arg-type]  # redis-py says it may be awaitable
+        return int(found)
 
     with client.pubsub(ignore_subscribe_messages=True) as hints:
         hints.subscribe("rqttl:due")

@@ -8,6 +8,7 @@ from typing import Any
 
 from rqttl import Message, QueueOptions, commands
 from rqttl.commands import Command, Presence, Word
+from rqttl.doctor import calls
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 
@@ -84,6 +85,21 @@ def _delete(lab: Lab) -> Command:
     return commands.delete(lab.keyspace, "orders", if_unused=True, if_empty=False, now=NOW)
 
 
+def _audit(source: str) -> Callable[[Lab], Command]:
+    return lambda lab: calls.audit(lab.keyspace, "orders", source, "", 10)
+
+
+def _repair(lab: Lab) -> Command:
+    text = lab.run(calls.audit(lab.keyspace, "orders", "log", "", 1))[3]
+    ids = (place(-9), place(-8, 1), place(-7), place(-6))
+    return calls.repair(lab.keyspace, "orders", ids, record=text, size=1)
+
+
+def _clear(lab: Lab) -> Command:
+    lab.client.delete(lab.keyspace.key("orders", "meta"))
+    return calls.clear(lab.keyspace, "orders")
+
+
 _HELD: list[Word] = [place(-9), token(50), place(-8, 1), token(50)]
 _DEAD = {"dead_letter": "dead"}
 _WAITING = {"waiting": {"w": NOW + 9}}
@@ -106,11 +122,24 @@ _SURVIVORS = {"log": {place(-9): (at(5), b"x")}, "expiry": {place(-9): NOW + 5},
 _MORTAL = {"expires": 5, "auto_delete_on_idle": 9}
 _PAST = {"meta": {"used": NOW - 5, "active": NOW - 5}}
 
+#: One message is in two places, one in none, one has lost its deadline, and one is only named.
+_TORN: dict[str, Any] = {
+    "log": {**plain(place(-9), place(-8, 1)), place(-7): (at(9), b"7")},
+    "leases": {place(-9): token(50), place(-6): token(50)}, "delayed": {place(-9): NOW + 9},
+    "expiry": {place(-6): NOW + 9}, "redelivered": {place(-6): 1}, "meta": {"cursor": place(-8, 1), "bytes": 77},
+}  # fmt: skip
+
 #: Ways through `enqueue`.
 PRODUCERS = {
     "stored": Scenario(_enqueue(b"a")),
     "stored with a deadline": Scenario(_enqueue(Message(b"a", ttl=5))),
     "stored where there is a lifetime": Scenario(_enqueue(b"a"), _MORTAL, {"meta": {"active": NOW - 1}}),
+    "stored where duplicates are known": Scenario(
+        _enqueue(Message(b"a", id="new"), Message(b"b", id="old")),
+        {"duplicate_window": 9},
+        {"seen": {"old": NOW - 8, "x": NOW - 9}},
+    ),
+    "a duplicate only": Scenario(_enqueue(Message(b"b", id="old")), {"duplicate_window": 9}, {"seen": {"old": NOW}}),
     "stored and rung for": Scenario(_enqueue(b"a"), parts=_WAITING),
     "dead on arrival, no target": Scenario(_enqueue(Message(b"a", ttl=0))),
     "dead on arrival": Scenario(_enqueue(Message(b"a", ttl=0)), _DEAD),
@@ -184,6 +213,7 @@ CONSUMERS = {
     "sweep that retires, dead-lettering the delayed": Scenario(
         _sweep, {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_DELAYED, **_PAST}
     ),
+    "sweep that forgets": Scenario(_sweep, {"duplicate_window": 9}, {"seen": {"old": NOW - 9, "new": NOW}}),
     "sweep that keeps": Scenario(_sweep, {**_MORTAL, "on_expire": "keep"}, {**_READY, **_PAST}),
     "sweep of nothing": Scenario(_sweep, parts={"meta": {"due": 0}}),
     "sweep that reclaims": Scenario(_sweep, parts={**_LATE, **_WAITING}),
@@ -211,6 +241,12 @@ CONSUMERS = {
     "purge of the chosen that are gone": Scenario(_purge_these, parts=_DELAYED),
     "delete": Scenario(_delete, parts=_LEASED),
     "lookup": Scenario(lambda lab: commands.lookup(lab.keyspace, "orders")),
+    "audit of the log": Scenario(_audit("log"), parts=_TORN),
+    "audit of a set": Scenario(_audit("expiry"), {"message_ttl": 9}, {**_TORN, "log": {}}),
+    "repair": Scenario(_repair, parts=_TORN),
+    "repair of what is sound": Scenario(_repair, parts=_LEASED),
+    "clear": Scenario(_clear, parts=_LEASED),
+    "clear of a queue that is there": Scenario(lambda lab: calls.clear(lab.keyspace, "orders"), parts=_LEASED),
     "update": Scenario(lambda lab: commands.update(lab.known(), QueueOptions.read("orders", {})), {"max_length": 5}),
 }
 

@@ -112,6 +112,20 @@ def test_batches_that_went_out_together_are_carried_out_once(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+def test_messages_whose_duplicates_would_be_known_are_sent_again_and_stored_once(
+    orders: rqttl.Queue, proxy: Proxy, fault: str
+) -> None:
+    orders.update(duplicate_window="1m")
+    batch = [rqttl.Message(b"%d" % i, id=str(i)) for i in range(600)]
+    proxy.spoil(fault)
+    orders.enqueue_many(batch)
+    assert [one.body for one in orders.peek(1000)] == [message.body for message in batch]
+    proxy.spoil(fault)
+    with pytest.raises(rqttl.OutcomeUnknown):
+        orders.enqueue_many([*batch[:3], b"without an id"])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_lost_reply_does_not_answer_the_next_call(orders: rqttl.Queue, proxy: Proxy, fault: str) -> None:
     proxy.spoil(fault)
     with pytest.raises(rqttl.OutcomeUnknown):

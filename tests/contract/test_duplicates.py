@@ -1,0 +1,154 @@
+"""`duplicate_window`: an id that was seen within it is not stored again."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from rqttl import Message, Queue, QueueFull, Receipt
+from tests.contract.clocked import Clocked, at
+
+WINDOW = 10_000
+
+
+@pytest.fixture
+def queue(clocked: Clocked) -> Queue:
+    return clocked.declare_queue("q", duplicate_window=WINDOW)
+
+
+def bodies(queue: Queue) -> list[bytes]:
+    return [one.body for one in queue.peek(1000)]
+
+
+@pytest.mark.spec("S-095", "C-42")
+def test_five_sends_of_one_id_store_one_message(queue: Queue) -> None:
+    receipts = [queue.enqueue(b"%d" % i, id="order-1") for i in range(5)]
+
+    assert [receipt.duplicate for receipt in receipts] == [False, True, True, True, True]
+    assert {receipt.id for receipt in receipts} == {"order-1"}
+    assert bodies(queue) == [b"0"]
+    assert queue.stats().enqueued == 1
+
+
+def test_the_window_ends_in_the_millisecond_it_says_and_a_duplicate_does_not_move_it(
+    clocked: Clocked, queue: Queue
+) -> None:
+    queue.enqueue(b"1", id="x")
+    clocked.advance(WINDOW - 1)
+    assert queue.enqueue(b"2", id="x").duplicate
+    clocked.advance(1)
+    assert not queue.enqueue(b"3", id="x").duplicate
+
+    assert bodies(queue) == [b"1", b"3"]
+
+
+def test_without_a_window_or_an_id_nothing_is_a_duplicate(clocked: Clocked, queue: Queue) -> None:
+    free = clocked.declare_queue("free")
+
+    assert not any(free.enqueue(b"x", id="same").duplicate for _ in range(3))
+    assert not any(queue.enqueue(b"x").duplicate for _ in range(3))
+    assert not any(one.duplicate for one in queue.enqueue_many([b"same"] * 300) if isinstance(one, Receipt))
+
+
+def test_a_batch_has_duplicates_of_itself_and_of_earlier_ones(queue: Queue) -> None:
+    queue.enqueue(b"old", id="a")
+    sent = [Message(b"1", id="a"), Message(b"2", id="b"), Message(b"3"), Message(b"4", id="b", ttl="5s"), b"5"]
+
+    receipts = queue.enqueue_many(sent)
+
+    assert [isinstance(one, Receipt) and one.duplicate for one in receipts] == [True, False, False, True, False]
+    assert bodies(queue) == [b"old", b"2", b"3", b"5"]
+    assert queue.stats().enqueued == 4
+
+
+@pytest.mark.spec("A-134")
+def test_an_id_is_remembered_whatever_becomes_of_its_message(clocked: Clocked, queue: Queue) -> None:
+    queue.enqueue(b"acked", id="1")
+    delivery = queue.receive()
+    assert delivery is not None
+    delivery.ack()
+    queue.enqueue(b"expired", id="2", ttl=5)
+    queue.enqueue(b"dead on arrival", id="3", ttl=0)
+    clocked.advance(5)
+    queue.sweep()
+    queue.enqueue(b"purged", id="4")
+    queue.purge()
+
+    assert all(queue.enqueue(b"again", id=str(i)).duplicate for i in range(1, 5))
+
+
+def test_a_refused_message_was_not_seen_nor_was_its_double(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", duplicate_window=WINDOW, max_length=1, overflow="reject-publish")
+    queue.enqueue(b"in the way")
+
+    refused = queue.enqueue_many([Message(b"x", id="a"), Message(b"x", id="a")])
+    assert [type(one) for one in refused] == [QueueFull, QueueFull]
+    queue.purge()
+    assert not queue.enqueue(b"x", id="a").duplicate
+    assert queue.stats().refused == 2
+
+
+def test_a_duplicate_finds_no_full_queue_and_pushes_nobody_out(clocked: Clocked) -> None:
+    strict = clocked.declare_queue("strict", duplicate_window=WINDOW, max_length=1, overflow="reject-publish")
+    dropping = clocked.declare_queue("dropping", duplicate_window=WINDOW, max_length=1, dead_letter="dead")
+    for queue in (strict, dropping):
+        queue.enqueue(b"x", id="a")
+        assert queue.enqueue(b"y", id="a").duplicate
+        assert bodies(queue) == [b"x"]
+    assert clocked.queues() == ["dropping", "strict"]
+
+
+def test_a_duplicate_is_handed_to_nobody(clocked: Clocked, queue: Queue) -> None:
+    queue.enqueue(b"first", id="a")
+    assert queue.receive(auto_ack=True) is not None
+    clocked.while_waiting(lambda: queue.enqueue_many([Message(b"again", id="a"), Message(b"fresh", ttl=0)]))
+
+    delivery = queue.receive(wait="1s")
+
+    assert delivery is not None
+    assert delivery.body == b"fresh"
+
+
+@pytest.mark.spec("A-033", "WA-12")
+def test_a_dead_letter_is_never_a_duplicate(clocked: Clocked) -> None:
+    dead = clocked.declare_queue("dead", duplicate_window=WINDOW)
+    dead.enqueue(b"sent", id="a")
+    one, other = (clocked.declare_queue(name, dead_letter="dead") for name in ("one", "other"))
+    for queue in (one, other):
+        queue.enqueue(b"letter", id="a", ttl=0)
+
+    assert bodies(dead) == [b"sent", b"letter", b"letter"]
+
+
+def test_a_window_may_change_and_what_it_no_longer_needs_is_forgotten(
+    clocked: Clocked, queue: Queue, client: redis.Redis
+) -> None:
+    queue.enqueue_many([Message(b"x", id=str(i)) for i in range(700)])
+    clocked.advance(50)
+    queue.update(duplicate_window=50)
+    assert client.zcard("rqttl:{q}:seen") == 0
+    assert not queue.enqueue(b"x", id="1").duplicate
+
+    queue.update(duplicate_window=None)
+    assert client.exists("rqttl:{q}:seen") == 0
+    assert not queue.enqueue(b"x", id="1").duplicate
+
+
+def test_old_ids_go_as_new_ones_come(clocked: Clocked, queue: Queue, client: redis.Redis) -> None:
+    for i in range(100):
+        queue.enqueue(b"x", id=str(i))
+        clocked.advance(WINDOW // 10)
+
+    assert client.zcard("rqttl:{q}:seen") == 10
+
+
+def test_a_new_queue_of_that_name_has_seen_nothing(clocked: Clocked, queue: Queue) -> None:
+    queue.enqueue(b"x", id="a")
+    queue.delete()
+
+    assert not clocked.declare_queue("q", duplicate_window=WINDOW).enqueue(b"x", id="a").duplicate
+
+
+def test_the_receipt_of_the_first_says_when_it_expires(queue: Queue) -> None:
+    assert queue.enqueue(b"x", id="a", ttl="5s") == Receipt("a", at(5000))
+    assert queue.enqueue(b"x", id="a", ttl="5s") == Receipt("a", None, duplicate=True)
