@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rqttl.cli.shared import Settings, json_flag
+from rqttl.cli.shared import Settings, debug_flag, json_flag
 
 
 @click.command(epilog="Example: rqttl demo --limit 5000")
@@ -14,6 +14,7 @@ from rqttl.cli.shared import Settings, json_flag
 )  # fmt: skip
 @json_flag
 @click.option("--url", metavar="URL", help="Redis to use; the demo's queues have a namespace of their own in it.")
+@debug_flag
 @click.pass_obj
 def demo(settings: Settings, limit: int, as_json: bool, url: str | None) -> int:
     """Show the main job end to end, on real input.

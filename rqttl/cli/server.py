@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from rqttl import embedded
 from rqttl.cli import output
+from rqttl.cli.shared import Settings, debug_flag, json_flag
+
+EMBEDDED = "embedded://"
 
 
 @click.command(epilog="Example: rqttl server --folder ./data")
-@click.option("--folder", metavar="PATH", help="Where its data is (default: the one that all commands share).")
-def server(folder: str | None) -> int:
+@click.option(
+    "--folder", type=click.Path(file_okay=False), metavar="PATH",
+    help="Where its data is (default: that of the URL, else the one that all commands share).",
+)  # fmt: skip
+@json_flag
+@click.option("--url", metavar="URL", help="The same as a URL: embedded:///folder.")
+@debug_flag
+@click.pass_obj
+def server(settings: Settings, folder: str | None, as_json: bool, url: str | None) -> int:
     """Run the embedded Redis in the foreground.
 
     Prints its URL, and ends with Ctrl-C or SIGTERM. Commands without --url start and stop it by themselves; this keeps
     it running between them. It goes on while other processes use it.
     """
-    return embedded.serve(folder, on_ready=_tell)
+    from rqttl import embedded
+
+    url = url or settings.url
+    if folder and url:
+        raise click.UsageError("give --folder or --url, not both")
+    return embedded.serve(folder or _folder_of(url), on_ready=lambda at: _tell(at, as_json))
 
 
-def _tell(url: str) -> None:
-    output.answer(url)
+def _folder_of(url: str | None) -> str | None:
+    """The folder that a URL names, given or that of the environment."""
+    if url is not None and not url.startswith(EMBEDDED):
+        raise click.UsageError("--url: this runs the embedded Redis; expected embedded:///folder")
+    url = url or os.environ.get("RQTTL_URL") or EMBEDDED
+    if not url.startswith(EMBEDDED):
+        output.note("$RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise")
+        return None
+    return url.removeprefix(EMBEDDED) or None
+
+
+def _tell(url: str, as_json: bool) -> None:
+    if as_json:
+        output.answer_json({"url": url})
+    else:
+        output.answer(url)
     output.note("ready; Ctrl-C ends it")

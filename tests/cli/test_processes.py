@@ -20,6 +20,8 @@ from tests.cli.conftest import Run
 from tests.cli.processes import PATIENCE, command, environment
 from tests.process.reapers import enqueue_dead
 
+OTHER = "rqttl: $RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise\n"
+
 
 def test_once_does_what_is_due_and_says_what_it_did(run: Run, broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders", dead_letter="dead")
@@ -104,19 +106,53 @@ def test_a_demo_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-def test_server_prints_the_url_of_a_redis_that_runs_until_it_ends(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        command("server", "--folder", str(tmp_path / "data")), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("as_url", [False, True])
+def test_server_prints_the_url_of_a_redis_that_runs_until_it_ends(tmp_path: Path, as_json: bool, as_url: bool) -> None:
+    where = ("--url", f"embedded://{tmp_path}/data") if as_url else ("--folder", str(tmp_path / "data"))
+    words = command("server", *where, *["--json"] * as_json)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        url = process.stdout.readline().strip()
+        line = process.stdout.readline()
+        url = json.loads(line)["url"] if as_json else line.strip()
         with rqttl.connect(url) as broker:
             broker.declare_queue("orders").enqueue(b"x")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
 
+    assert (tmp_path / "data" / "server.log").exists()
     with pytest.raises(redis.ConnectionError), redis.Redis.from_url(url) as client:
         client.ping()
+
+
+@pytest.mark.parametrize(
+    "url, given, folder, note",
+    [
+        ("embedded:///data", (), "/data", ""),
+        ("embedded://", (), None, ""),
+        ("embedded:///data", ("--folder", "here"), "here", ""),
+        ("", (), None, ""),
+        ("redis://host", (), None, OTHER),
+    ],
+)  # fmt: skip
+def test_server_runs_what_commands_would_use(
+    url: str, given: tuple[str, ...], folder: str | None, note: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[object] = []
+    monkeypatch.setattr("rqttl.embedded.serve", lambda home, *, on_ready: served.append(home) or 0)
+
+    result = CliRunner(env={"RQTTL_URL": url}).invoke(cli, ["server", *given])
+
+    assert (served, result.exit_code, result.stdout, result.stderr) == ([folder], 0, "", note)
+
+
+@pytest.mark.parametrize("words", [("--url", "redis://host", "server"), ("server", "--url", "redis://host")])
+def test_server_runs_no_other_redis(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(cli, words)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--url: this runs the embedded Redis; expected embedded:///folder" in result.stderr
+    assert CliRunner().invoke(cli, ["server", "--folder", "a", "--url", "embedded:///b"]).exit_code == 2
 
 
 @pytest.mark.slow
