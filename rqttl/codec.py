@@ -191,3 +191,9 @@ def deadline(retention: int | None, sequence: bytes, own: int | None) -> datetim
 def is_sequence(text: object) -> bool:
     """Whether it has the form of a place in a queue's order."""
     return isinstance(text, str) and _SEQUENCE.fullmatch(text) is not None
+
+
+def sequence_before(sequence: str) -> str:
+    """The place right before a place in a queue's order."""
+    before = f"{max(0, int(sequence.replace('-', '')) - 1):019d}"
+    return f"{before[:13]}-{before[13:]}"

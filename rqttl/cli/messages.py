@@ -43,9 +43,19 @@ def body(message: Shown, longest: int | None = text.LONGEST) -> str:
     return text.visible(said if isinstance(said, bytes) else text.as_readable(said), longest)
 
 
-def header(value: Header) -> str:
+def body_lines(message: Shown, longest: int | None) -> list[str]:
+    """The lines of a body that has several, else the one, as `body`."""
+    said = value(message)
+    if not isinstance(said, bytes) or b"\n" not in said[:longest]:
+        return [body(message, longest)]
+    lines = said[:longest].removesuffix(b"\n").split(b"\n")
+    shown = [text.visible(line.removesuffix(b"\r")) for line in lines]
+    return shown if longest is None or len(said) <= longest else [*shown, f"… ({len(said):,} bytes)"]
+
+
+def header(value: Header, longest: int | None = text.LONGEST) -> str:
     """The value of a header for people: escaped, and cut."""
-    return text.visible(value if isinstance(value, (str, bytes)) else text.as_readable(value), text.LONGEST)
+    return text.visible(value if isinstance(value, (str, bytes)) else text.as_readable(value), longest)
 
 
 def state(message: Peeked, now: datetime, *, utc: bool = False) -> str:

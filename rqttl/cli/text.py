@@ -62,6 +62,27 @@ def fitted(text: str, cells: int) -> str:
     return f"{set_cell_size(text, cells - 1)}…"
 
 
+def folded(text: str, cells: int) -> list[str]:
+    """A text in lines of at most so many cells of a terminal: between words where it can be, else anywhere."""
+    from rich.cells import cell_len, chop_cells
+
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}".lstrip(" ")
+        if cell_len(longer) <= cells:
+            lines[-1] = longer
+        else:
+            lines += chop_cells(word, cells)
+    return lines if lines[0] or len(lines) == 1 else lines[1:]
+
+
+def chopped(text: str, cells: int | None) -> list[str]:
+    """A text in pieces of so many cells of a terminal, nothing left out; whole for None."""
+    from rich.cells import chop_cells
+
+    return [text] if cells is None or not text else chop_cells(text, max(cells, 2))
+
+
 def without_secrets(line: str) -> str:
     """A line with the user and password of each URL in it left out."""
     return _PASSWORD.sub(r"\1***", _USER.sub(r"\1***@", line))

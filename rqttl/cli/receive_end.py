@@ -1,0 +1,58 @@
+"""The end of `rqttl receive` by a signal: waits end, a write that hangs is given up, nothing is cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+
+from rqttl.cli.signals import Stop, Stopped, Stopping
+
+#: Seconds within which another signal is still the first one.
+SAME = 1.0
+
+
+class Ending(Stopping):
+    """As a context manager: notes which signal asked to end. One that comes later ends the process at once.
+
+    `timeout` and others send the first one twice, so what follows within a second is the same. It raises nothing, so
+    that no call to Redis is broken off; `reader` is a file that can be read once it was asked.
+    """
+
+    def __init__(self, *then: Callable[[], None]) -> None:
+        super().__init__()
+        #: The signal, or 0.
+        self.asked = 0
+        #: What is to be called when asked; in a signal handler.
+        self.then = list(then)
+        self._since = 0.0
+        self.reader, self._writer = os.pipe()
+
+    def __enter__(self) -> Ending:
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        os.close(self.reader)
+        os.close(self._writer)
+
+    def raise_if_asked(self, *, expected: bool) -> None:
+        """Raise what ends the command with its exit code; but SIGTERM is no failure where it is `expected`."""
+        if self.asked and not (expected and self.asked == signal.SIGTERM):
+            raise Stopped(Stop(self.asked))
+
+    def _meet(self, number: int, _: FrameType | None) -> None:
+        if self.asked:
+            if time.monotonic() - self._since > SAME:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
+        self.asked, self._since = number, time.monotonic()
+        os.write(self._writer, b".")
+        for action in self.then:
+            action()
