@@ -55,6 +55,11 @@ def _flush_or_drop_output() -> None:
         _drop_output()
 
 
+def _tell(line: str) -> None:
+    """A line of an error, which may name what somebody else has made up, or a URL."""
+    print(text.visible(text.without_secrets(line)), file=sys.stderr)  # noqa: T201  # this is where errors are told
+
+
 class Program(click.Group):
     """A group whose errors are one line on stderr, and an exit code that says what kind of error it was."""
 
@@ -100,9 +105,10 @@ class Program(click.Group):
             code, line = errors.explain(error)
             _flush_or_drop_output()
             if code == errors.BUG and "--debug" in given:
-                traceback.print_exc()
+                for told in traceback.format_exc().rstrip("\n").split("\n"):
+                    _tell(told)
             if line:
-                print(f"rqttl: {text.visible(line)}", file=sys.stderr)  # noqa: T201  # this is where errors are told
+                _tell(f"rqttl: {line}")
             sys.exit(code)
         sys.exit(result if isinstance(result, int) else errors.DONE)
 
