@@ -1,0 +1,165 @@
+"""`rqttl stats`: what queues hold, what has happened in them, and how it goes on."""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rqttl.cli import output, text
+from rqttl.cli.completing import complete_queues
+from rqttl.cli.queue_each import hinting
+from rqttl.cli.shared import Settings, connecting, json_flag, read_duration
+from rqttl.cli.signals import Stop, Stopped, Stopping
+from rqttl.cli.stats_facts import stats_facts
+from rqttl.cli.stats_frame import SORTS, Setting, frame, ordered
+from rqttl.cli.stats_table import TOTALS, glyphs_for, table
+from rqttl.cli.stats_trend import Look, Row, Trend
+from rqttl.cli.stats_watch import Live, is_live, observe, tell
+from rqttl.errors import QueueNotFound
+from rqttl.units import as_text
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+
+#: Milliseconds between two looks: unless said otherwise, and at least.
+INTERVAL, SHORTEST = 2_000, 100
+
+
+@click.command(epilog="Example: rqttl stats 'orders.*' --watch --interval 1s")
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
+@click.option("--watch", "-w", is_flag=True, help="Go on looking until Ctrl-C, and show rates per second.")
+@click.option(
+    "--interval", "-n", callback=read_duration, metavar="TIME",
+    help="Time between two looks of --watch (default: 2s).",
+)  # fmt: skip
+@click.option("--count", "most", type=click.IntRange(min=1), metavar="N", help="End --watch after N looks.")
+@click.option(
+    "--sort", type=click.Choice(list(SORTS)),
+    help="Sort by this, largest first (default: name; with --watch: depth).",
+)  # fmt: skip
+@json_flag
+@connecting
+def stats(
+    queues: tuple[str, ...], watch: bool, interval: int | None, most: int | None, sort: str | None, as_json: bool,
+    settings: Settings,
+) -> None:  # fmt: skip
+    """Show what queues hold and what has happened in them.
+
+    All queues, or those named or matched by a QUEUE (with *, ? and [...]).
+    Counters are of messages since the queue was made; dead counts all deaths,
+    the expired ones too. lag is how long due work had waited: with a reaper,
+    nearly nothing. What is due is swept first, also by --watch.
+    """
+    if not watch and (interval is not None or most is not None):
+        raise click.UsageError("--interval and --count are for --watch")
+    interval = INTERVAL if interval is None else interval
+    if interval < SHORTEST:
+        raise click.BadParameter(f"at least {as_text(SHORTEST)}", param_hint="'--interval' / '-n'")
+    with settings.connect() as broker, hinting(broker):
+        first = _look(broker, queues)
+        for name in _plain(queues):
+            if name not in first.queues:
+                raise QueueNotFound(name)
+        if watch:
+            _watch(broker, queues, Trend(first), interval, most, sort or "depth", as_json=as_json)
+            return
+    trend = Trend(first)
+    if as_json:
+        output.answer_json(_document(trend, sort or "name", rates=False))
+    elif first.queues:
+        _show(trend, ordered(trend.rows(), sort or "name"))
+    else:
+        output.note(f"no queue matches {' or '.join(map(text.visible, queues))}" if queues else "no queue")
+
+
+def _plain(patterns: Sequence[str]) -> list[str]:
+    """Those that are names, once."""
+    return [one for one in dict.fromkeys(patterns) if not set(one) & set("*?[")]
+
+
+def _look(broker: Broker, patterns: Sequence[str]) -> Look:
+    """The matching queues now; names that are not there are left out."""
+    from redis.exceptions import ResponseError
+
+    at, names = broker.time(), _plain(patterns)
+    if not patterns or len(names) < len(set(patterns)):
+        found = [name for name in broker.queues() if _matches(name, patterns)]
+        names = list(dict.fromkeys([*names, *found]))
+    found_stats = broker.stats(names)
+    try:
+        reapers: int | None = broker.reapers()
+    except ResponseError:  # this user may not ask
+        reapers = None
+    return Look(at, found_stats, reapers)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(name, one) for one in patterns)
+
+
+def _document(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
+    """All that is known, for programs."""
+
+    def facts(row: Row) -> dict[str, Any]:
+        found = stats_facts(row.stats)
+        if rates:
+            found["rates"] = {name: round(n, 3) for name, n in row.rates.items()} if row.rates else None
+        return found
+
+    elapsed = {"elapsed_ms": None if trend.elapsed is None else round(trend.elapsed * 1000)} if rates else {}
+    return {
+        "at": trend.look.at,
+        **elapsed,
+        "reapers": trend.look.reapers,
+        "queues": [{"queue": row.name, **facts(row)} for row in ordered(trend.rows(), sort)],
+        "totals": facts(trend.total("")),
+    }
+
+
+def _show(trend: Trend, rows: list[Row]) -> None:
+    """The table, and what is to be said about it."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    glyphs = glyphs_for(sys.stdout.encoding)
+    shown = table(TOTALS, rows, trend.total(text.plural(len(rows), "queue")), width, gap=2)
+    rule = glyphs.rule * max(map(len, (shown.head, *shown.body, shown.foot)))
+    lines = [shown.head, rule, *shown.body, *([rule, shown.foot] if len(rows) > 1 else [])]
+    output.answer("\n".join(lines))
+    if zeros := [title for title, zero in shown.left_out.items() if zero]:
+        output.note(f"0 in all queues: {', '.join(zeros)}")
+    if others := [title for title, zero in shown.left_out.items() if not zero]:
+        output.note(f"no room for {', '.join(others)}: a wider terminal or --json shows them")
+    if warning := trend.warning():
+        output.note(warning)
+
+
+def _watch(
+    broker: Broker, patterns: Sequence[str], trend: Trend, interval: int, most: int | None, sort: str, *, as_json: bool
+) -> None:
+    """Look again and again. Ctrl-C is how it is meant to end, so it is no failure."""
+
+    def take() -> Look:
+        return _look(broker, patterns)
+
+    setting, seconds = Setting(as_text(interval), sort, glyphs_for(sys.stdout.encoding)), interval / 1000
+    try:
+        with Stopping():
+            if is_live() and not as_json:
+                Live(trend, setting, seconds, most, _plain(patterns)).run(take)
+                return
+
+            def show() -> None:
+                if as_json:
+                    output.answer_json(_document(trend, sort, rates=True))
+                else:
+                    output.answer("\n".join([*(line.text for line in frame(trend, setting)), ""]))
+
+            tell(trend, observe(take, seconds), most, show)
+    except Stop as stop:
+        if stop.number != signal.SIGINT:
+            raise Stopped(stop) from None

@@ -1,0 +1,347 @@
+"""`rqttl stats`: once and, with `--watch`, again and again, as text and as JSON; no terminal."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Broker, Message
+from rqttl.cli import stats_watch
+from rqttl.reaper import Reaper
+from tests.cli import golden
+from tests.cli.conftest import Run
+from tests.contract.clocked import Clocked
+
+Pauses = Callable[..., list[float]]
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
+    """`pauses(a, b)`: between two looks of a watch no time passes, but `a`, then `b` is called."""
+
+    def plan(*actions: Callable[[], object]) -> list[float]:
+        left, seconds = iter(actions), []
+
+        def pause(length: float) -> None:
+            seconds.append(length)
+            next(left)()
+
+        monkeypatch.setattr(stats_watch, "pause", pause)
+        return seconds
+
+    return plan
+
+
+def fill(clocked: Clocked) -> None:
+    """Two queues in which everything has happened, and one that is empty."""
+    orders = clocked.declare_queue(
+        "orders", dead_letter="orders.dead", max_length=2_000, overflow="reject-publish", lease="10s"
+    )
+    clocked.declare_queue("orders.dead")
+    clocked.declare_queue("mails")
+    orders.enqueue_many([Message(b"x", ttl=500 if i < 3 else None) for i in range(2_010)])
+    clocked.advance(1_500)
+    first, second, third, *_ = orders.receive_many(5)
+    first.ack()
+    second.reject()
+    third.nack("1h")
+    clocked.advance(75_000)
+
+
+def test_stats_tell_what_queues_hold_and_what_has_happened(clocked: Clocked, run_clocked: Run) -> None:
+    fill(clocked)
+
+    result = run_clocked("stats")
+
+    assert (result.exit_code, result.stderr) == (
+        0, "rqttl: due work waited up to 1m 5s: no reaper runs (`rqttl reaper`)\n"
+    )  # fmt: skip
+    golden.check("stats.txt", result.stdout)
+
+
+def test_stats_as_json_are_one_document(clocked: Clocked, run_clocked: Run) -> None:
+    fill(clocked)
+
+    result = run_clocked("stats", "--json")
+
+    document = json.loads(result.stdout)
+    assert [one["queue"] for one in document["queues"]] == ["mails", "orders", "orders.dead"]
+    assert document["queues"][1]["sweep_lag_ms"] == document["totals"]["sweep_lag_ms"] == 65_000
+    assert document["totals"]["deaths"] == {"expired": 3, "maxlen": 0, "rejected": 1, "delivery_limit": 0}
+    golden.check("stats.json", result.stdout)
+
+
+@pytest.mark.parametrize(
+    "given,shown",
+    [
+        ((), ["mails", "orders", "orders.dead", "orders.late"]),
+        (("orders*",), ["orders", "orders.dead", "orders.late"]),
+        (("mails", "*.dead"), ["mails", "orders.dead"]),
+        (("orders", "orders", "mails"), ["mails", "orders"]),
+        (("--sort", "depth"), ["orders", "mails", "orders.late", "orders.dead"]),
+        (("--sort", "age"), ["mails", "orders", "orders.late", "orders.dead"]),
+        (("--sort", "lag"), ["orders.late", "mails", "orders", "orders.dead"]),
+        (("--sort", "dead"), ["orders.late", "mails", "orders", "orders.dead"]),
+        (("--sort", "rate"), ["mails", "orders", "orders.dead", "orders.late"]),
+    ],
+)
+def test_queues_are_chosen_and_sorted(clocked: Clocked, run_clocked: Run, given: Any, shown: list[str]) -> None:
+    clocked.declare_queue("mails").enqueue_many([b"x"] * 2)
+    clocked.declare_queue("orders.dead")
+    clocked.advance(100)
+    clocked.declare_queue("orders").enqueue_many([b"x"] * 3)
+    clocked.declare_queue("orders.late").enqueue_many([Message(b"x", ttl=50), b"y"])
+    clocked.advance(100)
+
+    text = run_clocked("stats", *given).stdout.splitlines()
+
+    assert [line.split()[0] for line in text[2 : 2 + len(shown)]] == shown
+    if given != ("--sort", "lag"):  # the first look swept
+        document = json.loads(run_clocked("stats", *given, "--json").stdout)
+        assert [one["queue"] for one in document["queues"]] == shown
+
+
+def test_one_queue_needs_no_totals(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders")
+
+    assert [line.split()[0] for line in run("stats", "orders").stdout.splitlines()[::2]] == ["queue", "orders"]
+
+
+@pytest.mark.parametrize("watch", [(), ("--watch", "--count", "1")])
+def test_a_queue_that_is_not_there_is_refused(run: Run, broker: Broker, watch: tuple[str, ...]) -> None:
+    broker.declare_queue("orders")
+
+    result = run("stats", "orders", "nobody", *watch)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == "rqttl: queue 'nobody' does not exist: `rqttl queue declare nobody` makes it [not_found]\n"
+
+
+def test_no_queue_is_an_empty_answer_and_a_note(run: Run) -> None:
+    assert (run("stats").stdout, run("stats").stderr) == ("", "rqttl: no queue\n")
+    assert run("stats", "a*", "b?").stderr == "rqttl: no queue matches a* or b?\n"
+    document = json.loads(run("stats", "--json").stdout)
+    assert (document["queues"], document["totals"]["ready"], document["totals"]["deaths"]) == ([], 0, {})
+
+
+@pytest.mark.parametrize(
+    "wrong,line",
+    [
+        (("--count", "3"), "--interval and --count are for --watch"),
+        (("--interval", "3s"), "--interval and --count are for --watch"),
+        (("--watch", "--interval", "99ms"), "invalid value for '--interval' / '-n': at least 100ms"),
+        (("--watch", "--interval", "soon"), "invalid value for '--interval' / '-n': expected a number with a unit"),
+        (("--watch", "--count", "0"), "invalid value for '--count': 0 is not in the range x>=1"),
+        (("--sort", "size"), "invalid value for '--sort': 'size' is not one of"),
+        (("not a name",), "queue name: expected 1 to 128 of A-Z"),
+    ],
+)
+def test_a_wrong_option_is_refused(run: Run, wrong: tuple[str, ...], line: str) -> None:
+    result = run("stats", *wrong)
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith(f"rqttl: {line}")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--watch",), ("--watch", "--json")])
+def test_without_redis_nothing_can_be_told(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run("stats", *arguments, "--url", "redis://127.0.0.1:1/0")
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (4, "", 1)
+    assert result.stderr.startswith("rqttl: Redis does not answer: ")
+
+
+def test_a_reaper_is_counted_and_without_the_right_to_ask_nothing_is_said(
+    run: Run, broker: Broker, client: redis.Redis, redis_url: str
+) -> None:
+    broker.declare_queue("orders")
+    assert json.loads(run("stats", "--json").stdout)["reapers"] == 0
+    with client.pubsub() as listener:
+        listener.subscribe(broker.keyspace.due_channel)
+        assert listener.get_message(timeout=60)
+        assert json.loads(run("stats", "--json").stdout)["reapers"] == broker.reapers() == 1
+
+    client.execute_command("ACL", "SETUSER", "watcher", "on", "nopass", "~*", "&*", "+@all", "-pubsub")
+    try:
+        result = run("stats", "--json", "--url", f"{redis_url.replace('://', '://watcher:x@', 1)}")
+    finally:
+        client.execute_command("ACL", "DELUSER", "watcher")
+    assert (json.loads(result.stdout)["reapers"], result.stderr) == (None, "")
+
+
+# Watching
+
+
+def test_a_watch_prints_a_table_of_rates_for_each_look(clocked: Clocked, run_clocked: Run, pauses: Pauses) -> None:
+    fill(clocked)
+    orders = clocked.queue("orders")
+
+    def work() -> None:
+        clocked.queue("mails").enqueue_many([Message(b"x", ttl=500) for _ in range(30)])
+        orders.ack_many(orders.receive_many(5))
+        clocked.advance(2_500)
+
+    def rest() -> None:
+        clocked.advance(2_000)
+
+    seconds = pauses(work, rest)
+
+    result = run_clocked("stats", "--watch", "--count", "3", "--sort", "name")
+
+    assert (result.exit_code, result.stderr, len(seconds)) == (0, "", 2)
+    golden.check("stats-watch.txt", result.stdout)
+
+
+def test_a_watch_as_json_is_one_line_for_each_look(clocked: Clocked, run_clocked: Run, pauses: Pauses) -> None:
+    orders = clocked.declare_queue("orders")
+
+    def send() -> None:
+        orders.enqueue_many([b"x"] * 5)
+        clocked.advance(2_000)
+
+    def replace() -> None:
+        orders.delete()
+        clocked.declare_queue("orders").enqueue(b"x")
+        clocked.declare_queue("mails").enqueue(b"x")
+        clocked.advance(2_000)
+
+    def stop() -> None:
+        clocked.advance(1_000)
+        orders.receive_many(1, auto_ack=True)
+
+    pauses(send, replace, stop)
+
+    result = run_clocked("stats", "--watch", "--json", "--count", "4")
+
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["elapsed_ms"] for line in lines] == [None, 2_000, 2_000, 1_000]
+    told = [{one["queue"]: one["rates"] and one["rates"]["in"] for one in line["queues"]} for line in lines]
+    assert told == [
+        {"orders": None}, {"orders": 2.5}, {"mails": None, "orders": None}, {"mails": 0, "orders": 0},
+    ]  # fmt: skip
+    assert lines[3]["totals"]["rates"] == {"in": 0, "out": 1, "acked": 1, "expired": 0, "dead": 0, "refused": 0}
+    golden.check("stats-watch.json", result.stdout)
+
+
+@pytest.mark.parametrize("arguments", [(), ("orders",), ("o*", "mails")])
+def test_a_watch_goes_on_while_queues_come_and_go(
+    clocked: Clocked, run_clocked: Run, pauses: Pauses, arguments: tuple[str, ...]
+) -> None:
+    clocked.declare_queue("mails")
+    orders = clocked.declare_queue("orders")
+    pauses(orders.delete, lambda: clocked.declare_queue("orders"))
+
+    lines = run_clocked("stats", *arguments, "--watch", "--json", "--count", "3").stdout.splitlines()
+
+    there = ["orders" in [one["queue"] for one in json.loads(line)["queues"]] for line in lines]
+    assert there == [True, False, True]
+
+
+@pytest.fixture
+def away(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception | None], None]:
+    """`away(error)`: from now on Redis answers with it; `away(None)`: it is back."""
+    time = clocked.time
+
+    def meet(error: Exception | None) -> None:
+        def answer() -> Any:
+            if error is not None:
+                raise error
+            return time()
+
+        monkeypatch.setattr(clocked, "time", answer)
+
+    return meet
+
+
+@pytest.mark.parametrize(
+    "error,line",
+    [
+        (redis.ConnectionError("gone."), "Redis does not answer: gone; check --url or $RQTTL_URL"),
+        (redis.BusyLoadingError("loading"), "Redis does not answer: loading; check --url or $RQTTL_URL"),
+        (redis.ResponseError("BUSY a script"), "Redis refused: BUSY a script"),
+    ],
+    ids=["away", "loading", "busy"],
+)
+def test_a_watch_outlives_a_redis_that_is_away(
+    clocked: Clocked, run_clocked: Run, pauses: Pauses, away: Any, error: Exception, line: str
+) -> None:
+    clocked.declare_queue("orders")
+
+    def back() -> None:
+        away(None)
+        clocked.advance(8_000)
+
+    pauses(lambda: away(error), lambda: None, back, lambda: away(error), lambda: away(None))
+
+    result = run_clocked("stats", "--watch", "--json", "--count", "3")
+
+    assert result.exit_code == 0
+    assert [json.loads(one)["elapsed_ms"] for one in result.stdout.splitlines()] == [None, 8_000, 0]
+    gone = f"rqttl: {line}; trying again until it does\n"
+    assert result.stderr == f"{gone}rqttl: Redis answers again\n" * 2
+
+
+def test_a_bug_ends_a_watch(clocked: Clocked, run_clocked: Run, pauses: Pauses, away: Any) -> None:
+    clocked.declare_queue("orders")
+    pauses(lambda: away(ZeroDivisionError("oops")))
+
+    result = run_clocked("stats", "--watch")
+
+    assert result.exit_code == 1
+    assert "ZeroDivisionError: oops" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "number,code,said",
+    [(signal.SIGINT, 0, ""), (signal.SIGTERM, 143, "rqttl: terminated\n"), (signal.SIGHUP, 129, "rqttl: hung up\n")],
+)
+def test_a_signal_ends_a_watch(
+    clocked: Clocked, run_clocked: Run, pauses: Pauses, number: signal.Signals, code: int, said: str
+) -> None:
+    clocked.declare_queue("orders")
+    pauses(lambda: signal.raise_signal(number))
+
+    result = run_clocked("stats", "--watch", "--json")
+
+    assert (result.exit_code, result.stderr, result.stdout.count("\n")) == (code, said, 1)
+
+
+def test_looks_follow_each_other_at_the_interval_but_never_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waits = 100.0, []
+
+    def take() -> Any:
+        nonlocal now
+        now += durations.pop(0)
+        return f"look at {now}"
+
+    def wait(seconds: float) -> None:
+        nonlocal now
+        waits.append(round(seconds, 3))
+        now += seconds
+
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    durations = [0.5, 0.5, 7.0, 0.1, 0.1]
+    seen: Iterator[Any] = stats_watch.observe(take, 2.0, wait)
+
+    assert len([next(seen) for _ in range(5)]) == 5
+    assert waits == [2.0, 1.5, 1.5, 0.0, 1.9]
+
+
+def test_a_reaper_that_runs_is_found(broker: Broker, run: Run) -> None:
+    """The real one, so that what is counted is what it does."""
+    counted: list[int] = []
+
+    def count(*_: object) -> None:
+        counted.append(broker.reapers())
+        reaper.stop()
+
+    broker.declare_queue("orders").enqueue(b"x", ttl=1)
+    reaper = Reaper(broker, on_swept=count)
+    reaper.run()
+
+    assert counted == [1]
