@@ -1,0 +1,54 @@
+"""`rqttl dead`: look at the messages that died, and remove them."""
+
+from __future__ import annotations
+
+import click
+
+from rqttl.cli import output
+from rqttl.cli.dead_letters import Groups, note_targets, out, read, show_groups
+from rqttl.cli.dead_purge import purge
+from rqttl.cli.dead_show import show
+from rqttl.cli.queue_each import hinting
+from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
+
+
+@click.group(invoke_without_command=True, epilog="Example: rqttl dead ls orders.dead")
+@click.pass_context
+def dead(context: click.Context) -> None:
+    """Look at dead letters and remove them.
+
+    Each command takes the queue that they went to.
+    """
+    help_alone(context)
+
+
+@dead.command("ls", epilog="Example: rqttl dead ls orders.dead")
+@queue_argument
+@utc_flag
+@json_flag
+@connecting
+def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> None:
+    """Count the letters in QUEUE by where and why they died.
+
+    Oldest and newest are their latest deaths. Nothing is leased or changed.
+    """
+    groups = Groups()
+    with settings.connect() as broker, hinting(broker):
+        source = broker.queue(queue)
+        for message in read(source):
+            groups.add(message)
+        now = broker.time()
+        note_targets(source)
+    if as_json:
+        output.answer_json(groups.facts())
+        return
+    if not groups.total():
+        output.note(f"no dead letters in {queue}")
+        return
+    show_groups(groups, now, utc=utc)
+    if taken := out(groups.total("leased"), groups.total("delayed")):
+        output.note(f"of these, {taken}")
+
+
+for command in (show, purge):
+    dead.add_command(command)
