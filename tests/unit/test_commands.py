@@ -9,6 +9,7 @@ import pytest
 
 from rqttl import Message, QueueOptions, _scripts, commands
 from rqttl.commands import Command, Known, Presence
+from rqttl.doctor import calls
 from rqttl.keys import Keyspace
 
 KEYSPACE = Keyspace("ns")
@@ -45,6 +46,8 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.ack(KEYSPACE, "orders", DELIVERIES),
         commands.nack(here, DELIVERIES), commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
+        calls.audit(KEYSPACE, "orders", "log", "", 1), calls.repair(KEYSPACE, "orders", [b"1"]),
+        calls.clear(KEYSPACE, "orders"),
     ]  # fmt: skip
 
     assert sorted(command.script.name for command in made) == list(_scripts.names())

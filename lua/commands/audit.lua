@@ -1,0 +1,31 @@
+--- Look for damage: is each message of a page in its one place, and what should the record say? Nothing is changed.
+--
+-- `source` is the part whose ids are looked at, `after` is empty or the `next` of the page before. `due`, `cursor` and
+-- `last` are as they should be (`due`: at the latest), `record` is all that is there.
+--
+-- @use    queue sweep places damage reply
+-- @keys   meta log loose expiry leases returned delayed redelivered
+-- @args   source after limit
+-- @reply  next record due cursor last seen ready bytes faults: faults are ids and words in turn
+-- @refuse not_found
+
+local refusal = queue.open_all(q, redis.call('HGET', q.meta, 'version') or '')
+if refusal then
+  return reply.refuse(refusal)
+end
+q.cursor, q.last = places.ends(q, q.cursor, q.last)
+local ids, after = places.page(q, arg.source, arg.after, tonumber(arg.limit))
+local plan, faults, ready, size = damage.plan(), {}, 0, 0
+for _, id in ipairs(ids) do
+  local wrong, bytes = damage.judge(q, id, plan)
+  if (arg.source == 'log' or arg.source == 'loose') and not places.is_id(id) then wrong = 'foreign' end
+  if wrong then
+    faults[#faults + 1], faults[#faults + 2] = id, wrong
+  end
+  if bytes then
+    ready, size = ready + 1, size + bytes
+  end
+end
+local due = sweep.next_due(q)
+return reply.ok(q, after, places.text(q), due and string.format('%.0f', due) or '', q.cursor, q.last, #ids, ready, size,
+  faults)

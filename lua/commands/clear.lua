@@ -1,0 +1,12 @@
+--- Remove what is left of a queue that is not there: keys without their record. A queue that is there stays.
+--
+-- @use    queue reply
+-- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen
+-- @args
+-- @reply  cleared: 0 if the queue is there
+
+if redis.call('HEXISTS', q.meta, 'version') == 1 then
+  return reply.ok(q, 0)
+end
+queue.unlink(q)
+return reply.ok(q, 1)

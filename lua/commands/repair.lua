@@ -1,0 +1,35 @@
+--- Put right what is damaged in a queue: these ids, the cursor and the last sequence; and `bytes`, if the record is still
+-- `record` as an audit gave it.
+--
+-- Everything is looked at anew, so what is right by now stays as it is. Whatever follows is due at once: a sweep finds
+-- out what, and when.
+--
+-- @use    announce places damage reply
+-- @keys   meta log loose expiry leases returned delayed redelivered
+-- @args   record bytes ids...
+-- @reply  done: what was put right, words and numbers in turn
+-- @refuse not_found
+
+local found = redis.call('HMGET', q.meta, 'version', 'cursor', 'last')
+if not found[1] then
+  return reply.refuse('not_found')
+end
+local plan, counts, done = damage.plan(), {}, {}
+local recount = arg.bytes ~= '' and places.text(q) == arg.record
+q.cursor, q.last = places.ends(q, found[2], found[3])
+for _, id in ipairs(arg.ids) do
+  local wrong = damage.judge(q, id, plan)
+  if wrong then counts[wrong] = (counts[wrong] or 0) + 1 end
+end
+counts.cursor, counts.last = q.cursor ~= found[2] and 1 or nil, q.last ~= found[3] and 1 or nil
+counts.bytes = recount and 1 or nil
+
+redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
+damage.mend(q, plan)
+redis.call('HSET', q.meta, 'cursor', q.cursor, 'last', q.last)
+if recount then redis.call('HSET', q.meta, 'bytes', arg.bytes) end
+announce.now(q.meta)
+for word, n in pairs(counts) do
+  done[#done + 1], done[#done + 2] = word, n
+end
+return reply.ok(q, done)

@@ -1,0 +1,131 @@
+"""All checks, one after the other, and the repairs. No check can fail: what it could not see is what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from rqttl import flows
+from rqttl.broker import Broker
+from rqttl.doctor import audit, calls, inventory, memory, persistence, queues, rights, server, work
+from rqttl.doctor.facts import Facts
+from rqttl.doctor.findings import Finding, Repair, problem, warning
+from rqttl.errors import QueueNotFound
+from rqttl.keys import check_queue_name
+
+#: What is asked of the server, in the order in which it is told.
+SERVER: tuple[tuple[str, Callable[[Facts], Iterator[Finding]]], ...] = (
+    ("server", server.kind), ("role", server.role), ("memory policy", memory.policy), ("memory", memory.left),
+    ("persistence", persistence.durability), ("disk", persistence.writing), ("replicas", server.replicas),
+    ("connections", server.patience), ("clock", server.clock),
+)  # fmt: skip
+#: For questions about the keys of a queue, where there is none.
+NOBODY = "rqttl.doctor"
+
+
+def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
+    """Look at the server, and at all queues of the namespace, or at these. Changes nothing.
+
+    Findings come as they are made. What a user may not ask, or a server does not tell, is a warning. Raises
+    `InvalidName`, `QueueNotFound` for a name of which there is no key and no entry in the registry, and redis-py's
+    errors of the connection.
+    """
+    for name in names:
+        check_queue_name(name)
+    stock = _take(broker, names) if names else None
+    facts = Facts(broker)
+    for check, look in SERVER:
+        yield from _guarded(check, lambda look=look: look(facts))  # type: ignore[misc]  # bound at once
+    if facts.hidden:
+        yield warning(
+            "settings",
+            f"cannot be read: {facts.why_hidden}",
+            f"not checked: {', '.join(dict.fromkeys(facts.hidden))}; see them where the server is managed",
+        )
+    if facts.text("redis_mode") == "sentinel":
+        return
+    stock = stock or _take(broker, names)
+    queue = min(stock.dues, default=min(names, default=NOBODY))
+    yield from _guarded("rights", lambda: rights.rights(facts, queue))
+    yield from _guarded("scripts", lambda: work.scripts(facts, queue))
+    yield from _guarded("reaper", lambda: work.reapers(facts, stock.dues))
+    yield from _queues(broker, stock)
+
+
+def examine_queues(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
+    """The part of `examine` that looks at queues."""
+    yield from _queues(broker, _take(broker, names))
+
+
+def _take(broker: Broker, names: Sequence[str]) -> inventory.Stock:
+    try:
+        stock = inventory.take(broker, names)
+    except ResponseError as error:
+        advice = "give this user +scan +sscan +sismember +type +multi +exec"
+        return inventory.Stock(sound=list(names), findings=[warning("keys", f"cannot be listed: {error}", advice)])
+    missing = set(names) - stock.dues.keys() - {one.queue for one in stock.findings}
+    if missing:
+        raise QueueNotFound(min(missing))
+    return stock
+
+
+def _queues(broker: Broker, stock: inventory.Stock) -> Iterator[Finding]:
+    yield from stock.findings
+    circles: set[frozenset[str]] = set()
+    for name in stock.sound:
+        yield from _guarded("queue", lambda name=name: queues.look(broker, name, circles), queue=name)  # type: ignore[misc]  # bound at once
+
+
+def repair(broker: Broker, wanted: Repair) -> str:
+    """Carry out a repair, safely while the queue is in use, and say what was done.
+
+    Whatever is right by now is left as it is. Doing it twice does no harm.
+    """
+    keyspace, name = broker.keyspace, wanted.queue
+    if wanted.kind == "enter":
+        return "entered into the registry" if broker.step(flows.Enter(name)) else "was in the registry already"
+    if wanted.kind == "take_out":
+        return _take_out(broker, name)
+    if wanted.kind == "clear":
+        gone = broker.store.run(calls.clear(keyspace, name))[2]
+        return "its keys are deleted" if gone else "left alone: the queue is there now"
+    try:
+        done = broker.perform(audit.mend(keyspace, name))
+    except QueueNotFound:
+        return "left alone: the queue is gone"
+    said = [DONE[word].format(n=f"{n:,}") for word, n in sorted(done.items())]
+    return "; ".join(said) or "left alone: all agrees by now"
+
+
+#: What a repair says of each thing that it has done.
+DONE = {
+    "gone": "{n} ids without a message taken out",
+    "lost": "{n} messages made ready again",
+    "doubled": "{n} messages left in one place",
+    "deadline": "{n} deadlines put right",
+    "cursor": "cursor put right",
+    "last": "last id put right",
+    "bytes": "bytes counted anew",
+    "busy": "too busy to count its bytes: try again",
+}
+
+
+def _take_out(broker: Broker, name: str) -> str:
+    broker.step(flows.Enter(name, gone=True))
+    if name in inventory.take(broker, [name]).dues:
+        # it was declared just now: its client entered it before it made it
+        broker.step(flows.Enter(name))
+        return "left in the registry: the queue is there now"
+    return "taken out of the registry"
+
+
+def _guarded(check: str, look: Callable[[], Iterator[Finding]], *, queue: str | None = None) -> Iterator[Finding]:
+    """The findings of a check; where Redis refuses it, that it was refused."""
+    try:
+        yield from look()
+    except (ConnectionError, TimeoutError):
+        raise
+    except ResponseError as error:
+        level = warning if "permission" in str(error).lower() else problem
+        yield level(check, f"cannot be checked: {error}", "", queue=queue)

@@ -1,0 +1,61 @@
+"""What a server says of itself. What it refuses to say is remembered, never an error: managed services hide a lot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ResponseError
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+
+
+class Facts:
+    """INFO, read once, and settings, read when they are asked for."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        #: Settings that were asked for and could not be read.
+        self.hidden: list[str] = []
+        self.why_hidden = ""
+        self.why_no_info = ""
+        self._info: dict[str, Any] = {}
+        try:
+            self._info = dict(broker.store.run_plain(lambda client: client.info()))
+        except ResponseError as error:
+            self.why_no_info = str(error)
+
+    def time(self) -> float:
+        """The clock of the server, in seconds."""
+        seconds, micros = self.broker.store.run_plain(lambda client: client.time())
+        return seconds + micros / 1e6
+
+    def text(self, name: str) -> str:
+        """A field of INFO, empty if it is not there."""
+        return str(self._info.get(name, ""))
+
+    def number(self, name: str) -> int | None:
+        """A field of INFO that is a number."""
+        value = self._info.get(name)
+        return int(value) if isinstance(value, (int, float)) else None
+
+    def ratio(self, name: str) -> float | None:
+        """A field of INFO that is a fraction."""
+        value = self._info.get(name)
+        return float(value) if isinstance(value, (int, float)) else None
+
+    def setting(self, name: str) -> str | None:
+        """A setting of the server; None if it has none of this name, or hides it."""
+        try:
+            answer: Any = self.broker.store.run_plain(lambda client: client.config_get(name))
+        except ResponseError as error:
+            self.hidden.append(name)
+            self.why_hidden = str(error)
+            return None
+        value = answer.get(name)
+        return None if value is None else str(value)
+
+    def whole(self, name: str) -> int | None:
+        """A setting that is a whole number."""
+        value = self.setting(name)
+        return int(value) if value is not None and value.lstrip("-").isdigit() else None

@@ -1,0 +1,214 @@
+"""All keys of a namespace: which belong to a queue, which are left over, and whether the registry agrees.
+
+The one place that uses SCAN. What looks wrong is looked at again, in one transaction, and after a moment: queues come
+and go, and a client enters them into the registry in a step of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError, ResponseError
+
+from rqttl.broker import Broker
+from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
+from rqttl.keys import PARTS
+from rqttl.units import as_size
+
+if TYPE_CHECKING:
+    import redis
+
+PAGE = 500
+#: How often what looks wrong is looked at again, and the seconds in between.
+LOOKS, PAUSE = 3, 0.1
+TYPES = {
+    "meta": "hash", "log": "stream", "loose": "hash", "expiry": "zset", "leases": "zset", "returned": "zset",
+    "delayed": "zset", "redelivered": "hash", "bell": "list", "waiting": "zset", "consumers": "zset", "seen": "zset",
+}  # fmt: skip
+
+
+@dataclass
+class Stock:
+    """What is there: queues with their next due time, and what was found on the way.
+
+    `sound` are the queues all of whose keys have their right type.
+    """
+
+    dues: dict[str, int | None] = field(default_factory=dict)
+    sound: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def take(broker: Broker, names: Sequence[str] = ()) -> Stock:
+    """Look at all keys of the namespace, or at those of these queues."""
+    stock = Stock()
+    listed = set(names) if names else _registry(broker)
+    found, strange = ({name: set(PARTS) for name in names}, []) if names else _scan(broker)
+    candidates = sorted(listed | found.keys())
+    records = dict(zip(candidates, _records(broker, candidates), strict=True))
+    missing = [name for name in candidates if not _is_there(records[name])]
+    stock.dues = {name: _due(records[name]) for name in candidates if _is_there(records[name])}
+    stock.findings += _remains(broker, [name for name in missing if name in found])
+    stock.findings += _registered(broker, sorted(stock.dues), sorted(listed & set(missing)))
+    wrong = list(_types(broker, {name: found.get(name, set()) & set(PARTS) for name in stock.dues}))
+    stock.findings += wrong
+    stock.sound = sorted(stock.dues.keys() - {one.queue for one in wrong})
+    stock.findings += _strange(
+        strange + [broker.keyspace.key(name, part) for name, parts in found.items() for part in parts - set(PARTS)]
+    )
+    if not stock.findings:
+        stock.findings.append(ok("keys", f"{plural(len(stock.dues), 'queue')}, all in the registry, no other keys"))
+    return stock
+
+
+def _registry(broker: Broker) -> set[str]:
+    names: Any = broker.store.run_plain(lambda c: set(c.sscan_iter(broker.keyspace.registry, count=PAGE)))
+    return {name.decode("utf-8", "backslashreplace") for name in names}
+
+
+def _scan(broker: Broker) -> tuple[dict[str, set[str]], list[str]]:
+    """The parts of each queue, and keys that are formed like none."""
+    found: dict[str, set[str]] = {}
+    strange: list[str] = []
+    cursor, begun = 0, False
+    while cursor or not begun:
+        begun = True
+        page: Any = broker.store.run_plain(
+            lambda client, at=cursor: client.scan(at, match=broker.keyspace.everything, count=PAGE)  # type: ignore[misc]  # bound at once
+        )
+        cursor = page[0]
+        for key in page[1]:
+            name = broker.keyspace.split(key)
+            if name is not None:
+                found.setdefault(name[0], set()).add(name[1])
+            elif key != broker.keyspace.registry.encode():
+                strange.append(key.decode("utf-8", "backslashreplace"))
+    return found, strange
+
+
+def _ask(broker: Broker, calls: Sequence[tuple[Any, ...]], *, together: bool = False) -> list[Any]:
+    """The answers to many calls, errors among them; as one transaction if `together`."""
+
+    def run(client: redis.Redis, page: Sequence[tuple[Any, ...]]) -> list[Any]:
+        pipeline = client.pipeline(transaction=together)
+        for words in page:
+            pipeline.execute_command(*words)
+        return pipeline.execute(raise_on_error=False)
+
+    answers: list[Any] = []
+    for start in range(0, len(calls), PAGE):
+        page = calls[start : start + PAGE]
+        answers += broker.store.run_plain(lambda client, page=page: run(client, page))  # type: ignore[misc]  # bound at once
+    return answers
+
+
+def _records(broker: Broker, names: Iterable[str]) -> list[Any]:
+    return _ask(broker, [("HMGET", broker.keyspace.key(name, "meta"), "version", "due") for name in names])
+
+
+def _is_there(record: Any) -> bool:
+    """A queue exists while its record names a version; a record of another type is one that cannot be read."""
+    return isinstance(record, RedisError) or record[0] is not None
+
+
+def _due(record: Any) -> int | None:
+    due = None if isinstance(record, RedisError) else record[1]
+    return int(due) if due and due.isdigit() else None
+
+
+def _again(names: Sequence[str], still: Callable[[str], bool]) -> list[str]:
+    """Those of the names that go on being as they are."""
+    names = list(names)
+    for look in range(LOOKS):
+        if names and look:
+            time.sleep(PAUSE)
+        names = [name for name in names if still(name)]
+    return names
+
+
+def _registered(broker: Broker, there: Sequence[str], missing: Sequence[str]) -> Iterator[Finding]:
+    """Queues that are not in the registry, and names in it without a queue."""
+    keyspace = broker.keyspace
+
+    def state(name: str) -> tuple[bool, bool]:
+        record, listed = _ask(
+            broker,
+            [
+                ("HMGET", keyspace.key(name, "meta"), "version", "due"),
+                ("SISMEMBER", keyspace.registry, name),
+            ],
+            together=True,
+        )
+        return _is_there(record), bool(listed)
+
+    members = _ask(broker, [("SISMEMBER", keyspace.registry, name) for name in there])
+    unlisted = [name for name, listed in zip(there, members, strict=True) if listed == 0]
+    for name in _again(unlisted, lambda name: state(name) == (True, False)):
+        yield problem(
+            "registry",
+            "not in the registry: no reaper sweeps it, nothing lists it",
+            "`rqttl doctor --repair` enters it",
+            queue=name,
+            repair=Repair("enter", name, "enter it into the registry"),
+        )
+    for name in _again(missing, lambda name: state(name) == (False, True)):
+        yield warning(
+            "registry",
+            "in the registry, but there is no such queue",
+            "a reaper takes it out after ten minutes, `rqttl doctor --repair` now",
+            queue=name,
+            repair=Repair("take_out", name, "take its name out of the registry"),
+        )
+
+
+def _remains(broker: Broker, names: Sequence[str]) -> Iterator[Finding]:
+    """Keys of queues that are not there."""
+    for name in names:
+        keys = {part: broker.keyspace.key(name, part) for part in PARTS}
+        record, *kinds = _ask(
+            broker,
+            [("HMGET", keys["meta"], "version", "due"), *[("TYPE", key) for key in keys.values()]],
+            together=True,
+        )
+        left = [part for part, kind in zip(keys, kinds, strict=True) if kind != b"none"]
+        if left and not _is_there(record):
+            size, messages = _weigh(broker, keys, left)
+            yield problem(
+                "keys",
+                f"{plural(len(left), 'key')} without a queue: {', '.join(left)}; {plural(messages, 'message')}, {size}",
+                f"to keep the messages: `rqttl queue declare {name}`, then `rqttl doctor {name} --repair`, which "
+                "deletes them without that",
+                queue=name,
+                repair=Repair(
+                    "clear", name, f"delete its {plural(len(left), 'key')} and {plural(messages, 'message')}"
+                ),
+            )
+
+
+def _weigh(broker: Broker, keys: dict[str, str], left: Sequence[str]) -> tuple[str, int]:
+    sizes = _ask(broker, [("MEMORY", "USAGE", keys[part]) for part in left])
+    known = [size for size in sizes if isinstance(size, int)]
+    counts = _ask(broker, [("XLEN", keys["log"]), ("HLEN", keys["loose"])])
+    messages = sum(count for count in counts if isinstance(count, int))
+    return as_size(sum(known)) if len(known) == len(sizes) else "size unknown", messages
+
+
+def _types(broker: Broker, parts: dict[str, set[str]]) -> Iterator[Finding]:
+    """Keys of the wrong type: every script that meets one fails."""
+    asked = [(name, part, broker.keyspace.key(name, part)) for name in sorted(parts) for part in sorted(parts[name])]
+    for (name, part, key), kind in zip(asked, _ask(broker, [("TYPE", key) for _, _, key in asked]), strict=True):
+        if isinstance(kind, ResponseError) or kind.decode() not in (TYPES[part], "none"):
+            what = "cannot be read" if isinstance(kind, ResponseError) else f"is a {kind.decode()}, not a {TYPES[part]}"
+            yield problem("keys", f"{key} {what}: calls that need it fail", f"look at it, then DEL {key}", queue=name)
+
+
+def _strange(keys: Sequence[str]) -> Iterator[Finding]:
+    if keys:
+        yield warning(
+            "keys",
+            f"{plural(len(keys), 'key')} that rqttl does not know: {some(sorted(keys))}",
+            "look whose they are; of a later release of rqttl, or of nobody",
+        )

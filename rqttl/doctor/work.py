@@ -1,0 +1,71 @@
+"""Checks of what runs on the server: the scripts, and the reapers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from rqttl import _scripts
+from rqttl.doctor import calls
+from rqttl.doctor.facts import Facts
+from rqttl.doctor.findings import Finding, ok, plural, problem, some, warning
+from rqttl.units import as_text
+
+#: What has been due for longer than this many ms, nobody sweeps.
+OVERDUE = 5_000
+
+
+def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
+    """Whether the scripts can be loaded, and run."""
+    broker = facts.broker
+    try:
+        for name in _scripts.names():
+            script = _scripts.load(name)
+            known: Any = broker.store.run_plain(lambda client, text=script.text: client.script_load(text))  # type: ignore[misc]  # bound at once
+            if known not in (script.sha, script.sha.encode()):
+                yield problem(
+                    "scripts",
+                    f"the server knows {name} by another name than its SHA-1",
+                    "something between client and server changes what is sent: connect without it",
+                )
+                return
+    except ResponseError as error:
+        yield warning(
+            "scripts",
+            f"cannot be loaded: {error}",
+            "give this user +script|load, or load them as another one after each restart",
+        )
+    try:
+        broker.store.run(calls.audit(broker.keyspace, queue, "log", "", 1))
+    except ResponseError as error:
+        yield problem("scripts", f"cannot be run: {error}", "give this user +evalsha, and the keys of the namespace")
+    else:
+        yield ok("scripts", f"{plural(len(_scripts.names()), 'script')} known, and they run")
+
+
+def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:
+    """Whether what is due gets done. `dues` are the next due times of queues; 0 is `now`, since nobody knows when."""
+    broker = facts.broker
+    now = int(broker.time().timestamp() * 1000)
+    late = {name: now - due for name, due in dues.items() if due and now - due > OVERDUE}
+    try:
+        answer: Any = broker.store.run_plain(lambda client: client.pubsub_numsub(broker.keyspace.due_channel))
+        count = int(answer[0][1])
+    except ResponseError:
+        count = None
+    listen = "it cannot be seen whether a reaper listens" if count is None else _listening(count)
+    if not late:
+        yield ok("reaper", f"{listen}; nothing is overdue")
+        return
+    names = sorted(late, key=lambda name: -late[name])
+    said = f"{listen}; overdue by up to {as_text(late[names[0]] // 1000 * 1000)}: {some(names)}"
+    if count:
+        yield warning("reaper", said, "its log says why it does not keep up; another one may be started beside it")
+    else:
+        yield warning("reaper", said, "start one: `rqttl reaper`, as a service; or `rqttl reaper --once` from cron")
+
+
+def _listening(count: int) -> str:
+    return f"{plural(count, 'reaper')} listen{'s' * (count == 1)}" if count else "no reaper listens"
