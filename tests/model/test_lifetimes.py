@@ -1,0 +1,159 @@
+"""Lifetimes and duplicates against a few lines of Python: is the queue there, what does it hold, where did it go."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rqttl import Message, QueueNotFound
+from tests.contract.clocked import START, Clocked
+
+RUNS = int(os.environ.get("RQTTL_MODEL_RUNS", "200"))
+LIVES = st.sampled_from((None, 20, 50))
+OPTIONS = st.fixed_dictionaries({
+    "expires": LIVES, "auto_delete_on_idle": LIVES, "on_expire": st.sampled_from(("drop", "dead-letter", "keep")),
+    "duplicate_window": LIVES, "dead_letter": st.sampled_from((None, "dead")),
+})  # fmt: skip
+STEP = st.one_of(
+    st.tuples(st.just("wait"), st.sampled_from((1, 5, 19, 20, 30, 49, 50))),
+    st.tuples(st.just("enqueue"), st.lists(st.sampled_from("abc"), min_size=1, max_size=4)),
+    st.tuples(st.sampled_from(("receive", "ack", "delay", "touch", "peek", "sweep", "stats", "declare")), st.just(0)),
+    st.tuples(st.just("update"), OPTIONS),
+)
+
+
+@dataclass
+class Model:
+    """The queue `q`. `now` is given to every call; a call of a queue that is over finds none."""
+
+    options: dict[str, object]
+    used: int
+    active: int
+    there: bool = True
+    messages: list[str] = field(default_factory=list)
+    leased: list[str] = field(default_factory=list)
+    seen: dict[str, int] = field(default_factory=dict)
+    dead: int = 0
+
+    def number(self, name: str) -> int | None:
+        value = self.options.get(name)
+        return value if isinstance(value, int) else None
+
+    def look(self, now: int) -> bool:
+        """Whether the queue is there for a call at `now`."""
+        expires, idle = self.number("expires"), self.number("auto_delete_on_idle")
+        ends = [since + life for since, life in ((self.used, expires), (self.active, idle)) if life is not None]
+        if self.there and ends and min(ends) <= now:
+            held = len(self.messages) + len(self.leased)
+            if held and self.options["on_expire"] == "keep":
+                self.used = self.active = now
+            else:
+                self.there = False
+                if self.options["on_expire"] == "dead-letter" and self.options["dead_letter"]:
+                    self.dead += held
+        return self.there
+
+    def enqueue(self, now: int, ids: list[str]) -> list[bool]:
+        self.active = max(self.active, now)
+        window, duplicates = self.number("duplicate_window"), []
+        for id in ids:
+            duplicates.append(window is not None and id in self.seen and self.seen[id] + window > now)
+            if not duplicates[-1]:
+                self.messages.append(id)
+                if window is not None:
+                    self.seen[id] = now
+        return duplicates
+
+
+def carry_out(clocked: Clocked, model: Model, what: str, more: object) -> None:
+    """One step on Redis and on the model; what the caller sees is the same."""
+    queue, now = clocked.queue("q"), clocked.now
+    if what == "wait":
+        assert isinstance(more, int)
+        clocked.advance(more)
+        return
+    if what == "declare":
+        if not model.look(now):
+            model.__init__(model.options, now, now, dead=model.dead)  # type: ignore[misc]  # a new queue of that name
+        clocked.declare_queue("q", **model.options)
+        model.used = model.active = now
+        return
+    if not model.look(now):
+        with pytest.raises(QueueNotFound):
+            call(clocked, model, what, more)
+        return
+    call(clocked, model, what, more)
+    assert queue.stats().ready == len(model.messages)
+
+
+def call(clocked: Clocked, model: Model, what: str, more: object) -> None:
+    queue, now = clocked.queue("q"), clocked.now
+    if what == "enqueue":
+        assert isinstance(more, list)
+        receipts = queue.enqueue_many([Message(b"x", id=id) for id in more])
+        assert [getattr(one, "duplicate", None) for one in receipts] == model.enqueue(now, more)
+    elif what in ("receive", "ack", "delay"):
+        delivery = queue.receive(lease="1d")
+        model.used, model.active = now, max(model.active, now)
+        assert (delivery.id if delivery else None) == (model.messages[0] if model.messages else None)
+        if delivery:
+            model.messages.pop(0)
+            if what == "ack":
+                delivery.ack()
+            else:
+                model.leased.append(delivery.id)
+                if what == "delay":
+                    delivery.nack(delay="1d")
+    elif what == "peek":
+        assert len(queue.peek(100)) == len(model.messages) + len(model.leased)
+        model.active = now
+    elif what == "update":
+        assert isinstance(more, dict)
+        if more["duplicate_window"] and model.options["duplicate_window"]:
+            # a longer one knows of what came before no more than has not been forgotten yet
+            more = {**more, "duplicate_window": model.options["duplicate_window"]}
+        queue.update(**more)
+        model.options, model.used, model.active = more, now, now
+        if more["duplicate_window"] is None:
+            model.seen.clear()
+    else:
+        getattr(queue, what)()
+        if what == "touch":
+            model.used = model.active = now
+
+
+@pytest.fixture
+def shared(client: redis.Redis) -> Clocked:
+    """One broker for all runs, because each keeps a connection."""
+    return Clocked(client)
+
+
+def begin(clocked: Clocked) -> Clocked:
+    clocked.go_to(0)
+    clocked._known.clear()
+    return clocked
+
+
+@settings(max_examples=RUNS, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(options=OPTIONS, steps=st.lists(STEP, max_size=25))
+def test_lifetimes_and_duplicates_are_those_of_the_model(
+    client: redis.Redis, shared: Clocked, options: dict[str, object], steps: list[tuple[str, object]]
+) -> None:
+    client.flushall()
+    clocked = begin(shared)
+    clocked.declare_queue("q", **options)
+    model = Model(options, START, START)
+
+    for what, more in steps:
+        carry_out(clocked, model, what, more)
+        there = model.look(clocked.now)
+        assert ("q" in clocked.queues()) == there
+        if not there:
+            assert client.keys("*{q}*") == []
+    letters = clocked.queue("dead").peek(1000) if "dead" in clocked.queues() else []
+    assert len(letters) == model.dead
