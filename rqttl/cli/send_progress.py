@@ -44,11 +44,10 @@ class Progress:
         if not self._wanted:
             return
         passed = time.monotonic() - self._began
-        if self._shown is None:
-            if passed < MOMENT:
-                return
-            self._show()
-        self._shown.update(0, completed=self._done, said=self._said(passed))
+        if self._shown is not None:
+            self._shown.update(0, completed=self._done, said=self._said(passed))
+        elif passed >= MOMENT:
+            self._show(self._said(passed))
 
     def _said(self, passed: float) -> str:
         said = f"{text.plural(self._messages, 'message')}  {text.count(int(self._messages / max(passed, 0.001)))}/s"
@@ -56,7 +55,7 @@ class Progress:
             said = f"{text.size(self._done)} of {text.size(self._total)}  {said}"
         return said
 
-    def _show(self) -> None:
+    def _show(self, said: str) -> None:
         # seldom needed, and slow to load
         from rich import progress
         from rich.console import Console
@@ -72,5 +71,5 @@ class Progress:
         self._shown = progress.Progress(
             *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
         )
-        self._shown.add_task("", total=self._total, said="")
+        self._shown.add_task("", total=self._total, completed=self._done, said=said)
         self._shown.start()

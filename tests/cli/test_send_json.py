@@ -226,6 +226,7 @@ def test_what_receive_prints_makes_the_same_messages_again(run: Run, broker: Bro
 
 def test_every_field_that_is_shown_of_a_message_may_be_sent(orders: Queue) -> None:
     orders.enqueue_many([b"text", b"\xff"])
-    shown = {name for one in (*orders.peek(), *orders.receive_many(2)) for name in messages.facts(one)}
+    every: list[messages.Shown] = [*orders.peek(), *orders.receive_many(2)]
+    shown = {name for one in every for name in messages.facts(one)}
 
     assert shown <= {*OURS, *BROKERS}

@@ -1,0 +1,141 @@
+"""The progress of a long sending: a bar where the length is known, else a spinner; on a terminal alone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from io import StringIO
+
+import pytest
+
+from rqttl.cli import send_progress
+from rqttl.cli.send_progress import Progress
+from tests.cli.processes import PATIENCE
+
+Shown = Callable[[], str]
+END = "\x04END"
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Shown]]:
+    """Called in a test, it makes stderr a terminal of 80 columns; what it returns gives what that has shown since."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    monkeypatch.setattr(send_progress, "MOMENT", 0)
+    for name in ("NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with open(theirs, "w", encoding="utf-8") as stream:  # noqa: PTH123  # it is a descriptor
+
+        def read() -> str:
+            # what was written comes when the kernel gets to it, and in its order
+            stream.write(END)
+            stream.flush()
+            drawn = b""
+            while not drawn.endswith(END.encode()):
+                assert select.select([ours], [], [], PATIENCE)[0]
+                drawn += os.read(ours, 65536)
+            return drawn.decode().removesuffix(END)
+
+        def use() -> Shown:
+            # not before: pytest sets stderr anew when the test itself begins
+            monkeypatch.setattr(sys, "stderr", stream)
+            return read
+
+        yield use
+    os.close(ours)
+
+
+def lines(drawn: str) -> list[str]:
+    """Each state that was drawn, without what moves the cursor or colours."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn)
+    return [line for line in re.split(r"[\r\n]+", plain) if line]
+
+
+def test_of_a_file_a_bar_shows_how_much_is_done(terminal: Callable[[], Shown]) -> None:
+    shown = terminal()
+    with Progress(4_000_000, in_bytes=True) as progress:
+        progress.advance(1_000_000, 250)
+        progress.advance(2_000_000, 500)
+
+    first, *_, last = lines(shown())
+    assert re.fullmatch(r"[━╸╺]{12} +25% 1\.0 MB of 4\.0 MB  250 messages  [\d,]+/s +\S+", first)
+    assert re.fullmatch(r"[━╸╺]{12} +75% 3\.0 MB of 4\.0 MB  750 messages  [\d,]+/s +\S+", last)
+
+
+def test_of_a_stream_a_spinner_shows_how_much_is_done(terminal: Callable[[], Shown]) -> None:
+    shown = terminal()
+    with Progress(None, in_bytes=True) as progress:
+        progress.advance(1_000, 250)
+        progress.advance(1_000, 1_000)
+
+    first, *_, last = lines(shown())
+    assert re.fullmatch(r"\S 250 messages  [\d,]+/s +0:00:\d\d", first)
+    assert re.fullmatch(r"\S 1,250 messages  [\d,]+/s +0:00:\d\d", last)
+
+
+def test_of_arguments_the_bar_counts_messages(terminal: Callable[[], Shown]) -> None:
+    shown = terminal()
+    with Progress(4, in_bytes=False) as progress:
+        progress.advance(1, 1)
+
+    assert re.fullmatch(r"[━╸╺]{12} +25% 1 message  [\d,]+/s +\S+", lines(shown())[-1])
+
+
+def test_it_fits_whatever_it_counts_and_nothing_of_it_stays(terminal: Callable[[], Shown]) -> None:
+    shown = terminal()
+    with Progress(10**15, in_bytes=True) as progress:
+        progress.advance(10**15 - 1, 10**12)
+
+    drawn = shown()
+    assert max(map(len, lines(drawn))) <= 80
+    assert drawn.endswith("\r\n\x1b[?25h\r\x1b[1A\x1b[2K")  # the cursor is back, on the emptied line
+
+
+def test_nothing_is_shown_of_what_takes_a_moment(
+    terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = terminal()
+    monkeypatch.setattr(send_progress, "MOMENT", 1e9)
+
+    with Progress(4, in_bytes=False) as progress:
+        progress.advance(1, 1)
+
+    assert shown() == ""
+
+
+def test_nothing_is_shown_where_it_would_be_in_the_way(
+    terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = terminal()
+    with Progress(4, in_bytes=False, wanted=False) as progress:
+        progress.advance(1, 1)
+    monkeypatch.setenv("TERM", "dumb")
+    with Progress(4, in_bytes=False) as progress:
+        progress.advance(1, 1)
+    file = StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    with Progress(4, in_bytes=False) as progress:
+        progress.advance(1, 1)
+
+    assert shown() == ""
+    assert file.getvalue() == ""
+
+
+def test_without_colour_only_the_cursor_is_moved(
+    terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = terminal()
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    with Progress(4, in_bytes=False) as progress:
+        progress.advance(1, 1)
+
+    assert not re.search(r"\x1b\[[0-9;]*m", shown())
