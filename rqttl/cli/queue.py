@@ -13,7 +13,7 @@ from rqttl.cli.queue_options import queue_options
 from rqttl.cli.queue_remove import delete, purge
 from rqttl.cli.queue_show import show
 from rqttl.cli.queue_update import update
-from rqttl.cli.shared import Settings, connecting, help_alone, json_flag
+from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_name_argument, queues_argument
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
@@ -27,7 +27,7 @@ def queue(context: click.Context) -> None:
 
 
 @queue.command(epilog="Example: rqttl queue declare orders --message-ttl 60s --dead-letter orders.dead")
-@click.argument("name")
+@queue_name_argument
 @queue_options
 @json_flag
 @connecting
@@ -46,10 +46,10 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
 
 
 @queue.command(epilog="Example: rqttl queue touch orders")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@queues_argument
 @json_flag
 @connecting
-def touch(names: tuple[str, ...], as_json: bool, settings: Settings) -> None:
+def touch(queues: tuple[str, ...], as_json: bool, settings: Settings) -> None:
     """Use queues without doing anything in them.
 
     What deletes an unused queue, --expires and --auto-delete-on-idle, begins
@@ -61,7 +61,7 @@ def touch(names: tuple[str, ...], as_json: bool, settings: Settings) -> None:
         return {"touched": True}
 
     with settings.connect() as broker, hinting(broker):
-        for_each(handles(broker, names), use, lambda handle, _: f"queue {handle.name} touched", as_json=as_json)
+        for_each(handles(broker, queues), use, lambda handle, _: f"queue {handle.name} touched", as_json=as_json)
 
 
 for command in (update, list_queues, show, purge, delete):

@@ -11,7 +11,7 @@ import click
 
 from rqttl.cli import output, text
 from rqttl.cli.queue_each import hinting
-from rqttl.cli.shared import Settings, connecting, json_flag
+from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag
 from rqttl.cli.stats_facts import stats_facts
 from rqttl.errors import QueueNotFound
 from rqttl.types import QueueStats
@@ -31,7 +31,7 @@ COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead
 
 
 @click.command("ls", epilog="Example: rqttl queue ls 'orders.*' --sort depth")
-@click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
+@any_queues_argument
 @click.option(
     "--sort", "key", type=click.Choice(list(SORTS)), default="name", help="Sort by this, largest first (default: name)."
 )
@@ -40,16 +40,16 @@ COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead
 @json_flag
 @connecting
 def list_queues(
-    patterns: tuple[str, ...], key: str, reverse: bool, quiet: bool, as_json: bool, settings: Settings
+    queues: tuple[str, ...], key: str, reverse: bool, quiet: bool, as_json: bool, settings: Settings
 ) -> None:
     """List queues.
 
-    All of them, or those that match a PATTERN (with *, ? and [...]); a PATTERN
-    without these is the name of a queue, which must exist. Depth is what a
-    queue holds in any state; bytes and oldest are of its ready messages.
+    All of them, or those named or matched by a QUEUE (with *, ? and [...]).
+    Depth is what a queue holds in any state; bytes and oldest are of its
+    ready messages.
     """
     with settings.connect() as broker, hinting(broker):
-        names = _matching(broker, patterns)
+        names = _matching(broker, queues)
         found = None if quiet and key == "name" else broker.stats(names)
     if found is not None:
         names = sorted(found, key=lambda name: (SORTS[key](found[name]), name))
@@ -58,7 +58,7 @@ def list_queues(
     if as_json:
         output.answer_json([{"queue": name, **(stats_facts(found[name]) if found else {})} for name in names])
     elif not names:
-        output.note(f"no queue matches {' or '.join(map(text.visible, patterns))}" if patterns else "no queue")
+        output.note(f"no queue matches {' or '.join(map(text.visible, queues))}" if queues else "no queue")
     elif quiet or found is None:
         output.answer("\n".join(names))
     else:

@@ -9,7 +9,7 @@ import click
 from rqttl.cli import output, text
 from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
 from rqttl.cli.queue_each import Facts, contents, for_each, handles, hinting
-from rqttl.cli.shared import Settings, connecting, json_flag
+from rqttl.cli.shared import Settings, connecting, json_flag, queues_argument
 from rqttl.errors import QueueInUse, QueueNotFound
 from rqttl.types import QueueStats
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: rqttl queue purge orders --dry-run")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@queues_argument
 @yes_flag
 @dry_run_flag
 @json_flag
 @connecting
-def purge(names: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
+def purge(queues: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
     """Remove the ready messages of queues.
 
     They are gone: nothing is dead-lettered. Leased and delayed messages stay.
     """
     with settings.connect() as broker, hinting(broker):
-        queues = handles(broker, names)
+        chosen = handles(broker, queues)
         if dry_run:
-            found = _found(broker, queues)
-            for_each(queues, lambda queue: {"would_purge": _there(found, queue).ready}, _purged, as_json=as_json)
+            found = _found(broker, chosen)
+            for_each(chosen, lambda queue: {"would_purge": _there(found, queue).ready}, _purged, as_json=as_json)
             return
         if not yes:
-            _ask_to_purge(_found(broker, queues))
-        for_each(queues, lambda queue: {"purged": queue.purge()}, _purged, as_json=as_json)
+            _ask_to_purge(_found(broker, chosen))
+        for_each(chosen, lambda queue: {"purged": queue.purge()}, _purged, as_json=as_json)
 
 
 def _ask_to_purge(found: dict[str, QueueStats]) -> None:
@@ -59,7 +59,7 @@ def _purged(queue: Queue, facts: Facts) -> str:
 
 
 @click.command(epilog="Example: rqttl queue delete orders --if-unused --if-empty")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@queues_argument
 @click.option("--if-unused", is_flag=True, help="Only if it has no consumers.")
 @click.option("--if-empty", is_flag=True, help="Only if it holds no message in any state.")
 @yes_flag
@@ -67,27 +67,33 @@ def _purged(queue: Queue, facts: Facts) -> str:
 @json_flag
 @connecting
 def delete(
-    names: tuple[str, ...], if_unused: bool, if_empty: bool, yes: bool, dry_run: bool, as_json: bool, settings: Settings
+    queues: tuple[str, ...],
+    if_unused: bool,
+    if_empty: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    settings: Settings,
 ) -> None:
     """Delete queues with all that is in them.
 
     Messages in any state are gone: nothing is dead-lettered.
     """
     with settings.connect() as broker, hinting(broker):
-        queues = handles(broker, names)
+        chosen = handles(broker, queues)
         if dry_run:
-            found = _found(broker, queues)
+            found = _found(broker, chosen)
             for_each(
-                queues,
+                chosen,
                 lambda queue: _would_delete(queue.name, _there(found, queue), if_unused=if_unused, if_empty=if_empty),
                 lambda queue, _: f"queue {queue.name} would be deleted ({contents(found[queue.name])})",
                 as_json=as_json,
             )
             return
         if not yes:
-            _ask_to_delete(_found(broker, queues))
+            _ask_to_delete(_found(broker, chosen))
         for_each(
-            queues,
+            chosen,
             lambda queue: {"deleted": True, "ready": queue.delete(if_unused=if_unused, if_empty=if_empty)},
             lambda queue, facts: f"queue {queue.name} deleted, with {text.plural(facts['ready'], 'ready message')}",
             as_json=as_json,

@@ -11,7 +11,7 @@ import click
 from rqttl.cli import output, text
 from rqttl.cli.queue_each import hinting
 from rqttl.cli.queue_options import flag, shown
-from rqttl.cli.shared import Settings, connecting, json_flag, utc_flag
+from rqttl.cli.shared import Settings, connecting, json_flag, queue_name_argument, utc_flag
 from rqttl.cli.stats_facts import stats_facts
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.types import QueueStats
@@ -24,7 +24,7 @@ COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged"
 
 
 @click.command(epilog="Example: rqttl queue show orders --all")
-@click.argument("name")
+@queue_name_argument
 @click.option("--all", "every", is_flag=True, help="Show options at their defaults too.")
 @click.option("--sources", is_flag=True, help="Show which queues' dead letters come here; asks all queues.")
 @utc_flag

@@ -11,15 +11,15 @@ from rqttl.cli import output, text
 from rqttl.cli.asking import dry_run_flag
 from rqttl.cli.queue_each import hinting
 from rqttl.cli.queue_options import complete_names, flag, queue_options, read_names, shown
-from rqttl.cli.shared import Settings, connecting, json_flag
+from rqttl.cli.shared import Settings, connecting, json_flag, queue_name_argument
 from rqttl.options import OPTIONS, QueueOptions
 
 
 @click.command(epilog="Example: rqttl queue update orders --message-ttl 5m --unset max-length")
-@click.argument("name")
+@queue_name_argument
 @queue_options
 @click.option("--unset", multiple=True, metavar="OPTION", callback=read_names, shell_complete=complete_names,
-              help="Put this option back to its default; repeatable.")  # fmt: skip
+              help="Put this option back to its default; may be repeated.")  # fmt: skip
 @dry_run_flag
 @json_flag
 @connecting

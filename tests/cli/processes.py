@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import sys
 import termios
+import time
 
 PATIENCE = 60.0
 
@@ -27,15 +28,88 @@ def environment(**changed: str) -> dict[str, str]:
     return {**kept, "TERM": "xterm", **changed}
 
 
-def on_terminal(*arguments: str, columns: int = 80, **changed: str) -> str:
-    """What a command shows on a terminal, its bold text plain; `\\r\\n` is `\\n`."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with subprocess.Popen(command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**changed)):
+#: Makes its standard input the terminal of its session, and becomes the command.
+_TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Terminal:
+    """A command on a terminal of its own, which it is in charge of: Ctrl-C and Ctrl-D are what they are for a person.
+
+    Use it with `with`. `shown` is what it has shown so far, its bold text plain; `\\r\\n` is `\\n`.
+    """
+
+    def __init__(self, *arguments: str, columns: int = 80, **changed: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self._bytes = bytearray()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        words = [sys.executable, "-c", _TAKE_TERMINAL, *command(*arguments)]
+        self.process = subprocess.Popen(
+            words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**changed), start_new_session=True
+        )
         os.close(theirs)
-        shown = bytearray()
-        with contextlib.suppress(OSError):  # Linux reports the end of a terminal as an error
-            while piece := os.read(ours, 65536):
-                shown += piece
-    os.close(ours)
-    return STYLE.sub("", shown.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
+
+    @property
+    def shown(self) -> str:
+        return STYLE.sub("", self._bytes.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
+
+    def until(self, text: str) -> None:
+        """Wait until it has shown this."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.shown:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{text!r} did not come: {self.shown!r}"
+            assert self._read(left), f"it ended without {text!r}: {self.shown!r}"
+
+    def type(self, keys: bytes) -> None:
+        """Press keys: `b"y\\r"`, `b"\\x03"` for Ctrl-C, `b"\\x04"` for Ctrl-D."""
+        os.write(self._ours, keys)
+
+    def end(self) -> int:
+        """Wait for its end; the exit code."""
+        assert self._ends_within(PATIENCE), f"it goes on: {self.shown!r}"
+        return self.process.wait(PATIENCE)
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C and wait for its end; once more where one came right before a read that blocks, and got lost."""
+        for _ in range(10):
+            self.type(b"\x03")
+            if self._ends_within(PATIENCE / 10):
+                break
+        return self.end()
+
+    def _ends_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if not self._read(1.0):
+                return True
+        return False
+
+    def _read(self, seconds: float) -> bool:
+        """Read what there is, waiting for it. Returns whether there may be more."""
+        if not select.select([self._ours], [], [], seconds)[0]:
+            return True
+        try:
+            piece = os.read(self._ours, 65536)
+        except OSError:  # Linux reports the end of a terminal as an error
+            return False
+        self._bytes += piece
+        return bool(piece)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+def on_terminal(*arguments: str, columns: int = 80, **changed: str) -> str:
+    """What a command shows on a terminal until it ends."""
+    with Terminal(*arguments, columns=columns, **changed) as terminal:
+        terminal.end()
+        return terminal.shown

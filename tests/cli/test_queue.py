@@ -103,7 +103,13 @@ def test_update_says_what_has_changed_and_what_was_so_before(run_clocked: Run, c
 def test_update_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
     prepared(clocked)
 
-    golden.check("queue-update.json", run_clocked(*UPDATE, "--json").stdout)
+    before = clocked.queue("orders").options()
+
+    answer = json.loads(run_clocked(*UPDATE, "--json").stdout)
+
+    assert answer.pop("before") == dict(before)
+    assert answer.pop("after") == dict(clocked.queue("orders").options())
+    golden.check("queue-update.json", json.dumps(answer) + "\n")
 
 
 def test_a_dry_run_of_update_shows_the_difference_and_changes_nothing(run_clocked: Run, clocked: Clocked) -> None:

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from rqttl import Broker, Message
+from rqttl.cli.queue_options import flag
+from rqttl.options import OPTIONS
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.contract.clocked import Clocked
@@ -36,19 +38,35 @@ def orders(clocked: Clocked) -> None:
 @pytest.mark.usefixtures("orders")
 @pytest.mark.parametrize(
     "words, name",
-    [
-        ([], "queue-show.txt"),
-        (["--utc"], "queue-show-utc.txt"),
-        (["--all", "--sources"], "queue-show-all.txt"),
-        (["--json"], "queue-show.json"),
-        (["--json", "--sources"], "queue-show-sources.json"),
-    ],
+    [([], "queue-show.txt"), (["--utc"], "queue-show-utc.txt"), (["--sources"], "queue-show-sources.txt")],
 )
 def test_show_tells_all_of_a_queue(run_clocked: Run, words: list[str], name: str) -> None:
     result = run_clocked("queue", "show", "orders", *words)
 
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check(name, result.stdout)
+
+
+@pytest.mark.usefixtures("orders")
+def test_show_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
+    result = run_clocked("queue", "show", "orders", "--sources", "--json")
+
+    answer = json.loads(result.stdout)
+    assert answer.pop("options") == dict(clocked.queue("orders").options())
+    golden.check("queue-show.json", json.dumps(answer, indent=2) + "\n")
+    without = json.loads(run_clocked("queue", "show", "orders", "--json").stdout)
+    assert answer.keys() ^ without.keys() == {"dead_letters_come_from", "options"}
+
+
+def test_show_can_tell_the_options_at_their_defaults_too(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", lease="1m", dead_letter_expired="")
+
+    lines = run("queue", "show", "orders", "--all").stdout.splitlines()[-len(OPTIONS) :]
+
+    told = dict(line.split(maxsplit=1) for line in lines)
+    assert list(told) == [flag(name) for name in OPTIONS]
+    assert (told["--lease"], told["--dead-letter-expired"]) == ("1m", "(drop)")
+    assert (told["--max-ttl"], told["--overflow"]) == ("(none)", "drop-head (default)")
 
 
 def test_show_says_when_nobody_sweeps(run_clocked: Run, clocked: Clocked) -> None:
@@ -76,7 +94,6 @@ def test_a_queue_into_which_no_other_dead_letters_says_so(run: Run, broker: Brok
     assert "(no queue)" in run("queue", "show", "orders", "--sources").stdout
     answer = json.loads(run("queue", "show", "orders", "--sources", "--json").stdout)
     assert answer["dead_letters_come_from"] == {}
-    assert "dead_letters_come_from" not in json.loads(run("queue", "show", "orders", "--json").stdout)
 
 
 def test_dead_letters_that_went_in_a_circle_are_counted(run: Run, broker: Broker) -> None:
