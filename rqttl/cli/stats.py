@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.completing import complete_queues
 from rqttl.cli.queue_each import hinting
-from rqttl.cli.shared import Settings, connecting, json_flag, read_duration
+from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag, read_duration
 from rqttl.cli.signals import Stop, Stopped, Stopping
 from rqttl.cli.stats_facts import stats_facts
 from rqttl.cli.stats_frame import SORTS, Setting, frame, ordered
@@ -32,7 +31,7 @@ INTERVAL, SHORTEST = 2_000, 100
 
 
 @click.command(epilog="Example: rqttl stats 'orders.*' --watch --interval 1s")
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
+@any_queues_argument
 @click.option("--watch", "-w", is_flag=True, help="Go on looking until Ctrl-C, and show rates per second.")
 @click.option(
     "--interval", "-n", callback=read_duration, metavar="TIME",

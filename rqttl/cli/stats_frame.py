@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta, timezone
+from datetime import timezone
 from typing import Literal, NamedTuple
 
 from rqttl.cli import text
@@ -27,11 +27,16 @@ def _rate_of(row: Row) -> float:
     return row.rates["in"] + row.rates["out"] if row.rates else 0.0
 
 
+def _age(row: Row) -> float:
+    age = row.stats.oldest_ready_age
+    return -1.0 if age is None else age.total_seconds()
+
+
 #: What to sort by, the largest first; equal ones stay in the order of their names.
 SORTS: dict[str, Callable[[Row], float]] = {
     "name": lambda _: 0,
     "depth": lambda row: depth(row.stats),
-    "age": lambda row: (row.stats.oldest_ready_age or timedelta(-1)).total_seconds(),
+    "age": _age,
     "rate": _rate_of,
     "dead": lambda row: row.rates["dead"] if row.rates else sum(row.stats.deaths.values()),
     "lag": lambda row: row.stats.sweep_lag.total_seconds(),
@@ -105,7 +110,7 @@ def _title(trend: Trend, setting: Setting, queues: int) -> str:
 def _alarms(trend: Trend, setting: Setting, troubles: Sequence[str]) -> list[Line]:
     found = [text.visible(said) for said in (*troubles, trend.warning()) if said]
     width = setting.width or 10_000
-    return [Line(line, "alarm") for said in found for line in textwrap.wrap(said, max(8, width), max_lines=3)]
+    return [Line(line, "alarm") for said in found for line in textwrap.wrap(said, width)[:3]]
 
 
 def _within(said: str, setting: Setting) -> str:

@@ -43,24 +43,24 @@ def sparkline(values: Sequence[int], width: int, bars: str) -> str:
     return "".join(bars[-(-value * steps // top) if top else 0] for value in shown).rjust(width)
 
 
-def compact(n: float) -> str:
-    """A number in at most six places: 12,345, 123k, 1.2M."""
-    if n < 99_999.5:
+def compact(n: float, longest: float = 100_000) -> str:
+    """A number in at most six places: 12,345, 123k, 1.2M. From `longest` on it is shortened."""
+    if round(n) < longest:
         return f"{n:,.0f}"
     for unit in ("k", "M", "G", "T"):
         n /= 1000
         if n < 999.5 or unit == "T":
             break
-    return f"{n:.1f}{unit}" if n < 9.95 else f"{n:,.0f}{unit}"
+    return f"{n:.1f}{unit}" if n < 99.95 else f"{n:,.0f}{unit}"
 
 
 def rate(n: float | None) -> str:
-    """So many per second; `-` where it is unknown."""
+    """So many per second, in at most five places; `-` where it is unknown."""
     if n is None:
         return "-"
     if 0 < n < 9.95:
         return f"{n:.1f}" if n >= 0.05 else "<0.1"
-    return compact(n)
+    return compact(n, 10_000)
 
 
 def _lag(stats: QueueStats) -> str:
@@ -117,7 +117,7 @@ RATES = (
     Column("dead/s", 6, _rate("dead"), 5),
     Column("ref/s", 12, _rate("refused"), 5),
     Column("cons", 11, lambda row: compact(row.stats.consumers)),
-    Column("lag", 5, lambda row: _lag(row.stats), 6),
+    Column("lag", 5, lambda row: _lag(row.stats), 5),
 )
 
 

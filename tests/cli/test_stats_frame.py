@@ -1,0 +1,337 @@
+"""What one look after the other tells, and how it is drawn: with looks made up here, without Redis and without time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rqttl.cli.stats_facts import stats_facts, together
+from rqttl.cli.stats_frame import Setting, frame, ordered
+from rqttl.cli.stats_table import ASCII, TOTALS, UNICODE, compact, glyphs_for, rate, sparkline, table
+from rqttl.cli.stats_trend import LAGS, Look, Row, Trend
+from rqttl.types import QueueStats
+from tests.cli import golden
+from tests.contract.clocked import at
+
+REASONS = {"expired": 0, "maxlen": 0, "rejected": 0, "delivery_limit": 0}
+
+
+def stats(ready: int = 0, *, lag: int = 0, deaths: Mapping[str, int] | None = None, **others: Any) -> QueueStats:
+    """A queue that holds `ready` messages, all else 0 unless it is given."""
+    counted = dict.fromkeys(("leased", "delayed", "scheduled", "consumers", "enqueued", "delivered", "redelivered",
+                             "acked", "refused", "purged", "ready_bytes"), 0)  # fmt: skip
+    found: dict[str, Any] = {**counted, "oldest_ready_age": None, **others}
+    return QueueStats(
+        ready=ready, deaths={**REASONS, **(deaths or {})}, dropped={**REASONS, "cycle": 0},
+        sweep_lag=timedelta(milliseconds=lag), **found,
+    )  # fmt: skip
+
+
+def trend_of(*looks: Mapping[str, QueueStats], ms: int = 2_000, reapers: int | None = 1) -> Trend:
+    """What looks tell that were taken every `ms`."""
+    trend = Trend(Look(at(0), looks[0], reapers))
+    for i, queues in enumerate(looks[1:], 1):
+        trend.take(Look(at(i * ms), queues, reapers))
+    return trend
+
+
+def rates_of(trend: Trend) -> dict[str, Any]:
+    return {row.name: row.rates and dict(row.rates) for row in trend.rows()}
+
+
+NO_RATE = {"in": 0.0, "out": 0.0, "acked": 0.0, "expired": 0.0, "dead": 0.0, "refused": 0.0}
+
+
+# Rates
+
+
+def test_rates_are_differences_of_counters_over_the_time_of_redis() -> None:
+    before = stats(5, enqueued=10, delivered=4, acked=3, refused=1, deaths={"expired": 2, "rejected": 1})
+    after = stats(7, enqueued=20, delivered=4, acked=8, refused=3, deaths={"expired": 6, "rejected": 1, "maxlen": 1})
+
+    trend = trend_of({"orders": before}, {"orders": after}, ms=2_500)
+
+    told = {"in": 4.0, "out": 0.0, "acked": 2.0, "expired": 1.6, "dead": 2.0, "refused": 0.8}
+    assert rates_of(trend) == {"orders": pytest.approx(told)}
+    assert trend.elapsed == 2.5
+
+
+def test_there_is_no_rate_before_the_second_look_of_a_queue() -> None:
+    trend = trend_of({"old": stats()}, {"old": stats(), "new": stats(3, enqueued=3)})
+
+    assert rates_of(trend) == {"new": None, "old": NO_RATE}
+    assert rates_of(trend_of({"old": stats()})) == {"old": None}
+
+
+@pytest.mark.parametrize("counter", ["enqueued", "delivered", "acked", "refused"])
+def test_counters_that_go_back_give_no_rate(counter: str) -> None:
+    names = ("enqueued", "delivered", "acked", "refused")
+    before: dict[str, Any] = dict.fromkeys(names, 9)
+    after: dict[str, Any] = {**dict.fromkeys(names, 12), counter: 8}
+
+    trend = trend_of({"a": stats(9, **before)}, {"a": stats(4, **after)})
+
+    assert rates_of(trend) == {"a": None}
+    assert trend.total("").rates is None
+    assert trend.rows()[0].depths == (4,)  # another queue of the same name
+
+
+@pytest.mark.parametrize("ms", [0, -500])
+def test_a_clock_that_does_not_advance_gives_no_rate_and_forgets_nothing(ms: int) -> None:
+    trend = trend_of({"a": stats(1, enqueued=1)}, {"a": stats(2, enqueued=2)}, ms=ms)
+
+    assert rates_of(trend) == {"a": None}
+    assert trend.rows()[0].depths == (1, 2)
+
+
+def test_the_rates_of_all_are_the_sum_of_those_that_are_known() -> None:
+    trend = trend_of(
+        {"a": stats(), "b": stats(), "gone": stats(enqueued=50)},
+        {"a": stats(enqueued=4), "b": stats(enqueued=2, acked=2), "new": stats(enqueued=100)},
+    )
+
+    assert trend.total("all").rates == {**NO_RATE, "in": 3.0, "acked": 1.0}
+
+
+def test_depths_are_those_of_all_states_and_of_the_last_looks() -> None:
+    looks = [{"a": stats(i, leased=1, delayed=2), "b": stats(1)} for i in range(100)]
+
+    trend = trend_of(*looks)
+
+    assert trend.rows()[0].depths == tuple(i + 3 for i in range(40, 100))
+    assert trend.total("").depths == tuple(i + 4 for i in range(40, 100))
+
+
+def test_queues_together_are_added_up_and_the_longest_wait_counts() -> None:
+    first = stats(1, leased=2, deaths={"expired": 3}, lag=10, oldest_ready_age=timedelta(seconds=1))
+    second = replace(stats(10, enqueued=20, deaths={"expired": 30, "maxlen": 1}, lag=5), next_lease_end=at(7))
+    third = replace(stats(), next_lease_end=at(3))
+
+    both = together([first, second, third])
+
+    assert both == replace(
+        stats(11, leased=2, enqueued=20, deaths={"expired": 33, "maxlen": 1}, lag=10), next_lease_end=at(3),
+        oldest_ready_age=timedelta(seconds=1),
+    )  # fmt: skip
+    assert (together([]).ready, together([]).sweep_lag, together([]).oldest_ready_age) == (0, timedelta(0), None)
+
+
+def test_programs_get_durations_in_milliseconds() -> None:
+    facts = stats_facts(stats(3, lag=1_500))
+
+    assert (facts["ready"], facts["sweep_lag_ms"], facts["oldest_ready_age_ms"]) == (3, 1_500, None)
+    assert facts.keys().isdisjoint({"sweep_lag", "oldest_ready_age"})
+
+
+# Whether a reaper runs
+
+
+@pytest.mark.parametrize(
+    "lags,reapers,said",
+    [
+        ([999], 0, None),
+        ([1_000], 0, "no reaper runs (`rqttl reaper`)"),
+        ([70_000, 0, 0, 0, 0], 0, "waited up to 1m 10s: no reaper runs"),
+        ([70_000, 0, 0, 0, 0, 0], 0, None),
+        ([70_000, 0, 5_000, 0, 0], 1, None),
+        ([2_000, 0, 2_000, 0, 2_000], 1, "although a reaper runs: look at its log"),
+        ([2_000, 0, 2_000, 0, 2_000, 0], 1, None),
+        ([2_000] * 9, 3, "although 3 reapers run: look at its log"),
+        ([2_000, 2_000], None, None),
+        ([2_000, 2_000, 1_500], None, "waited up to 2.0s: does a reaper run? (`rqttl reaper`)"),
+    ],
+)
+def test_due_work_that_waits_is_told(lags: list[int], reapers: int | None, said: str | None) -> None:
+    trend = trend_of(*[{"a": stats(), "b": stats(lag=lag)} for lag in lags], reapers=reapers)
+
+    warning = trend.warning()
+
+    assert LAGS == 5
+    assert (warning is None) == (said is None)
+    assert (said or "") in (warning or "")
+
+
+# Numbers and bars
+
+
+@pytest.mark.parametrize(
+    "n,said",
+    [(0, "0"), (12_345, "12,345"), (99_999, "99,999"), (99_999.6, "100k"), (999_499, "999k"), (999_500, "1.0M"),
+     (9_949_999, "9.9M"), (99_949_999, "99.9M"), (99_950_000, "100M"), (123_456_789, "123M"), (5e9, "5.0G"),
+     (7e15, "7,000T")],
+)  # fmt: skip
+def test_large_numbers_are_short(n: float, said: str) -> None:
+    assert compact(n) == said
+
+
+@pytest.mark.parametrize(
+    "n,said",
+    [(None, "-"), (0.0, "0"), (0.001, "<0.1"), (0.05, "0.1"), (1.25, "1.2"), (9.94, "9.9"), (9.96, "10"),
+     (1_234.4, "1,234"), (9_999.4, "9,999"), (9_999.6, "10.0k"), (250_000.0, "250k")],
+)  # fmt: skip
+def test_rates_are_short(n: float | None, said: str) -> None:
+    assert rate(n) == said
+
+
+@pytest.mark.parametrize(
+    "values,width,bars",
+    [
+        ((), 3, "   "),
+        ((0, 0, 0), 5, "  ▁▁▁"),
+        ((5,), 1, "█"),
+        ((0, 1, 4, 7), 4, "▁▂▅█"),
+        ((1, 1_000_000), 2, "▂█"),  # what is there is not shown as nothing
+        ((9, 9, 0, 1), 2, "▁█"),  # what has scrolled out has no say
+        ((1, 2), 0, ""),
+    ],
+)
+def test_bars_show_how_the_depth_changed(values: tuple[int, ...], width: int, bars: str) -> None:
+    assert sparkline(values, width, UNICODE.bars) == bars
+
+
+@pytest.mark.parametrize(
+    "encoding,glyphs",
+    [("utf-8", UNICODE), ("ascii", ASCII), ("latin-1", ASCII), (None, ASCII), ("no such encoding", ASCII)],
+)
+def test_where_the_encoding_has_no_bars_there_are_others(encoding: str | None, glyphs: Any) -> None:
+    assert glyphs_for(encoding) is glyphs
+    assert f"{ASCII.bars}{ASCII.cut}{ASCII.dot}{ASCII.rule}".isascii()
+    assert len(ASCII.bars) == len(UNICODE.bars) == len(set(ASCII.bars))
+
+
+# Tables and frames
+
+
+def rows(*names: str) -> list[Row]:
+    return [Row(name, stats(1_234_567, enqueued=7, deaths={"expired": 1})) for name in names]
+
+
+def test_columns_that_say_nothing_are_left_out_first() -> None:
+    every = rows("orders")
+    whole = table(TOTALS, every, every[0], None, gap=2)
+
+    narrow = table(TOTALS, every, every[0], len(whole.head) - 1, gap=2)
+    narrower = table(TOTALS, every, every[0], 40, gap=2)
+
+    assert (whole.left_out, narrow.left_out) == ({}, {"refused": True})
+    assert narrower.head.split() == ["queue", "ready", "in", "expired", "dead"]
+    assert narrower.left_out == dict.fromkeys(
+        ("leased", "delayed", "oldest", "out", "acked", "refused", "cons", "lag"), True
+    )
+    assert table(TOTALS, every, every[0], 30, gap=2).left_out["expired"] is False
+
+
+def test_names_are_folded_or_cut_where_there_is_no_room() -> None:
+    every = rows("a" * 30 + "b" * 30)
+
+    folded = table(TOTALS, every, every[0], 60, gap=2)
+    cut = table(TOTALS, every, every[0], 60, gap=2, cut="~")
+
+    assert "".join(line.split()[0] for line in folded.body) == every[0].name
+    assert [line.split()[0] for line in cut.body] == ["a" * 12 + "~" + "b" * 12]
+    assert max(map(len, (*folded.body, *cut.body))) <= 60
+
+
+def busy(n: int, looks: int = 12) -> Trend:
+    """`n` queues in which something happens."""
+
+    def look(i: int) -> dict[str, QueueStats]:
+        return {
+            f"orders.{q:02}.region-{'abc'[q % 3]}": stats(
+                (q * 977 + i * q * 31) % 5_000, leased=q % 7,
+                enqueued=i * q * 40, delivered=i * q * 39, acked=i * q * 39,
+                deaths={"expired": i * (q % 3), "rejected": i * (q % 2)}, oldest_ready_age=timedelta(seconds=q * 9),
+            )
+            for q in range(n)
+        }  # fmt: skip
+
+    return trend_of(*map(look, range(looks)))
+
+
+def text_of(trend: Trend, setting: Setting, *troubles: str) -> str:
+    return "".join(f"{line.text}\n" for line in frame(trend, setting, troubles))
+
+
+TERMINAL = Setting("2s", "depth", UNICODE, 80, 24)
+
+
+def test_a_frame_on_a_terminal_of_80_columns() -> None:
+    golden.check("stats-frame-80.txt", text_of(busy(50), TERMINAL))
+
+
+def test_a_frame_on_a_narrow_terminal_without_bars() -> None:
+    golden.check("stats-frame-60-ascii.txt", text_of(busy(5), replace(TERMINAL, glyphs=ASCII, width=60, sort="rate")))
+
+
+def test_a_frame_on_a_wide_terminal_has_all_columns() -> None:
+    golden.check("stats-frame-160.txt", text_of(busy(3), replace(TERMINAL, width=160, height=50, sort="name")))
+
+
+def test_a_frame_with_troubles() -> None:
+    late = trend_of({"a": stats(3, lag=2_000)}, {"a": stats(3)}, reapers=0)
+
+    shown = text_of(late, replace(TERMINAL, width=60), "Redis does not answer: \x1b[31mgone; " + "trying again " * 5)
+
+    golden.check("stats-frame-troubles.txt", shown)
+    assert [line.style for line in frame(late, TERMINAL, ["x"])] == ["bold", "alarm", "alarm", "bold", ""]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 50])
+def test_a_frame_never_is_higher_than_the_terminal_and_says_how_many_are_missing(n: int) -> None:
+    trend = busy(n)
+    for height in range(1, 60):
+        lines = text_of(trend, replace(TERMINAL, height=height)).splitlines()
+
+        assert len(lines) <= height
+        shown = sum(line.startswith("orders.") for line in lines)
+        if height >= 6:
+            missing = [line for line in lines if "not shown" in line]
+            assert missing == [] if shown == n else missing[0].startswith(f"({n - shown} queues not shown, ")
+            assert shown == n or len(lines) == height
+            assert lines[-1].startswith(f"{n} queues") == (n > 1)
+
+
+@pytest.mark.parametrize("name,queues", [("50", {}), ("long", {"q" * 128: stats(10**12, enqueued=10**15)})])
+def test_a_frame_never_is_wider_than_the_terminal(name: str, queues: dict[str, QueueStats]) -> None:
+    trend = trend_of(queues) if queues else busy(int(name), 70)
+    for width in (*range(1, 130), 300):
+        lines = text_of(trend, replace(TERMINAL, width=width), "Redis does not answer").splitlines()
+
+        assert max(map(len, lines)) <= width
+        if width >= 20:
+            assert ["queue", "ready"] in [line.split()[:2] for line in lines]
+
+
+def test_without_queues_a_frame_says_so() -> None:
+    assert text_of(trend_of({}, reapers=None), TERMINAL) == "2023-11-14 22:13:20Z · no queue · every 2s\n"
+
+
+def test_a_narrow_title_keeps_what_matters_most() -> None:
+    trend = busy(50)
+    titles = {width: frame(trend, replace(TERMINAL, width=width))[0].text for width in (10, 40, 48, 80)}
+
+    assert titles == {
+        10: "2023-11-14",
+        40: "2023-11-14 22:13:42Z · 50 queues",
+        48: "2023-11-14 22:13:42Z · 50 queues · every 2s",
+        80: "2023-11-14 22:13:42Z · 50 queues · every 2s · 1 reaper",
+    }
+
+
+def test_rows_are_sorted_by_what_is_watched() -> None:
+    before = {name: stats(enqueued=9) for name in ("a", "b", "c", "d")}
+    after = {
+        "a": stats(5, enqueued=9), "b": stats(2, leased=4, enqueued=29),
+        "c": stats(5, enqueued=9, lag=7, oldest_ready_age=timedelta(0)),
+        "d": stats(0, enqueued=9, deaths={"maxlen": 1}),
+    }  # fmt: skip
+    trend = trend_of(before, after)
+
+    found = {sort: "".join(row.name for row in ordered(trend.rows(), sort)) for sort in
+             ("name", "depth", "age", "rate", "dead", "lag")}  # fmt: skip
+
+    assert found == {"name": "abcd", "depth": "bacd", "age": "cabd", "rate": "bacd", "dead": "dabc", "lag": "cabd"}
