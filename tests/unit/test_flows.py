@@ -235,6 +235,16 @@ def test_a_wait_ends_early_for_what_is_due_next(due: int, block: int) -> None:
     assert drive.answer(received(due=b"%d" % due)) == Listen("orders", block)
 
 
+@pytest.mark.parametrize("due", [None, 60_000])
+def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | None) -> None:
+    drive = wait_loop(3_600_000)
+
+    step = drive.answer(received() if due is None else received(due=b"%d" % (1_000 + due)))
+
+    assert isinstance(step, Listen)
+    assert (step.ms, step.left, step.due) == (flows.PERIOD, 3_600_000, due)
+
+
 def test_a_ticket_from_the_bell_goes_into_the_next_look() -> None:
     drive = wait_loop(700)
     drive.answer(received())

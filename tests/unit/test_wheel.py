@@ -80,3 +80,9 @@ def test_the_installed_wheel_links_every_script_from_its_own_files(scripts_folde
 
 def test_the_installed_wheel_brings_the_command_line(scripts_folder: Path, tmp_path: Path) -> None:
     assert run(scripts_folder / "rqttl", "--version", cwd=tmp_path).startswith("rqttl")
+
+
+def test_the_installed_wheel_announces_the_pytest_plugin(scripts_folder: Path, tmp_path: Path) -> None:
+    ask = "from importlib.metadata import entry_points; print(*[one.value for one in entry_points(group='pytest11')])"
+
+    assert run(scripts_folder / "python", "-I", "-c", ask, cwd=tmp_path).split() == ["rqttl.pytest_plugin"]

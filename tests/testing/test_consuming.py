@@ -1,0 +1,132 @@
+"""`consume` on a fake broker: what its keeper does in real time is done whenever the clock is advanced."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rqttl import QueueNotFound
+from rqttl.testing import FakeBroker
+from tests.contract.clocked import START, at
+from tests.contract.looks import one
+
+
+@pytest.mark.parametrize("time", [1, "29s", "30s", "5m", "30d", "500w"])
+def test_a_handler_may_take_as_long_as_it_likes(fake: FakeBroker, time: str | int) -> None:
+    queue = fake.declare_queue("q", lease="30s", max_deliveries=1)
+    queue.enqueue_many([b"x"] * 3)
+
+    with queue.consume(prefetch=2, wait=0) as deliveries:
+        for delivery in deliveries:
+            with delivery:
+                fake.clock.advance(time)
+                fake.run_reaper()
+
+    assert (deliveries.lost, queue.stats().acked) == ([], 3)
+
+
+def test_a_lease_is_as_long_as_it_was_when_the_clock_has_arrived(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q", lease="30s")
+    queue.enqueue(b"x")
+
+    with queue.consume(wait=0) as deliveries:
+        delivery = next(deliveries)
+        fake.clock.advance("5m")
+
+        assert delivery.leased_until == at(330_000)
+
+
+def test_a_lease_of_the_loops_own_is_kept_too(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q", lease="1h")
+    queue.enqueue(b"x")
+
+    with queue.consume(wait=0, lease="2s") as deliveries:
+        delivery = next(deliveries)
+        fake.clock.advance("5m")
+
+        assert delivery.leased_until == at(302_000)
+
+
+def test_a_loop_counts_as_a_consumer_however_long_its_handler_takes(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q", expires="10m")
+    queue.enqueue(b"x")
+
+    with queue.consume(wait=0) as deliveries:
+        next(deliveries).ack()
+        fake.clock.advance("1d")
+        fake.run_reaper()
+        assert queue.stats().consumers == 1
+
+    fake.clock.advance("10m")
+    assert fake.run_reaper().retired == 1
+
+
+def test_acks_are_sent_before_time_passes(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q", lease="30s")
+    queue.enqueue_many([b"x"] * 2)
+
+    with queue.consume(wait=0) as deliveries:
+        next(deliveries).ack()
+        fake.clock.advance("1s")
+
+        assert queue.stats().acked == 1
+
+
+def test_events_tell_that_leases_were_renewed(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q")
+    queue.enqueue(b"x")
+    renewed: list[tuple[str, int]] = []
+    fake.events.on_renewed.append(lambda name, count: renewed.append((name, count)))
+
+    with queue.consume(wait=0) as deliveries:
+        next(deliveries)
+        fake.clock.advance("5m")
+
+    assert set(renewed) == {("q", 1)}
+
+
+def test_a_clock_that_is_set_finds_nobody_at_work(fake: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    queue = fake.declare_queue("q", lease="30s")
+    queue.enqueue(b"x", id="mine")
+
+    with queue.consume(wait=0) as deliveries:
+        delivery = next(deliveries)
+        fake.clock.set(START + 30_000)
+        delivery.ack()
+        assert one(queue).delivery_count == 2
+        fake.clock.advance(1)
+
+    assert deliveries.lost == ["mine"]
+    assert "mine" in caplog.text
+
+
+def test_a_loop_is_left_alone_when_it_is_over(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q", lease="30s")
+    queue.enqueue(b"x")
+
+    with queue.consume(wait=0) as deliveries:
+        next(deliveries)
+    calls: list[str] = []
+    fake.events.on_command.append(lambda script, *_: calls.append(script))
+    fake.clock.advance("1d")
+
+    assert calls == []
+
+
+def test_a_queue_that_is_gone_is_told_by_the_loop_not_by_the_clock(
+    fake: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = fake.declare_queue("q")
+    queue.enqueue(b"x")
+
+    def work() -> None:
+        with queue.consume() as deliveries:
+            for _ in deliveries:
+                queue.delete()
+                fake.clock.advance("1d")
+
+    with pytest.raises(QueueNotFound):
+        work()
+    assert "could not renew leases: QueueNotFound" in caplog.text

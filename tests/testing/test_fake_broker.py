@@ -1,0 +1,169 @@
+"""The fake broker: the API and the behaviour of a real one, and one clear error where it has to give up."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import sys
+from datetime import timedelta
+
+import pytest
+
+from rqttl import Broker, InvalidName, Queue, QueueNotFound, RqttlError
+from rqttl.cli.errors import REFUSED, explain
+from rqttl.reaper import Reaper
+from rqttl.testing import FakeBroker, FakeUnavailable, NotOnFake, dead_letters, fake_broker
+from tests.contract.clocked import at
+from tests.contract.looks import bodies, one, taken
+
+
+def api(kind: type) -> dict[str, inspect.Signature]:
+    """The public methods of a class, but what only a fake one has."""
+    return {
+        name: inspect.signature(method)
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and name not in ("run_reaper", "require_server")
+    }
+
+
+def test_it_has_the_api_of_a_broker(fake: FakeBroker) -> None:
+    assert api(FakeBroker) == api(Broker)
+    assert api(type(fake.queue("q"))) == api(Queue)
+    assert type(fake.declare_queue("q")) is type(fake.queue("q"))
+
+
+def test_every_fake_broker_is_alone() -> None:
+    with fake_broker() as one, fake_broker() as other:
+        one.declare_queue("q")
+
+        assert (one.queues(), other.queues()) == (["q"], [])
+
+
+def test_it_has_the_namespace_that_it_is_given() -> None:
+    with fake_broker("tests") as broker:
+        broker.declare_queue("q")
+
+        keys: list[bytes] = list(broker.store.client.scan_iter())
+    assert {key.partition(b":")[0] for key in keys} == {b"tests"}
+    with pytest.raises(InvalidName):
+        fake_broker("no such name")
+
+
+def test_what_is_in_it_outlives_a_close(fake: FakeBroker) -> None:
+    fake.declare_queue("q").enqueue(b"x")
+
+    fake.close()
+
+    assert taken(fake.queue("q")) == [b"x"]
+
+
+def test_a_message_lives_until_its_deadline_and_no_longer(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q", dead_letter="d")
+    queue.enqueue(b"x", ttl="5s", id="mine")
+
+    fake.clock.advance("4999ms")
+    assert bodies(queue) == [b"x"]
+    fake.clock.advance("1ms")
+
+    assert queue.receive() is None
+    assert [letter.id for letter in dead_letters(queue)] == ["mine"]
+
+
+def test_a_lease_ends_when_the_clock_has_passed_it(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q", lease="30s")
+    queue.enqueue(b"x")
+    delivery = one(queue)
+    assert delivery.leased_until == at(30_000)
+
+    fake.clock.advance("30s")
+
+    assert one(queue).delivery_count == 2
+    with pytest.raises(RqttlError, match="lease"):
+        delivery.ack()
+
+
+def test_without_a_reaper_nothing_happens_and_with_one_all_that_is_due(fake: FakeBroker) -> None:
+    first = fake.declare_queue("first", message_ttl="10s", dead_letter="second")
+    second = fake.declare_queue("second", message_ttl="0ms", dead_letter="third")
+    late = fake.declare_queue("late", message_ttl="20s", dead_letter="third")
+    for queue in (first, late):
+        queue.enqueue_many([b"a", b"b"])
+
+    fake.clock.advance("10s")
+    assert "third" not in fake.queues()
+    totals = fake.run_reaper()
+
+    # those of the first queue go on to the third at once, since the second keeps nothing
+    assert (totals.expired, totals.failed) == (4, 0)
+    assert bodies(fake.queue("third")) == [b"a", b"b"]
+    assert (bodies(second), bodies(late)) == ([], [b"a", b"b"])
+    assert fake.run_reaper().messages == 0
+
+
+def test_the_reaper_retires_queues_whose_lifetime_is_over(fake: FakeBroker) -> None:
+    fake.declare_queue("q", expires="1h")
+
+    fake.clock.advance("1h")
+    assert fake.run_reaper().retired == 1
+
+    assert fake.queues() == []
+    with pytest.raises(QueueNotFound):
+        fake.queue("q").stats()
+
+
+def test_statistics_are_as_of_the_clock(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q")
+    queue.enqueue(b"x")
+
+    fake.clock.advance("3m")
+
+    assert fake.stats()["q"].oldest_ready_age == timedelta(minutes=3)
+
+
+# What it cannot do
+
+
+def test_a_reaper_that_runs_for_ever_takes_a_server(fake: FakeBroker) -> None:
+    with pytest.raises(NotOnFake, match=r"Reaper\.run: a fake broker cannot do this"):
+        Reaper(fake).run()
+
+
+@pytest.mark.parametrize("command", [("INFO",), ("CONFIG", "GET", "maxmemory"), ("MEMORY", "USAGE", "x")], ids=str)
+def test_what_only_a_server_can_tell_is_refused(fake: FakeBroker, command: tuple[str, ...]) -> None:
+    with pytest.raises(NotOnFake, match=f"command {command[0]}"):
+        fake.store.client.execute_command(*command)
+
+
+def test_it_is_not_shared_with_another_process(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = fake.declare_queue("q")
+
+    with pytest.raises(NotOnFake, match="pickled"):
+        pickle.dumps(fake)
+    with pytest.raises(NotOnFake, match="pickled"):
+        pickle.dumps(queue)
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as in a forked child
+    with pytest.raises(NotOnFake, match="forked"):
+        queue.enqueue(b"x")
+
+
+def test_every_error_of_the_kit_has_a_code_of_its_own_and_one_line() -> None:
+    kinds = [one for one in RqttlError.__subclasses__() if one.__module__ == "rqttl.testing.errors"]
+
+    codes = {one.code for one in kinds}
+
+    assert codes == {"not_on_fake", "endless_wait", "fake_unavailable"}
+    assert all(one.__doc__ for one in kinds)
+    assert explain(NotOnFake("doctor")) == (
+        REFUSED,
+        "doctor: a fake broker cannot do this; use a real server (the pytest fixture rqttl_server) [not_on_fake]",
+    )
+
+
+@pytest.mark.parametrize("missing", ["fakeredis", "lupa"])
+def test_without_what_it_is_made_of_it_says_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "rqttl.testing._client")
+    monkeypatch.setitem(sys.modules, missing, None)
+
+    with pytest.raises(FakeUnavailable, match=rf"{missing}.*pip install 'rqttl\[testing\]'"):
+        fake_broker()

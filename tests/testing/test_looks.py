@@ -1,0 +1,151 @@
+"""Looking at queues in a test: what there is, what died, and failures that say what is there instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rqttl import Broker, InvalidInput, Message, Queue, QueueNotFound
+from rqttl.testing import FakeBroker, assert_depth, bodies, dead_letters, messages
+from tests.contract.clocked import at
+from tests.contract.looks import one
+
+
+@pytest.fixture
+def orders(fake: FakeBroker) -> Queue:
+    return fake.declare_queue("orders", dead_letter="dead", max_length=300, max_deliveries=2, lease="30s")
+
+
+def ids(found: list[Any]) -> list[str]:
+    return [each.id for each in found]
+
+
+def test_messages_are_all_that_is_there_or_what_is_in_one_state(orders: Queue) -> None:
+    orders.enqueue_many([Message(b"x", id=f"{n}") for n in range(4)])
+    orders.receive_many(1)
+    orders.nack_many(orders.receive_many(1), delay="1m")
+
+    assert ids(messages(orders)) == ["0", "1", "2", "3"]
+    assert ids(messages(orders, "leased")) == ["0"]
+    assert ids(messages(orders, "delayed")) == ["1"]
+    assert ids(messages(orders, "ready")) == ["2", "3"]
+
+
+def test_messages_are_more_than_one_page(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q")
+    queue.enqueue_many(list(range(600)))
+
+    assert bodies(queue) == list(range(600))
+
+
+def test_bodies_are_what_was_sent(orders: Queue) -> None:
+    orders.enqueue_many([{"item": 7}, b"\xff", "text", None])
+    orders.receive_many(2)
+
+    assert bodies(orders) == [{"item": 7}, b"\xff", "text", None]
+    assert bodies(messages(orders, "leased")) == [{"item": 7}, b"\xff"]
+    assert bodies([]) == []
+
+
+def test_what_is_due_happens_first(fake: FakeBroker, orders: Queue) -> None:
+    orders.enqueue_many([Message(b"x", ttl="5s"), b"y"])
+    orders.receive_many(2)
+    fake.clock.advance("30s")
+
+    assert bodies(messages(orders, "leased")) == []
+    assert bodies(orders) == [b"y"]
+
+
+def test_dead_letters_are_those_of_the_queue_in_the_order_of_their_deaths(fake: FakeBroker, orders: Queue) -> None:
+    other = fake.declare_queue("other", dead_letter="dead")
+    other.enqueue(b"not ours", ttl=0)
+    orders.enqueue_many([Message({"n": n}, id=f"{n}") for n in range(3)])
+    orders.update(dead_letter_rejected="rejected")
+    first, second = orders.receive_many(2)
+    second.reject("no")
+    fake.clock.advance("1s")
+    first.reject("no")
+    orders.enqueue(b"late", ttl="10s", id="late")
+    fake.clock.advance("10s")
+
+    assert ids(dead_letters(orders)) == ["1", "0", "late"]
+    assert bodies(dead_letters(orders, "rejected")) == [{"n": 1}, {"n": 0}]
+    assert [letter.deaths[0].last_at for letter in dead_letters(orders)] == [at(0), at(1_000), at(11_000)]
+    assert ids(dead_letters(other)) == [other.broker.queue("dead").peek()[0].id]
+
+
+def test_a_letter_that_died_again_is_one_of_its_second_queue(fake: FakeBroker, orders: Queue) -> None:
+    dead = fake.declare_queue("dead", message_ttl="1h", dead_letter="archive")
+    orders.enqueue(b"x", ttl=0, id="x")
+    assert (ids(dead_letters(orders)), ids(dead_letters(dead))) == (["x"], [])
+
+    fake.clock.advance("1h")
+
+    assert (ids(dead_letters(orders)), ids(dead_letters(dead))) == ([], ["x"])
+
+
+def test_what_came_back_is_no_dead_letter(fake: FakeBroker, orders: Queue) -> None:
+    orders.update(dead_letter_rejected="orders")
+    orders.enqueue(b"x")
+
+    one(orders).reject()
+
+    assert dead_letters(orders) == []
+    assert_depth(orders, 1)
+
+
+@pytest.mark.parametrize("state, depth", [("ready", 2), ("leased", 3), ("delayed", 1), ("all", 6)])
+def test_a_depth_that_is_right_passes_and_any_other_fails(orders: Queue, state: Any, depth: int) -> None:
+    orders.enqueue_many([b"x"] * 6)
+    orders.nack_many(orders.receive_many(1), delay="1m")
+    orders.receive_many(3)
+
+    assert_depth(orders, depth, state)
+    with pytest.raises(AssertionError, match=f"expected {depth + 1} .*, found {depth}\n"):
+        assert_depth(orders, depth + 1, state)
+
+
+def test_a_failure_says_what_is_there(orders: Queue) -> None:
+    orders.enqueue_many([Message({"n": 1}, id="order-1"), Message(b"a" * 50, id="order-2"), Message(b"", ttl=0)])
+    one(orders)
+
+    with pytest.raises(AssertionError) as failed:
+        assert_depth(orders, 3)
+
+    assert str(failed.value).splitlines() == [
+        "queue 'orders': expected 3 ready messages, found 1",
+        "  now: ready 1, leased 1, delayed 0; so far: enqueued 3, acked 0, deaths: expired 1",
+        "  leased: order-1 b'\\x81\\xa1n\\x01'",
+        "  ready: order-2 b'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'... (50 bytes)",
+    ]
+
+
+def test_a_failure_shows_the_first_ten(orders: Queue) -> None:
+    orders.enqueue_many([b"x"] * 11)
+
+    with pytest.raises(AssertionError) as failed:
+        assert_depth(orders, 0, "all")
+
+    lines = str(failed.value).splitlines()
+    assert lines[0] == "queue 'orders': expected 0 messages in all, found 11"
+    assert (len(lines), lines[-1]) == (13, "  ...")
+
+
+def test_states_that_do_not_exist_and_queues_that_do_not_are_told(fake: FakeBroker, orders: Queue) -> None:
+    wrong: Any = "done"
+    with pytest.raises(InvalidInput, match="ready, leased, delayed, got 'done'"):
+        messages(orders, wrong)
+    with pytest.raises(InvalidInput, match="ready, leased, delayed, all, got 'done'"):
+        assert_depth(orders, 0, wrong)
+    for look in (messages, bodies, dead_letters, lambda queue: assert_depth(queue, 0)):
+        with pytest.raises(QueueNotFound):
+            look(fake.queue("missing"))
+
+
+def test_they_look_at_a_real_server_as_well(broker: Broker) -> None:
+    queue = broker.declare_queue("q", dead_letter="d")
+    queue.enqueue_many([Message("dead", ttl=0), "alive"])
+
+    assert_depth(queue, 1)
+    assert (bodies(queue), bodies(dead_letters(queue))) == (["alive"], ["dead"])

