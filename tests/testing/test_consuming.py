@@ -26,26 +26,16 @@ def test_a_handler_may_take_as_long_as_it_likes(fake: FakeBroker, time: str | in
     assert (deliveries.lost, queue.stats().acked) == ([], 3)
 
 
-def test_a_lease_is_as_long_as_it_was_when_the_clock_has_arrived(fake: FakeBroker) -> None:
+@pytest.mark.parametrize("own, ends", [(None, 330_000), ("2s", 302_000)], ids=["queue's", "own"])
+def test_a_lease_is_as_long_as_it_was_when_the_clock_has_arrived(fake: FakeBroker, own: str | None, ends: int) -> None:
     queue = fake.declare_queue("q", lease="30s")
     queue.enqueue(b"x")
 
-    with queue.consume(wait=0) as deliveries:
+    with queue.consume(wait=0, lease=own) as deliveries:
         delivery = next(deliveries)
         fake.clock.advance("5m")
 
-        assert delivery.leased_until == at(330_000)
-
-
-def test_a_lease_of_the_loops_own_is_kept_too(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q", lease="1h")
-    queue.enqueue(b"x")
-
-    with queue.consume(wait=0, lease="2s") as deliveries:
-        delivery = next(deliveries)
-        fake.clock.advance("5m")
-
-        assert delivery.leased_until == at(302_000)
+        assert delivery.leased_until == at(ends)
 
 
 def test_a_loop_counts_as_a_consumer_however_long_its_handler_takes(fake: FakeBroker) -> None:
