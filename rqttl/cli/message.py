@@ -28,7 +28,7 @@ def message(context: click.Context) -> None:
     help_alone(context)
 
 
-@message.command(epilog="Example: rqttl message show orders order-17 --raw > body")
+@message.command(epilog="Example: rqttl message show orders order-17")
 @queue_argument
 @click.argument("id")
 @click.option("--full", is_flag=True, help="Do not cut the body and the headers.")

@@ -62,7 +62,7 @@ class Folder:
 
 def _give_name(part: Path, path: Path) -> None:
     try:
-        path.hardlink_to(part)
+        os.link(part, path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
             raise

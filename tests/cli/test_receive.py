@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import subprocess
-from pathlib import Path
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
-from rqttl import Broker, Queue
+from rqttl import Broker, Message, Queue, codec
+from rqttl.types import Header
+from tests.cli import golden
 from tests.cli.conftest import Run
-from tests.cli.processes import PATIENCE, command
+from tests.contract.clocked import Clocked, at
 
 
 @pytest.fixture
@@ -99,77 +102,118 @@ def test_auto_ack_removes_messages(run: Run, orders: Queue) -> None:
     assert orders.stats().ready == 1
 
 
-def test_a_lease_that_ended_before_the_message_was_printed_is_told(
-    run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_that_ended_before_the_message_was_written_is_told(run_clocked: Run, clocked: Clocked) -> None:
+    orders = clocked.declare_queue("orders", lease="10s")
     orders.enqueue(b"a")
-    taken = Queue.receive_many
 
-    def slow(*arguments: object, **options: object) -> object:
-        batch = taken(*arguments, **options)  # type: ignore[arg-type]  # whatever the command gives
-        for one in batch:
-            one.token = b"%d" % (int(one.token) - 1)  # nobody's lease any more
-        return batch
+    def let_it_end(script: str, *_: object) -> None:
+        if script == "receive":
+            clocked.advance(10_000)
+            clocked.events.on_command.remove(let_it_end)
 
-    monkeypatch.setattr(Queue, "receive_many", slow)
-    result = run("receive", "orders")
+    clocked.events.on_command.append(let_it_end)
+    result = run_clocked("receive", "orders")
 
     assert (result.exit_code, result.stdout) == (3, "a\n")
-    assert result.stderr == "rqttl: 1 lease of orders ended before the messages were printed; they come again\n"
+    assert result.stderr == (
+        "rqttl: 1 lease of orders ended before the messages were written; they come again [lease_lost]\n"
+    )
+    (again,) = orders.receive_many(10)
+    assert again.delivery_count == 2
 
 
-@pytest.mark.slow
-def test_a_message_that_comes_while_waiting_is_printed(broker: Broker, orders: Queue, redis_url: str) -> None:
-    with subprocess.Popen(
-        command("receive", "orders", "--wait", "60s", "--url", redis_url), stdout=subprocess.PIPE
-    ) as process:
-        orders.enqueue(b"late")
-
-        told = process.communicate(timeout=PATIENCE)[0]
-
-    assert (process.returncode, told) == (0, b"late\n")
-
-
-@pytest.mark.slow
-def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders: Queue, redis_url: str) -> None:
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("the system has no /dev/full")
-    orders.enqueue(b"kept")
-
-    with full.open("wb") as out:
-        done = subprocess.run(
-            command("receive", "orders", "--url", redis_url), stdout=out, stderr=subprocess.PIPE, check=False
-        )
-
-    assert (done.returncode, done.stderr) == (3, b"rqttl: cannot go on: No space left on device\n")
-    assert orders.stats().ready == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["body", "json"])
-def test_a_reader_that_goes_away_leaves_what_was_not_written_in_the_queue(
-    orders: Queue, redis_url: str, form: str
+def test_without_ack_messages_stay_leased_and_come_again_as_failed_deliveries(
+    run_clocked: Run, clocked: Clocked
 ) -> None:
-    sent = [b"%06d" % i + b"x" * 10_000 for i in range(300)]
-    orders.enqueue_many(sent)
+    orders = clocked.declare_queue("orders")
+    orders.enqueue_many([b"a", b"b", b"c"])
 
-    with subprocess.Popen(
-        command("receive", "orders", "--max", "0", "--format", form, "--url", redis_url),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stderr is not None
-        first = process.stdout.readline()
-        process.stdout.close()
-        process.wait(PATIENCE)
-        noted = process.stderr.read()
+    result = run_clocked("receive", "orders", "--no-ack", "--max", "2", "--lease", "1m")
 
-    assert b"000000" in first
-    assert (process.returncode, noted) == (0, b"")
-    stats = orders.stats()
-    assert (stats.leased, stats.ready + stats.acked) == (0, len(sent))
-    assert 1 <= stats.acked < len(sent)
-    left = orders.receive_many(1000)
-    assert [one.body for one in left] == sent[stats.acked :]
-    assert {one.delivery_count for one in left} == {1}
+    assert (result.exit_code, result.stdout) == (0, "a\nb\n")
+    assert result.stderr == "rqttl: 2 messages not acked, each comes again when its lease of 1m ends\n"
+    assert [(one.state, one.until) for one in orders.peek()] == [("leased", at(60_000))] * 2 + [("ready", None)]
+    clocked.advance(60_000)
+    assert [(one.body, one.delivery_count) for one in orders.receive_many(3)] == [(b"a", 2), (b"b", 2), (b"c", 1)]
+
+
+def test_without_ack_an_empty_queue_is_an_empty_answer_and_one_note(run: Run, orders: Queue) -> None:
+    assert run("receive", "orders", "--no-ack").stderr == "rqttl: nothing is ready in orders\n"
+
+
+def test_a_lease_of_ones_own_is_asked_for(run: Run, orders: Queue) -> None:
+    orders.enqueue(b"a")
+    result = run("receive", "orders", "--lease", "1h", "--json")
+
+    leased = datetime.fromisoformat(json.loads(result.stdout)["leased_until"])
+    assert leased - orders.broker.time() > timedelta(minutes=50)
+    assert orders.stats().acked == 1
+
+
+def test_headers_stand_before_the_body_each_on_a_line(run_clocked: Run, clocked: Clocked) -> None:
+    orders = clocked.declare_queue("orders", dead_letter="dead")
+    headers: dict[str, Header] = {"region": "eu", "b\ny\x1b[31m": b"\xff", "n": 1.5, "none": None, "long": "x" * 5_000}
+    orders.enqueue(b"two\nlines", headers=headers, id="one", ttl="1h", content_type="text/plain")
+    delivery = orders.receive()
+    assert delivery is not None
+    clocked.advance(500)
+    delivery.reject()
+
+    golden.check("receive_headers.txt", run_clocked("receive", "dead", "--format", "headers").stdout)
+
+
+def test_json_is_what_it_was(run_clocked: Run, clocked: Clocked) -> None:
+    orders = clocked.declare_queue("orders")
+    orders.enqueue_many([Message({"a": [1.5, "é"]}, ttl="1m", headers={"h": True}, id="one"), b"\xff"])
+
+    golden.check("receive.json", run_clocked("receive", "orders", "--max", "0", "--json").stdout)
+
+
+def test_a_value_that_json_cannot_hold_comes_with_its_bytes(run: Run, orders: Queue) -> None:
+    values: list[Any] = [
+        float("nan"),
+        {"a": b"\xff"},
+        {1: "x"},
+        {1: 2, "1": 3},
+        [None, True, 1.0, -(2**63), 2**64 - 1, {"é": ""}],
+    ]
+    orders.enqueue_many(values)
+
+    told = [json.loads(line) for line in run("receive", "orders", "--max", "0", "--json").stdout.splitlines()]
+
+    assert [one["body"] for one in told[:3]] == ["NaN", {"a": "\\xff"}, {"1": "x"}]
+    assert [codec.unpack(base64.b64decode(one["body_base64"])) for one in told[1:4]] == values[1:4]
+    assert (told[4]["body"], "body_base64" in told[4]) == (values[4], False)
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (("--no-ack", "--auto-ack"), "--auto-ack and --no-ack exclude each other"),
+        (("--lease", "1s", "--auto-ack"), "--auto-ack and --lease exclude each other"),
+        (("--follow", "--wait", "0s"), "--follow and --wait exclude each other"),
+        (("--json", "--format", "body"), "--json and --format exclude each other"),
+        (("--output-dir", "d", "--format", "headers"), "--output-dir and --format headers exclude each other"),
+        (("--lease", "0s"), "lease: expected 1 to"),
+    ],
+)
+def test_what_excludes_each_other_is_wrong_usage_and_nothing_is_received(
+    run: Run, orders: Queue, flags: tuple[str, ...], told: str
+) -> None:
+    orders.enqueue(b"a")
+
+    result = run("receive", "orders", *flags)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"rqttl: {told}")
+    assert orders.stats().delivered == 0
+
+
+@pytest.mark.parametrize("mode", [(), ("--auto-ack",)])
+def test_following_goes_on_until_max(run: Run, orders: Queue, mode: tuple[str, ...]) -> None:
+    orders.enqueue_many([b"a", b"b", b"c"])
+
+    result = run("receive", "orders", "--follow", "--max", "2", *mode)
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "a\nb\n", "")
+    assert (orders.stats().ready, orders.stats().leased) == (1, 0)

@@ -1,0 +1,251 @@
+"""`rqttl receive` as a process: pipes that close or fill up, signals, and a Redis that goes away."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+import redis
+
+from rqttl import Broker, Queue
+from tests.cli.processes import PATIENCE, Terminal, command
+from tests.contract.test_waking import blocked
+from tests.servers import Server
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def orders(broker: Broker) -> Queue:
+    return broker.declare_queue("orders")
+
+
+@contextmanager
+def receiving(url: str, *flags: str, stdout: int | IO[bytes] = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
+    words = command("receive", "orders", *flags, "--url", url)
+    with subprocess.Popen(words, stdout=stdout, stderr=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def until(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline
+
+
+def waiting(client: redis.Redis) -> bool:
+    return blocked(client, 1)
+
+
+def in_pipe(process: subprocess.Popen[bytes]) -> int:
+    """The bytes that were written and not read."""
+    assert process.stdout is not None
+    found: int = struct.unpack("i", fcntl.ioctl(process.stdout, termios.FIONREAD, b"\0" * 4))[0]
+    return found
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
+    out = process.stdout.read() if process.stdout else b""
+    assert process.stderr is not None
+    told = process.stderr.read()
+    return process.wait(PATIENCE), out, told
+
+
+def nobody_is_left(client: redis.Redis) -> bool:
+    return not client.exists("rqttl:{orders}:waiting", "rqttl:{orders}:consumers")
+
+
+def unharmed(queue: Queue, sent: list[bytes]) -> None:
+    """These messages, and no others, are ready, and none of them counts as delivered before."""
+    left = queue.receive_many(len(sent) + 1)
+    assert [one.body for one in left] == sent
+    assert {one.delivery_count for one in left} <= {1}
+
+
+def test_a_message_that_comes_while_waiting_is_printed(orders: Queue, redis_url: str, client: redis.Redis) -> None:
+    with receiving(redis_url, "--wait", "60s") as process:
+        assert waiting(client)
+        orders.enqueue(b"late")
+
+        assert ended(process) == (0, b"late\n", b"")
+
+
+def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders: Queue, redis_url: str) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("the system has no /dev/full")
+    orders.enqueue(b"kept")
+
+    with full.open("wb") as out, receiving(redis_url, stdout=out) as process:
+        code, _, told = ended(process)
+
+    assert (code, told) == (3, b"rqttl: cannot go on: No space left on device\n")
+    unharmed(orders, [b"kept"])
+
+
+@pytest.mark.parametrize("form", ["body", "json", "headers"])
+def test_a_reader_that_goes_away_leaves_what_was_not_written_in_the_queue(
+    orders: Queue, redis_url: str, form: str
+) -> None:
+    sent = [b"%06d" % i + b"x" * 10_000 for i in range(300)]
+    orders.enqueue_many(sent)
+
+    with receiving(redis_url, "--max", "0", "--format", form) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        until(lambda: in_pipe(process) > 50_000)
+        process.stdout.close()
+        process.wait(PATIENCE)
+        assert process.stderr is not None
+        told = process.stderr.read()
+
+    assert (process.returncode, told) == (0, b"")
+    stats = orders.stats()
+    assert (stats.leased, stats.ready + stats.acked) == (0, len(sent))
+    assert 5 <= stats.acked < 50  # what a pipe holds
+    unharmed(orders, sent[stats.acked :])
+
+
+@pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags, number, code, told",
+    [
+        (("--wait", "10m"), signal.SIGINT, 130, b"rqttl: interrupted\n"),
+        (("--wait", "10m"), signal.SIGTERM, 143, b"rqttl: terminated\n"),
+        (("--follow",), signal.SIGINT, 130, b"rqttl: interrupted\n"),
+        (("--follow",), signal.SIGTERM, 0, b""),
+    ],
+)
+def test_a_signal_ends_the_wait(
+    orders: Queue, redis_url: str, client: redis.Redis, mode: tuple[str, ...], flags: tuple[str, ...],
+    number: signal.Signals, code: int, told: bytes,
+) -> None:  # fmt: skip
+    with receiving(redis_url, *flags, *mode) as process:
+        assert waiting(client)
+        process.send_signal(number)
+
+        assert ended(process) == (code, b"", told)
+    assert nobody_is_left(client)
+
+
+def test_the_same_signal_twice_at_once_is_one(orders: Queue, redis_url: str, client: redis.Redis) -> None:
+    with receiving(redis_url, "--follow") as process:
+        assert waiting(client)
+        for _ in range(3):
+            process.send_signal(signal.SIGTERM)
+
+        assert ended(process)[0] == 0
+    assert nobody_is_left(client)
+
+
+def test_ctrl_c_in_full_flow_leaves_acked_exactly_what_was_written(orders: Queue, redis_url: str) -> None:
+    sent = [b"%d" % i for i in range(30_000)]
+    orders.enqueue_many(sent)
+
+    with receiving(redis_url, "--follow") as process:
+        assert process.stdout is not None
+        first = b"".join(process.stdout.readline() for _ in range(500))
+        process.send_signal(signal.SIGINT)
+        code, rest, told = ended(process)
+
+    assert (code, told) == (130, b"rqttl: interrupted\n")
+    written = (first + rest).split()
+    assert written == sent[: len(written)]
+    assert (orders.stats().leased, orders.stats().acked) == (0, len(written))
+    unharmed(orders, sent[len(written) :])
+
+
+def test_a_write_that_nobody_reads_is_given_up_when_a_signal_comes(orders: Queue, redis_url: str) -> None:
+    sent = [b"small", *[b"x" * 1_000_000] * 2]
+    orders.enqueue_many(sent)
+
+    with receiving(redis_url, "--follow") as process:
+        until(lambda: in_pipe(process) > 50_000)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+    assert orders.stats().acked == 1
+    unharmed(orders, sent[1:])
+
+
+def test_leases_are_renewed_while_the_reader_is_slow(orders: Queue, redis_url: str) -> None:
+    orders.enqueue_many([b"x" * 300_000] * 3)
+
+    with receiving(redis_url, "--max", "3", "--lease", "2s") as process:
+        until(lambda: in_pipe(process) > 50_000)
+        leased = [one.until for one in orders.peek()]
+        assert None not in leased
+        until(lambda: orders.broker.time() > max(one for one in leased if one))
+        code, out, told = ended(process)
+
+    assert (code, len(out), told) == (0, 900_003, b"")
+    assert (orders.stats().acked, orders.stats().redelivered) == (3, 0)
+
+
+@pytest.mark.parametrize("mode", [(), ("--auto-ack",)], ids=" ".join)
+def test_a_redis_that_goes_away_is_told_in_one_line(start_server: Callable[..., Server], mode: tuple[str, ...]) -> None:
+    server = start_server()
+    with server.client() as client, receiving(server.url, "--follow", *mode) as process:
+        orders = Broker(client).declare_queue("orders")
+        orders.enqueue(b"before")
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"before\n"
+        assert waiting(client)
+
+        server.kill()
+        code, out, told = ended(process)
+
+    assert (code, out) == (4, b"")
+    assert told.startswith(b"rqttl: Redis does not answer: ")
+    assert told.count(b"\n") == 1
+
+
+def test_following_survives_a_redis_that_is_back_soon(orders: Queue, redis_url: str, client: redis.Redis) -> None:
+    with receiving(redis_url, "--follow", "--json") as process:
+        assert process.stdout is not None
+        for i in range(3):
+            assert waiting(client)
+            client.client_kill_filter(skipme=True, _type="normal")
+            orders.enqueue(b"%d" % i)
+            assert json.loads(process.stdout.readline())["body"] == str(i)
+
+
+def test_ctrl_c_on_a_terminal_ends_it(orders: Queue, redis_url: str, client: redis.Redis) -> None:
+    orders.enqueue("漢\x1b[31m".encode())
+    with Terminal("receive", "orders", "--follow", "--url", redis_url) as terminal:
+        terminal.until("漢\\x1b[31m\n")
+        assert waiting(client)
+        terminal.type(b"\x03")
+
+        assert terminal.end() == 130
+        assert terminal.shown.endswith("rqttl: interrupted\n")
+
+
+def test_a_killed_process_leaves_files_whole_and_messages_not_lost(
+    orders: Queue, redis_url: str, tmp_path: Path
+) -> None:
+    sent = [b"%06d" % i * 1000 for i in range(2_000)]
+    orders.enqueue_many(sent)
+
+    with receiving(redis_url, "--max", "0", "--output-dir", str(tmp_path), "--lease", "1s") as process:
+        assert process.stdout is not None
+        for _ in range(50):
+            process.stdout.readline()
+        process.kill()
+        process.wait(PATIENCE)
+
+    whole: Any = {path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".part"}
+    assert whole <= set(sent)
+    left = {one.body for one in orders.peek(3_000)}
+    assert whole | left == set(sent)
