@@ -35,7 +35,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence
     rows = list(rows)
     if len(rows) > LONG:
         lines = _laid_out(columns, rows, total)
-        if not sys.stdout.isatty() or max(map(len, lines)) <= shutil.get_terminal_size().columns:
+        if not sys.stdout.isatty() or len(lines[1]) <= shutil.get_terminal_size().columns:
             click.echo("\n".join(lines))
             return
     from rich.box import SIMPLE_HEAD

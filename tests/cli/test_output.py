@@ -1,0 +1,38 @@
+"""Tables: the quick layout of long ones is that of short ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl.cli import output
+from tests.cli.processes import STYLE
+
+COLUMNS = ("queue", ">ready", "kind")
+ROWS = [[f"日本{i}" if i % 3 else f"q{i}", f"{i:,}", "x" * (i % 5)] for i in range(900, 1_300)]
+TOTAL = ["400 queues", "440,000", ""]
+
+
+@pytest.mark.parametrize("total", [None, TOTAL])
+def test_a_long_table_looks_like_a_short_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, total: list[str] | None
+) -> None:
+    output.table(COLUMNS, ROWS, total)
+    quick = capsys.readouterr().out
+    monkeypatch.setattr(output, "LONG", len(ROWS))
+    output.table(COLUMNS, ROWS, total)
+
+    assert quick.splitlines() == [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("columns, folded", [(80, False), (20, True)])
+def test_a_long_table_is_folded_where_a_terminal_is_too_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int, folded: bool
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    output.table(COLUMNS, ROWS)
+
+    lines = STYLE.sub("", capsys.readouterr().out).splitlines()
+    assert (len(lines) > len(ROWS) + 2) == folded
+    assert max(map(len, lines)) <= columns
