@@ -60,8 +60,10 @@ def end(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
 
 def wait_for(queue: Queue, messages: int) -> None:
     """Wait until so many have been stored."""
-    for _ in range(messages):
-        assert queue.receive_many(1, wait="60s", auto_ack=True)
+    while messages:
+        came = len(queue.receive_many(messages, wait="60s", auto_ack=True))
+        assert came
+        messages -= came
 
 
 @pytest.mark.slow
