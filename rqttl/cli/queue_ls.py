@@ -67,12 +67,12 @@ def list_queues(
 
 
 def _matching(broker: Broker, patterns: Sequence[str]) -> list[str]:
-    """The names that match any of the patterns. Raises `QueueNotFound` for a plain name that is not there."""
+    """The names that match any of the patterns. Raises `QueueNotFound` for a name that is not there, `InvalidName`."""
     every = broker.queues()
     there = set(every)
     for pattern in patterns:
         if pattern not in there and not set(pattern) & set("*?["):
-            raise QueueNotFound(pattern)
+            raise QueueNotFound(broker.queue(pattern).name)
     return [name for name in every if not patterns or any(fnmatch.fnmatchcase(name, one) for one in patterns)]
 
 
