@@ -1,0 +1,311 @@
+"""Checks of the server: each on a server that is as it should be, and on one that is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Broker
+from rqttl.doctor import examine, memory, persistence
+from rqttl.doctor import server as checks
+from rqttl.doctor.facts import Facts
+from tests.doctor.looking import Told, of, only, server
+from tests.servers import Server
+
+Configured = Callable[..., Broker]
+PATIENCE = 20.0
+
+
+def test_a_well_kept_server_has_no_problem(configured: Configured) -> None:
+    broker = configured(appendonly="yes", maxmemory="1gb")
+    broker.declare_queue("orders").enqueue(b"x")
+
+    levels = {one.check: one.level for one in examine(broker)}
+
+    old = broker.store.client.info()["redis_version"].startswith("6.2")
+    assert levels.pop("server") == ("warning" if old else "ok")
+    assert set(levels.values()) == {"ok"}
+    assert levels.keys() == {
+        "role", "memory policy", "memory", "persistence", "disk", "replicas", "script time", "connections", "clock",
+        "rights", "scripts", "reaper", "keys", "queue",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "info, level, told",
+    [
+        ({"redis_version": "7.0.15", "redis_mode": "standalone"}, "ok", "Redis 7.0.15, standalone"),
+        ({"redis_version": "6.2.20", "redis_mode": "standalone"}, "ok", "Redis 6.2.20, standalone"),
+        ({"redis_version": "6.2.19", "redis_mode": "standalone"}, "warning", "before 6.2.20"),
+        ({"redis_version": "8.2", "redis_mode": "standalone"}, "warning", "before 8.2.2"),
+        ({"redis_version": "7.2.4", "valkey_version": "8.0.6", "redis_mode": "standalone"}, "ok", "Valkey 8.0.6"),
+        ({"redis_version": "7.2.4", "valkey_version": "8.0.1", "redis_mode": "standalone"}, "warning", "before 8.0.6"),
+        ({"redis_version": "6.0.16", "redis_mode": "standalone"}, "problem", "Redis 6.0.16"),
+        ({"redis_version": "7.0.15", "redis_mode": "cluster"}, "problem", "cluster"),
+        ({"redis_version": "7.0.15", "redis_mode": "sentinel"}, "problem", "sentinel"),
+        ({"redis_version": "7.0.15"}, "ok", "unknown mode"),
+    ],
+)
+def test_the_kind_of_server(info: dict[str, str], level: str, told: str) -> None:
+    found = only(checks.kind(Told(info)), "server")
+
+    assert found[0] == level
+    assert told in found[1]
+
+
+def test_a_replica_is_not_the_server_to_write_to(configured: Configured) -> None:
+    broker = configured()
+    assert server(broker, "role") == ("ok", "primary", "")
+
+    broker.store.client.replicaof("127.0.0.1", "1")
+
+    level, found, advice = server(broker, "role")
+    assert (level, advice) == ("problem", "connect to its primary")
+    assert "its link is down" in found
+
+
+@pytest.mark.parametrize(
+    "config, level, told",
+    [
+        ({}, "ok", "no replica"),
+        ({"min_replicas_to_write": 1}, "problem", "0 in step, 1 needed: every write is refused"),
+    ],
+)
+def test_replicas(configured: Configured, config: dict[str, Any], level: str, told: str) -> None:
+    found = server(configured(**config), "replicas")
+
+    assert found[0] == level
+    assert told in found[1]
+
+
+@pytest.mark.parametrize(
+    "least, level, told", [("0", "warning", "2 replicas, but no write waits"), ("1", "ok", "2 replicas, 1 needed")]
+)
+def test_replicas_that_nobody_waits_for_may_miss_the_last_messages(least: str, level: str, told: str) -> None:
+    info = {"connected_slaves": 2, "role": "master", "min_slaves_good_slaves": 2}
+
+    found = only(checks.replicas(Told(info, {"min-replicas-to-write": least})), "replicas")
+
+    assert found[0] == level
+    assert told in found[1]
+
+
+@pytest.mark.parametrize(
+    "config, level, told",
+    [
+        ({"maxmemory": "1gb"}, "ok", "noeviction"),
+        ({"maxmemory": "1gb", "maxmemory_policy": "allkeys-lru"}, "problem", "throws keys of queues away"),
+        ({"maxmemory": "1gb", "maxmemory_policy": "volatile-ttl"}, "warning", "queues are safe"),
+        ({"maxmemory_policy": "allkeys-random"}, "warning", "harmless only as long as maxmemory is 0"),
+    ],
+)
+def test_the_memory_policy(configured: Configured, config: dict[str, Any], level: str, told: str) -> None:
+    found = server(configured(**config), "memory policy")
+
+    assert found[0] == level
+    assert told in found[1]
+
+
+def test_what_was_evicted_before_is_told(configured: Configured) -> None:
+    broker = configured(maxmemory_policy="allkeys-lru")
+    client = broker.store.client
+    client.set("x", "y" * 100)
+    used: Any = client.info("memory")
+    client.config_set("maxmemory", used["used_memory"] + 200_000)
+    for i in range(2_000):
+        client.set(f"x{i}", "y" * 1_000)
+    client.config_set("maxmemory-policy", "noeviction")
+    client.config_set("maxmemory", 0)
+
+    level, found, _ = server(broker, "memory policy")
+
+    assert level == "warning"
+    assert "keys evicted since the start" in found
+
+
+@pytest.mark.parametrize("share, level, told", [(10.0, "ok", " used"), (1.05, "warning", "refused soon"),
+                                                (0.5, "problem", "refused now")])  # fmt: skip
+def test_how_much_memory_is_left(configured: Configured, share: float, level: str, told: str) -> None:
+    broker = configured()
+    broker.store.client.set("ballast", b"x" * 20_000_000)
+    used: Any = broker.store.client.info("memory")
+    broker.store.client.config_set("maxmemory", int(used["used_memory"] * share))
+
+    found = of(examine(broker), "memory")
+
+    assert [one for one, text in found if told in text] == [level]
+
+
+@pytest.mark.parametrize("used, level", [(59, "ok"), (60, "warning")])
+def test_without_a_limit_the_machine_is_the_limit(used: int, level: str) -> None:
+    info = {"used_memory": used * 10**9, "maxmemory": 0, "total_system_memory": 100 * 10**9}
+
+    assert only(memory.left(Told(info)), "memory")[0] == level
+
+
+@pytest.mark.parametrize("ratio, held, levels", [(2.0, 2, ["ok", "warning"]), (1.4, 2, ["ok"]), (2.0, 1.4, ["ok"])])
+def test_fragmentation_is_told_only_where_it_matters(ratio: float, held: float, levels: list[str]) -> None:
+    info = {"used_memory": 10**9, "used_memory_rss": int(held * 10**9), "mem_fragmentation_ratio": ratio}
+
+    assert [level for level, _ in of(memory.left(Told(info)), "memory")] == levels
+
+
+@pytest.mark.parametrize(
+    "config, level, told",
+    [
+        ({"appendonly": "yes", "appendfsync": "always"}, "ok", "loses nothing that was confirmed"),
+        ({"appendonly": "yes", "appendfsync": "everysec"}, "ok", "loses a second or two"),
+        ({"appendonly": "yes", "appendfsync": "no"}, "warning", "half a minute"),
+        ({"save": "900 1"}, "warning", "snapshots only: a crash loses all since the last one, "),
+        ({}, "problem", "loses every message"),
+    ],
+)
+def test_what_a_crash_can_lose(configured: Configured, config: dict[str, Any], level: str, told: str) -> None:
+    found = server(configured(**config), "persistence")
+
+    assert found[0] == level
+    assert told in found[1]
+
+
+def test_changes_since_the_last_snapshot_are_counted(configured: Configured) -> None:
+    broker = configured(save="900 100000")
+    broker.store.client.save()
+    for _ in range(7):
+        broker.store.client.incr("x")
+
+    assert ", 7 changes now" in server(broker, "persistence")[1]
+
+
+def test_a_slow_disk_is_mentioned() -> None:
+    info = {"aof_enabled": 1, "aof_delayed_fsync": 3}
+
+    found = only(persistence.durability(Told(info, {"appendfsync": "everysec"})), "persistence")
+
+    assert found[1].endswith("the disk was too slow for it 3 times")
+
+
+@pytest.mark.parametrize(
+    "info, told", [({"aof_enabled": 1}, "appendfsync cannot be read"), ({"aof_enabled": 0}, "if any are made")]
+)
+def test_settings_that_are_hidden_leave_persistence_open(info: dict[str, Any], told: str) -> None:
+    level, found, _ = only(persistence.durability(Told(info)), "persistence")
+
+    assert level == "warning"
+    assert told in found
+
+
+@pytest.mark.parametrize(
+    "settings, level",
+    [({"save": "900 1"}, "problem"), ({"save": "900 1", "stop-writes-on-bgsave-error": "no"}, "warning"),
+     ({}, "warning")],
+)  # fmt: skip
+def test_a_failed_snapshot_stops_all_writes(
+    start_server: Callable[..., Server], settings: dict[str, str], level: str
+) -> None:
+    place = start_server()
+    with Broker(place.client()) as broker:
+        for name, value in settings.items():
+            broker.store.client.config_set(name, value)
+        assert server(broker, "disk") == ("ok", "the last writes went well", "")
+
+        (place.path / "dump.rdb").mkdir()
+        fail_to_save(broker.store.client)
+
+        assert server(broker, "disk")[0] == level
+
+
+def fail_to_save(client: redis.Redis) -> None:
+    client.bgsave()
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        facts: Any = client.info("persistence")
+        if not facts["rdb_bgsave_in_progress"] and facts["rdb_last_bgsave_status"] == "err":
+            return
+    pytest.fail("the snapshot did not fail")
+
+
+@pytest.mark.parametrize(
+    "info, level, told",
+    [
+        ({"aof_enabled": 1, "aof_last_write_status": "err"}, "problem", "every write is refused"),
+        ({"aof_enabled": 1, "aof_last_bgrewrite_status": "err"}, "warning", "it grows on"),
+    ],
+)
+def test_a_disk_that_fails_the_append_only_file(info: dict[str, Any], level: str, told: str) -> None:
+    found = only(persistence.writing(Told(info)), "disk")
+
+    assert found[0] == level
+    assert told in found[1]
+
+
+def test_a_server_that_is_soon_busy_is_told(configured: Configured) -> None:
+    found = server(configured(lua_time_limit=50), "script time")
+
+    assert found[0] == "warning"
+    assert "is 50 ms" in found[1]
+
+
+@pytest.mark.parametrize(
+    "config, levels",
+    [({}, ["ok"]), ({"timeout": 600}, ["ok"]), ({"timeout": 5}, ["warning"]), ({"tcp_keepalive": 0}, ["warning"]),
+     ({"timeout": 5, "tcp_keepalive": 0}, ["warning", "warning"])],
+)  # fmt: skip
+def test_connections(configured: Configured, config: dict[str, Any], levels: list[str]) -> None:
+    assert [level for level, _ in of(examine(configured(**config)), "connections")] == levels
+
+
+@pytest.mark.parametrize(
+    "ahead, level, told",
+    [(0.5, "ok", "within"), (90.0, "warning", "90.0 s ahead of"), (-7200.0, "warning", "7,200.0 s behind")],
+)
+def test_the_clock(broker: Broker, monkeypatch: pytest.MonkeyPatch, ahead: float, level: str, told: str) -> None:
+    there = Facts.time
+    monkeypatch.setattr(Facts, "time", lambda facts: there(facts) + ahead)
+
+    found = server(broker, "clock")
+
+    assert found[0] == level
+    assert told in found[1]
+
+
+def test_a_slow_answer_is_no_wrong_clock(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_compare", lambda facts: (4.0, 2.5))
+
+    assert server(broker, "clock")[0] == "ok"
+
+
+def denied(place: Server, client: redis.Redis, *rules: str) -> Broker:
+    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "&*", "+@all", *rules)
+    return Broker(place.client(username="half"))
+
+
+def test_what_a_managed_service_hides_is_told_and_no_failure(server: Server, client: redis.Redis) -> None:
+    with denied(server, client, "-config") as broker:
+        findings = list(examine(broker))
+
+    level, found, advice = only(findings, "settings")
+    assert (level, found.split(":")[0]) == ("warning", "cannot be read")
+    assert "save" in advice
+    assert "timeout" in advice
+    assert of(findings, "keys")[0][0] == "ok"
+    client.execute_command("ACL", "DELUSER", "half")
+
+
+def test_without_info_the_rest_is_still_checked(server: Server, client: redis.Redis) -> None:
+    with denied(server, client, "-info") as broker:
+        findings = list(examine(broker))
+
+    assert only(findings, "server")[0] == "warning"
+    assert of(findings, "memory policy") == of(findings, "persistence") == []
+    assert of(findings, "clock")[0][0] == of(findings, "scripts")[0][0] == "ok"
+    client.execute_command("ACL", "DELUSER", "half")
+
+
+def test_a_sentinel_is_asked_for_nothing_more(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Facts, "text", lambda facts, name: {"redis_mode": "sentinel"}.get(name, "1"))
+
+    assert of(examine(broker), "scripts") == []
