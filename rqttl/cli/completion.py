@@ -19,11 +19,11 @@ from rqttl.cli.shared import debug_flag
 
 
 @click.command(epilog="Example: rqttl completion bash")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 @debug_flag
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes a shell complete rqttl.
+    """Print what makes a SHELL complete rqttl: bash, zsh or fish.
 
     Commands, options, their values, and the names of queues: those of the
     Redis in use, if it answers within a second.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import textwrap
@@ -14,9 +13,8 @@ import click
 
 from rqttl.cli import output, text
 from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
-from rqttl.cli.completing import complete_queues
 from rqttl.cli.errors import REFUSED
-from rqttl.cli.shared import Settings, connecting, json_flag
+from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -28,7 +26,7 @@ LEVEL, CHECK = 9, 15
 
 
 @click.command(epilog="Example: rqttl doctor orders --repair")
-@click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
+@any_queues_argument
 @click.option("--repair", is_flag=True, help="Put right what can be, after asking.")
 @yes_flag
 @dry_run_flag
@@ -100,7 +98,7 @@ def _show(level: str, subject: str, found: str, advice: str = "") -> None:
     lines = [f"{level:<{LEVEL}}{beside:<{CHECK}}{shown[0]}" if beside else f"{level:<{LEVEL}}{subject}"]
     lines += [rest + line for line in (shown[1:] if beside else shown)]
     lines += [rest + line for line in fold.wrap(advice)]
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+    if output.coloured():
         lines[0] = click.style(level, fg=COLOURS.get(level), bold=level == "problem") + lines[0][len(level) :]
     output.answer("\n".join(lines))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -28,6 +29,11 @@ def answer_json(value: Any) -> None:
 def note(line: str) -> None:
     """A line that is not what was asked for."""
     click.echo(f"rqttl: {line}", err=True)
+
+
+def coloured() -> bool:
+    """Whether stdout is a terminal whose user wants colours and bold text."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> None:
@@ -86,7 +92,8 @@ def _print(shown: Any) -> None:
 
     # what is not read by a person is neither cut nor folded
     width = None if sys.stdout.isatty() else 10_000
-    console = Console(markup=False, highlight=False, emoji=False, width=width)
+    colours: Any = "auto" if coloured() else None
+    console = Console(markup=False, highlight=False, emoji=False, width=width, color_system=colours)
     with console.capture() as captured:
         console.print(shown)
     for line in captured.get().rstrip("\n").split("\n"):

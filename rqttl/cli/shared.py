@@ -77,5 +77,10 @@ def help_alone(context: click.Context) -> None:
 
 
 queue_argument = click.argument("queue", shell_complete=complete_queues)
+#: For functions in a module that has a command `queue`.
+queue_name_argument = click.argument("name", metavar="QUEUE", shell_complete=complete_queues)
+queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, shell_complete=complete_queues)
+#: None means all of them.
+any_queues_argument = click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 utc_flag = click.option("--utc", is_flag=True, help="Show times exactly, not as ages.")

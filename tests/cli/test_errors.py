@@ -14,16 +14,6 @@ from rqttl.cli import cli
 from tests.cli.conftest import Run
 from tests.servers import Server
 
-EVERY_COMMAND = (
-    ("queue", "declare", "orders"),
-    ("queue", "ls"),
-    ("queue", "show", "orders"),
-    ("send", "orders", "x"),
-    ("receive", "orders"),
-    ("reaper", "--once"),
-    ("reaper",),
-)
-
 
 def failed(result: Result, code: int) -> str:
     """The one line on stderr, without its prefix; nothing is on stdout."""
@@ -31,29 +21,6 @@ def failed(result: Result, code: int) -> str:
     assert result.stderr.startswith("rqttl: ")
     assert result.stderr.count("\n") == 1
     return result.stderr.removeprefix("rqttl: ").rstrip("\n")
-
-
-@pytest.mark.parametrize("arguments", [("queue", "show", "orders"), ("send", "orders", "x"), ("receive", "orders")])
-def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(run: Run, arguments: tuple[str, ...]) -> None:
-    line = failed(run(*arguments), 3)
-
-    assert line == "queue 'orders' does not exist: `rqttl queue declare orders` makes it [not_found]"
-
-
-@pytest.mark.parametrize("arguments", [*EVERY_COMMAND, ("server",), ("demo",), ("queue",), ()])
-def test_an_option_that_does_not_exist_is_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
-    assert "--frobnicate" in failed(run(*arguments, "--frobnicate"), 2)
-
-
-@pytest.mark.parametrize("arguments", EVERY_COMMAND)
-def test_without_redis_every_command_says_so(arguments: tuple[str, ...], start_server: Callable[..., Server]) -> None:
-    server = start_server()
-    server.kill()
-
-    line = failed(CliRunner().invoke(cli, ["--url", server.url, *arguments]), 4)
-
-    assert line.startswith("Redis does not answer: ")
-    assert line.endswith("check --url or $RQTTL_URL")
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,12 @@ def test_server_runs_what_commands_would_use(
     url: str, given: tuple[str, ...], folder: str | None, note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[object] = []
-    monkeypatch.setattr("rqttl.embedded.serve", lambda home, *, on_ready: served.append(home) or 0)
+
+    def serve(home: str | None, **_: object) -> int:
+        served.append(home)
+        return 0
+
+    monkeypatch.setattr("rqttl.embedded.serve", serve)
 
     result = CliRunner(env={"RQTTL_URL": url}).invoke(cli, ["server", *given])
 

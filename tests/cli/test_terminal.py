@@ -7,8 +7,10 @@ from click.testing import CliRunner
 
 from rqttl import Broker
 from rqttl.cli import cli
-from tests.cli.processes import on_terminal
+from tests.cli.processes import Terminal, on_terminal
+from tests.cli.test_conventions import ON_REDIS, argv
 from tests.cli.test_text import HOSTILE
+from tests.cli.tree import Path
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +46,27 @@ def test_what_is_not_read_on_a_terminal_is_neither_folded_nor_styled(broker: Bro
 
     assert "a" * 128 in result.stdout
     assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize("path", [*ON_REDIS, ("completion",)], ids=" ".join)
+def test_without_colours_there_is_none(broker: Broker, redis_url: str, path: Path) -> None:
+    queue = broker.declare_queue("orders", dead_letter="dead")
+    queue.enqueue(b"x", id="x")
+
+    with Terminal(*argv(path, optional=True), RQTTL_URL=redis_url, NO_COLOR="1") as terminal:
+        terminal.end()
+
+    assert terminal.raw
+    assert b"\x1b" not in terminal.raw
+
+
+def test_with_colours_heads_are_bold(broker: Broker, redis_url: str) -> None:
+    broker.declare_queue("orders")
+
+    with Terminal("queue", "ls", RQTTL_URL=redis_url) as terminal:
+        terminal.end()
+
+    assert b"\x1b[1mqueue" in terminal.raw
 
 
 def test_help_fits_a_terminal() -> None:

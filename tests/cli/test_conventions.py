@@ -1,0 +1,228 @@
+"""What holds for every command, tested for whatever commands there are: a new one is found by walking the tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from rqttl import Broker
+from rqttl.cli import cli
+from rqttl.cli.completing import complete_queues
+from tests.cli.conftest import Run
+from tests.cli.test_errors import failed
+from tests.cli.tree import ALL, LEAVES, Path, arguments, flags, options
+from tests.servers import Server
+
+#: What every argument is called, and a value for it. A new one needs a value here.
+VALUES = {"QUEUE": "orders", "ID": "x", "SHELL": "bash", "BODY": "x"}
+#: What is given beside the arguments, so that a command ends, asks nothing and has something to do.
+BESIDE = {"--repair": ("--repair",), "--yes": ("--yes",), "--once": ("--once",), "--unset": ("--lease", "1m")}
+#: Commands that take no Redis from `--url`: they run one, bring their own queues, or need none.
+APART: dict[Path, set[str]] = {("server",): {"--namespace"}, ("demo",): {"--namespace"},
+                               ("completion",): {"--url", "--namespace"}}  # fmt: skip
+#: Commands that print no answer which a program would read.
+NO_JSON: set[Path] = {("completion",)}
+DESTRUCTIVE: set[Path] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge")}
+#: Commands that show moments, and not only ages: what has a column or a line that says when.
+SHOWS_MOMENTS: set[Path] = {("peek",), ("message", "show"), ("dead", "ls"), ("dead", "show"), ("queue", "show")}
+
+#: Commands that look for what is wrong, and answer with it.
+REPORTS: set[Path] = {("doctor",)}
+
+ON_REDIS = [path for path in LEAVES if path not in APART]
+
+
+def names(path: Path) -> list[str]:
+    """What the arguments of a command are called."""
+    context = click.Context(click.Command("any"))
+    return [re.sub(r"[^A-Z]", "", one.make_metavar(context)) or one.human_readable_name for one in arguments(path)]
+
+
+def argv(path: Path, *, optional: bool = False) -> list[str]:
+    """The shortest invocation of a command that is right; with the arguments that may be left out if `optional`."""
+    given = [VALUES[name] for name, one in zip(names(path), arguments(path), strict=True) if one.required or optional]
+    beside = [word for flag, words in BESIDE.items() if flag in flags(path) for word in words]
+    return [*path, *given, *beside]
+
+
+def named(path: Path) -> str:
+    return " ".join(path) or "rqttl"
+
+
+every = pytest.mark.parametrize("path", ALL, ids=named)
+leaves = pytest.mark.parametrize("path", LEAVES, ids=named)
+on_redis = pytest.mark.parametrize("path", ON_REDIS, ids=named)
+with_queue = pytest.mark.parametrize("path", [path for path in ON_REDIS if "QUEUE" in names(path)], ids=named)
+
+
+# What commands have
+
+
+@leaves
+def test_every_command_says_which_redis_and_can_show_a_traceback(path: Path) -> None:
+    assert flags(path) >= {"--url", "--namespace", "--debug"} - APART.get(path, set())
+
+
+@leaves
+def test_what_prints_an_answer_can_print_json(path: Path) -> None:
+    assert ("--json" in flags(path)) == (path not in NO_JSON)
+
+
+@leaves
+def test_what_shows_moments_can_show_them_exactly(path: Path) -> None:
+    assert path not in SHOWS_MOMENTS or "--utc" in flags(path)
+
+
+@leaves
+def test_what_destroys_asks_first_and_can_only_say_what_it_would_do(path: Path) -> None:
+    asks = {"--yes", "--dry-run"} <= flags(path)
+
+    assert asks or path not in DESTRUCTIVE
+    assert ("--yes" in flags(path)) <= ("--dry-run" in flags(path))
+
+
+def test_the_same_flag_means_the_same_everywhere() -> None:
+    """One name for what it takes, one type of value."""
+    meanings: dict[str, set[tuple[object, ...]]] = {}
+    for path in LEAVES:
+        for one in options(path):
+            for flag in one.opts:
+                said = (one.metavar, type(one.type).__name__, one.is_flag, one.multiple and flag != "--id")
+                meanings.setdefault(flag, set()).add(said)
+
+    assert {flag: said for flag, said in meanings.items() if len(said) > 1} == {}
+
+
+def test_what_is_the_same_has_one_name() -> None:
+    """Other words for what some flag is called already."""
+    synonyms = {"--force", "--count-only", "--output", "--out", "--utc-times", "--exact", "--names", "--tail", "--age",
+                "--simulate", "--number", "--ns", "--redis", "--host", "--timeout", "--confirm"}  # fmt: skip
+
+    assert {(path, flag) for path in ALL for flag in flags(path) & synonyms} == set()
+
+
+@with_queue
+def test_the_names_of_queues_are_completed(path: Path) -> None:
+    for name, one in zip(names(path), arguments(path), strict=True):
+        assert name != "QUEUE" or one._custom_shell_complete is complete_queues
+
+
+# What goes wrong
+
+
+@every
+def test_an_option_that_does_not_exist_is_wrong_usage(run: Run, path: Path) -> None:
+    assert "--frobnicate" in failed(run(*path, "--frobnicate"), 2)
+
+
+@leaves
+def test_an_argument_that_is_missing_is_named(run: Run, path: Path) -> None:
+    for name, one in zip(names(path), arguments(path), strict=True):
+        if one.required:
+            assert f"'{name}" in failed(run(*path), 2)
+            break
+
+
+@leaves
+def test_an_argument_too_many_is_wrong_usage(run: Run, path: Path) -> None:
+    if all(one.nargs == 1 for one in arguments(path)):
+        assert "extra argument" in failed(run(*argv(path), "one-too-many\x1b[31m"), 2)
+
+
+def checked_options() -> Iterator[tuple[Path, str]]:
+    """Every option whose value is read as something: a number, a choice, a time."""
+    for path in LEAVES:
+        for one in options(path):
+            anything = (click.types.StringParamType, click.types.UnprocessedParamType, click.Path)
+            if not one.is_flag and (one.callback or not isinstance(one.type, anything)):
+                yield path, one.opts[0]
+
+
+@pytest.mark.parametrize(
+    "path, flag", [pytest.param(*one, id=f"{named(one[0])} {one[1]}") for one in checked_options()]
+)
+def test_a_value_that_cannot_be_read_is_wrong_usage(run: Run, path: Path, flag: str) -> None:
+    assert flag in failed(run(*argv(path), flag, "\x1b[31m\u202e?"), 2)
+
+
+@on_redis
+@pytest.mark.parametrize("given", [("--url", "hunter2://x"), ("--namespace", "a\x1b b")], ids=lambda given: given[0])
+def test_a_redis_that_cannot_be_meant_is_wrong_usage(run: Run, path: Path, given: tuple[str, str]) -> None:
+    failed(run(*argv(path), *given), 2)
+
+
+@with_queue
+def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(run: Run, broker: Broker, path: Path) -> None:
+    if path == ("queue", "declare"):
+        assert run(*argv(path)).exit_code == 0
+        return
+
+    line = failed(run(*argv(path, optional=True)), 3)
+
+    assert line == "queue 'orders' does not exist: `rqttl queue declare orders` makes it [not_found]"
+    assert broker.queues() == []
+
+
+@with_queue
+def test_a_name_that_no_queue_can_have_is_wrong_usage(run: Run, path: Path) -> None:
+    words = ["a\x1b]52;c;x\x07" if word == "orders" else word for word in argv(path, optional=True)]
+
+    assert "queue name: expected" in failed(run(*words), 2)
+
+
+@pytest.fixture(scope="module")
+def nowhere(launch: Callable[..., Server]) -> Iterator[str]:
+    """The URL of a server that was killed."""
+    server = launch()
+    server.kill()
+    yield server.url
+    server.remove()
+
+
+@pytest.mark.parametrize("path", [*ON_REDIS, ("demo",)], ids=named)
+def test_without_redis_every_command_says_so(path: Path, nowhere: str) -> None:
+    line = failed(CliRunner().invoke(cli, [*argv(path, optional=True), "--url", nowhere]), 4)
+
+    assert line.startswith("Redis does not answer: ")
+    assert line.endswith("check --url or $RQTTL_URL")
+
+
+@pytest.fixture(scope="module")
+def without_rights(launch: Callable[..., Server]) -> Iterator[str]:
+    """The URL of a server whose user may connect and nothing else."""
+    server = launch()
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "guest", "on", "nopass", "resetkeys", "-@all", "+@connection")
+    yield server.url.replace("unix://", "unix://guest:any@")
+    server.remove()
+
+
+def refused(result: Result, path: Path, told: str) -> None:
+    """Redis refused something; a report says it as one of its findings."""
+    if path in REPORTS:
+        assert (result.exit_code, result.stderr) == (3, "")
+        assert told in result.stdout
+        assert "\x1b" not in result.stdout
+    else:
+        line = failed(result, 3)
+        assert line.startswith("Redis refused: ")
+        assert told in line
+
+
+@on_redis
+def test_what_a_user_may_not_do_is_refused(path: Path, without_rights: str) -> None:
+    result = CliRunner().invoke(cli, [*argv(path, optional=True), "--url", without_rights])
+
+    refused(result, path, "permissions")
+
+
+@with_queue
+def test_a_key_that_somebody_else_wrote_is_refused(run: Run, broker: Broker, path: Path) -> None:
+    broker.store.client.set("rqttl:{orders}:meta", "not a hash")
+    broker.store.client.sadd("rqttl:queues", "orders")
+
+    refused(run(*argv(path, optional=True)), path, "rqttl:{orders}:meta" if path in REPORTS else "WRONGTYPE")
