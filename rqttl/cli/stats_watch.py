@@ -127,12 +127,11 @@ class Live:
 
     def _troubles(self) -> list[str]:
         now = time.monotonic()
-        old = f"what is shown is {now - self._answered:,.0f}s old"
         found = []
         if now - self._heard > self._seconds + SLOW:
-            found.append(f"Redis has not answered for {now - self._heard:,.0f}s; waiting ({old})")
+            found.append(f"Redis has not answered for {now - self._heard:,.0f}s; waiting")
         elif self._trouble:
-            found.append(f"{self._trouble}; trying again ({old})")
+            found.append(f"{self._trouble}; trying again (what is shown is {now - self._answered:,.0f}s old)")
         missing = [name for name in self._names if name not in self._trend.look.queues]
         if missing:
             found.append(f"not there: {', '.join(missing)}")
@@ -167,7 +166,7 @@ def _put(lines: Sequence[Line]) -> None:
     """Draw over what is there, line by line, which does not flicker."""
     plain = "NO_COLOR" in os.environ
     shown = [line.text if plain or not line.style else f"{_STYLES[line.style]}{line.text}\x1b[0m" for line in lines]
-    _write("\x1b[?7l\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J\x1b[?7h")
+    _write("\x1b[?7l\x1b[H" + "\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J\x1b[?7h")
 
 
 def _write(said: str) -> None:

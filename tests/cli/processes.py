@@ -45,7 +45,7 @@ class Terminal:
     def __init__(self, *arguments: str, columns: int = 80, **changed: str) -> None:
         self._ours, theirs = pty.openpty()
         self._bytes = bytearray()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.resize(columns, 24)
         words = [sys.executable, "-c", _TAKE_TERMINAL, *command(*arguments)]
         self.process = subprocess.Popen(
             words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**changed), start_new_session=True
@@ -55,6 +55,15 @@ class Terminal:
     @property
     def shown(self) -> str:
         return STYLE.sub("", self._bytes.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
+
+    @property
+    def raw(self) -> bytes:
+        """What it has shown so far, as it came."""
+        return bytes(self._bytes)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Make the terminal another size."""
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def until(self, text: str) -> None:
         """Wait until it has shown this."""
