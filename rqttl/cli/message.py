@@ -104,4 +104,4 @@ def _tell(one: Peeked, now: datetime, longest: int | None, *, utc: bool) -> None
     cells = shutil.get_terminal_size().columns - 2 if sys.stdout.isatty() else None
     for line in messages.body_lines(one, longest) if one.body else ("(no body)",):
         for part in text.chopped(line, cells):
-            output.answer(f"  {part}")
+            output.answer(f"  {part}".rstrip())

@@ -80,7 +80,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
     from rich.table import Table
 
     shown = Table(box=None, show_header=False, pad_edge=False)
-    shown.add_column(style="bold")
+    shown.add_column(style="bold", overflow="fold")
     shown.add_column(overflow="fold")
     for name, value in pairs:
         shown.add_row(name, value)
