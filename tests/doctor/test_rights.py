@@ -1,0 +1,152 @@
+"""What a user may do is found out without doing it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from rqttl import Broker, _scripts
+from rqttl.doctor import examine, rights
+from tests.doctor.looking import of, only
+from tests.lua.states import everything
+from tests.servers import Server
+
+#: Words in scripts that are no commands.
+WORDS = {"LIMIT", "STREAM", "MINID", "MAXLEN", "WITHSCORES", "COUNT"}
+
+As = Callable[..., list[tuple[str, str, str]]]
+
+
+@pytest.fixture
+def as_user(server: Server, client: redis.Redis) -> Iterator[As]:
+    """`as_user("-zadd")`: what is said of the rights of a user who may do all but what these rules take away."""
+
+    def ask(
+        *rules: str, names: tuple[str, ...] = (), keys: str = "~*", channels: tuple[str, ...] = ("allchannels",)
+    ) -> list[tuple[str, str, str]]:
+        Broker(client).declare_queue("orders")
+        client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", keys, "resetchannels", *channels,
+            "+@all", *rules)  # fmt: skip
+        before = everything(client)
+        with Broker(server.client(username="half")) as broker:
+            found = [one for one in examine(broker, names) if one.check == "rights"]
+        assert everything(client) == before
+        return [(one.level, one.found, one.advice) for one in found]
+
+    yield ask
+    client.execute_command("ACL", "DELUSER", "half")
+
+
+def test_who_may_do_everything_is_told_so(as_user: As) -> None:
+    assert as_user() == [("ok", "half may do all that rqttl does", "")]
+
+
+@pytest.mark.parametrize("command", ["zadd", "xadd", "hset", "publish", "time", "xinfo", "unlink"])
+def test_a_command_that_scripts_need_and_the_user_lacks_is_a_problem(as_user: As, command: str) -> None:
+    [(level, found, advice), *others] = as_user(f"-{command}")
+
+    assert level == "problem"
+    assert found.startswith(f"half may not run {command}: ")
+    assert "would stop in the middle" in found
+    assert f"+{command} " in advice
+    assert others == []
+
+
+def test_keys_that_are_denied_are_told(as_user: As) -> None:
+    [(level, found, advice), *_] = as_user(keys="~rqttl:{other}:*")
+
+    assert level == "problem"
+    assert "(not its keys)" in found
+    assert "~rqttl:*" in advice
+
+
+def test_the_keys_of_one_queue_are_enough_for_scripts_but_not_for_the_registry(as_user: As) -> None:
+    [(level, found, advice)] = as_user(keys="~rqttl:{orders}:*", names=("orders",))
+
+    assert (level, found) == ("warning", "half may not run sadd, srem, smembers, sscan")
+    assert "~rqttl:*" in advice
+
+
+def test_scripts_that_may_not_be_started_harm_nobody(as_user: As) -> None:
+    [(level, found, _)] = as_user("-evalsha")
+
+    assert level == "problem"
+    assert "half may not ack, audit, " in found
+    assert "(not the script)" in found
+
+
+def test_a_user_with_some_scripts_is_told_of_the_others(as_user: As) -> None:
+    allowed = [f"+evalsha|{_scripts.load(name).sha}" for name in ("enqueue", "lookup")]
+
+    [(level, found, _)] = as_user("-evalsha", *allowed)
+
+    assert level == "warning"
+    assert "ack" in found
+    assert "enqueue" not in found
+
+
+def test_a_channel_that_is_denied_makes_a_reaper_deaf(as_user: As) -> None:
+    found = as_user(channels=())
+
+    assert [level for level, _, _ in found] == ["problem", "warning"]
+    assert "may not run publish" in found[0][1]
+    assert "&rqttl:due" in found[0][2]
+    assert "may not listen" in found[1][1]
+
+
+def test_scripts_that_may_not_be_loaded_are_told(as_user: As) -> None:
+    assert ("warning", "half may not run script load", "ACL SETUSER half +script|load ~rqttl:*") in as_user("-script")
+
+
+def test_without_transactions_nothing_is_asked_and_nothing_done(as_user: As) -> None:
+    [(level, found, _)] = as_user("-multi")
+
+    assert level == "warning"
+    assert "half: cannot be checked: " in found
+
+
+def test_a_user_who_may_not_know_its_name_is_this_user(as_user: As) -> None:
+    assert as_user("-acl") == [("ok", "this user may do all that rqttl does", "")]
+
+
+def test_an_administrator_is_asked_for_no_more_than_anybody(broker: Broker) -> None:
+    assert only(examine(broker), "rights") == ("ok", "default may do all that rqttl does", "")
+
+
+def test_what_may_not_run_is_a_problem_of_the_scripts_too(server: Server, client: redis.Redis) -> None:
+    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-evalsha", "-script")
+    with Broker(server.client(username="half")) as broker:
+        levels = [level for level, _ in of(examine(broker), "scripts")]
+    client.execute_command("ACL", "DELUSER", "half")
+
+    assert levels == ["warning", "problem"]
+
+
+def test_something_that_changes_scripts_on_the_way_is_found(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis.Redis, "script_load", lambda client, text: "0" * 40)
+
+    assert only(examine(broker), "scripts")[0] == "problem"
+
+
+@pytest.mark.parametrize("name", _scripts.names())
+def test_every_command_of_a_script_is_asked_for(name: str) -> None:
+    script = _scripts.load(name)
+    called = set(re.findall(r"call\('([A-Z]+)'", script.text))
+
+    assert called <= set(rights.inner(script))
+    assert set(re.findall(r"'([A-Z]{3,})'", script.text)) - WORDS == set(rights.inner(script))
+
+
+def test_every_question_is_one_that_redis_takes(broker: Broker) -> None:
+    questions = [rights.words(broker.keyspace, "orders", command) for command in rights.REST]
+
+    with broker.store.client.pipeline(transaction=True) as pipeline:
+        for words in questions:
+            pipeline.execute_command(*words)
+        answers = pipeline.execute(raise_on_error=False)
+
+    wrong = [str(answer) for answer in answers if isinstance(answer, Exception) and "WRONGTYPE" not in str(answer)]
+    assert wrong == []
