@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from rqttl import errors
@@ -81,6 +83,6 @@ def _redis(error: Exception) -> tuple[int, str] | None:
     if isinstance(error, exceptions.AuthenticationError):
         return UNREACHABLE, f"Redis lets nobody in with this user and password: {error}"
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
-        said = str(error).rstrip(".") or type(error).__name__
+        said = re.sub(r"^Error -?\d+ ", "", str(error)).rstrip(".").replace(". ", ": ") or type(error).__name__
         return UNREACHABLE, f"Redis does not answer: {said}; check --url or $RQTTL_URL"
     return (REFUSED, f"Redis refused: {error}") if isinstance(error, exceptions.RedisError) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,14 @@ def answer_json(value: Any) -> None:
 def note(line: str) -> None:
     """A line that is not what was asked for."""
     click.echo(f"rqttl: {line}", err=True)
+
+
+def note_no_queue(patterns: Sequence[str]) -> None:
+    """Say that there is no queue, or none that matches."""
+    if patterns:
+        note(f"no queue matches {' or '.join(map(text.visible, patterns))}")
+    else:
+        note("no queue yet: `rqttl queue declare QUEUE` makes one")
 
 
 def coloured() -> bool:
@@ -98,4 +107,4 @@ def _print(shown: Any) -> None:
         console.print(shown)
     for line in captured.get().rstrip("\n").split("\n"):
         if line.strip():
-            click.echo(line.rstrip())
+            click.echo(re.sub(r" +((?:\x1b\[0m)?)$", r"\1", line))

@@ -58,7 +58,7 @@ def list_queues(
     if as_json:
         output.answer_json([{"queue": name, **(stats_facts(found[name]) if found else {})} for name in names])
     elif not names:
-        output.note(f"no queue matches {' or '.join(map(text.visible, queues))}" if queues else "no queue")
+        output.note_no_queue(queues)
     elif quiet or found is None:
         output.answer("\n".join(names))
     else:

@@ -74,7 +74,7 @@ def stats(
     elif first.queues:
         _show(trend, ordered(trend.rows(), sort or "name"))
     else:
-        output.note(f"no queue matches {' or '.join(map(text.visible, queues))}" if queues else "no queue")
+        output.note_no_queue(queues)
 
 
 def _plain(patterns: Sequence[str]) -> list[str]:

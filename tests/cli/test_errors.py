@@ -100,6 +100,21 @@ def test_what_redis_refuses_is_refused(run: Run, broker: Broker) -> None:
     assert "WRONGTYPE" in line
 
 
+@pytest.mark.parametrize(
+    "url, told",
+    [
+        ("redis://127.0.0.1:1", "connecting to 127.0.0.1:1: Connection refused"),
+        ("redis://name.invalid:6379", "connecting to name.invalid:6379: "),
+        ("unix:///nonexistent/socket", "connecting to /nonexistent/socket: "),
+    ],
+)
+def test_where_no_redis_listens_the_line_says_where_that_is(url: str, told: str) -> None:
+    line = failed(CliRunner().invoke(cli, ["--url", url, "queue", "ls"]), 4)
+
+    assert line.startswith(f"Redis does not answer: {told}")
+    assert line.endswith("; check --url or $RQTTL_URL")
+
+
 def test_a_wrong_password_is_told_without_showing_it(start_server: Callable[..., Server]) -> None:
     server = start_server()
     with server.client() as client:

@@ -14,6 +14,8 @@ from tests.cli.conftest import Run
 from tests.cli.processes import command
 from tests.contract.clocked import Clocked
 
+NO_QUEUE = "rqttl: no queue yet: `rqttl queue declare QUEUE` makes one\n"
+
 
 def three(clocked: Clocked) -> None:
     """Three queues of which each is the first in another respect."""
@@ -37,7 +39,7 @@ def names(run: Run, *words: str) -> list[str]:
 
 def test_no_queue_is_an_empty_answer_and_a_note(run: Run) -> None:
     result = run("queue", "ls")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "rqttl: no queue\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", NO_QUEUE)
 
     assert run("queue", "ls", "x*", "[y]").stderr == "rqttl: no queue matches x* or [y]\n"
     assert run("queue", "ls", "x*", "-q").stdout == ""
@@ -137,4 +139,4 @@ def test_closed_streams_are_no_bug(redis_url: str) -> None:
 
     done = subprocess.run(["sh", "-c", f"{words} <&- >&-"], capture_output=True, text=True, check=False)
 
-    assert (done.returncode, done.stderr) == (0, "rqttl: no queue\n")
+    assert (done.returncode, done.stderr) == (0, NO_QUEUE)

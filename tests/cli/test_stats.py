@@ -123,7 +123,10 @@ def test_a_queue_that_is_not_there_is_refused(run: Run, broker: Broker, watch: t
 
 
 def test_no_queue_is_an_empty_answer_and_a_note(run: Run) -> None:
-    assert (run("stats").stdout, run("stats").stderr) == ("", "rqttl: no queue\n")
+    assert (run("stats").stdout, run("stats").stderr) == (
+        "",
+        "rqttl: no queue yet: `rqttl queue declare QUEUE` makes one\n",
+    )
     assert run("stats", "a*", "b?").stderr == "rqttl: no queue matches a* or b?\n"
     document = json.loads(run("stats", "--json").stdout)
     assert (document["queues"], document["totals"]["ready"], document["totals"]["deaths"]) == ([], 0, {})
