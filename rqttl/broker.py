@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,7 @@ from rqttl._redis import Store, open_client
 from rqttl.commands import Command, Known
 from rqttl.errors import QueueNotFound
 from rqttl.events import Events
-from rqttl.flows import Clock, Enter, Flow, Listen, Look, Together
+from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Together
 from rqttl.keys import Keyspace, check_namespace, check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.queue import Queue
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from rqttl.embedded import EmbeddedServer
 
 T = TypeVar("T")
+
+logger = logging.getLogger("rqttl")
 
 
 def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
@@ -134,7 +137,7 @@ class Broker:
         self.store.interrupt()
 
     def require_server(self, what: str) -> None:
-        """Do nothing: a server is there, which can do `what`. The fake broker of `rqttl.testing` has none and raises."""
+        """Do nothing, since a server is there that can do `what`; the fake broker of `rqttl.testing` raises."""
 
     def close(self) -> None:
         """Close the connections, and leave the embedded server if this broker uses one."""
@@ -176,6 +179,8 @@ class Broker:
             return self.store.listen(self.keyspace.key(step.queue, "bell"), step.ms)
         if type(step) is Enter:
             return self._enter(step.queue, step.gone)
+        if type(step) is Follow:
+            return self._follow(step.notes)
         raise TypeError(f"not a step of a flow: {step!r}")
 
     def _enter(self, queue: str, gone: bool) -> Any:
@@ -184,6 +189,17 @@ class Broker:
             self._known.pop(queue, None)
             return self.store.run_plain(lambda c: c.srem(registry, queue))
         return self.store.run_plain(lambda c: c.sadd(registry, queue))
+
+    def _follow(self, notes: Sequence[bytes]) -> None:
+        """The caller's own call has succeeded and must not seem to have failed: what fails here is left to reapers."""
+        for i in range(0, len(notes), 2):
+            try:
+                self.perform(flows.follow(notes[i : i + 2]))
+            except QueueNotFound:
+                continue  # deleted meanwhile, so there is nothing left to do
+            except redis.RedisError as error:
+                what, queue = (note.decode() for note in notes[i : i + 2])
+                logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, what, error)
 
     def _look(self, step: Look) -> Known:
         known = None if step.fresh else self._known.get(step.queue)

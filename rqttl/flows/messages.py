@@ -9,7 +9,7 @@ from typing import Any
 from rqttl import codec, commands
 from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, Command, Known, Presence, Reply, Word
 from rqttl.errors import QueueFull
-from rqttl.flows.steps import Clock, Flow, Listen, Look, Together, fenced, follow
+from rqttl.flows.steps import Clock, Flow, Follow, Listen, Look, Together, fenced
 from rqttl.types import Message, Receipt
 
 #: The longest that a consumer blocks before it looks at the queue again, in ms.
@@ -94,7 +94,7 @@ def _together(queue: str, known: Known, pieces: Sequence[Sequence[tuple[bytes, b
     for piece, reply in zip(pieces, replies, strict=True):
         if reply[0] == b"ok":
             if reply[1]:
-                yield from follow(reply[1])
+                yield Follow(reply[1])
             done.append(reply)
         else:
             done.append((yield from _store(queue, piece)))

@@ -9,7 +9,7 @@ from typing import Any
 from rqttl import codec, commands
 from rqttl.commands import BATCH, Command, Known, Reply, Word
 from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch
-from rqttl.flows.steps import SWEEPS, Enter, Flow, Look, Together, fenced, follow, plain, refused, retire, sweep
+from rqttl.flows.steps import SWEEPS, Enter, Flow, Follow, Look, Together, fenced, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
 from rqttl.options import REASONS, QueueOptions
 from rqttl.types import Peeked, QueueStats
@@ -153,7 +153,7 @@ def _stats_together(keyspace: Keyspace, queues: Sequence[str], now: Word) -> Flo
                 firsts.setdefault(known.name, reply)
                 lasts[known.name] = reply
                 if reply[1]:
-                    yield from follow(reply[1])
+                    yield Follow(reply[1])
             if reply[0] != b"ok" or reply[2]:
                 left.append(known.name)
         if not left:

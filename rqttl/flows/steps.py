@@ -42,6 +42,13 @@ class Enter:
 
 
 @dataclass(frozen=True, slots=True)
+class Follow:
+    """Step: do what a script has asked for other queues (`follow`). Never fails: its call has succeeded already."""
+
+    notes: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Listen:
     """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`.
 
@@ -59,7 +66,7 @@ class Clock:
     """Step: the answer is a clock of this process that never goes back, in ms."""
 
 
-Step = Command | Look | Together | Enter | Listen | Clock
+Step = Command | Look | Together | Enter | Follow | Listen | Clock
 Flow = Generator[Step, Any, T]
 
 #: How many bounded steps a sweep before a statistic may take.
@@ -91,7 +98,7 @@ def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = 
         reply: Reply = yield command
         if reply[0] == b"ok":
             if reply[1]:
-                yield from follow(reply[1])
+                yield Follow(reply[1])
             return reply
         if reply[1] in (b"stale", b"not_found", b"lapsed"):
             # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it is gone
@@ -137,6 +144,6 @@ def retire(known: Known, *, now: Word = "") -> Flow[None]:
         if reply[0] != b"ok":
             return  # somebody else was faster
         if reply[1]:
-            yield from follow(reply[1])
+            yield Follow(reply[1])
         if not _swept(reply).more:
             return

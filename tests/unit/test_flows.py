@@ -18,7 +18,7 @@ from rqttl import (
     flows,
 )
 from rqttl.commands import BATCH, BATCH_BYTES, Command, Known
-from rqttl.flows import Clock, Enter, Listen, Look, Together
+from rqttl.flows import Clock, Enter, Follow, Listen, Look, Together
 from rqttl.keys import Keyspace
 
 KEYSPACE = Keyspace()
@@ -110,13 +110,17 @@ def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept(
     drive = Drive(flows.fenced("orders", lambda known: commands.enqueue(known, [(b"", b"x")])))
     drive.answer(known())
 
-    drive.answer([OK, [b"created", b"dead", b"sweep", b"late"], [PLACE]])
+    notes = [b"created", b"dead", b"sweep", b"late", b"gone", b"orders"]
+    assert drive.answer([OK, notes, [PLACE]]) == Follow(notes)
+    drive.answer(None)
+    assert drive.result[2] == [PLACE]
+
+    drive = Drive(flows.follow(notes))
     assert drive.step == Enter("dead")
     assert drive.answer(1) == Look("late")
     drive.answer(known())
     assert drive.script == "sweep"
-    drive.answer([OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
-    assert drive.result[2] == [PLACE]
+    assert drive.answer([OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""]) == Enter("orders", gone=True)
 
 
 def test_without_limits_batches_go_together_and_one_that_was_stale_alone_again() -> None:
