@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +10,9 @@ from rqttl import commands
 from rqttl.broker import Broker
 from rqttl.doctor.audit import Audit, audit
 from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
-from rqttl.errors import InvalidInput, QueueNotFound
+from rqttl.errors import QueueNotFound
 from rqttl.keys import Keyspace
-from rqttl.options import REASONS, QueueOptions
+from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.units import as_datetime, as_size
 
 CHECK = "queue"
@@ -62,10 +63,14 @@ def _record(found: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
             queue=queue,
         )
         return
-    try:
-        options = QueueOptions.from_json(queue, record["given"].encode())
-    except (ValueError, TypeError, InvalidInput) as error:
-        yield problem(CHECK, f"its options cannot be read: {error}", "declare the queue anew", queue=queue)
+    options = _options(queue, record["given"])
+    if options is None:
+        yield problem(
+            CHECK,
+            "its options cannot be read: every call fails",
+            f"HSET {keyspace.key(queue, 'meta')} given {{}}, then set its options with `rqttl queue update`",
+            queue=queue,
+        )
         return
     command = commands.declare(keyspace, options)
     fields = command.words[1 + len(command.script.keys) + len(command.script.args) :]
@@ -78,6 +83,18 @@ def _record(found: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
             f"change one option and change it back: `rqttl queue update {queue} ...` writes them all",
             queue=queue,
         )
+
+
+def _options(queue: str, given: str) -> QueueOptions | None:
+    """The options as a record says them, None if it says something else."""
+    try:
+        found = json.loads(given)
+        if isinstance(found, dict):
+            # those of a later release are not for us to judge
+            return QueueOptions.read(queue, {name: value for name, value in found.items() if name in OPTIONS})
+    except ValueError:  # InvalidInput is one too
+        pass
+    return None
 
 
 def _faults(found: Audit, queue: str, mend: Repair) -> Iterator[Finding]:
@@ -139,9 +156,8 @@ def _given(broker: Broker, queue: str) -> str | None:
 
 def _edges(queue: str, given: str | None) -> dict[str, str]:
     """The target for each reason. A rejection is somebody's will, so it makes no circle."""
-    try:
-        options = QueueOptions.from_json(queue, (given or "{}").encode())
-    except (ValueError, TypeError, InvalidInput):
+    options = _options(queue, given or "{}")
+    if options is None:
         return {}
     return {reason: target for reason in REASONS if reason != "rejected" and (target := options.target(reason))}
 

@@ -1,0 +1,355 @@
+"""Checks of a queue's contents, on damage done by hand; and what a repair makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Broker, Message, Queue
+from rqttl.commands import Command
+from rqttl.doctor import Repair, audit, examine_queues, repair
+from rqttl.keys import Keyspace
+from tests.doctor.looking import of, repaired, wrong
+from tests.lua.states import everything
+
+MENDED = ("orders", "mend")
+FAR = 4_000_000_000_000
+NOBODY = "1700000000000-100000"
+
+Damage = Callable[[redis.Redis, list[str]], Any]
+
+
+@pytest.fixture
+def orders(broker: Broker) -> Queue:
+    """Six messages: leased, given back, delayed, ready, ready with a deadline, ready with a deadline."""
+    queue = broker.declare_queue("orders")
+    queue.enqueue_many([*[b"x" * 10] * 4, *[Message(b"y" * 100, ttl="1h")] * 2])
+    _, back, later = queue.receive_many(3)
+    queue.nack_many([back])
+    queue.nack_many([later], delay="1h")
+    return queue
+
+
+@pytest.fixture
+def ids(orders: Queue) -> list[str]:
+    return [one.sequence for one in orders.peek(limit=10)]
+
+
+def part(name: str) -> str:
+    return Keyspace().key("orders", name)
+
+
+def test_a_sound_queue_is_described(broker: Broker, orders: Queue) -> None:
+    assert wrong(broker) == []
+    assert of(examine_queues(broker), "queue") == [("ok", "6 messages, 4 ready (220 B)")]
+
+    orders.purge()
+    orders.nack_many(orders.receive_many(10))
+    assert of(examine_queues(broker), "queue") == [("ok", "2 messages, 0 ready (0 B)")]
+
+
+def test_looking_changes_nothing(broker: Broker, client: redis.Redis, orders: Queue) -> None:
+    client.zadd(part("leases"), {NOBODY: FAR * 1000})
+    before = everything(client)
+
+    assert list(examine_queues(broker))
+    assert everything(client) == before
+
+
+DAMAGES: list[tuple[str, Damage, str, str]] = [
+    ("leases", lambda c, ids: c.zadd(part("leases"), {NOBODY: FAR * 1000}), "1 id in leases without a message",
+     "1 ids without a message taken out"),
+    ("delayed", lambda c, ids: c.zadd(part("delayed"), {NOBODY: FAR}), "1 id in delayed without a message",
+     "1 ids without a message taken out"),
+    ("returned", lambda c, ids: c.zadd(part("returned"), {NOBODY: 1}), "1 id in returned without a message",
+     "1 ids without a message taken out"),
+    ("expiry", lambda c, ids: c.zadd(part("expiry"), {NOBODY: FAR}), "1 id in expiry without a message",
+     "1 ids without a message taken out"),
+    ("redelivered", lambda c, ids: c.hset(part("redelivered"), NOBODY, 1), "1 id in redelivered without a message",
+     "1 ids without a message taken out"),
+    ("lost", lambda c, ids: c.zrem(part("leases"), ids[0]), "1 message in the log, but nowhere else",
+     "1 messages made ready again"),
+    ("doubled", lambda c, ids: c.zadd(part("returned"), {ids[0]: int(ids[0][:13])}), "1 message in two places",
+     "1 messages left in one place"),
+    ("deadline missing", lambda c, ids: c.delete(part("expiry")), "2 messages whose deadline is not what expiry says",
+     "2 deadlines put right"),
+    ("deadline of none", lambda c, ids: c.zadd(part("expiry"), {ids[3]: FAR}), "1 message whose deadline",
+     "1 deadlines put right"),
+    ("bytes", lambda c, ids: c.hset(part("meta"), "bytes", 5), "bytes is 5, but ready bodies have 220",
+     "bytes counted anew"),
+    ("no bytes", lambda c, ids: c.hdel(part("meta"), "bytes"), "bytes is missing, but ready bodies have 220",
+     "bytes counted anew"),
+    ("last", lambda c, ids: c.hset(part("meta"), "last", ids[0]), "last is {0}, below the highest id {5}",
+     "last id put right"),
+    ("cursor", lambda c, ids: c.hset(part("meta"), "cursor", "9700000000000-100000"),
+     "cursor is 9700000000000-100000, should be {5}", "cursor put right"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage, told, done", [one[1:] for one in DAMAGES], ids=[one[0] for one in DAMAGES])
+def test_damage_is_found_and_mended(
+    broker: Broker, client: redis.Redis, ids: list[str], damage: Damage, told: str, done: str
+) -> None:
+    damage(client, ids)
+
+    found = [text for queue, _, text in wrong(broker) if queue == "orders"]
+    assert [text for text in found if text.startswith(told.format(*ids))]
+
+    assert done in repaired(broker)[MENDED].split("; ")
+    assert wrong(broker) == []
+    assert len(broker.queue("orders").peek(limit=10)) == 6
+
+
+def test_after_any_repair_every_message_can_be_had_once(broker: Broker, client: redis.Redis, ids: list[str]) -> None:
+    for _, damage, _, _ in DAMAGES:
+        damage(client, ids)
+
+    repaired(broker)
+
+    orders = broker.queue("orders")
+    assert wrong(broker) == []
+    got = [one.id for one in orders.receive_many(10)]
+    delayed = [one.sequence for one in orders.peek(limit=10) if one.state == "delayed"]
+    assert sorted([*got, *delayed]) == ids
+    assert client.hget(part("meta"), "bytes") == b"0"
+
+
+@pytest.mark.parametrize("due", ["", FAR])
+def test_a_due_time_that_is_too_late_is_found_and_put_right(
+    broker: Broker, client: redis.Redis, orders: Queue, due: object
+) -> None:
+    client.hset(part("meta"), "due", due)  # type: ignore[arg-type]  # numbers too
+
+    [(_, level, found)] = wrong(broker)
+    assert level == "problem"
+    assert found.startswith(f"due is {'2096-10-02 07:06:40+00:00' if due else 'empty'}, but something is due 20")
+
+    assert repaired(broker) == {MENDED: "left alone: all agrees by now"}
+    orders.sweep()
+    known = client.hget(part("meta"), "due")
+    assert known is not None
+    assert wrong(broker) == []
+    assert 0 < int(known) < FAR
+
+
+def test_retention_counts_for_the_due_time(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders", message_ttl="1h").enqueue(b"x")
+    client.hset(part("meta"), "due", "")
+
+    assert [found.split(",")[0] for _, _, found in wrong(broker)] == ["due is empty"]
+
+
+@pytest.mark.parametrize("field", ["given", "overflow", "plain", "letters", "attended", "grants", "holes"])
+def test_a_record_without_a_field_is_a_problem_that_no_repair_hides(
+    broker: Broker, client: redis.Redis, orders: Queue, field: str
+) -> None:
+    client.hdel(part("meta"), field)
+
+    assert ("orders", "problem", f"its record lacks {field}: calls fail, or do the wrong thing") in wrong(broker)
+    assert not [one for one in examine_queues(broker) if one.repair and one.repair.kind != "mend"]
+
+
+def test_options_that_scripts_do_not_know_are_a_problem(broker: Broker, client: redis.Redis, orders: Queue) -> None:
+    orders.update(max_length=10)
+    client.hset(part("meta"), "max_length", 5)
+
+    [(_, level, found)] = wrong(broker)
+    assert (level, found) == ("problem", "scripts act on other options than declared: max_length")
+
+    orders.update(max_length=11)
+    assert wrong(broker) == []
+
+
+@pytest.mark.parametrize("given", ["", "[]", "{", '{"max_length": "many"}', '{"dead_letter": "orders"}'])
+def test_options_that_cannot_be_read_are_a_problem(
+    broker: Broker, client: redis.Redis, orders: Queue, given: str
+) -> None:
+    client.hset(part("meta"), "given", given)
+
+    assert [level for _, level, _ in wrong(broker)] == ["problem"]
+
+
+def test_options_of_a_later_release_are_left_to_it(broker: Broker, client: redis.Redis, orders: Queue) -> None:
+    client.hset(part("meta"), "given", '{"odd":1}')
+
+    assert wrong(broker) == []
+
+
+def test_entries_of_others_are_a_problem_that_a_person_solves(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders").enqueue(b"x")
+    client.xadd(part("log"), {"a": "b"}, id="9000000000000-1")
+
+    findings = [one for one in examine_queues(broker) if one.level != "ok"]
+    assert findings[0].found.startswith("1 entries that rqttl did not write")
+    assert "XDEL them: 9000000000000-1" in findings[0].advice
+    assert findings[0].repair is None
+
+
+def test_loose_messages_are_counted_too(broker: Broker, client: redis.Redis, ids: list[str]) -> None:
+    for one in ids[3:]:
+        entry: Any = client.xrange(part("log"), one, one)
+        header, body = next(iter(entry[0][1].items()))
+        client.xdel(part("log"), one)
+        client.hset(part("loose"), one, b"%d:%b%b" % (len(header), header, body))
+    assert [text.split(":")[0] for _, _, text in wrong(broker)] == ["3 messages in the log, but nowhere else"]
+
+    assert repaired(broker) == {MENDED: "3 messages made ready again"}
+    assert of(examine_queues(broker), "queue") == [("ok", "6 messages, 4 ready (220 B)")]
+    assert len(broker.queue("orders").receive_many(10)) == 4
+
+
+def test_large_queues_are_looked_at_in_pages(
+    broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "PAGE", 50)
+    broker.declare_queue("orders").enqueue_many([Message(b"x", ttl="1h")] * 1_000)
+    client.zremrangebyrank(part("expiry"), 0, 599)
+    client.zadd(part("leases"), {f"{1_600_000_000_000 + i}-100000": FAR * 1000 for i in range(700)})
+
+    assert sorted(text.split(" in ")[0].split(" whose ")[0] for _, _, text in wrong(broker)) == [
+        "600 messages", "700 ids"
+    ]  # fmt: skip
+    assert repaired(broker) == {MENDED: "600 deadlines put right; 700 ids without a message taken out"}
+
+
+def test_pages_of_large_bodies_are_short(broker: Broker) -> None:
+    broker.declare_queue("orders").enqueue_many([b"x" * 1_000_000] * 30)
+    counts: list[int] = []
+    step = Broker.step
+
+    class Counting(Broker):
+        def step(self, one: Any) -> Any:
+            reply = step(self, one)
+            if isinstance(one, Command) and one.script.name == "audit" and "log" in one.words:
+                counts.append(reply[7])
+            return reply
+
+    found = Counting(broker.store.client).perform(audit.audit(broker.keyspace, "orders"))
+
+    assert found.size == 30_000_000
+    assert counts == [20, 4, 4, 2]
+
+
+# Where dead letters go
+
+
+def test_a_target_that_is_not_there_yet_is_mentioned(broker: Broker) -> None:
+    broker.declare_queue("orders", dead_letter="orders.dead")
+
+    assert of(examine_queues(broker), "queue") == [("ok", "empty; dead letters will make orders.dead")]
+
+    broker.declare_queue("orders.dead")
+    assert of(examine_queues(broker), "queue") == [("ok", "empty"), ("ok", "empty")]
+
+
+def test_letters_that_go_round_by_themselves_are_told_once(broker: Broker) -> None:
+    broker.declare_queue("a", dead_letter="b")
+    broker.declare_queue("b", dead_letter_expired="c")
+    broker.declare_queue("c", dead_letter_maxlen="a")
+
+    assert of(examine_queues(broker), "dead letters") == [
+        ("warning", "go round: a > b > c > a; at the second time they are dropped")
+    ]
+    assert of(examine_queues(broker, ["c"]), "dead letters")[0][1].startswith("go round: c > a > b > c")
+
+
+def test_a_rejection_ends_a_circle(broker: Broker) -> None:
+    broker.declare_queue("orders", dead_letter_rejected="retry")
+    broker.declare_queue("retry", dead_letter_expired="orders", message_ttl="1m")
+
+    assert of(examine_queues(broker), "dead letters") == []
+
+
+def test_a_way_into_a_circle_is_no_circle(broker: Broker) -> None:
+    broker.declare_queue("z", dead_letter="a")
+    broker.declare_queue("a", dead_letter="b")
+    broker.declare_queue("b", dead_letter="a")
+
+    assert len(of(examine_queues(broker), "dead letters")) == 1
+
+
+# While others are at work
+
+
+def meddling(broker: Broker, act: Callable[[int], object]) -> Broker:
+    """A broker between whose looks at the queue something happens; the number says how many looks there were."""
+    looks = 0
+
+    class Meddled(Broker):
+        def step(self, one: Any) -> Any:
+            nonlocal looks
+            if isinstance(one, Command) and one.script.name == "audit":
+                looks += 1
+                act(looks)
+            return super().step(one)
+
+    return Meddled(broker.store.client)
+
+
+def test_a_queue_that_never_stands_still_is_too_busy_and_not_wrong(broker: Broker) -> None:
+    orders = broker.declare_queue("orders")
+    orders.enqueue_many([b"x"] * 100)
+
+    found = wrong(meddling(broker, lambda _: (orders.enqueue(b"xyz"), orders.receive(lease="1h"))))
+
+    assert found == [("orders", "warning", "too busy to check its bytes; all else was checked")]
+
+
+def test_a_queue_that_comes_to_rest_is_checked(broker: Broker, client: redis.Redis) -> None:
+    orders = broker.declare_queue("orders")
+    orders.enqueue_many([b"x"] * 100)
+    client.hset(part("meta"), "bytes", 7)
+
+    found = wrong(meddling(broker, lambda looks: looks < 5 and orders.enqueue(b"xyz")))
+
+    assert [text.split(",")[1] for _, _, text in found] == [" but ready bodies have 112: limits are wrong"]
+
+
+def test_damage_is_found_in_a_busy_queue(broker: Broker, client: redis.Redis) -> None:
+    orders = broker.declare_queue("orders")
+    orders.enqueue_many([b"x"] * 100)
+    client.zadd(part("returned"), {NOBODY: 1})
+
+    found = wrong(meddling(broker, lambda _: orders.enqueue(b"xyz")))
+
+    assert [level for _, level, _ in found] == ["problem", "warning"]
+
+
+def test_what_cannot_be_counted_is_mended_but_for_that(broker: Broker, client: redis.Redis) -> None:
+    orders = broker.declare_queue("orders")
+    orders.enqueue_many([b"x"] * 100)
+    client.zadd(part("returned"), {NOBODY: 1})
+
+    done = repair(meddling(broker, lambda _: orders.enqueue(b"xyz")), Repair("mend", "orders", ""))
+
+    assert done == "too busy to count its bytes: try again; 1 ids without a message taken out"
+    assert wrong(broker) == []
+
+
+def test_bytes_are_not_overwritten_when_something_comes_in_at_the_last_moment(
+    broker: Broker, client: redis.Redis
+) -> None:
+    orders = broker.declare_queue("orders")
+    orders.enqueue_many([b"x"] * 10)
+    client.hset(part("meta"), "bytes", 7)
+    late = [b"late"]
+
+    class Late(Broker):
+        def step(self, one: Any) -> Any:
+            if isinstance(one, Command) and one.script.name == "repair" and 10 in one.words and late:
+                orders.enqueue(late.pop())
+            return super().step(one)
+
+    assert repair(Late(client), Repair("mend", "orders", "")) == "bytes counted anew"
+    assert client.hget(part("meta"), "bytes") == b"14"
+
+
+def test_a_queue_that_goes_meanwhile_is_no_finding(broker: Broker) -> None:
+    orders = broker.declare_queue("orders")
+    orders.enqueue(b"x")
+
+    assert wrong(meddling(broker, lambda looks: looks == 1 and orders.delete())) == []
+    assert repair(broker, Repair("mend", "orders", "")) == "left alone: the queue is gone"
