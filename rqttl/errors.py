@@ -15,7 +15,10 @@ class RqttlError(Exception):
 
 
 class QueueNotFound(RqttlError):
-    """The queue was never declared, or it was deleted."""
+    """The queue was never declared, or it was deleted.
+
+    Declare it; or look at its name and at `--namespace`: `rqttl queue ls` shows what there is.
+    """
 
     code = "not_found"
 
@@ -25,7 +28,10 @@ class QueueNotFound(RqttlError):
 
 
 class QueueMismatch(RqttlError):
-    """The queue exists with other options. `differences` maps each option to (asked for, in force)."""
+    """The queue exists with other options. `differences` maps each option to (asked for, in force).
+
+    Ask for the options in force, leave them out, or change them with `update`.
+    """
 
     code = "mismatch"
 
@@ -39,7 +45,10 @@ class QueueMismatch(RqttlError):
 
 
 class QueueFull(RqttlError):
-    """A `reject-publish` queue has no room for the message. Raised by `enqueue`, returned by `enqueue_many`."""
+    """A `reject-publish` queue has no room for the message. Raised by `enqueue`, returned by `enqueue_many`.
+
+    Send again when consumers have made room, raise the limit, or choose another `overflow`.
+    """
 
     code = "queue_full"
 
@@ -51,7 +60,10 @@ class QueueFull(RqttlError):
 
 
 class QueueInUse(RqttlError):
-    """`delete(if_unused=True)` found consumers, or `delete(if_empty=True)` found messages."""
+    """`delete(if_unused=True)` found consumers, or `delete(if_empty=True)` found messages.
+
+    Stop the consumers or empty the queue; or leave the condition out.
+    """
 
     code = "in_use"
 
@@ -64,7 +76,10 @@ class QueueInUse(RqttlError):
 
 
 class LeaseLost(RqttlError):
-    """Some deliveries were settled or renewed after their lease had ended: those in `ids`. All others were settled."""
+    """Some deliveries were settled or renewed after their lease had ended: those in `ids`. All others were settled.
+
+    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `consume`, which renews.
+    """
 
     code = "lease_lost"
 
@@ -76,7 +91,10 @@ class LeaseLost(RqttlError):
 
 
 class AlreadySettled(RqttlError):
-    """The delivery was acked, given back or rejected before, or it came with `auto_ack=True` and needs no settling."""
+    """The delivery was acked, given back or rejected before, or it came with `auto_ack=True` and needs no settling.
+
+    Settle each delivery once; `with delivery:` does.
+    """
 
     code = "already_settled"
 
@@ -88,7 +106,10 @@ class AlreadySettled(RqttlError):
 
 
 class OutcomeUnknown(RqttlError):
-    """The reply to a call that must not be repeated was lost: Redis may or may not have carried it out."""
+    """The reply to a call that must not be repeated was lost: Redis may or may not have carried it out.
+
+    Look whether it happened, or send again with an `id` into a queue that has a `duplicate_window`.
+    """
 
     code = "outcome_unknown"
 
@@ -102,42 +123,63 @@ class OutcomeUnknown(RqttlError):
 
 
 class EmbeddedUnavailable(RqttlError):
-    """No embedded server can be had: no binary, a folder that is not private, data it cannot read, no answer."""
+    """No embedded server can be had: no binary, a folder that is not private, data it cannot read, no answer.
+
+    Do what the message says; or name a Redis of your own with `--url` or `$RQTTL_URL`.
+    """
 
     code = "embedded_unavailable"
 
 
 class InvalidInput(RqttlError, ValueError):
-    """An argument breaks a rule. Nothing was written."""
+    """An argument breaks a rule. Nothing was written.
+
+    The message names the argument, the value and the rule.
+    """
 
     code = "invalid_input"
 
 
 class InvalidName(InvalidInput):
-    """A queue, namespace or message id is not well formed."""
+    """A queue, namespace or message id is not well formed.
+
+    Use the characters and the length that the message names.
+    """
 
     code = "invalid_name"
 
 
 class InvalidOption(InvalidInput):
-    """A queue option is unknown, of the wrong type, out of range, or contradicts another one."""
+    """A queue option is unknown, of the wrong type, out of range, or contradicts another one.
+
+    See the table of options in the README.
+    """
 
     code = "invalid_option"
 
 
 class InvalidDuration(InvalidInput):
-    """A duration is not a whole number of milliseconds between 0 and ten years."""
+    """A duration is not a whole number of milliseconds between 0 and ten years.
+
+    Write it as `1500ms`, `30s`, `5m`, `2h`, `1d` or `1w`.
+    """
 
     code = "invalid_duration"
 
 
 class MessageTooLarge(InvalidInput):
-    """A body or a set of headers is larger than the queue takes."""
+    """A body or a set of headers is larger than the queue takes.
+
+    Store the body elsewhere and send where it is, or raise `max_message_bytes`.
+    """
 
     code = "message_too_large"
 
 
 class ContractError(RqttlError):
-    """The library and its scripts disagree. This is a bug of rqttl: please report it."""
+    """The library and its scripts disagree. This is a bug of rqttl.
+
+    Report it, with what `--debug` shows.
+    """
 
     code = "bug"

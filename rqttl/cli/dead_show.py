@@ -21,7 +21,7 @@ LETTERS, BODY, HEADER = 10, 300, 100
 @click.command(epilog="Example: rqttl dead show orders.dead --reason rejected --limit 3")
 @queue_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="How many at most [default: 10; with IDs: all].")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="How many at most.  [default: 10; with IDs all]")
 @letter_filters
 @utc_flag
 @json_flag

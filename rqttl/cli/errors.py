@@ -36,8 +36,7 @@ def explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, errors.ContractError):
         return BUG, f"bug: {error}"
     if isinstance(error, errors.RqttlError):
-        code, line = _ours(error)
-        return code, f"{line} [{error.code}]"
+        return exit_code(type(error)), f"{_ours(error)} [{error.code}]"
     if told := _redis(error):
         return told
     if isinstance(error, OSError):
@@ -54,19 +53,26 @@ def _usage(error: click.UsageError) -> str:
     return f"{said} (see `{error.ctx.command_path} --help`)" if error.ctx else said
 
 
-def _ours(error: errors.RqttlError) -> tuple[int, str]:
+def exit_code(kind: type[errors.RqttlError]) -> int:
+    """The exit code for one of rqttl's own errors."""
+    if issubclass(kind, errors.ContractError):
+        return BUG
+    if issubclass(kind, errors.InvalidInput) and not issubclass(kind, errors.MessageTooLarge):
+        return USAGE
+    if issubclass(kind, (errors.EmbeddedUnavailable, errors.OutcomeUnknown)):
+        return UNREACHABLE
+    return REFUSED
+
+
+def _ours(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueNotFound):
-        return REFUSED, f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` makes it"
+        return f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` makes it"
     if isinstance(error, errors.QueueMismatch):
-        return REFUSED, _mismatch(error)
+        return _mismatch(error)
     if isinstance(error, errors.QueueInUse):
         found = text.plural(error.found, "consumer" if error.condition == "if_unused" else "message")
-        return REFUSED, f"queue {error.queue!r} was not deleted: it has {found}, and {flag(error.condition)} is given"
-    if isinstance(error, errors.InvalidInput) and not isinstance(error, errors.MessageTooLarge):
-        return USAGE, str(error)
-    if isinstance(error, (errors.EmbeddedUnavailable, errors.OutcomeUnknown)):
-        return UNREACHABLE, str(error)
-    return REFUSED, str(error)
+        return f"queue {error.queue!r} was not deleted: it has {found}, and {flag(error.condition)} is given"
+    return str(error)
 
 
 def _mismatch(error: errors.QueueMismatch) -> str:

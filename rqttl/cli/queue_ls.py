@@ -33,7 +33,12 @@ COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead
 @click.command("ls", epilog="Example: rqttl queue ls 'orders.*' --sort depth")
 @any_queues_argument
 @click.option(
-    "--sort", "key", type=click.Choice(list(SORTS)), default="name", help="Sort by this, largest first (default: name)."
+    "--sort",
+    "key",
+    type=click.Choice(list(SORTS)),
+    default="name",
+    show_default=True,
+    help="Sort by this, largest first.",
 )
 @click.option("--reverse", "-r", is_flag=True, help="The other way round.")
 @click.option("--quiet", "-q", is_flag=True, help="Print names alone, one a line.")

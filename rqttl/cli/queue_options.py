@@ -30,9 +30,9 @@ def _flag(option: Option) -> Callable[[F], F]:
     meaning = option.meaning[:1].upper() + option.meaning[1:]
     if option.kind == "flag":
         return click.option(f"{name}/--no-{name[2:]}", default=None, help=f"{meaning}.")
-    default = f" (default: {shown(option, option.default)})" if option.default is not None else ""
+    default = f"  [default: {shown(option, option.default)}]" if option.default is not None else ""
     reading = {"type": click.Choice(option.choices)} if option.kind == "choice" else _READ.get(option.kind, {})
-    return click.option(name, metavar=_METAVARS.get(option.kind), help=f"{meaning}{default}.", **reading)
+    return click.option(name, metavar=_METAVARS.get(option.kind), help=f"{meaning}.{default}", **reading)
 
 
 def read_names(context: click.Context, option: click.Parameter, values: Sequence[str]) -> list[str]:

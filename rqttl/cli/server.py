@@ -15,7 +15,7 @@ EMBEDDED = "embedded://"
 @click.command(epilog="Example: rqttl server --folder ./data")
 @click.option(
     "--folder", type=click.Path(file_okay=False), metavar="PATH",
-    help="Where its data is (default: that of the URL, else the one that all commands share).",
+    help="Where its data is.  [default: the folder of the URL, else the one that all commands share]",
 )  # fmt: skip
 @json_flag
 @click.option("--url", metavar="URL", help="The same as a URL: embedded:///folder.")

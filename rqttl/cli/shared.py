@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CONNECTION = (
     ("--url", "URL", "Redis to use: redis://, rediss://, unix://, embedded:///folder."),
-    ("--namespace", "NAME", "What its keys begin with (default: rqttl)."),
+    ("--namespace", "NAME", "What its keys begin with.  [default: rqttl]"),
 )
 #: `Program.main` looks for the flag among the arguments.
 debug_flag = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of a bug.")

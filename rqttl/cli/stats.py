@@ -35,12 +35,12 @@ INTERVAL, SHORTEST = 2_000, 100
 @click.option("--watch", "-w", is_flag=True, help="Go on looking until Ctrl-C, and show rates per second.")
 @click.option(
     "--interval", "-n", callback=read_duration, metavar="TIME",
-    help="Time between two looks of --watch (default: 2s).",
+    help="Time between two looks of --watch.  [default: 2s]",
 )  # fmt: skip
 @click.option("--count", "most", type=click.IntRange(min=1), metavar="N", help="End --watch after N looks.")
 @click.option(
     "--sort", type=click.Choice(list(SORTS)),
-    help="Sort by this, largest first (default: name; with --watch: depth).",
+    help="Sort by this, largest first.  [default: name; with --watch depth]",
 )  # fmt: skip
 @json_flag
 @connecting

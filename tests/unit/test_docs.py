@@ -19,17 +19,18 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, RqttlError, codec, errors
+from rqttl import Broker, codec
 from rqttl.errors import InvalidInput
 from rqttl.keys import PARTS
 from rqttl.options import OPTIONS, Option
 from rqttl.units import as_text
 from tests.cli import tree
+from tests.unit.reference import commands_reference, common_table, errors_table, table
 from tests.unit.test_size import ROOT, lua_files
 
-README, ARCHITECTURE, PROTOCOL = "README.md", "ARCHITECTURE.md", "lua/README.md"
+README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
 OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md", "tests/bench/README.md")
-DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, *OTHERS)
+DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, *OTHERS)
 #: What the README may tell a reader to run, beside `rqttl` and `make`.
 PROGRAMS = {"pip", "seq"}
 #: Commands that do not end by themselves, or take long.
@@ -42,11 +43,6 @@ def read(name: str) -> str:
 
 def blocks(name: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", read(name), re.MULTILINE | re.DOTALL)
-
-
-def table(columns: list[str], rows: list[list[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 # Queue options
@@ -85,20 +81,7 @@ def options_table() -> str:
     return table(["option", "value", "default", "meaning"], rows)
 
 
-# Errors
-
-
-def public_errors() -> list[type[RqttlError]]:
-    found = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, RqttlError)]
-    return [one for one in found if one is not RqttlError]
-
-
-def errors_table() -> str:
-    rows = [[f"`{one.code}`", f"`{one.__name__}`", " ".join((one.__doc__ or "").split())] for one in public_errors()]
-    return table(["code", "error", "when"], rows)
-
-
-# Commands
+# Scripts
 
 
 def header(path: Path) -> tuple[str, dict[str, str]]:
@@ -142,7 +125,9 @@ def fragments_table() -> str:
 
 TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (README, "options"): options_table,
-    (README, "errors"): errors_table,
+    (COMMANDS, "options"): common_table,
+    (COMMANDS, "commands"): commands_reference,
+    (COMMANDS, "errors"): errors_table,
     (PROTOCOL, "commands"): commands_table,
     (PROTOCOL, "fragments"): fragments_table,
 }
