@@ -130,10 +130,11 @@ def unpack_header(header: bytes) -> Unpacked:
     end_of_deaths = end_of_id + int(deaths_length or 0)
     kind, headers = None, None
     if len(rest) > end_of_deaths:
-        kind, headers = msgpack.unpackb(rest[end_of_deaths:], raw=False)
+        # whoever shows a message must not fail over one that was written by other means
+        kind, headers = msgpack.unpackb(rest[end_of_deaths:], raw=False, unicode_errors="replace")
     return Unpacked(
         deadline=int(deadline) if deadline else None,
-        id=rest[:end_of_id].decode() if end_of_id else None,
+        id=rest[:end_of_id].decode(errors="replace") if end_of_id else None,
         content_type=MSGPACK if kind == _MSGPACK_CODE else kind or BINARY,
         headers=headers or _NO_HEADERS,
         deaths=_unpack_deaths(rest[end_of_id:end_of_deaths]),

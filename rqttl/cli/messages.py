@@ -102,6 +102,8 @@ def _body_facts(message: Shown) -> dict[str, Any]:
     if not isinstance(decoded, bytes):
         said = {"body": decoded}
         return said if json.loads(text.as_json(decoded)) == decoded else said | exact
+    if message.content_type == codec.MSGPACK:
+        return exact  # as a text it would be taken for the value
     try:
         return {"body": message.body.decode("utf-8")}
     except UnicodeDecodeError:

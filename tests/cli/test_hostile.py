@@ -1,0 +1,256 @@
+"""Whatever somebody sends, whoever looks at it sees it escaped and short, and nothing crashes.
+
+The check does not trust `text.visible`: it knows by itself which characters are harmless.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import unicodedata
+from typing import Any
+
+import msgpack
+import pytest
+
+from rqttl import Broker, Message, Queue, codec, commands
+from rqttl.cli import text
+from rqttl.flows import Look
+from tests.cli.conftest import Run
+from tests.cli.hostile import BYTES, PACKED, TEXTS
+from tests.cli.processes import Terminal
+from tests.servers import Server
+
+#: Categories that act, that cannot be seen, or that are not assigned; a space is the only separator that may come.
+_HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
+_LONGEST_LINE = 26_000  # 2,000 characters, each of them escaped to 10
+
+
+def harmless(printed: str, longest: int = _LONGEST_LINE) -> None:
+    for line in printed.split("\n"):
+        assert len(line) <= longest
+        used = set(line) - {" "}
+        assert [c for c in used if unicodedata.category(c) in _HARMFUL] == []
+        assert [c for c in used if 0xFE00 <= ord(c) < 0xFE0E or 0xE0100 <= ord(c) <= 0xE01EF] == []
+        if not line.isascii():
+            marks = "".join("m" if unicodedata.category(c) in ("Mn", "Me") else " " for c in line)
+            assert "m" * (text.MARKS + 1) not in marks
+
+
+def strict(printed: str) -> Any:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    assert printed.isascii()
+    harmless(printed, longest=100_000_000)
+    return json.loads(printed, parse_constant=refuse)
+
+
+def on_plain_terminal(*arguments: str) -> str:
+    """What is shown on a terminal that has no bold: whatever acts on it comes from a message."""
+    with Terminal(*arguments, TERM="dumb") as terminal:
+        assert terminal.end() == 0
+        return terminal._bytes.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
+
+
+def pieces() -> list[Message]:
+    """The corpus as messages: texts as ids, headers and content types too, as nobody may send them."""
+    found = [
+        Message(one.encode(), id=one[:80] or "-", headers={one[:9_000] or "-": one[:9_000]}, content_type=one[:80])
+        for one in TEXTS
+    ]
+    found += [Message(one, headers={"bytes": one[:9_000]}) for one in BYTES]
+    return found + [Message(one, content_type=codec.MSGPACK) for one in PACKED]
+
+
+@pytest.fixture
+def orders(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """A queue with the whole corpus, past the checks that keep ids and content types printable."""
+    orders = broker.declare_queue("orders", dead_letter="dead")
+    monkeypatch.setattr(codec, "check_id", lambda id: id.encode())
+    monkeypatch.setattr(codec, "pack_extras", _unchecked)
+    orders.enqueue_many(pieces())
+    monkeypatch.undo()
+    assert orders.stats().ready == len(pieces())
+    return orders
+
+
+def _unchecked(content_type: str | None, headers: Any) -> bytes:
+    kind = codec._MSGPACK_CODE if content_type == codec.MSGPACK else content_type
+    packed: bytes = msgpack.packb([kind, dict(headers) if headers else None], use_bin_type=True)
+    return packed
+
+
+@pytest.fixture
+def dead(orders: Queue, broker: Broker) -> Queue:
+    """The corpus as dead letters that were rejected with hostile words."""
+    descriptions = [*TEXTS, *(one.decode("utf-8", "surrogateescape") for one in BYTES), *[""] * len(PACKED)]
+    while batch := orders.receive_many(1_000):  # fewer come where bodies are large
+        for delivery in batch:
+            delivery.reject(descriptions.pop(0)[:900])
+    assert descriptions == []
+    return broker.queue("dead")
+
+
+def test_there_are_more_than_two_hundred_of_them() -> None:
+    assert len({*TEXTS}) + len({*BYTES}) + len({*PACKED}) == len(TEXTS) + len(BYTES) + len(PACKED) > 200
+
+
+def test_the_check_finds_what_it_is_to_find() -> None:
+    for one in (
+        "\x1b",
+        "\t",
+        "\x9b",
+        "\u202e",
+        "\u200b",
+        "\ufe01",
+        "\U000e0061",
+        "\udc80",
+        "\u2028",
+        "e" + "\u0301" * 9,
+    ):
+        with pytest.raises(AssertionError):
+            harmless(f"x{one}x")
+    with pytest.raises(AssertionError):
+        strict("[NaN]")
+    harmless("plain é 漢 e\u0301 🙂\nlines\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [("receive", "orders", "--max", "0"), ("receive", "orders", "--max", "0", "--format", "headers"),
+     ("peek", "orders", "--limit", "1000"), ("peek", "orders", "--limit", "1000", "--utc")],
+    ids=" ".join,
+)  # fmt: skip
+def test_on_a_terminal(orders: Queue, redis_url: str, arguments: tuple[str, ...]) -> None:
+    printed = on_plain_terminal(*arguments, "--url", redis_url)
+
+    harmless(printed)
+    for markup in ("[/x]", "[link=http://evil.example]x[/link]", ":smile: :bomb:"):
+        assert markup in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("ls",), ("show", "--limit", "1000")], ids=" ".join)
+def test_dead_letters_on_a_terminal(dead: Queue, redis_url: str, arguments: tuple[str, ...]) -> None:
+    harmless(on_plain_terminal("dead", arguments[0], "dead", *arguments[1:], "--url", redis_url))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("peek", "dead", "--limit", "1000"), ("dead", "ls", "dead"), ("dead", "show", "dead", "--limit", "1000")],
+    ids=" ".join,
+)
+def test_into_a_pipe(run: Run, dead: Queue, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    harmless(result.stdout)
+    told = strict(run(*arguments, "--json").stdout)
+    assert len(told) == (len(pieces()) if "ls" not in arguments else 1)
+
+
+def test_received_as_json_each_is_a_line_from_which_the_body_can_be_had_again(run: Run, orders: Queue) -> None:
+    lines = run("receive", "orders", "--max", "0", "--json").stdout.removesuffix("\n").split("\n")
+
+    told = [strict(line) for line in lines]
+    assert [one["body"] for one in told[: len(TEXTS)]] == list(TEXTS)
+    for one, piece in zip(told, pieces(), strict=True):
+        assert isinstance(piece.body, bytes)
+        if "body_base64" in one:
+            assert base64.b64decode(one["body_base64"]) == piece.body
+        elif one["content_type"] == codec.MSGPACK:
+            assert one["body"] == codec.unpack(piece.body)
+        else:
+            assert one["body"].encode() == piece.body
+
+
+@pytest.mark.slow
+def test_each_of_them_alone(run: Run, dead: Queue) -> None:
+    for one in dead.peek(1_000):
+        shown = run("message", "show", "dead", one.sequence)
+        assert (shown.exit_code, shown.stderr) == (0, "")
+        harmless(shown.stdout)
+        told = strict(run("message", "show", "dead", one.sequence, "--json").stdout)
+        assert told["sequence"] == one.sequence
+        assert run("message", "show", "dead", one.sequence, "--raw").stdout_bytes == one.body
+
+
+def test_errors_name_them_in_one_harmless_line(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders")
+    for one in TEXTS[:-1]:
+        for arguments in (
+            ("send", one, "x"), ("send", "orders", "x", "--header", one.replace("=", "")),
+            ("send", "orders", "x", "--ttl", one), ("peek", one), ("peek", "orders", "--after", one), ("receive", one),
+            ("receive", "orders", "--max", f"{one}x"), ("message", "show", "orders", one),
+            ("dead", "show", "orders", one), (f"{one}x",), ("peek", "orders", f"--x{one}"),
+        ):  # fmt: skip
+            last = arguments[-1]
+            looks_like_an_option = last.startswith("-") and not last.startswith("--x")
+            result = run(*arguments[:-1], *["--"] * looks_like_an_option, last)
+            assert (result.exit_code in (2, 3), result.stdout) == (True, ""), arguments
+            assert result.stderr.count("\n") == 1
+            harmless(result.stderr, longest=200_000)
+
+
+def test_ids_and_headers_that_are_no_text_are_shown_all_the_same(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders")
+    extras = msgpack.packb(["\udc80", {"\udc81": "\udc82"}], unicode_errors="surrogateescape")
+    known = broker.step(Look("orders"))
+    broker.step(commands.enqueue(known, [(b";2;\xff\x1b" + extras, b"x")]))
+
+    result = run("peek", "orders")
+
+    assert result.exit_code == 0, result.stderr
+    harmless(result.stdout)
+    (told,) = strict(run("receive", "orders", "--json").stdout)["headers"].items()
+    assert told == ("\ufffd", "\ufffd")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("{}",), ("receive", "orders", "{}"), ("peek", "{}"), ("send", "{}", "x"), ("receive", "orders", "--max", "{}"),
+     ("queue", "show", "{}"), ("message", "show", "orders", "{}"), ("--namespace", "{}", "queue", "ls")],
+    ids=" ".join,
+)  # fmt: skip
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+def test_a_url_in_the_wrong_place_does_not_tell_its_secret(
+    run: Run, broker: Broker, arguments: tuple[str, ...], debug: tuple[str, ...]
+) -> None:
+    broker.declare_queue("orders")
+    url = "redis://user:hunter2@host:6379/0?password=hunter3"
+
+    result = run(*debug, *(one.format(url) for one in arguments))
+
+    assert result.exit_code in (2, 3)
+    assert "hunter" not in result.stdout + result.stderr
+
+
+def test_the_traceback_of_a_bug_neither_tells_secrets_nor_acts_on_a_terminal(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Broker) -> list[str]:
+        try:
+            raise ValueError("\x1b]0;x\x07 at redis://:hunter2@host:1/0")
+        except ValueError as error:
+            raise RuntimeError("rediss://user:hunter2@[::1]:1?password=hunter2&db=1\x9b31m") from error
+
+    monkeypatch.setattr(Broker, "queues", broken)
+    result = run("--debug", "queue", "ls")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "ValueError: \\x1b]0;x\\x07 at redis://***@host:1/0\n" in result.stderr
+    assert "RuntimeError: rediss://***@[::1]:1?password=***&db=1\\x9b31m\n" in result.stderr
+    assert "hunter2" not in result.stderr
+    harmless(result.stderr)
+
+
+def test_a_password_that_redis_refuses_is_not_told(run: Run, server: Server) -> None:
+    url = server.url.replace("unix://", "unix://user:hunter2@")
+
+    result = run("--debug", "--url", url, "receive", "orders")
+
+    assert result.exit_code == 4
+    assert result.stderr.startswith("rqttl: Redis lets nobody in with this user and password: ")
+    assert "hunter2" not in result.stderr
