@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 #: The columns before the text: how it is, and what was looked at.
-LEVEL, CHECK = 9, 15
+LEVEL, CHECK = 9, 16
 
 
 @click.command(epilog="Example: rqttl doctor orders --repair")
@@ -131,8 +131,9 @@ def _look_again(broker: Broker, findings: Iterable[Finding], wanted: Iterable[Re
 
     touched = {one.queue for one in wanted}
     there = touched & set(broker.queues())
-    gone = [one for one in findings if one.queue is not None and one.queue not in touched]
-    return gone + (list(examine_queues(broker, sorted(there))) if there else [])
+    others = [one for one in findings if one.queue is not None and one.queue not in touched]
+    again = examine_queues(broker, sorted(there)) if there else ()
+    return others + [one for one in again if one.queue is not None]
 
 
 def _counts(findings: Iterable[Finding]) -> dict[str, int]:

@@ -52,7 +52,8 @@ def take(broker: Broker, names: Sequence[str] = ()) -> Stock:
     missing = [name for name in candidates if not _is_there(records[name])]
     stock.dues = {name: _due(records[name]) for name in candidates if _is_there(records[name])}
     stock.findings += _remains(broker, [name for name in missing if name in found])
-    stock.findings += _registered(broker, sorted(stock.dues), sorted(listed & set(missing)))
+    readable = [name for name in stock.dues if not isinstance(records[name], RedisError)]
+    stock.findings += _registered(broker, readable, sorted(listed & set(missing)))
     wrong = list(_types(broker, {name: found.get(name, set()) & set(PARTS) for name in stock.dues}))
     stock.findings += wrong
     stock.sound = sorted(stock.dues.keys() - {one.queue for one in wrong})
@@ -179,8 +180,8 @@ def _remains(broker: Broker, names: Sequence[str]) -> Iterator[Finding]:
             yield problem(
                 "keys",
                 f"{plural(len(left), 'key')} without a queue: {', '.join(left)}; {plural(messages, 'message')}, {size}",
-                f"to keep the messages: `rqttl queue declare {name}`, then `rqttl doctor {name} --repair`, which "
-                "deletes them without that",
+                f"`rqttl queue declare {name}` first, and the messages are kept; `rqttl doctor --repair` deletes "
+                "what has no queue",
                 queue=name,
                 repair=Repair(
                     "clear", name, f"delete its {plural(len(left), 'key')} and {plural(messages, 'message')}"

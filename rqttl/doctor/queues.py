@@ -132,7 +132,7 @@ def _ends(found: Audit, queue: str, mend: Repair) -> Iterator[Finding]:
 
 def _moment(due: str) -> str:
     """A due time of a record, as people read it."""
-    return as_datetime(int(due)).isoformat(sep=" ", timespec="seconds") if due.isdigit() else due or "empty"
+    return as_datetime(int(due)).isoformat(sep=" ", timespec="seconds")[:19] + "Z" if due.isdigit() else due or "empty"
 
 
 def _targets(broker: Broker, queue: str, given: str, circles: set[frozenset[str]]) -> tuple[list[str], list[Finding]]:

@@ -61,23 +61,23 @@ def test_looking_changes_nothing(broker: Broker, client: redis.Redis, orders: Qu
 
 DAMAGES: list[tuple[str, Damage, str, str]] = [
     ("leases", lambda c, ids: c.zadd(part("leases"), {NOBODY: FAR * 1000}), "1 id in leases without a message",
-     "1 ids without a message taken out"),
+     "1 id without a message taken out"),
     ("delayed", lambda c, ids: c.zadd(part("delayed"), {NOBODY: FAR}), "1 id in delayed without a message",
-     "1 ids without a message taken out"),
+     "1 id without a message taken out"),
     ("returned", lambda c, ids: c.zadd(part("returned"), {NOBODY: 1}), "1 id in returned without a message",
-     "1 ids without a message taken out"),
+     "1 id without a message taken out"),
     ("expiry", lambda c, ids: c.zadd(part("expiry"), {NOBODY: FAR}), "1 id in expiry without a message",
-     "1 ids without a message taken out"),
+     "1 id without a message taken out"),
     ("redelivered", lambda c, ids: c.hset(part("redelivered"), NOBODY, 1), "1 id in redelivered without a message",
-     "1 ids without a message taken out"),
+     "1 id without a message taken out"),
     ("lost", lambda c, ids: c.zrem(part("leases"), ids[0]), "1 message in the log, but nowhere else",
-     "1 messages made ready again"),
+     "1 message made ready again"),
     ("doubled", lambda c, ids: c.zadd(part("returned"), {ids[0]: int(ids[0][:13])}), "1 message in two places",
-     "1 messages left in one place"),
+     "1 message left in one place"),
     ("deadline missing", lambda c, ids: c.delete(part("expiry")), "2 messages whose deadline is not what expiry says",
      "2 deadlines put right"),
     ("deadline of none", lambda c, ids: c.zadd(part("expiry"), {ids[3]: FAR}), "1 message whose deadline",
-     "1 deadlines put right"),
+     "1 deadline put right"),
     ("bytes", lambda c, ids: c.hset(part("meta"), "bytes", 5), "bytes is 5, but ready bodies have 220",
      "bytes counted anew"),
     ("no bytes", lambda c, ids: c.hdel(part("meta"), "bytes"), "bytes is missing, but ready bodies have 220",
@@ -125,7 +125,7 @@ def test_a_due_time_that_is_too_late_is_found_and_put_right(
 
     [(_, level, found)] = wrong(broker)
     assert level == "problem"
-    assert found.startswith(f"due is {'2096-10-02 07:06:40+00:00' if due else 'empty'}, but something is due 20")
+    assert found.startswith(f"due is {'2096-10-02 07:06:40Z' if due else 'empty'}, but something is due 20")
 
     assert repaired(broker) == {MENDED: "left alone: all agrees by now"}
     orders.sweep()
@@ -325,7 +325,7 @@ def test_what_cannot_be_counted_is_mended_but_for_that(broker: Broker, client: r
 
     done = repair(meddling(broker, lambda _: orders.enqueue(b"xyz")), Repair("mend", "orders", ""))
 
-    assert done == "too busy to count its bytes: try again; 1 ids without a message taken out"
+    assert done == "too busy to count its bytes: try again; 1 id without a message taken out"
     assert wrong(broker) == []
 
 

@@ -10,7 +10,7 @@ from rqttl import flows
 from rqttl.broker import Broker
 from rqttl.doctor import audit, calls, inventory, memory, persistence, queues, rights, server, work
 from rqttl.doctor.facts import Facts
-from rqttl.doctor.findings import Finding, Repair, problem, warning
+from rqttl.doctor.findings import Finding, Repair, plural, problem, warning
 from rqttl.errors import QueueNotFound
 from rqttl.keys import check_queue_name
 
@@ -94,16 +94,17 @@ def repair(broker: Broker, wanted: Repair) -> str:
         done = broker.perform(audit.mend(keyspace, name))
     except QueueNotFound:
         return "left alone: the queue is gone"
-    said = [DONE[word].format(n=f"{n:,}") for word, n in sorted(done.items())]
+    said = [DONE[word].format(*(plural(n, noun) for noun in NOUNS)) for word, n in sorted(done.items())]
     return "; ".join(said) or "left alone: all agrees by now"
 
 
-#: What a repair says of each thing that it has done.
+#: What a repair says of each thing that it has done; how many comes in with the noun.
+NOUNS = ("id", "message", "deadline")
 DONE = {
-    "gone": "{n} ids without a message taken out",
-    "lost": "{n} messages made ready again",
-    "doubled": "{n} messages left in one place",
-    "deadline": "{n} deadlines put right",
+    "gone": "{0} without a message taken out",
+    "lost": "{1} made ready again",
+    "doubled": "{1} left in one place",
+    "deadline": "{2} put right",
     "cursor": "cursor put right",
     "last": "last id put right",
     "bytes": "bytes counted anew",

@@ -1,0 +1,259 @@
+"""`rqttl doctor`: what an operator reads, what a program reads, and asking before anything is changed."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from rqttl import Broker, Message
+from rqttl.cli import cli, output
+from rqttl.cli import doctor as module
+from rqttl.doctor import examine, rights, work
+from tests.cli import golden
+from tests.cli.conftest import Run
+from tests.cli.processes import on_terminal
+from tests.contract.clocked import START, Clocked
+from tests.lua.states import everything
+from tests.servers import Server
+
+NOBODY = f"{START - 9}-100000"
+
+
+@pytest.fixture
+def fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what is the same on every server."""
+    monkeypatch.setattr("rqttl.doctor.checkup.SERVER", ())
+
+
+def damage(broker: Broker, client: redis.Redis) -> None:
+    """One of each: what is mended, what is only told."""
+    broker.declare_queue("a", dead_letter="b")
+    broker.declare_queue("b", dead_letter="a")
+    orders = broker.declare_queue("orders", dead_letter="orders.dead")
+    orders.enqueue_many([b"x" * 10, b"y" * 10, Message(b"z", ttl="1h")])
+    broker.declare_queue("sound").enqueue_many([b"x"] * 1234)
+    client.zadd("rqttl:{orders}:leases", {NOBODY: START * 1000})
+    client.delete("rqttl:{orders}:expiry")
+    client.hset("rqttl:{orders}:meta", "bytes", 7)
+    client.srem("rqttl:queues", "orders")
+    client.sadd("rqttl:queues", "ghost")
+    client.xadd("rqttl:{torn}:log", {"": "x"})
+    client.set("rqttl:\x1b[31m", "x")
+    client.set("rqttl:{wrong}:meta", "x")
+
+
+@pytest.fixture
+def damaged(clocked: Clocked, client: redis.Redis) -> None:
+    damage(clocked, client)
+
+
+def steady(printed: str) -> str:
+    """Sizes of keys differ between servers, the number of scripts between releases."""
+    printed = re.sub(r"\d+ scripts", "N scripts", printed)
+    return re.sub(r"(messages?), [\d.]+ k?B", r"\1, SIZE", printed)
+
+
+@pytest.mark.usefixtures("fit", "damaged")
+def test_what_is_found_is_told_with_what_to_do(run_clocked: Run) -> None:
+    result = run_clocked("doctor")
+
+    golden.check("doctor.txt", steady(result.stdout))
+    assert result.exit_code == 3
+    assert result.stderr == "rqttl: --repair puts right what it can, after asking; --repair --dry-run only says what\n"
+
+
+@pytest.mark.usefixtures("fit", "damaged")
+def test_what_is_found_can_be_read_by_programs(run_clocked: Run) -> None:
+    result = run_clocked("doctor", "--json")
+
+    golden.check("doctor.json", steady(result.stdout))
+    assert (result.exit_code, result.stderr) == (3, "")
+    answer = json.loads(result.stdout)
+    assert answer["problems"] == sum(one["level"] == "problem" for one in answer["findings"])
+
+
+@pytest.mark.usefixtures("fit", "damaged")
+def test_a_dry_run_says_what_a_repair_would_do_and_changes_nothing(run_clocked: Run, client: redis.Redis) -> None:
+    before = everything(client)
+
+    result = run_clocked("doctor", "--repair", "--dry-run")
+
+    assert [line for line in result.stdout.splitlines() if line.startswith("would")] == [
+        "would    torn            delete its 1 key and 1 message",
+        "would    orders          enter it into the registry",
+        "would    ghost           take its name out of the registry",
+        "would    orders          put right what does not agree in it",
+    ]
+    assert result.exit_code == 3
+    assert everything(client) == before
+
+
+@pytest.mark.usefixtures("fit", "damaged")
+def test_a_repair_does_it_and_says_what_is_left(run_clocked: Run, client: redis.Redis) -> None:
+    result = run_clocked("doctor", "--repair", "--yes")
+
+    assert [line for line in result.stdout.splitlines() if line.startswith(("repaired", "after"))] == [
+        "repaired torn            its keys are deleted",
+        "repaired orders          entered into the registry",
+        "repaired ghost           taken out of the registry",
+        "repaired orders          bytes counted anew; 1 deadline put right; 1 id without a message taken out",
+        "after the repairs: 1 problem, 2 warnings, 7 ok",
+    ]
+    assert result.exit_code == 3
+
+    client.delete("rqttl:{wrong}:meta")
+    again = run_clocked("doctor", "--repair", "--yes")
+    assert again.exit_code == 0
+    assert again.stdout.splitlines()[-1] == "0 problems, 2 warnings, 8 ok; nothing to repair"
+
+
+@pytest.mark.usefixtures("fit", "damaged")
+def test_a_repair_can_answer_in_json(run_clocked: Run) -> None:
+    would = json.loads(run_clocked("doctor", "orders", "--repair", "--dry-run", "--json").stdout)
+    done = json.loads(run_clocked("doctor", "orders", "--repair", "--yes", "--json").stdout)
+
+    assert [(one["repair"], "would" in one) for one in would["repairs"]] == [("enter", True), ("mend", True)]
+    assert [(one["repair"], one["queue"]) for one in done["repairs"]] == [("enter", "orders"), ("mend", "orders")]
+    assert done["repairs"][0]["done"] == "entered into the registry"
+    assert (would["problems"], done["problems"]) == (5, 0)
+
+
+@pytest.mark.usefixtures("fit", "damaged")
+def test_nobody_to_ask_is_a_repair_that_is_not_made(run_clocked: Run, client: redis.Redis) -> None:
+    before = everything(client)
+
+    result = run_clocked("doctor", "--repair")
+
+    assert result.exit_code == 2
+    assert "give --yes" in result.stderr.splitlines()[-1]
+    assert everything(client) == before
+
+
+@pytest.mark.parametrize(
+    "arguments, code, line",
+    [
+        (("ghost",), 3, "queue 'ghost' does not exist: `rqttl queue declare ghost` makes it [not_found]"),
+        (("or ders",), 2, "queue name: expected 1 to 128 of"),
+        (("--yes",), 2, "--yes goes with --repair"),
+        (("--dry-run",), 2, "--dry-run goes with --repair"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told_in_one_line(run: Run, arguments: tuple[str, ...], code: int, line: str) -> None:
+    result = run("doctor", *arguments)
+
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith(f"rqttl: {line}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_redis_the_doctor_says_so(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    server.kill()
+
+    result = CliRunner().invoke(cli, ["--url", server.url, "doctor"])
+
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr.startswith("rqttl: Redis does not answer: ")
+
+
+def test_a_server_that_goes_in_the_middle_is_told_in_one_line(
+    start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server()
+
+    def killing(*_: Any) -> Iterator[Any]:
+        server.kill()
+        return iter(())
+
+    monkeypatch.setattr(rights, "rights", killing)
+
+    result = CliRunner().invoke(cli, ["--url", server.url, "doctor"])
+
+    assert result.exit_code == 4
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_sound_server_is_left_with_0(start_server: Callable[..., Server]) -> None:
+    server = start_server(appendonly="yes", maxmemory="1gb")
+
+    result = CliRunner().invoke(cli, ["--url", server.url, "doctor"])
+
+    assert result.exit_code == 0
+    assert (result.stdout.splitlines()[-1]).startswith("0 problems, ")
+
+
+def test_no_password_is_ever_shown(server: Server, client: redis.Redis) -> None:
+    client.execute_command("ACL", "SETUSER", "half", "reset", "on", ">S3CR3T", "~*", "+@all", "-config", "-evalsha")
+    url = server.url.replace("unix://", "unix://half:S3CR3T@")
+
+    printed = [CliRunner().invoke(cli, ["--url", url, "doctor", *more]) for more in ((), ("--json",))]
+    client.execute_command("ACL", "DELUSER", "half")
+
+    assert [one.exit_code for one in printed] == [3, 3]
+    assert "S3CR3T" not in "".join(one.output for one in printed)
+    assert "half may not" in printed[0].output
+
+
+def test_findings_are_shown_as_they_come(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Iterator[Any]:
+        raise redis.ConnectionError("gone")
+
+    monkeypatch.setattr(work, "scripts", broken)
+
+    result = run("doctor")
+
+    assert result.exit_code == 4
+    assert result.stdout.startswith(("ok ", "warning "))
+
+
+# On a terminal
+
+
+@pytest.mark.slow
+def test_on_a_terminal_it_fits_and_asks(server: Server, client: redis.Redis, broker: Broker) -> None:
+    damage(broker, client)
+
+    shown = on_terminal("doctor", "--repair", "--dry-run", RQTTL_URL=server.url)
+
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    assert "\x1b" not in shown
+    assert r"rqttl:\x1b[31m" in shown
+
+
+@pytest.mark.parametrize(
+    "terminal, environment, coloured",
+    [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False)],
+)
+def test_colour_is_for_terminals(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, environment: dict[str, str], coloured: bool
+) -> None:
+    said: list[str] = []
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(output, "answer", said.append)
+
+    for level in ("ok", "warning", "problem"):
+        module._show(level, "memory", "found", "advice")
+
+    starts = ["\x1b[32m\x1b[22mok", "\x1b[33m\x1b[22mwarning", "\x1b[31m\x1b[1mproblem"]
+    plain = ["ok ", "warning ", "problem "]
+    assert [one.startswith(begin) for one, begin in zip(said, starts if coloured else plain, strict=True)] == [True] * 3
+
+
+def test_a_subject_that_is_too_long_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    module._show("ok", "a-queue-with-a-long-name", "empty")
+
+    assert capsys.readouterr().out == f"ok       a-queue-with-a-long-name\n{'':25}empty\n"
+
+
+def test_every_level_of_a_finding_has_a_colour(broker: Broker) -> None:
+    assert {one.level for one in examine(broker)} <= module.COLOURS.keys()
