@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import rqttl
 from rqttl import Broker, codec
 from rqttl.errors import InvalidInput
 from rqttl.keys import PARTS
@@ -29,12 +30,11 @@ from tests.unit.reference import commands_reference, common_table, errors_table,
 from tests.unit.test_size import ROOT, lua_files
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
-OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md", "tests/bench/README.md")
-DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, *OTHERS)
-#: What the README may tell a reader to run, beside `rqttl` and `make`.
-PROGRAMS = {"pip", "seq"}
-#: Commands that do not end by themselves, or take long.
-ENDLESS = {"reaper", "server", "demo"}
+TESTING, DEPLOY = "rqttl/testing/README.md", "deploy/README.md"
+OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md")
+DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, TESTING, DEPLOY, *OTHERS)
+#: What a reader may be told to run, beside `rqttl` and `make`.
+PROGRAMS = {"printf", "cp", "install", "python3", "systemctl"}
 
 
 def read(name: str) -> str:
@@ -150,21 +150,31 @@ def rewrite() -> None:
 # Examples
 
 
-def test_the_examples_of_the_readme_print_what_they_say(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("document", [README, TESTING])
+def test_the_python_examples_print_what_they_say(
+    document: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RQTTL_URL", redis_url)
     names: dict[str, Any] = {}
 
-    for block in blocks(README, "python"):
+    for block in blocks(document, "python"):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(block, README, "exec"), names)  # noqa: S102  # running them is the test
+            exec(compile(block, document, "exec"), names)  # noqa: S102  # running them is the test
         assert printed.getvalue().splitlines() == re.findall(r"^#> (.*)$", block, re.MULTILINE)
 
-    assert names["rqttl"]
+    assert names
 
 
-def lines(name: str) -> list[str]:
-    return [line for block in blocks(name, "sh") for line in block.splitlines()]
+def calls(document: str) -> list[tuple[str, list[str]]]:
+    """The lines of shell examples, each with what it prints, where the document says so."""
+    found: list[tuple[str, list[str]]] = []
+    for line in "".join(blocks(document, "sh")).splitlines():
+        if line.startswith("#> "):
+            found[-1][1].append(line[3:])
+        else:
+            found.append((line, []))
+    return found
 
 
 def make_targets() -> set[str]:
@@ -172,8 +182,9 @@ def make_targets() -> set[str]:
     return set(line.split())
 
 
-def test_the_readme_names_only_programs_and_commands_that_exist() -> None:
-    for words in (words for line in lines(README) for words in tree.stages(line)):
+@pytest.mark.parametrize("document", [README, COMMANDS, DEPLOY])
+def test_shell_examples_name_only_programs_and_commands_that_exist(document: str) -> None:
+    for words in (words for line, _ in calls(document) for words in tree.stages(line)):
         if words[0] == "rqttl":
             tree.parse(words)
         elif words[0] == "make":
@@ -182,27 +193,32 @@ def test_the_readme_names_only_programs_and_commands_that_exist() -> None:
             assert words[0] in PROGRAMS
 
 
-def test_the_shell_examples_of_the_readme_run(redis_url: str, tmp_path: Path) -> None:
+def told(text: str) -> list[str]:
+    """What was printed, without what is another in each run: ages, and the width of columns and lines."""
+    text = re.sub(r"\d[\d.]*(ms|s|m)( \d+s)?( ago)?", "AGE", re.sub("─+", "", text))
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.slow
+def test_the_tour_of_the_readme_runs_and_prints_what_it_says(tmp_path: Path) -> None:
     script = tmp_path / "rqttl"
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rqttl.cli "$@"\n')
     script.chmod(0o700)
-    environment = {
-        **os.environ,
-        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "RQTTL_URL": redis_url,
-    }
-    ran = 0
+    kept = {name: value for name, value in os.environ.items() if name != "RQTTL_URL"}
+    environment = {**kept, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+                   "RQTTL_HOME": str(tmp_path / "home")}  # fmt: skip
+    checked = 0
 
-    for block in blocks(README, "sh"):
-        calls = [words for line in block.splitlines() for words in tree.stages(line)]
-        if all(words[0] not in ("make", "pip") and words[1] not in ENDLESS for words in calls):
-            done = subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=environment, capture_output=True,
-                                  text=True, check=False)  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            ran += 1
+    with rqttl.connect(f"embedded://{tmp_path}/home"):  # so that it does not start and stop for each line
+        for line, expected in calls(README):
+            if not line.startswith("make "):
+                done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], env=environment, capture_output=True,
+                                      text=True, check=False)  # fmt: skip
+                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+                assert not expected or told(done.stdout) == told("\n".join(expected))
+                checked += bool(expected)
 
-    assert ran > 0
+    assert checked > 1
 
 
 # Names
