@@ -14,11 +14,16 @@ if refusal then
   return reply.refuse(refusal)
 end
 q.cursor, q.last = places.ends(q, q.cursor, q.last)
-local ids, after = places.page(q, arg.source, arg.after, tonumber(arg.limit))
+local ids, after, entries = places.page(q, arg.source, arg.after, tonumber(arg.limit))
 local plan, faults, ready, size = damage.plan(), {}, 0, 0
+local contents = arg.source == 'log' or arg.source == 'loose'
 for _, id in ipairs(ids) do
-  local wrong, bytes = damage.judge(q, id, plan)
-  if (arg.source == 'log' or arg.source == 'loose') and not places.is_id(id) then wrong = 'foreign' end
+  local wrong, bytes
+  if contents and not places.is_id(id) then
+    wrong = 'foreign'
+  elseif contents or not places.find(q, id) then -- the others are judged where they are
+    wrong, bytes = damage.judge(q, id, plan, entries[id])
+  end
   if wrong then
     faults[#faults + 1], faults[#faults + 2] = id, wrong
   end

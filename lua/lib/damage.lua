@@ -9,11 +9,13 @@ function damage.plan()
   return {leases = {}, delayed = {}, returned = {}, expiry = {}, redelivered = {}, back = {}, deadlines = {}}
 end
 
---- Look at one id. Returns a word for what is wrong (nil: nothing), and the size of the body if the message is ready.
+--- Look at one id; `parts` are those of its entry in the log, if they are known. Returns a word for what is wrong (nil:
+-- nothing), and the size of the body if the message is ready.
 --   gone      it is in a set, and nowhere else           doubled   it is in two places
 --   lost      it is in no place: nobody would get it     deadline  `expiry` does not say what its header says
-function damage.judge(q, id, plan)
-  local parts, in_log = places.find(q, id)
+function damage.judge(q, id, plan, parts)
+  local in_log = true
+  if not parts then parts, in_log = places.find(q, id) end
   if not parts then return damage.forget(q, id, plan) end
   local at, wrong = places.of(q, id, in_log), nil
   local own = at.ready and message.deadline(parts[1]) or nil

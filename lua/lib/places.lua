@@ -31,21 +31,22 @@ function places.text(q)
     redis.call('ZCARD', q.returned), redis.call('ZCARD', q.expiry), redis.call('HLEN', q.redelivered))
 end
 
---- About `most` ids of a part from `after` on, and where the next page begins (empty: nowhere).
+--- About `most` ids of a part from `after` on, and where the next page begins (empty: nowhere). Of those in the log
+-- also the two parts, by id.
 function places.page(q, part, after, most)
-  local ids = {}
+  local ids, entries = {}, {}
   if part == 'log' then
     for i, entry in ipairs(redis.call('XRANGE', q.log, after == '' and '-' or '(' .. after, '+', 'COUNT', most)) do
-      ids[i] = entry[1]
+      ids[i], entries[entry[1]] = entry[1], entry[2]
     end
-    return ids, #ids == most and ids[most] or ''
+    return ids, #ids == most and ids[most] or '', entries
   end
   local scan = (part == 'loose' or part == 'redelivered') and 'HSCAN' or 'ZSCAN'
   local found = redis.call(scan, q[part], after == '' and '0' or after, 'COUNT', most)
   for i = 1, #found[2], 2 do
     ids[#ids + 1] = found[2][i]
   end
-  return ids, found[1] ~= '0' and found[1] or ''
+  return ids, found[1] ~= '0' and found[1] or '', entries
 end
 
 --- The two parts of a message, and whether it is in the log; nothing if it is nowhere.

@@ -58,8 +58,6 @@ class Audit:
             self.messages, self.ready, self.size = self.messages + seen, self.ready + ready, self.size + size
         wrong = []
         for id, word in zip(faults[::2], map(bytes.decode, faults[1::2]), strict=True):
-            if source in INDEXES and word != "gone":
-                continue  # seen with the message itself
             kind = f"gone:{source}" if word == "gone" else word
             self.counts[kind] += 1
             shown = self.examples.setdefault(kind, [])

@@ -10,7 +10,7 @@ import redis
 
 from rqttl import Broker, Message, Queue
 from rqttl.commands import Command
-from rqttl.doctor import Repair, audit, examine_queues, repair
+from rqttl.doctor import audit, examine_queues
 from rqttl.keys import Keyspace
 from tests.doctor.looking import of, repaired, wrong
 from tests.lua.states import everything
@@ -269,87 +269,3 @@ def test_a_way_into_a_circle_is_no_circle(broker: Broker) -> None:
     broker.declare_queue("b", dead_letter="a")
 
     assert len(of(examine_queues(broker), "dead letters")) == 1
-
-
-# While others are at work
-
-
-def meddling(broker: Broker, act: Callable[[int], object]) -> Broker:
-    """A broker between whose looks at the queue something happens; the number says how many looks there were."""
-    looks = 0
-
-    class Meddled(Broker):
-        def step(self, one: Any) -> Any:
-            nonlocal looks
-            if isinstance(one, Command) and one.script.name == "audit":
-                looks += 1
-                act(looks)
-            return super().step(one)
-
-    return Meddled(broker.store.client)
-
-
-def test_a_queue_that_never_stands_still_is_too_busy_and_not_wrong(broker: Broker) -> None:
-    orders = broker.declare_queue("orders")
-    orders.enqueue_many([b"x"] * 100)
-
-    found = wrong(meddling(broker, lambda _: (orders.enqueue(b"xyz"), orders.receive(lease="1h"))))
-
-    assert found == [("orders", "warning", "too busy to check its bytes; all else was checked")]
-
-
-def test_a_queue_that_comes_to_rest_is_checked(broker: Broker, client: redis.Redis) -> None:
-    orders = broker.declare_queue("orders")
-    orders.enqueue_many([b"x"] * 100)
-    client.hset(part("meta"), "bytes", 7)
-
-    found = wrong(meddling(broker, lambda looks: looks < 5 and orders.enqueue(b"xyz")))
-
-    assert [text.split(",")[1] for _, _, text in found] == [" but ready bodies have 112: limits are wrong"]
-
-
-def test_damage_is_found_in_a_busy_queue(broker: Broker, client: redis.Redis) -> None:
-    orders = broker.declare_queue("orders")
-    orders.enqueue_many([b"x"] * 100)
-    client.zadd(part("returned"), {NOBODY: 1})
-
-    found = wrong(meddling(broker, lambda _: orders.enqueue(b"xyz")))
-
-    assert [level for _, level, _ in found] == ["problem", "warning"]
-
-
-def test_what_cannot_be_counted_is_mended_but_for_that(broker: Broker, client: redis.Redis) -> None:
-    orders = broker.declare_queue("orders")
-    orders.enqueue_many([b"x"] * 100)
-    client.zadd(part("returned"), {NOBODY: 1})
-
-    done = repair(meddling(broker, lambda _: orders.enqueue(b"xyz")), Repair("mend", "orders", ""))
-
-    assert done == "too busy to count its bytes: try again; 1 id without a message taken out"
-    assert wrong(broker) == []
-
-
-def test_bytes_are_not_overwritten_when_something_comes_in_at_the_last_moment(
-    broker: Broker, client: redis.Redis
-) -> None:
-    orders = broker.declare_queue("orders")
-    orders.enqueue_many([b"x"] * 10)
-    client.hset(part("meta"), "bytes", 7)
-    late = [b"late"]
-
-    class Late(Broker):
-        def step(self, one: Any) -> Any:
-            if isinstance(one, Command) and one.script.name == "repair" and 10 in one.words and late:
-                orders.enqueue(late.pop())
-            return super().step(one)
-
-    assert repair(Late(client), Repair("mend", "orders", "")) == "bytes counted anew"
-    assert client.hget(part("meta"), "bytes") == b"14"
-
-
-def test_a_queue_that_goes_meanwhile_is_no_finding(broker: Broker) -> None:
-    orders = broker.declare_queue("orders")
-    orders.enqueue(b"x")
-
-    assert wrong(meddling(broker, lambda looks: looks == 1 and orders.delete())) == []
-    assert repair(broker, Repair("mend", "orders", "")) == "left alone: the queue is gone"
