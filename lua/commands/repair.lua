@@ -1,5 +1,5 @@
---- Put right what is damaged in a queue: these ids, the cursor and the last sequence; and `bytes`, if the record is still
--- `record` as an audit gave it.
+--- Put right what is damaged in a queue: these ids, the cursor and the last sequence; and `bytes`, if the record is
+-- still `record` as an audit gave it.
 --
 -- Everything is looked at anew, so what is right by now stays as it is. Whatever follows is due at once: a sweep finds
 -- out what, and when.
