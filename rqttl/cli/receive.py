@@ -120,7 +120,6 @@ def _ack_each(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
     done = 0
     wait = ROUND if wanted.follow else wanted.wait
     with queue.consume(min(TOGETHER, wanted.most), lease=wanted.lease, wait=wait) as deliveries:
-        ending.then.append(deliveries.stop)
         while done < wanted.most and not ending.asked:
             delivery = next(deliveries, None)
             if delivery is None:

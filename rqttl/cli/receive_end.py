@@ -18,15 +18,14 @@ class Ending(Stopping):
     """As a context manager: notes which signal asked to end. One that comes later ends the process at once.
 
     `timeout` and others send the first one twice, so what follows within a second is the same. It raises nothing, so
-    that no call to Redis is broken off; `reader` is a file that can be read once it was asked.
+    that no call to Redis is broken off, but calls `then`; `reader` is a file that can be read once it was asked.
     """
 
-    def __init__(self, *then: Callable[[], None]) -> None:
+    def __init__(self, then: Callable[[], None]) -> None:
         super().__init__()
         #: The signal, or 0.
         self.asked = 0
-        #: What is to be called when asked; in a signal handler.
-        self.then = list(then)
+        self._then = then
         self._since = 0.0
         self.reader, self._writer = os.pipe()
 
@@ -54,5 +53,4 @@ class Ending(Stopping):
             return
         self.asked, self._since = number, time.monotonic()
         os.write(self._writer, b".")
-        for action in self.then:
-            action()
+        self._then()

@@ -117,6 +117,25 @@ def test_a_reader_that_goes_away_leaves_what_was_not_written_in_the_queue(
     unharmed(orders, sent[stats.acked :])
 
 
+def test_a_reader_that_goes_away_while_nothing_is_acked_gives_the_rest_back_uncounted(
+    orders: Queue, redis_url: str
+) -> None:
+    sent = [b"%06d" % i + b"x" * 10_000 for i in range(90)]
+    orders.enqueue_many(sent)
+
+    with receiving(redis_url, "--max", "0", "--no-ack") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        until(lambda: in_pipe(process) > 50_000)
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 0
+
+    stats = orders.stats()
+    assert (stats.acked, stats.leased + stats.ready) == (0, len(sent))
+    assert 5 <= stats.leased < 50
+    unharmed(orders, sent[stats.leased :])
+
+
 @pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
 @pytest.mark.parametrize(
     "flags, number, code, told",

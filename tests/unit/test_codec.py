@@ -180,3 +180,16 @@ def test_the_effective_deadline_is_the_earlier_of_both(
 )
 def test_a_place_in_a_queue_has_one_form(text: object, good: bool) -> None:
     assert codec.is_sequence(text) is good
+
+
+@pytest.mark.parametrize(
+    "sequence, before",
+    [
+        ("1700000000000-100001", "1700000000000-100000"),
+        ("1700000000000-000000", "1699999999999-999999"),
+        ("0000000000000-000000", "0000000000000-000000"),
+    ],
+)
+def test_the_place_before_another_is_one_too(sequence: str, before: str) -> None:
+    assert codec.sequence_before(sequence) == before
+    assert codec.is_sequence(before)
