@@ -98,17 +98,7 @@ def call(clocked: Clocked, model: Model, what: str, more: object) -> None:
         receipts = queue.enqueue_many([Message(b"x", id=id) for id in more])
         assert [getattr(one, "duplicate", None) for one in receipts] == model.enqueue(now, more)
     elif what in ("receive", "ack", "delay"):
-        delivery = queue.receive(lease="1d")
-        model.used, model.active = now, max(model.active, now)
-        assert (delivery.id if delivery else None) == (model.messages[0] if model.messages else None)
-        if delivery:
-            model.messages.pop(0)
-            if what == "ack":
-                delivery.ack()
-            else:
-                model.leased.append(delivery.id)
-                if what == "delay":
-                    delivery.nack(delay="1d")
+        receive(clocked, model, what)
     elif what == "peek":
         assert len(queue.peek(100)) == len(model.messages) + len(model.leased)
         model.active = now
@@ -125,6 +115,22 @@ def call(clocked: Clocked, model: Model, what: str, more: object) -> None:
         getattr(queue, what)()
         if what == "touch":
             model.used = model.active = now
+
+
+def receive(clocked: Clocked, model: Model, what: str) -> None:
+    """The oldest message, and then it is acked, given back with a delay, or held."""
+    delivery = clocked.queue("q").receive(lease="1d")
+    model.used, model.active = clocked.now, max(model.active, clocked.now)
+    assert (delivery.id if delivery else None) == (model.messages[0] if model.messages else None)
+    if delivery is None:
+        return
+    id = model.messages.pop(0)
+    if what == "ack":
+        delivery.ack()
+        return
+    model.leased.append(id)
+    if what == "delay":
+        delivery.nack(delay="1d")
 
 
 @pytest.fixture
