@@ -48,7 +48,7 @@ def strict(printed: str) -> Any:
 
 def on_plain_terminal(*arguments: str) -> str:
     """What is shown on a terminal that has no bold: whatever acts on it comes from a message."""
-    with Terminal(*arguments, TERM="dumb") as terminal:
+    with Terminal(*arguments, TERM="dumb", NO_COLOR="1") as terminal:
         assert terminal.end() == 0
         return terminal._bytes.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
 
