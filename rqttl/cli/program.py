@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -35,11 +36,16 @@ class _ReaderGone(Exception):
     """Whoever read our output has seen enough; kept from click, for which that is a failure."""
 
 
-def _open_missing_streams() -> None:
-    """Where a stream was closed by whoever started us (`>&-`), use /dev/null, before a socket takes its number."""
+def _ready_streams() -> None:
+    """Where a stream was closed by whoever started us (`>&-`), use /dev/null, before a socket takes its number.
+
+    What the encoding of stdout lacks is escaped, as it is on stderr.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:
@@ -89,7 +95,7 @@ class Program(click.Group):
         """Run, and exit. `click.testing.CliRunner` comes in here too."""
         given = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
-        _open_missing_streams()
+        _ready_streams()
         if "_RQTTL_COMPLETE" in os.environ:
             import_module("rqttl.cli.completion")  # brings our way to complete for bash; the rest is click's
         try:

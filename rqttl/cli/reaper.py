@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,9 @@ from rqttl.cli import output, text
 from rqttl.cli.errors import Refused
 from rqttl.cli.logs import logging_to_stderr
 from rqttl.cli.shared import Settings, connecting, json_flag, read_duration
-from rqttl.reaper import Reaper, Totals
+
+if TYPE_CHECKING:
+    from rqttl.reaper import Reaper, Totals
 
 
 def _read_period(context: click.Context, option: click.Parameter, value: str) -> int | None:
@@ -40,6 +43,8 @@ def reaper(
     if scan_period is None:
         output.note("the reaper is disabled: --scan-period is -1")
         return
+    from rqttl.reaper import Reaper
+
     with settings.connect() as broker, logging_to_stderr(log_format, verbose=verbose):
         worker = Reaper(broker, scan_period=scan_period)
         with _ended_by_signals(worker):
@@ -66,7 +71,7 @@ def _ended_by_signals(worker: Reaper) -> Iterator[None]:
 
 def _tell(done: Totals, as_json: bool) -> None:
     if as_json:
-        output.answer_json({name: getattr(done, name) for name in Totals.__dataclass_fields__})
+        output.answer_json({name: getattr(done, name) for name in done.__dataclass_fields__})
         return
     counts = [f"{duty} {text.count(n)}" for duty, n in done.by_duty().items()]
     if done.retired:

@@ -53,6 +53,15 @@ def _beginning(text: str | bytes, length: int) -> str | bytes:
     return text[:length]
 
 
+def width(text: str) -> int:
+    """How many cells of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
 def fitted(text: str, cells: int) -> str:
     """A text cut to so many cells of a terminal."""
     from rich.cells import cell_len, set_cell_size

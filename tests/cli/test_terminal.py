@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from click.testing import CliRunner
 
 from rqttl import Broker
 from rqttl.cli import cli
-from tests.cli.processes import Terminal, on_terminal
+from tests.cli.processes import Terminal, command, environment, on_terminal
 from tests.cli.test_conventions import ON_REDIS, argv
 from tests.cli.test_text import HOSTILE
 from tests.cli.tree import Path
@@ -67,6 +69,27 @@ def test_with_colours_heads_are_bold(broker: Broker, redis_url: str) -> None:
         terminal.end()
 
     assert b"\x1b[1mqueue" in terminal.raw
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped(broker: Broker, redis_url: str) -> None:
+    broker.declare_queue("orders").enqueue("grün 漢".encode())
+    latin = environment(RQTTL_URL=redis_url, PYTHONIOENCODING="latin-1")
+
+    done = [subprocess.run(command(*words), env=latin, capture_output=True, check=True)
+            for words in (("peek", "orders"), ("queue", "ls"))]  # fmt: skip
+
+    assert b"  gr\xfcn \\u6f22\n" in done[0].stdout
+    assert b"\n------" in done[1].stdout
+    assert [one.stderr for one in done] == [b"", b""]
+
+
+def test_facts_are_folded_below_each_other(broker: Broker, redis_url: str) -> None:
+    broker.declare_queue("o" * 100, dead_letter="d" * 100)
+
+    lines = on_terminal("queue", "show", "o" * 100, "--url", redis_url).split("\n")
+
+    assert lines[:2] == ["queue      " + "o" * 69, " " * 11 + "o" * 31]
+    assert max(map(len, lines)) <= 80
 
 
 def test_help_fits_a_terminal() -> None:
