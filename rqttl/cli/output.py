@@ -46,7 +46,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence
     """Rows of text. A column whose name begins with `>` holds numbers, aligned to the right."""
     every = [[column.removeprefix(">") for column in columns], *rows, *([total] if total else [])]
     head, rule, *lines = _laid_out(every, [column[0] == ">" for column in columns])
-    if _fits([rule]):
+    if _fits(["-" * len(rule)]):
         answer("\n".join([_bold(head), rule, *lines]))
         return
     from rich.box import SIMPLE_HEAD
