@@ -34,7 +34,7 @@ TESTING, DEPLOY = "rqttl/testing/README.md", "deploy/README.md"
 OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md")
 DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, TESTING, DEPLOY, *OTHERS)
 #: What a reader may be told to run, beside `rqttl` and `make`.
-PROGRAMS = {"printf", "cp", "install", "python3", "systemctl"}
+PROGRAMS = {"printf", "export", "cp", "install", "python3", "systemctl"}
 
 
 def read(name: str) -> str:
