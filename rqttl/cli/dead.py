@@ -8,7 +8,6 @@ from rqttl.cli import output
 from rqttl.cli.dead_letters import Groups, note_targets, out, read, show_groups
 from rqttl.cli.dead_purge import purge
 from rqttl.cli.dead_show import show
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
 
 
@@ -33,7 +32,7 @@ def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> Non
     Oldest and newest are their latest deaths. Nothing is leased or changed.
     """
     groups = Groups()
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         source = broker.queue(queue)
         for message in read(source):
             groups.add(message)

@@ -10,7 +10,6 @@ import click
 from rqttl.cli import output, text
 from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
 from rqttl.cli.dead_letters import Groups, Wanted, letter_filters, note_targets, out, read, refuse_missing, show_groups
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.send_progress import Progress
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
 from rqttl.cli.signals import Stop, Stopped, Stopping
@@ -62,7 +61,7 @@ def purge(
     died, and letters that arrive after they were counted.
     """
     wanted = replace(wanted, ids=frozenset(ids))
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         source, now = broker.queue(queue), broker.time()
         chosen = _choose(source, wanted, now)
         if dry_run:

@@ -10,7 +10,6 @@ import click
 
 from rqttl.cli import messages, output, text
 from rqttl.cli.dead_letters import Wanted, died_at, letter_filters, note_targets, read, refuse_missing
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
 from rqttl.types import Death, Peeked
 
@@ -35,7 +34,7 @@ def show(
     prints whole bodies and all facts.
     """
     wanted = replace(wanted, ids=frozenset(ids))
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         source, now = broker.queue(queue), broker.time()
         found = _Found(limit or (None if ids else LETTERS), wanted.ids)
         meant = wanted.at(now)

@@ -50,7 +50,7 @@ def doctor(
     """
     if (yes or dry_run) and not repair:
         raise click.UsageError(f"{'--yes' if yes else '--dry-run'} goes with --repair", context)
-    with settings.connect() as broker:
+    with settings.using() as broker:
         findings = list(_told(broker, queues, as_json))
         wanted = list(dict.fromkeys(one.repair for one in findings if one.repair)) if repair else []
         done: list[dict[str, str]] = []

@@ -12,7 +12,6 @@ from rqttl import codec
 from rqttl.cli import messages, output, text
 from rqttl.cli.dead_letters import read
 from rqttl.cli.errors import Refused
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
 from rqttl.queue import Queue
 from rqttl.types import Peeked
@@ -46,7 +45,7 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
         raise click.UsageError("--raw writes the body alone: give it without --json, --full and --utc")
     if raw and sys.stdout.isatty():
         raise click.UsageError("--raw would let the body act on this terminal: write it into a file or a pipe")
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         one = _only(broker.queue(queue), id)
         now = broker.time()
     if raw:

@@ -11,7 +11,6 @@ from itertools import zip_longest
 import click
 
 from rqttl.cli import messages, output, text
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
 from rqttl.types import Peeked
 
@@ -40,7 +39,7 @@ def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, se
     often it was delivered, and what it was stored under (`sequence`) where its
     id is another. Expired ones that no sweep has met yet are left out.
     """
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         # one more, to know whether there are more
         found = broker.queue(queue).peek(limit + 1, after)
         now = broker.time()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output
-from rqttl.cli.queue_each import Facts, for_each, handles, hinting
+from rqttl.cli.queue_each import Facts, for_each, handles
 from rqttl.cli.queue_ls import list_queues
 from rqttl.cli.queue_options import queue_options
 from rqttl.cli.queue_remove import delete, purge
@@ -37,7 +37,7 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
     If it exists with other options nothing changes, and the exit code is 3.
     """
     given = {option: value for option, value in options.items() if value is not None}
-    with settings.connect() as broker:
+    with settings.using() as broker:
         in_force = broker.declare_queue(name, **given).options()
     if as_json:
         output.answer_json({"queue": name, "options": dict(in_force)})
@@ -60,7 +60,7 @@ def touch(queues: tuple[str, ...], as_json: bool, settings: Settings) -> None:
         handle.touch()
         return {"touched": True}
 
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         for_each(handles(broker, queues), use, lambda handle, _: f"queue {handle.name} touched", as_json=as_json)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rqttl.cli import output, text
@@ -54,18 +52,6 @@ def for_each(
         raise refused[0]
     if refused:
         raise Refused(f"{len(refused)} of {text.plural(len(queues), 'queue')} refused; the lines above say why")
-
-
-@contextmanager
-def hinting(broker: Broker) -> Iterator[None]:
-    """Where a queue is not found, say which one with nearly the same name there is."""
-    try:
-        yield
-    except QueueNotFound as error:
-        near = difflib.get_close_matches(error.queue, broker.queues(), n=1, cutoff=0.75)
-        if not near:
-            raise
-        raise Refused(f"queue {error.queue!r} does not exist; did you mean {near[0]}?", error.code) from error
 
 
 def contents(stats: QueueStats) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag
 from rqttl.cli.stats_facts import stats_facts
 from rqttl.errors import QueueNotFound
@@ -53,7 +52,7 @@ def list_queues(
     Depth is what a queue holds in any state; bytes and oldest are of its
     ready messages.
     """
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         names = _matching(broker, queues)
         found = None if quiet and key == "name" else broker.stats(names)
     if found is not None:

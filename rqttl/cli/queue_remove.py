@@ -8,7 +8,7 @@ import click
 
 from rqttl.cli import output, text
 from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
-from rqttl.cli.queue_each import Facts, contents, for_each, handles, hinting
+from rqttl.cli.queue_each import Facts, contents, for_each, handles
 from rqttl.cli.shared import Settings, connecting, json_flag, queues_argument
 from rqttl.errors import QueueInUse, QueueNotFound
 from rqttl.types import QueueStats
@@ -29,7 +29,7 @@ def purge(queues: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, sett
 
     They are gone: nothing is dead-lettered. Leased and delayed messages stay.
     """
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         chosen = handles(broker, queues)
         if dry_run:
             found = _found(broker, chosen)
@@ -79,7 +79,7 @@ def delete(
 
     Messages in any state are gone: nothing is dead-lettered.
     """
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         chosen = handles(broker, queues)
         if dry_run:
             found = _found(broker, chosen)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.queue_options import flag, shown
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_name_argument, utc_flag
 from rqttl.cli.stats_facts import stats_facts
@@ -36,7 +35,7 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
     What it holds, what has happened in it, where its dead letters go, and its
     options.
     """
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         handle = broker.queue(name)
         stats, options, now = handle.stats(), handle.options(), broker.time()
         come_from = _sources(broker, name) if sources else None

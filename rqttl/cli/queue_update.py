@@ -9,7 +9,6 @@ import click
 
 from rqttl.cli import output, text
 from rqttl.cli.asking import dry_run_flag
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.queue_options import complete_names, flag, queue_options, read_names, shown
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_name_argument
 from rqttl.options import OPTIONS, QueueOptions
@@ -30,7 +29,7 @@ def update(name: str, unset: list[str], dry_run: bool, as_json: bool, settings: 
     that are there already.
     """
     changes = _changes({option: value for option, value in options.items() if value is not None}, unset)
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         handle = broker.queue(name)
         before = handle.options()
         if dry_run:

@@ -45,7 +45,7 @@ def reaper(
         return
     from rqttl.reaper import Reaper
 
-    with settings.connect() as broker, logging_to_stderr(log_format, verbose=verbose):
+    with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
         worker = Reaper(broker, scan_period=scan_period)
         with _ended_by_signals(worker):
             done = worker.run_once() if once else worker.run()

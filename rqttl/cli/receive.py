@@ -14,7 +14,6 @@ import click
 
 from rqttl.cli import output, text
 from rqttl.cli.errors import Refused
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.receive_end import Ending
 from rqttl.cli.receive_files import Folder
 from rqttl.cli.receive_output import Filed, Printed, Sink, Stream
@@ -78,7 +77,7 @@ def receive(queue: str, settings: Settings, **given: Any) -> None:
     wanted = _checked(**given)
     # what a consumer logs, such as that it tries again, ends in what is told here
     logging.getLogger("rqttl").addHandler(logging.NullHandler())
-    with settings.connect() as broker, hinting(broker), Ending(broker.interrupt) as ending:
+    with settings.using() as broker, Ending(broker.interrupt) as ending:
         source, stream = broker.queue(queue), Stream(ending)
         sink: Sink = Printed(stream, wanted.form)
         if wanted.folder is not None:

@@ -88,7 +88,7 @@ def send(queue: str, body: Sequence[str], path: str | None, form: str, as_json: 
     if body and form == "json":
         raise click.UsageError("--format: a BODY is sent as it is; JSON comes from stdin or --file")
     defaults = _defaults(said, len(body))
-    with settings.connect() as broker, ExitStack() as stack:
+    with settings.using() as broker, ExitStack() as stack:
         target = broker.queue(queue)
         longest = target.options().number("max_message_bytes") or 0
         if body:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +14,7 @@ import click
 import rqttl
 from rqttl import units
 from rqttl.cli.completing import complete_queues
-from rqttl.errors import InvalidDuration
+from rqttl.errors import InvalidDuration, QueueNotFound
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -38,6 +40,20 @@ class Settings:
     def connect(self) -> Broker:
         """A broker; to be closed by its user."""
         return rqttl.connect(self.url, namespace=self.namespace)
+
+    @contextmanager
+    def using(self) -> Iterator[Broker]:
+        """A broker, closed at the end. Where a queue is not found, say which one with nearly the same name there is."""
+        with self.connect() as broker:
+            try:
+                yield broker
+            except QueueNotFound as error:
+                from rqttl.cli.errors import Refused  # which reads options as this module does
+
+                near = difflib.get_close_matches(error.queue, broker.queues(), n=1, cutoff=0.75)
+                if not near:
+                    raise
+                raise Refused(f"queue {error.queue!r} does not exist; did you mean {near[0]}?", error.code) from error
 
 
 def connecting(command: F) -> F:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag, read_duration
 from rqttl.cli.signals import Stop, Stopped, Stopping
 from rqttl.cli.stats_facts import stats_facts
@@ -60,7 +59,7 @@ def stats(
     interval = INTERVAL if interval is None else interval
     if interval < SHORTEST:
         raise click.BadParameter(f"at least {as_text(SHORTEST)}", param_hint="'--interval' / '-n'")
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         first = _look(broker, queues)
         for name in _plain(queues):
             if name not in first.queues:

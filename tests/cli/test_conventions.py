@@ -168,6 +168,15 @@ def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(run: Run, b
 
 
 @with_queue
+def test_a_queue_with_nearly_the_same_name_is_named(run: Run, broker: Broker, path: Path) -> None:
+    broker.declare_queue("orders.eu")
+    words = ["order.eu" if word == "orders" else word for word in argv(path, optional=True)]
+
+    if path != ("queue", "declare"):
+        assert failed(run(*words), 3) == "queue 'order.eu' does not exist; did you mean orders.eu? [not_found]"
+
+
+@with_queue
 def test_a_name_that_no_queue_can_have_is_wrong_usage(run: Run, path: Path) -> None:
     words = ["a\x1b]52;c;x\x07" if word == "orders" else word for word in argv(path, optional=True)]
 

@@ -1,4 +1,4 @@
-"""Tables: the quick layout of long ones is that of short ones."""
+"""Tables and facts: what is laid out quickly looks like what rich lays out, which folds."""
 
 from __future__ import annotations
 
@@ -13,15 +13,30 @@ TOTAL = ["400 queues", "440,000", ""]
 
 
 @pytest.mark.parametrize("total", [None, TOTAL])
-def test_a_long_table_looks_like_a_short_one(
+def test_a_table_looks_like_one_that_could_be_folded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, total: list[str] | None
 ) -> None:
     output.table(COLUMNS, ROWS, total)
     quick = capsys.readouterr().out
-    monkeypatch.setattr(output, "LONG", len(ROWS))
+    monkeypatch.setattr(output, "_fits", lambda _: False)
+    monkeypatch.setenv("COLUMNS", "200")
     output.table(COLUMNS, ROWS, total)
 
     assert quick.splitlines() == [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_facts_look_like_those_that_could_be_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [("queue", "orders"), ("日本", "two\nlines"), ("so far", "")]
+    output.facts(pairs)
+    quick = capsys.readouterr().out
+    monkeypatch.setattr(output, "_fits", lambda _: False)
+    monkeypatch.setenv("COLUMNS", "200")
+    output.facts(pairs)
+
+    assert quick == capsys.readouterr().out
+    assert quick.splitlines()[:3] == ["queue   orders", "日本    two", "        lines"]
 
 
 @pytest.mark.parametrize("columns, folded", [(80, False), (20, True)])
