@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -32,6 +33,9 @@ SHOWS_MOMENTS: set[Path] = {("peek",), ("message", "show"), ("dead", "ls"), ("de
 
 #: Commands that look for what is wrong, and answer with it.
 REPORTS: set[Path] = {("doctor",)}
+
+#: A moment in JSON.
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)")
 
 ON_REDIS = [path for path in LEAVES if path not in APART]
 
@@ -109,6 +113,54 @@ def test_what_is_the_same_has_one_name() -> None:
 def test_the_names_of_queues_are_completed(path: Path) -> None:
     for name, one in zip(names(path), arguments(path), strict=True):
         assert name != "QUEUE" or one._custom_shell_complete is complete_queues
+
+
+# What they print
+
+
+def facts_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """All names and values in a JSON document, at any depth."""
+    if isinstance(value, dict):
+        for inner, one in value.items():
+            yield from facts_of(one, inner)
+    elif isinstance(value, list):
+        for one in value:
+            yield from facts_of(one, name)
+    else:
+        yield name, value
+
+
+@pytest.fixture
+def letter(broker: Broker) -> None:
+    """A dead letter `x` in the queue `orders`."""
+    broker.declare_queue("orders")
+    broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)
+
+
+@on_redis
+@pytest.mark.usefixtures("letter")
+def test_json_is_one_document_with_exact_times(run: Run, path: Path) -> None:
+    result = run(*argv(path, optional=True), "--json")
+
+    assert result.exit_code == (3 if path in REPORTS else 0), result.stderr  # the tests' server keeps nothing
+    facts = list(facts_of(json.loads(result.stdout)))
+    assert result.stdout.count("\n") == 1
+    assert facts
+    for name, value in facts:
+        assert not re.search(r"(_at|_until|_end|^until|^at)$", name) or value is None or TIME.fullmatch(str(value)), (
+            name
+        )
+        assert not name.endswith("_ms") or value is None or isinstance(value, int), name
+
+
+@on_redis
+@pytest.mark.usefixtures("letter")
+def test_an_answer_is_lines_of_plain_text(run: Run, path: Path) -> None:
+    result = run(*argv(path, optional=True))
+
+    assert result.exit_code == (3 if path in REPORTS else 0), result.stderr
+    assert result.stdout.replace("\n", "").isprintable()
+    assert result.stdout.endswith("\n")
 
 
 # What goes wrong
