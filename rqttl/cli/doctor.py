@@ -14,6 +14,7 @@ import click
 from rqttl.cli import output, text
 from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
 from rqttl.cli.errors import REFUSED
+from rqttl.cli.queue_each import chosen
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag
 
 if TYPE_CHECKING:
@@ -44,14 +45,17 @@ def doctor(
 ) -> None:
     """Check the server, and that queues are sound.
 
-    All queues, or those named, with a line for each check: ok, warning or
-    problem, and what to do. Changes nothing without --repair. The exit code
-    is 3 if a problem is left.
+    All queues, or those named or matched by a QUEUE (with *, ? and [...]),
+    with a line for each check: ok, warning or problem, and what to do.
+    Changes nothing without --repair. The exit code is 3 if a problem is left.
     """
     if (yes or dry_run) and not repair:
         raise click.UsageError(f"{'--yes' if yes else '--dry-run'} goes with --repair", context)
     with settings.using() as broker:
-        findings = list(_told(broker, queues, as_json))
+        names = tuple(chosen(broker, queues)) if queues else ()
+        if queues and not names:
+            output.note_no_queue(queues)
+        findings = list(_told(broker, names, as_json)) if names or not queues else []
         wanted = list(dict.fromkeys(one.repair for one in findings if one.repair)) if repair else []
         done: list[dict[str, str]] = []
         left = findings

@@ -1,8 +1,9 @@
-"""Commands that do one thing to each of several queues: purge, delete, touch."""
+"""Commands that look at several queues, or do one thing to each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from rqttl.cli import output, text
@@ -20,6 +21,20 @@ Facts = dict[str, Any]
 def handles(broker: Broker, names: Sequence[str]) -> list[Queue]:
     """A handle for each name, once. Raises `InvalidName` for the first that is none, before anything is done."""
     return [broker.queue(name) for name in dict.fromkeys(names)]
+
+
+def plain(patterns: Sequence[str]) -> list[str]:
+    """Those that are names and no patterns, each once."""
+    return [one for one in dict.fromkeys(patterns) if not set(one) & set("*?[")]
+
+
+def chosen(broker: Broker, patterns: Sequence[str]) -> list[str]:
+    """The names that were given, there or not, then those that match a pattern; without any, all there are."""
+    names = plain(patterns)
+    if patterns and len(names) == len(set(patterns)):
+        return names
+    found = [name for name in broker.queues() if not patterns or any(fnmatchcase(name, one) for one in patterns)]
+    return list(dict.fromkeys([*names, *found]))
 
 
 def for_each(

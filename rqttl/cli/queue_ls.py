@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output, text
+from rqttl.cli.queue_each import chosen, plain
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag
 from rqttl.cli.stats_facts import stats_facts
 from rqttl.errors import QueueNotFound
@@ -71,13 +71,13 @@ def list_queues(
 
 
 def _matching(broker: Broker, patterns: Sequence[str]) -> list[str]:
-    """The names that match any of the patterns. Raises `QueueNotFound` for a name that is not there, `InvalidName`."""
-    every = broker.queues()
-    there = set(every)
-    for pattern in patterns:
-        if pattern not in there and not set(pattern) & set("*?["):
-            raise QueueNotFound(broker.queue(pattern).name)
-    return [name for name in every if not patterns or any(fnmatch.fnmatchcase(name, one) for one in patterns)]
+    """The names that match. Raises `QueueNotFound` for a name that is not there, `InvalidName`."""
+    names = sorted(chosen(broker, patterns))
+    there = set(broker.queues()) if plain(patterns) else ()
+    for name in plain(patterns):
+        if name not in there:
+            raise QueueNotFound(broker.queue(name).name)
+    return names
 
 
 def _numbers(stats: QueueStats) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import shutil
 import signal
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output, text
+from rqttl.cli.queue_each import chosen, plain
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag, read_duration
 from rqttl.cli.signals import Stop, Stopped, Stopping
 from rqttl.cli.stats_facts import stats_facts
@@ -61,7 +61,7 @@ def stats(
         raise click.BadParameter(f"at least {as_text(SHORTEST)}", param_hint="'--interval' / '-n'")
     with settings.using() as broker:
         first = _look(broker, queues)
-        for name in _plain(queues):
+        for name in plain(queues):
             if name not in first.queues:
                 raise QueueNotFound(name)
         if watch:
@@ -76,29 +76,16 @@ def stats(
         output.note_no_queue(queues)
 
 
-def _plain(patterns: Sequence[str]) -> list[str]:
-    """Those that are names, once."""
-    return [one for one in dict.fromkeys(patterns) if not set(one) & set("*?[")]
-
-
 def _look(broker: Broker, patterns: Sequence[str]) -> Look:
     """The matching queues now; names that are not there are left out."""
     from redis.exceptions import ResponseError
 
-    at, names = broker.time(), _plain(patterns)
-    if not patterns or len(names) < len(set(patterns)):
-        found = [name for name in broker.queues() if _matches(name, patterns)]
-        names = list(dict.fromkeys([*names, *found]))
-    found_stats = broker.stats(names)
+    at, found = broker.time(), broker.stats(chosen(broker, patterns))
     try:
         reapers: int | None = broker.reapers()
     except ResponseError:  # this user may not ask
         reapers = None
-    return Look(at, found_stats, reapers)
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return not patterns or any(fnmatch.fnmatchcase(name, one) for one in patterns)
+    return Look(at, found, reapers)
 
 
 def _document(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
@@ -148,7 +135,7 @@ def _watch(
     try:
         with Stopping():
             if is_live() and not as_json:
-                Live(trend, setting, seconds, most, _plain(patterns)).run(take)
+                Live(trend, setting, seconds, most, plain(patterns)).run(take)
                 return
 
             def show() -> None:

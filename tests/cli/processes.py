@@ -65,10 +65,10 @@ class Terminal:
         """Make the terminal another size."""
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def until(self, text: str) -> None:
-        """Wait until it has shown this."""
+    def until(self, text: str, times: int = 1) -> None:
+        """Wait until it has shown this, or so often."""
         deadline = time.monotonic() + PATIENCE
-        while text not in self.shown:
+        while self.shown.count(text) < times:
             left = deadline - time.monotonic()
             assert left > 0, f"{text!r} did not come: {self.shown!r}"
             assert self._read(left), f"it ended without {text!r}: {self.shown!r}"

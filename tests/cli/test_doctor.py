@@ -257,3 +257,15 @@ def test_a_subject_that_is_too_long_has_a_line_of_its_own(capsys: pytest.Capture
 
 def test_every_level_of_a_finding_has_a_colour(broker: Broker) -> None:
     assert {one.level for one in examine(broker)} <= module.COLOURS.keys()
+
+
+def test_queues_can_be_named_by_a_pattern(run: Run, broker: Broker) -> None:
+    for name in ("orders.eu", "orders.us", "mail"):
+        broker.declare_queue(name)
+
+    findings = json.loads(run("doctor", "orders.*", "--json").stdout)["findings"]
+    nothing = run("doctor", "x*", "--json")
+
+    assert [one["queue"] for one in findings if one["queue"]] == ["orders.eu", "orders.us"]
+    assert (nothing.exit_code, nothing.stderr) == (0, "rqttl: no queue matches x*\n")
+    assert json.loads(nothing.stdout)["findings"] == []
