@@ -187,7 +187,10 @@ class Broker:
         registry = self.keyspace.registry
         if gone:
             self._known.pop(queue, None)
-            return self.store.run_plain(lambda c: c.srem(registry, queue))
+            removed = self.store.run_plain(lambda c: c.srem(registry, queue))
+            if not self.store.run_plain(lambda c: c.exists(self.keyspace.key(queue, "meta"))):
+                return removed
+            # somebody has made it again after it ended and before it was taken out
         return self.store.run_plain(lambda c: c.sadd(registry, queue))
 
     def _follow(self, notes: Sequence[bytes]) -> None:

@@ -26,7 +26,7 @@ end
 --- The queue is in use until `at`.
 function lapse.use(q, at)
   local life = q.life
-  life.changed, life.used, life.active = true, at, math.max(life.active, at)
+  life.changed, life.used, life.active = true, at, at
 end
 
 --- A receive: the queue is in use now, and as long as its consumers stay.

@@ -3,6 +3,7 @@
 --
 -- @use queue
 local wake = {}
+local LATE = 1000
 
 --- Ring once if somebody waits.
 function wake.ring(q)
@@ -25,15 +26,16 @@ function wake.free(q, now)
 end
 
 --- Note whether a consumer waits (`block` ms from now) and for how long it counts as one (`stay` ms).
--- A negative `block` leaves open whether it waits. ZREM comes first: it is allowed when memory is full.
+-- A negative `block` leaves open whether it waits. Who waits counts for a while longer: it is about to look again.
+-- ZREM comes first: it is allowed when memory is full.
 function wake.attend(q, now, consumer, block, stay)
   redis.call('ZREM', block < 0 and q.leases or q.waiting, consumer)
   if block > 0 then
     redis.call('ZADD', q.waiting, now + block, consumer)
-    q.attended = '1'
+    q.attended, stay = '1', math.max(block + LATE, stay)
   end
-  if math.max(block, stay) > 0 then
-    redis.call('ZADD', q.consumers, now + math.max(block, stay), consumer)
+  if stay > 0 then
+    redis.call('ZADD', q.consumers, now + stay, consumer)
   else
     redis.call('ZREM', q.consumers, consumer)
   end

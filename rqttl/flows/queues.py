@@ -30,12 +30,15 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[None]:
             break
         if reply[1] == b"lapsed":
             yield from retire(_known(keyspace, queue, reply))
-            yield Enter(queue)
+            yield Enter(queue)  # `retire` took it out
         elif reply[1] == b"mismatch":
             in_force = QueueOptions.from_json(queue, reply[3])
             raise QueueMismatch(queue, options.differences(in_force))
         else:
             raise refused(command, reply)
+    if reply[2]:
+        # whoever ended a queue of this name may have taken it out since, having looked before this one was made
+        yield Enter(queue)
     yield Look(queue, fresh=True)
 
 

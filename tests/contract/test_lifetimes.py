@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from rqttl import Queue, QueueNotFound
+from rqttl import Queue, QueueNotFound, flows
+from rqttl.commands import Command
 from tests.contract.clocked import Clocked
 
 LIFE = 10_000
@@ -263,3 +264,71 @@ def test_dead_letters_keep_a_target_from_being_idle(clocked: Clocked) -> None:
     assert is_there(clocked, "dead")
     clocked.advance(1)
     assert not is_there(clocked, "dead")
+
+
+def test_when_a_consumer_has_left_a_queue_is_idle_at_once(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", auto_delete_on_idle=LIFE)
+    with queue.consume(wait=0) as deliveries:
+        assert list(deliveries) == []
+
+    clocked.advance(LIFE - 1)
+    assert is_there(clocked)
+    clocked.advance(1)
+    assert not is_there(clocked)
+
+
+@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
+def test_a_consumer_that_hears_late_that_its_wait_is_over_still_uses_its_queue(clocked: Clocked, option: str) -> None:
+    queue = clocked.declare_queue("q", **{option: 1})
+    seen: list[bool] = []
+
+    def be_late() -> None:
+        clocked.advance(5_100)  # Redis ends a wait up to a tenth of a second late
+        seen.append(is_there(clocked))
+
+    clocked.while_waiting(be_late)
+
+    assert queue.receive(wait="5s") is None
+    assert seen == [True]
+    clocked.advance(1)
+    assert not is_there(clocked)
+
+
+def before_step(clocked: Clocked, kind: object, action: Callable[[], object]) -> None:
+    """Do something once, right before this broker carries out the first step of this kind."""
+    step = clocked.step
+
+    def carry_out(one: flows.Step) -> object:
+        if one == kind or type(one) is kind:
+            clocked.step = step  # type: ignore[method-assign]
+            action()
+        return step(one)
+
+    clocked.step = carry_out  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("end", ["delete", "stats", "sweep"])
+def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
+    clocked: Clocked, client: redis.Redis, end: str
+) -> None:
+    queue, other = clocked.declare_queue("q", expires=LIFE), Clocked(client)
+    if end != "delete":
+        clocked.advance(LIFE)
+    before_step(clocked, flows.Enter("q", gone=True), lambda: other.declare_queue("q"))
+
+    if end == "stats":
+        assert queue.stats().ready == 0
+    else:
+        getattr(queue, end)()
+
+    assert is_there(clocked)
+
+
+def test_a_queue_whose_name_is_taken_out_right_before_it_is_made_is_listed(
+    clocked: Clocked, client: redis.Redis
+) -> None:
+    before_step(clocked, Command, lambda: Clocked(client).step(flows.Enter("q", gone=True)))
+
+    clocked.declare_queue("q")
+
+    assert is_there(clocked)

@@ -120,7 +120,7 @@ def call(clocked: Clocked, model: Model, what: str, more: object) -> None:
 def receive(clocked: Clocked, model: Model, what: str) -> None:
     """The oldest message, and then it is acked, given back with a delay, or held."""
     delivery = clocked.queue("q").receive(lease="1d")
-    model.used, model.active = clocked.now, max(model.active, clocked.now)
+    model.used = model.active = clocked.now
     assert (delivery.id if delivery else None) == (model.messages[0] if model.messages else None)
     if delivery is None:
         return

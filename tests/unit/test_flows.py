@@ -274,13 +274,18 @@ def test_deliveries_are_settled_in_batches_and_lost_ones_collected() -> None:
     assert drive.result[0] == [b"3", b"500"]
 
 
-def test_a_queue_is_entered_before_it_is_declared() -> None:
+@pytest.mark.parametrize("made", [0, 1])
+def test_a_queue_is_entered_before_it_is_declared_and_once_more_when_it_was_made(made: int) -> None:
     drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
 
     assert drive.step == Enter("orders")
     drive.answer(1)
     assert drive.script == "declare"
-    assert drive.answer([OK, b"", 1]) == Look("orders", fresh=True)
+    then = drive.answer([OK, b"", made])
+    if made:
+        assert then == Enter("orders")
+        then = drive.answer(0)
+    assert then == Look("orders", fresh=True)
 
 
 def test_a_declaration_that_differs_names_each_option_with_both_values() -> None:
