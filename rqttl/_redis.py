@@ -7,6 +7,7 @@ command knows whether it may be run again.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections import deque
@@ -42,6 +43,9 @@ PAUSES = (0.02, 0.1, 0.3, 1.0)
 #: Seconds that a reply may take. Scripts take milliseconds; this covers a server that stalls.
 SOCKET_TIMEOUT = 15.0
 CONNECT_TIMEOUT = 5.0
+#: Seconds after which a call that timed out is not made again: one more than a reply may take, so that a connection
+#: that has silently died costs one time-out, and a server that hangs two.
+PATIENCE = SOCKET_TIMEOUT + 1
 #: Seconds for which a connection that was just used is used again without asking the pool, which polls its socket.
 FRESH = 1.0
 _SCHEMES = ("redis", "rediss", "unix")
@@ -59,14 +63,24 @@ def open_client(url: str) -> redis.Redis:
         parts.port  # noqa: B018  # reading it is the check
         if "@" in rest and "@" not in parts.netloc and scheme != "unix":
             raise ValueError  # an unencoded / ? or # in the password: what follows would be taken for the host
-        return redis.Redis.from_url(
+        if scheme != "unix" and not re.fullmatch(r"/?[0-9]*/?", parts.path):
+            raise ValueError  # redis-py would quietly use database 0
+        client = redis.Redis.from_url(
             url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
         )
-    except (ValueError, TypeError):
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # not opened: whether it knows all that the URL asks for
+        return client
+    except (ValueError, TypeError, redis.RedisError):
         # the text of these errors holds parts of the URL, the password among them
         raise InvalidInput(
-            "url: not a valid Redis URL (a password with special characters must be %-encoded)"
+            "url: not a valid Redis URL, or one with an unknown option or a database that is no number "
+            "(a password with special characters must be %-encoded)"
         ) from None
+
+
+def _too_late(error: BaseException | None, started: float) -> bool:
+    return isinstance(error, TimeoutError) and time.monotonic() - started > PATIENCE
 
 
 class NotSent(Exception):
@@ -128,12 +142,13 @@ class Store:
 
     def run_plain(self, call: Callable[[redis.Redis], T]) -> T:
         """Run an ordinary command that may be repeated."""
+        started = time.monotonic()
         for pause in (*PAUSES, None):
             self._give_back()
             try:
                 return call(self.client)
-            except (ConnectionError, TimeoutError):
-                if pause is None:
+            except (ConnectionError, TimeoutError) as error:
+                if pause is None or _too_late(error, started):
                     raise
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
@@ -196,16 +211,17 @@ class Store:
         self._pool.disconnect()
 
     def _insist(self, command: Command, attempt: Callable[[Command], T]) -> T:
+        started = time.monotonic()
         for pause in (*PAUSES, None):
             try:
                 return attempt(command)
             except NotSent as error:
-                if pause is None:
+                if pause is None or _too_late(error.__cause__, started):
                     raise error.__cause__ from None  # type: ignore[misc]  # NotSent always has a cause
             except (ConnectionError, TimeoutError) as error:
                 if not command.repeatable:
                     raise OutcomeUnknown(command.queue, command.script.name) from error
-                if pause is None:
+                if pause is None or _too_late(error, started):
                     raise
                 command = command.again()
             time.sleep(pause)

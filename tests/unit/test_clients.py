@@ -59,6 +59,43 @@ def test_what_is_no_url_of_redis_is_refused(url: object) -> None:
         rqttl.connect(url)  # type: ignore[arg-type]  # what people pass
 
 
+@pytest.mark.parametrize("url", ["redis://localhost/abc", "redis://localhost/0x", "redis://localhost/0/1",
+                                 "redis://localhost/-1", "redis://localhost?colour=red", "unix:///a.sock?colour=red",
+                                 "rediss://localhost?ssl_cert_reqs=sometimes"])  # fmt: skip
+def test_a_url_that_asks_for_what_there_is_not_is_refused(url: str) -> None:
+    with pytest.raises(rqttl.InvalidInput, match=r"^url: not a valid Redis URL"):
+        rqttl.connect(url)
+
+
+@pytest.mark.parametrize("url", ["redis://localhost", "redis://localhost/", "redis://localhost/3", "rediss://localhost/3/",
+                                 "redis://localhost?db=3", "unix:///a.sock?db=3"])  # fmt: skip
+def test_a_url_may_name_a_database(url: str) -> None:
+    with rqttl.connect(url) as broker:
+        assert broker.store.client.connection_pool.connection_kwargs.get("db", 0) == (3 if "3" in url else 0)
+
+
+def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = [0.0], [0]
+
+    def hang(*_: object) -> redis.Redis:
+        asked[0] += 1
+        now[0] += _redis.SOCKET_TIMEOUT
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    monkeypatch.setattr("rqttl._redis.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rqttl._redis.time.sleep", lambda _: None)
+    with rqttl.connect("redis://localhost:1/0") as broker:
+        monkeypatch.setattr(broker.store, "_send_one", hang)
+        for ask in (
+            broker.queue("orders").touch,
+            lambda: broker.store.run_plain(hang),
+        ):
+            asked[0] = 0
+            with pytest.raises(redis.TimeoutError):
+                ask()
+            assert asked == [2]
+
+
 @pytest.mark.parametrize("client", [None, "redis://localhost", redis.ConnectionPool()])
 def test_what_is_no_client_is_refused(client: object) -> None:
     with pytest.raises(rqttl.InvalidInput, match=r"^client: "):
