@@ -82,25 +82,15 @@ class Broker:
         """The names of all queues, sorted."""
         members: Any = self.store.run_plain(lambda client: client.smembers(self.keyspace.registry))
         names = sorted(name.decode() for name in members)
-        found: list[str] = []
+        kinds: dict[str, bytes | Exception | None] = {}
         for start in range(0, len(names), 1000):
             part = names[start : start + 1000]
             pipeline = self.store.client.pipeline(transaction=False)
             for name in part:
                 pipeline.hget(self.keyspace.key(name, "meta"), "plain")
-            kinds = pipeline.execute(raise_on_error=False)
-            found += [name for name, kind in zip(part, kinds, strict=True) if self._lives(name, kind)]
-        return found
-
-    def _lives(self, queue: str, kind: bytes | Exception | None) -> bool:
-        """Whether a queue is there whose record says this of it. The time of a mortal one may be over."""
-        if kind != b"mortal":
-            return kind is not None
-        try:
-            self.step(Look(queue, fresh=True))
-        except QueueNotFound:
-            return False
-        return True
+            kinds |= zip(part, pipeline.execute(raise_on_error=False), strict=True)
+        living = set(self.perform(flows.living(self.keyspace, [name for name in names if kinds[name] == b"mortal"])))
+        return [name for name in names if (name in living if kinds[name] == b"mortal" else kinds[name] is not None)]
 
     def stats(self, names: Iterable[str] | None = None) -> dict[str, QueueStats]:
         """`Queue.stats` of many queues (without names: of all), in few round trips.

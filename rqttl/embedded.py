@@ -101,7 +101,8 @@ def acquire(folder: str | os.PathLike[str] | None = None, *, timeout: float = 10
             _close(locks)
             raise
     except OSError as error:
-        raise EmbeddedUnavailable(f"embedded server: {error}") from error
+        hint = "RQTTL_HOME may name another folder for its data, $RQTTL_URL or --url another Redis"
+        raise EmbeddedUnavailable(f"embedded server: {error}: {hint}") from error
 
 
 def find(folder: str | os.PathLike[str] | None = None) -> str | None:

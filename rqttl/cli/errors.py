@@ -12,6 +12,11 @@ from rqttl.cli import text
 from rqttl.cli.queue_options import flag, shown
 from rqttl.options import OPTIONS
 
+#: How Redis says that a user may not do something, also from within a script.
+_NO_RIGHT = re.compile(
+    r"no permissions|NOPERM|can't run this command|can't access at least one of the keys", re.IGNORECASE
+)
+
 DONE, BUG, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
@@ -110,4 +115,7 @@ def _redis(error: Exception) -> tuple[int, str] | None:
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
         said = re.sub(r"^Error -?\d+ ", "", str(error)).rstrip(".").replace(". ", ": ") or type(error).__name__
         return UNREACHABLE, f"Redis does not answer: {said}; check --url or $RQTTL_URL"
-    return (REFUSED, f"Redis refused: {error}") if isinstance(error, exceptions.RedisError) else None
+    if not isinstance(error, exceptions.RedisError):
+        return None
+    hint = "; `rqttl doctor` says which rights this user needs" if _NO_RIGHT.search(str(error)) else ""
+    return REFUSED, f"Redis refused: {error}{hint}"

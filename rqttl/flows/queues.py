@@ -205,6 +205,22 @@ def options_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, Queu
     return found
 
 
+def living(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[str]]:
+    """Which of these queues are there, in few round trips. Those whose lifetime is over are deleted."""
+    found: list[str] = []
+    for start in range(0, len(queues), TOGETHER):
+        names = queues[start : start + TOGETHER]
+        looks: list[Reply] = yield Together([commands.lookup(keyspace, name) for name in names])
+        for name, reply in zip(names, looks, strict=True):
+            last = reply
+            if reply[1] == b"lapsed":
+                yield from retire(_known(keyspace, name, reply))
+                last = yield commands.lookup(keyspace, name)
+            if last[0] == b"ok":
+                found.append(name)
+    return found
+
+
 def known_options(keyspace: Keyspace, queue: str) -> Flow[Known]:
     """Ask Redis what is in force. A queue whose lifetime is over is deleted first, as if a reaper had been in time."""
     command = commands.lookup(keyspace, queue)

@@ -100,6 +100,24 @@ def test_what_redis_refuses_is_refused(run: Run, broker: Broker) -> None:
 
     assert line.startswith("Redis refused: ")
     assert "WRONGTYPE" in line
+    assert "doctor" not in line
+
+
+@pytest.mark.parametrize("rights", ["-evalsha", "-hmget"])
+def test_who_may_not_do_something_learns_which_command_knows_the_rights(
+    run: Run, broker: Broker, server: Server, rights: str
+) -> None:
+    broker.declare_queue("orders")
+    broker.store.client.acl_setuser(
+        "guest", enabled=True, passwords=["+guest"], categories=["+@all"], keys=["*"], commands=[rights]
+    )
+    try:
+        line = failed(run("--url", f"unix://guest:guest@{server.socket}", "queue", "show", "orders"), 3)
+    finally:
+        broker.store.client.acl_deluser("guest")
+
+    assert line.startswith("Redis refused: ")
+    assert line.endswith("; `rqttl doctor` says which rights this user needs")
 
 
 @pytest.mark.parametrize(

@@ -332,3 +332,18 @@ def test_a_queue_whose_name_is_taken_out_right_before_it_is_made_is_listed(
     clocked.declare_queue("q")
 
     assert is_there(clocked)
+
+
+def test_many_queues_with_lifetimes_are_listed_in_few_round_trips(clocked: Clocked, client: redis.Redis) -> None:
+    for i in range(60):
+        queue = clocked.declare_queue(f"q{i:02}", expires=LIFE + i, on_expire="keep" if i == 3 else "drop")
+        queue.enqueue(b"x")
+    clocked.advance(LIFE + 9)
+    clocked.queues()
+    steps: list[flows.Step] = []
+    step = clocked.step
+    clocked.step = lambda one: steps.append(one) or step(one)  # type: ignore[method-assign, assignment, func-returns-value]
+
+    assert clocked.queues() == ["q03", *(f"q{i}" for i in range(10, 60))]
+    assert [type(one) for one in steps] == [flows.Together]
+    assert client.keys("*{q05}*") == []

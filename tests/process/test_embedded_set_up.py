@@ -60,6 +60,14 @@ def test_a_path_too_long_for_a_socket_gets_one_in_a_short_private_folder(folder:
     poll(lambda: not short.exists())
 
 
+def test_a_folder_that_cannot_be_used_is_told_with_what_to_do(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "file").write_text("no folder")
+
+    with pytest.raises(EmbeddedUnavailable, match=r"file/data.*: RQTTL_HOME may name another folder"):
+        acquire(folder / "file" / "data")
+
+
 @pytest.mark.usefixtures("series")
 def test_names_that_a_url_would_misread_are_quoted(folder: Path) -> None:
     server = acquire(folder / "a b?c=d#e%20")
