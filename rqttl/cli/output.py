@@ -38,8 +38,8 @@ def note_no_queue(patterns: Sequence[str]) -> None:
 
 
 def coloured() -> bool:
-    """Whether stdout is a terminal whose user wants colours and bold text."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Whether stdout is a terminal that can do colours and bold text, and whose user wants them."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> None:

@@ -63,7 +63,8 @@ def _flush_or_drop_output() -> None:
 
 def _tell(line: str) -> None:
     """A line of an error, which may name what somebody else has made up, or a URL."""
-    print(text.visible(text.without_secrets(line)), file=sys.stderr)  # noqa: T201  # this is where errors are told
+    with suppress(OSError):  # where it cannot be told, there is still the exit code
+        print(text.visible(text.without_secrets(line)), file=sys.stderr)  # noqa: T201  # this is where errors are told
 
 
 class Program(click.Group):

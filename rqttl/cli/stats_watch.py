@@ -164,7 +164,7 @@ def _screen() -> Iterator[None]:
 
 def _put(lines: Sequence[Line]) -> None:
     """Draw over what is there, line by line, which does not flicker."""
-    plain = "NO_COLOR" in os.environ
+    plain = not output.coloured()
     shown = [line.text if plain or not line.style else f"{_STYLES[line.style]}{line.text}\x1b[0m" for line in lines]
     _write("\x1b[?7l\x1b[H" + "\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J\x1b[?7h")
 

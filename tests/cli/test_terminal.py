@@ -94,3 +94,23 @@ def test_facts_are_folded_below_each_other(broker: Broker, redis_url: str) -> No
 
 def test_help_fits_a_terminal() -> None:
     assert max(map(len, on_terminal("queue", "declare", "--help").split("\n"))) <= 80
+
+
+@pytest.mark.parametrize("arguments", ["queue ls", "queue show orders", "doctor", "stats"])
+def test_a_terminal_that_can_do_no_colours_gets_no_escapes(redis_url: str, broker: Broker, arguments: str) -> None:
+    broker.declare_queue("orders")
+
+    with Terminal("--url", redis_url, *arguments.split(), columns=80, TERM="dumb") as terminal:
+        terminal.end()
+
+    assert b"orders" in terminal.raw
+    assert b"\x1b" not in terminal.raw
+
+
+def test_where_no_error_can_be_told_there_is_still_the_exit_code(redis_url: str) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123  # `Path` is another thing here
+        done = subprocess.run(
+            command("queue", "show", "x"), env=environment(RQTTL_URL=redis_url), stderr=full, check=False
+        )
+
+    assert done.returncode == 3

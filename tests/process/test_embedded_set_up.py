@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_used_is_told_with_what_to_do(folder: Path) -> N
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "file").write_text("no folder")
 
-    with pytest.raises(EmbeddedUnavailable, match=r"file/data.*: RQTTL_HOME may name another folder"):
+    with pytest.raises(EmbeddedUnavailable, match=r"data/file.*: RQTTL_HOME may name another folder"):
         acquire(folder / "file" / "data")
 
 
