@@ -30,6 +30,6 @@ end
 function purge.clear(q)
   local purged = queue.ready(q)
   redis.call('UNLINK', q.log, q.loose, q.expiry, q.returned, q.redelivered)
-  q.cursor, q.bytes, q.holes = q.last, 0, 0
+  q.cursor, q.bytes, q.holes, q.trimmed = q.last, 0, 0, q.last
   return purged
 end

@@ -25,6 +25,11 @@ function returns.bury(q, now, reason, entries, counted)
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
   end
+  if reason == 'expired' then
+    for _, id in ipairs(ids) do
+      if id > q.trimmed then q.trimmed = id end
+    end
+  end
   log.remove(q, ids)
   dead_letter.bury(q, now, reason, entries, counted)
 end
