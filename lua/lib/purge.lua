@@ -19,7 +19,7 @@ function purge.remove(q, entries, in_order)
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
   end
-  ready.remove(q, entries, in_order)
+  ready.lose(q, entries, in_order)
   if #ids > 0 then
     redis.call('HDEL', q.redelivered, unpack(ids))
   end
@@ -28,8 +28,10 @@ end
 
 --- Remove all ready messages where nothing else is there. Returns how many.
 function purge.clear(q)
-  local purged = queue.ready(q)
+  local purged, back = queue.ready(q), redis.call('ZRANGE', q.returned, -1, -1)
+  ready.miss(q, redis.call('XREVRANGE', q.log, '+', '-', 'COUNT', 1))
+  if back[1] then ready.miss(q, {back}) end
   redis.call('UNLINK', q.log, q.loose, q.expiry, q.returned, q.redelivered)
-  q.cursor, q.bytes, q.holes, q.trimmed = q.last, 0, 0, q.last
+  q.cursor, q.bytes, q.holes = q.last, 0, 0
   return purged
 end

@@ -25,8 +25,7 @@ end
 
 --- `open` for commands that take messages out.
 function queue.open_all(q, version, now)
-  local refusal, m = queue.open(q, version, now, 'cursor', 'grants', 'holes', 'letters', 'trimmed',
-    'delivered')
+  local refusal, m = queue.open(q, version, now, 'cursor', 'grants', 'holes', 'letters', 'trimmed', 'delivered')
   if not refusal then
     queue.place(q, m[7], m[8], m[9], m[10], m[11])
     q.delivered, q.was.delivered = tonumber(m[12]), tonumber(m[12])
@@ -42,7 +41,7 @@ end
 
 function queue.place(q, cursor, grants, holes, letters, trimmed)
   q.cursor, q.grants, q.holes, q.letters, q.counts = cursor, tonumber(grants), tonumber(holes), letters, {}
-  q.trimmed = trimmed
+  q.trimmed = trimmed or '0-0'
   q.was = {last = q.last, bytes = q.bytes, due = q.due or '', attended = q.attended, cursor = cursor,
     grants = q.grants, holes = q.holes, letters = letters, trimmed = trimmed}
 end

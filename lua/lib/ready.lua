@@ -28,15 +28,27 @@ function ready.read(q, most, upto, skip)
   return others, #entries < most
 end
 
+--- Note the highest of these places in `trimmed`: nobody has handled those messages. Whoever follows the log learns from
+-- it that he has missed something.
+function ready.miss(q, entries)
+  for _, entry in ipairs(entries) do
+    if entry[1] > q.trimmed then q.trimmed = entry[1] end
+  end
+end
+
+--- `remove` where nobody has handled the messages.
+function ready.lose(q, entries, in_order)
+  ready.miss(q, entries)
+  ready.remove(q, entries, in_order)
+end
+
 --- Remove ready messages from the queue, for good. `in_order`: they are the next ones, so the cursor passes them.
--- Entries that go from the middle leave holes, which the queue counts. The highest of all is noted in `trimmed`: whoever
--- follows the log learns from it that he has missed something.
+-- Entries that go from the middle leave holes, which the queue counts.
 function ready.remove(q, entries, in_order)
   local ids, size, cursor = {}, 0, q.cursor
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
     size = size + #entry[2][2]
-    if entry[1] > q.trimmed then q.trimmed = entry[1] end
     if entry[1] > q.cursor then
       if in_order and entry[1] > cursor then
         cursor = entry[1]

@@ -160,6 +160,7 @@ class Machine(RuleBasedStateMachine):
         counters = raw.counters
         assert +counters == +q.counters, f"{q.name}: counters"
         assert int(raw.meta[b"bytes"]) == q.size, f"{q.name}: bytes"
+        assert raw.meta[b"trimmed"] == q.trimmed, f"{q.name}: trimmed"
         ended = counters["acked"] + counters["purged"] - q.refused_deaths
         ended += sum(n for name, n in counters.items() if name.startswith("deaths:"))
         assert counters["enqueued"] == len(raw.entries) + ended, f"{q.name}: messages came from or went nowhere"

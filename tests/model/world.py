@@ -25,6 +25,8 @@ class World:
         for m in dead:
             if m in q.messages:
                 q.messages.remove(m)
+                if reason in ("expired", "maxlen"):
+                    q.trimmed = max(q.trimmed, m.seq)
             q.counters[f"deaths:{reason}"] += 1
             target = q.target(reason)
             if not target:
@@ -225,6 +227,7 @@ class World:
         gone = [m for m in q.ready if chosen is None or m.seq in chosen]
         q.messages = [m for m in q.messages if m not in gone]
         q.counters["purged"] += len(gone)
+        q.trimmed = max([q.trimmed, *[m.seq for m in gone]])
         return len(gone)
 
     def update(self, name: str, changes: Options) -> bool:
