@@ -1,8 +1,9 @@
-"""Commands that do one thing to each of several queues: purge, delete, touch."""
+"""Commands of several queues: which of them are meant, and doing one thing to each: purge, delete, touch."""
 
 from __future__ import annotations
 
 import difflib
+import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,16 @@ Facts = dict[str, Any]
 def handles(broker: Broker, names: Sequence[str]) -> list[Queue]:
     """A handle for each name, once. Raises `InvalidName` for the first that is none, before anything is done."""
     return [broker.queue(name) for name in dict.fromkeys(names)]
+
+
+def matching(broker: Broker, patterns: Sequence[str]) -> list[str]:
+    """The names that match any of the patterns. Raises `QueueNotFound` for a name that is not there, `InvalidName`."""
+    every = broker.queues()
+    there = set(every)
+    for pattern in patterns:
+        if pattern not in there and not set(pattern) & set("*?["):
+            raise QueueNotFound(broker.queue(pattern).name)
+    return [name for name in every if not patterns or any(fnmatch.fnmatchcase(name, one) for one in patterns)]
 
 
 def for_each(
