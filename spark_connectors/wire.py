@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
-import hiredis
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import (
@@ -25,6 +24,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from rqttl._packing import pack_command
 from spark_connectors.errors import NoPermission, NotAuthenticated, RefusedByRedis, SourceError, Unreachable
 from spark_connectors.options import Options
 from spark_connectors.secret import masked
@@ -234,7 +234,7 @@ class Wire:
         if not calls:
             return
         try:
-            self._connection.send_packed_command([b"".join([hiredis.pack_command(call) for call in calls])])
+            self._connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
             self._in_flight = len(calls)
         except (ConnectionError, TimeoutError, OSError):
             self.close()
