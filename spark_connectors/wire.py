@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
@@ -34,6 +34,18 @@ T = TypeVar("T")
 Words: TypeAlias = tuple[Any, ...]
 #: An entry of a log as Redis gives it: `[sequence, [packed header, body]]`.
 Entry: TypeAlias = list[Any]
+
+
+class Watch(Protocol):
+    """Something to ask with each page of a range, in the same round trip and after it."""
+
+    @property
+    def words(self) -> Words:
+        """The command."""
+
+    def told(self, reply: Any, after: str) -> None:
+        """Judge the reply that came with the page that begins behind `after`, before anybody sees the page."""
+
 
 #: The commands that a reader needs, as an ACL grants them.
 READING = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange")
@@ -135,14 +147,15 @@ class Wire:
         self._send(calls)
         return self._receive(calls)
 
-    def pages(self, key: str, after: str, upto: str) -> Iterator[list[Entry]]:
+    def pages(self, key: str, after: str, upto: str, watch: Watch | None = None) -> Iterator[list[Entry]]:
         """The entries of a stream after `after`, up to and with `upto`, in pages of rising order, none empty."""
         stop, count = upto.encode(), self._page_size()
         calls = [_range(key, after, upto, count)]
-        self._send(calls)
+        watches = [watch] if watch else []
+        self._send(_with(calls, watches))
         try:
             while True:
-                page: list[Entry] = self._receive(calls)[0]
+                page = self._watched(calls, watches)[0]
                 if len(page) < count or page[-1][0] >= stop:
                     if page:
                         yield page
@@ -150,28 +163,31 @@ class Wire:
                 self._measure(page)
                 count = self._page_size()
                 calls = [_range(key, page[-1][0].decode(), upto, count)]
-                self._send(calls)
+                self._send(_with(calls, watches))
                 yield page
         finally:
             self._abandon()
 
-    def groups(self, wanted: Sequence[tuple[str, str, str, int]]) -> Iterator[list[tuple[int, list[Entry]]]]:
+    def groups(
+        self, wanted: Sequence[tuple[str, str, str, int]], watches: Sequence[Watch] = ()
+    ) -> Iterator[list[tuple[int, list[Entry]]]]:
         """Many small ranges `(key, after, upto, rows)`, several in each round trip, while the last ones are used.
 
-        Gives lists of (index of the range, its entries or its next entries), in order.
+        Gives lists of (index of the range, its entries or its next entries), in order. There are as many `watches` as
+        ranges, or none.
         """
         at = 0
         calls = self._group(wanted, at)
-        self._send(calls)
+        self._send(_with(calls, watches))
         try:
             while calls:
-                replies, sent, first = self._receive(calls), calls, at
+                replies, sent, first = self._watched(calls, watches[at:]), calls, at
                 at += len(calls)
                 for page in replies:
                     self._measure(page)
                 calls = self._group(wanted, at)
                 if all(len(page) < call[-1] for page, call in zip(replies, sent, strict=True)):
-                    self._send(calls)
+                    self._send(_with(calls, watches[at:]))
                     yield [(first + i, page) for i, page in enumerate(replies) if page]
                     continue
                 for i, (page, call) in enumerate(zip(replies, sent, strict=True)):
@@ -179,9 +195,10 @@ class Wire:
                         yield [(first + i, page)]
                     if len(page) == call[-1]:
                         key, _, upto, _ = wanted[first + i]
-                        for further in self.pages(key, page[-1][0].decode(), upto):
+                        watch = watches[first + i] if watches else None
+                        for further in self.pages(key, page[-1][0].decode(), upto, watch):
                             yield [(first + i, further)]
-                self._send(calls)
+                self._send(_with(calls, watches[at:]))
         finally:
             self._abandon()
 
@@ -228,6 +245,13 @@ class Wire:
         if looked:
             size = sum(len(entry[1][0]) + len(entry[1][-1]) for entry in looked) / len(looked) + _OVERHEAD
             self._average = max(size, self._average / 4)
+
+    def _watched(self, calls: Sequence[Words], watches: Sequence[Watch]) -> list[list[Entry]]:
+        """The pages that were asked for, once their watches have been told what came with them."""
+        replies = self._receive(_with(calls, watches))
+        for call, watch, reply in zip(calls, watches, replies[len(calls) :], strict=False):
+            watch.told(reply, call[2][1:])
+        return replies[: len(calls)]
 
     def _send(self, calls: Sequence[Words]) -> None:
         """Put commands on their way. When that fails, `_receive` finds out and sends them again."""
@@ -279,6 +303,11 @@ class Wire:
         """Whoever stops early leaves replies on their way, which must not answer the next command."""
         if self._in_flight:
             self.close()
+
+
+def _with(calls: Sequence[Words], watches: Sequence[Watch]) -> list[Words]:
+    """Commands, and what is to be asked with them. What is watched is judged after it was read."""
+    return [*calls, *(watch.words for watch in watches[: len(calls)])]
 
 
 def _range(key: str, after: str, upto: str, count: int) -> Words:
