@@ -58,6 +58,11 @@ class Done:
     out: str
     log: str
 
+    @property
+    def end(self) -> str:
+        """The end of what it printed, for a failing test: without the stack of the JVM."""
+        return "\n".join([line for line in self.out.splitlines() if not line.startswith("\tat ")][-60:])
+
 
 class Submitter:
     """Runs programs with spark-submit, from a Spark home of its own: `work` folders of a cluster go with the test."""
