@@ -12,7 +12,7 @@ from rqttl.delivery import LOST, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions
-from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Swept
+from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
@@ -231,6 +231,29 @@ class Queue:
         if sequences is None:
             return self.broker.perform(flows.purge(keyspace, self.name))
         return self.broker.perform(flows.purge_these(keyspace, self.name, sequences))
+
+    def redrive(
+        self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
+    ) -> int:
+        """Put dead letters back into the queues where they died last, the oldest first. Returns how many went.
+
+        Only letters that are ready now, at most `limit`, only of `reason`, only those that died in `source`; with `to`
+        all go there. Each leaves and arrives in one step, with its id, its headers and its deaths, as if it had just
+        been sent without a TTL: its new queue's TTLs and limits act. A letter stays whose queue is gone, is this one,
+        or has no room (`reject-publish`); that queue gets no further ones by this call. A message that dies again may
+        come back here: a redrive ends the check for circles, as a rejection does. Raises `QueueNotFound` if `to` is
+        not there.
+        """
+        flow = flows.redrive(self.broker.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
+        return self.broker.perform(flow)
+
+    def redrive_these(self, letters: Iterable[tuple[str, str]]) -> list[Redriven]:
+        """Put chosen letters back: pairs of a letter's `sequence` and the queue to go to. See `redrive`.
+
+        Returns what became of each, in the order of `letters`. After a lost reply the call is repeated; a letter that
+        is not there any more counts as moved then.
+        """
+        return self.broker.perform(flows.redrive_these(self.broker.keyspace, self.name, letters))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete the queue with all that is in it, without dead-lettering anything (DLX-22).

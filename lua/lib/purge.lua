@@ -13,17 +13,23 @@ function purge.find(q, ids)
   return log.read(q, there)
 end
 
---- Remove these ready messages. `in_order`: they are the next ones. Returns how many.
-function purge.remove(q, entries, in_order)
+--- Take ready messages out, with what is known of failed deliveries. Returns how many.
+function purge.take(q, entries, in_order)
   local ids = {}
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
   end
-  ready.lose(q, entries, in_order)
+  ready.remove(q, entries, in_order)
   if #ids > 0 then
     redis.call('HDEL', q.redelivered, unpack(ids))
   end
   return #ids
+end
+
+--- Remove these ready messages. `in_order`: they are the next ones. Returns how many.
+function purge.remove(q, entries, in_order)
+  ready.miss(q, entries)
+  return purge.take(q, entries, in_order)
 end
 
 --- Remove all ready messages where nothing else is there. Returns how many.

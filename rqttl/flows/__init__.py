@@ -14,6 +14,7 @@ from rqttl.flows.queues import (
     touch,
     update,
 )
+from rqttl.flows.redriving import redrive, redrive_these
 from rqttl.flows.steps import (
     SWEEPS,
     Clock,
@@ -58,6 +59,8 @@ __all__ = [
     "purge_these",
     "receive",
     "receive_nothing",
+    "redrive",
+    "redrive_these",
     "refused",
     "settle",
     "stats",
