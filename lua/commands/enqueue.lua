@@ -4,7 +4,7 @@
 -- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit or a TTL of 0 can
 -- act; the caller knows. With `plain` the batch is nothing but bodies; without, what was said of each comes before it.
 --
--- @use     clock queue plain arrival admit append length handover seen intake reply target
+-- @use     clock queue lapse record plain arrival admit append length handover seen intake wake reply target
 -- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered seen
 -- @targets expired maxlen
 -- @args    version targets now plain batch...
@@ -38,5 +38,14 @@ else
   results = append.all(q, now, items.body, items.plain and 1 or 2)
 end
 local repeated = items.ids and rare(seen).note(q, now, items) or 0
-intake.finish(q, now, items, plan, record[7] - repeated)
+local enqueued = record[7] + items.n - repeated
+if plan then
+  rare(intake).finish(q, now, items, plan, enqueued)
+else
+  q.bytes = q.bytes + items.size
+  if q.message_ttl then queue.due_by(q, now + q.message_ttl) end
+  wake.ring(q)
+  if q.life then rare(lapse).stir(q, now) end
+  record.save_arrivals(q, string.format('%d', enqueued))
+end
 return reply.ok(q, results)

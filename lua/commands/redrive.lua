@@ -29,6 +29,6 @@ if #letters > 0 then
   redis.call('HSET', q.meta, 'last', q.last) -- the first write is one that Redis refuses when memory is full
   results = arrival.store(q, now, items)
   redrive.leave(q.source, letters, items)
-  intake.finish(q, now, items, plan, record[7])
+  intake.finish(q, now, items, plan, record[7] + items.n)
 end
 return reply.ok(q, redrive.tell(q.source, arg.ids, looked, letters, results, arg.again))
