@@ -36,6 +36,7 @@ def before(ms: int) -> str:
 class Range:
     """The messages of a queue after `after`, up to and with `upto`. `rows` is an estimate of how many there are.
 
+    `loose` says that some of them may be in the hash `loose` of the queue, or be moved there while somebody reads.
     Neighbours `(a, b]` and `(b, c]` share nothing and leave out nothing, and what is enqueued later is in neither.
     """
 
@@ -43,6 +44,7 @@ class Range:
     after: str
     upto: str
     rows: int = 0
+    loose: bool = True
 
     @property
     def empty(self) -> bool:
@@ -57,14 +59,14 @@ class Range:
         """What of it lies within `(after, upto]`; may be empty."""
         return replace(self, after=max(self.after, after), upto=min(self.upto, upto))
 
-    def cut(self, at: list[tuple[str, int]]) -> list[Range]:
-        """The parts between ends, which rise: each is the last sequence of a part and how many rows it may have.
+    def cut(self, ends: list[tuple[int, int]]) -> list[Range]:
+        """The parts that end at these positions, which rise and come with how many rows each part may have.
 
-        The last part ends with the range itself, whatever the last end says.
+        The last part ends with the range itself. Parts in which no sequence can lie are left out.
         """
         parts, after = [], self.after
-        for index, (end, rows) in enumerate(at):
-            upto = self.upto if index == len(at) - 1 else end
-            parts.append(Range(self.queue, after, upto, rows))
+        for i, (end, rows) in enumerate(ends):
+            upto = self.upto if i == len(ends) - 1 else min(max(after, sequence(end)), self.upto)
+            parts.append(replace(self, after=after, upto=upto, rows=rows))
             after = upto
-        return parts
+        return [part for part in parts if not part.empty]

@@ -6,6 +6,7 @@ entry that was seen. What Redis refuses is raised as an error of `errors`, which
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -55,6 +56,8 @@ _FIRST_PAGE = 64
 #: Each how many entries of a page one is measured.
 _EACH = 16
 _OVERHEAD = 40
+#: Commands of one round trip.
+_MOST_CALLS = 64
 _LONGEST_PAUSE = 10.0
 
 
@@ -134,9 +137,11 @@ class Wire:
         self._connection = connect(options)
         self._pauses = pauses(options)
         self._in_flight = 0
-        self._most = options.number("fetchEntries") if "fetchEntries" in set(options) else 1000
-        self._bytes = options.number("fetchBytes") if "fetchBytes" in set(options) else 2**19
-        self._average = self._bytes / _FIRST_PAGE
+        #: The most entries of a page.
+        self.most = options.number("fetchEntries")
+        self._bytes = options.number("fetchBytes")
+        #: About how large an entry is.
+        self.entry_bytes = self._bytes / _FIRST_PAGE
 
     def ask(self, *words: str | bytes | int) -> Any:
         """The reply to one command that only reads."""
@@ -173,32 +178,27 @@ class Wire:
     ) -> Iterator[list[tuple[int, list[Entry]]]]:
         """Many small ranges `(key, after, upto, rows)`, several in each round trip, while the last ones are used.
 
-        Gives lists of (index of the range, its entries or its next entries), in order. There are as many `watches` as
-        ranges, or none.
+        Gives lists of (index of the range, its entries or its next entries); those of one range in order. There are as
+        many `watches` as ranges, or none.
         """
-        at = 0
-        calls = self._group(wanted, at)
+        first, calls = 0, self._group(wanted)
         self._send(_with(calls, watches))
         try:
             while calls:
-                replies, sent, first = self._watched(calls, watches[at:]), calls, at
-                at += len(calls)
-                for page in replies:
+                pages = self._watched(calls, watches[first:])
+                for page in pages:
                     self._measure(page)
-                calls = self._group(wanted, at)
-                if all(len(page) < call[-1] for page, call in zip(replies, sent, strict=True)):
-                    self._send(_with(calls, watches[at:]))
-                    yield [(first + i, page) for i, page in enumerate(replies) if page]
-                    continue
-                for i, (page, call) in enumerate(zip(replies, sent, strict=True)):
-                    if page:
-                        yield [(first + i, page)]
-                    if len(page) == call[-1]:
-                        key, _, upto, _ = wanted[first + i]
-                        watch = watches[first + i] if watches else None
-                        for further in self.pages(key, page[-1][0].decode(), upto, watch):
-                            yield [(first + i, further)]
-                self._send(_with(calls, watches[at:]))
+                begin, first = first, first + len(calls)
+                rest = [(begin + i, page[-1][0]) for i, page in enumerate(pages) if len(page) == calls[i][-1]]
+                calls = self._group(wanted[first : first + _MOST_CALLS])
+                if not rest:
+                    self._send(_with(calls, watches[first:]))
+                if found := [(begin + i, page) for i, page in enumerate(pages) if page]:
+                    yield found
+                for i, last in rest:
+                    watch = watches[i] if watches else None
+                    for page in self.pages(wanted[i][0], last.decode(), wanted[i][2], watch):
+                        yield [(i, page)]
         finally:
             self._abandon()
 
@@ -224,11 +224,11 @@ class Wire:
     ) -> None:
         self.close()
 
-    def _group(self, wanted: Sequence[tuple[str, str, str, int]], at: int) -> list[Words]:
-        """The next commands, so many that their replies together are about as large as two pages."""
+    def _group(self, wanted: Sequence[tuple[str, str, str, int]]) -> list[Words]:
+        """The first commands, so many that their replies together are about as large as two pages."""
         calls: list[Words] = []
         room = 2 * self._page_size()
-        for key, after, upto, rows in wanted[at : at + 64]:
+        for key, after, upto, rows in wanted[:_MOST_CALLS]:
             if calls and rows + 1 > room:
                 break
             count = min(rows + 1, max(2, room))
@@ -237,14 +237,14 @@ class Wire:
         return calls
 
     def _page_size(self) -> int:
-        return max(1, min(self._most, int(self._bytes / self._average)))
+        return max(1, min(self.most, int(self._bytes / self.entry_bytes)))
 
     def _measure(self, page: list[Entry]) -> None:
         """Learn from some entries of a page how large they are; growing slowly, shrinking at once."""
         looked = page[::_EACH]
         if looked:
             size = sum(len(entry[1][0]) + len(entry[1][-1]) for entry in looked) / len(looked) + _OVERHEAD
-            self._average = max(size, self._average / 4)
+            self.entry_bytes = max(size, self.entry_bytes / 4)
 
     def _watched(self, calls: Sequence[Words], watches: Sequence[Watch]) -> list[list[Entry]]:
         """The pages that were asked for, once their watches have been told what came with them."""
@@ -319,8 +319,6 @@ def keep_gc_quiet() -> Callable[[], None]:
 
     A worker of Spark holds some 70,000 objects, so one full collection takes 20 ms.
     """
-    import gc
-
     before = gc.get_threshold()
     gc.set_threshold(200_000, 20, 20)
     return lambda: gc.set_threshold(*before)
