@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +13,14 @@ from spark_connectors.limits import Part, ShareOut
 from spark_connectors.loss import Alarm, Loss, judge, trimmed
 from spark_connectors.offsets import Mark, Offset, State, beginning, placed, ranges
 from spark_connectors.options import Options
+from spark_connectors.plan import facts, partitions
 from spark_connectors.ranges import Range, before
-from spark_connectors.walk import Walker
+from spark_connectors.walk import Sizes, Walker
 from spark_connectors.wire import Wire
 
 _CHUNK = 500
-_FIELDS = ("version", "born", "last", "trimmed", "enqueued")
+#: What a queue's record says of its state.
+FIELDS = ("version", "born", "last", "trimmed", "enqueued")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,10 @@ class Span:
     missed: str
 
 
-def span(found: Range, end: Mark) -> Span:
-    """A range as part of a batch that ends there."""
-    return Span(found, end.born, end.missed)
+def state_of(fields: Sequence[bytes | None]) -> State | None:
+    """The state that `FIELDS` of a record say; `None` if there is no such queue."""
+    version, born, last, trimmed_, enqueued = fields
+    return None if version is None else State.of(born, last, trimmed_, enqueued)
 
 
 class Follower:
@@ -108,15 +111,25 @@ class Follower:
 
     def spans(self, start: Offset, end: Offset) -> list[Span]:
         """What a batch reads. Raises `DataLoss` if something of that is gone since the batch was first planned."""
-        wanted = [span(found, end.marks[found.queue]) for found in ranges(start, end)]
-        states = self._look(each.range.queue for each in wanted)
+        wanted = ranges(start, end)
+        there = facts(self._connected(), self._keys, [found.queue for found in wanted])
         kept = []
-        for each in wanted:
-            state = states.get(each.range.queue)
-            self._alarm.tell(missing(each, each.range.after, state))
-            if state is not None and state.born == each.born:
-                kept.append(each)
+        for found in wanted:
+            one, mark = there.get(found.queue), end.marks[found.queue]
+            planned = Span(found, mark.born, mark.missed)
+            state = None if one is None else State(one.born, one.last, one.trimmed, 0)
+            self._alarm.tell(missing(planned, found.after, state))
+            if one is not None and one.born == mark.born:
+                rows, loose = min(found.rows, one.length + one.loose), bool(one.loose) or not one.settled
+                kept.append(replace(planned, range=replace(found, rows=max(1, rows), loose=loose)))
         return kept
+
+    def parts(self, spans: Sequence[Span]) -> list[list[Span]]:
+        """Who reads what of a batch. One part after the other, rows come by queue and sequence, however it is split."""
+        by_queue = {span.range.queue: span for span in spans}
+        whole = [span.range for span in spans]
+        split = partitions(self._options, self._connected(), self._keys, whole, in_order=True) if whole else []
+        return [[replace(by_queue[piece.queue], range=piece) for piece in part] for part in split]
 
     # ------------------------------------------------------------------------------------------ the parts
 
@@ -162,21 +175,21 @@ class Follower:
     ) -> str:  # fmt: skip
         """Cut `ends` down to the limit. Returns whose turn it is next."""
         open_ = [name for name in now if ends[name].after != now[name].after]
-        lengths = self._ask([("XLEN", self._keys.key(name, "log")) for name in open_])
-        most = {name: min(n, now[name].unread(there[name])) for name, n in zip(open_, lengths, strict=True)}
+        held = self._held(open_)
+        most = {name: min(sum(held[name]), now[name].unread(there[name])) for name in open_}
         if not limit.in_bytes and sum(most.values()) <= limit.amount:
             return ""
         parts = {name: Part(now[name].after, there[name].last) for name, n in most.items() if n}
         shares = ShareOut(limit.amount, parts, turn)
-        self._walk(shares, limit)
+        self._walk(shares, limit, [name for name in parts if held[name][1]])
         for name, part in shares.parts.items():
             ends[name] = now[name].moved(part.upto if part.done else part.after, part.rows, there[name])
         return shares.turn
 
-    def _walk(self, shares: ShareOut, limit: Limit) -> None:
+    def _walk(self, shares: ShareOut, limit: Limit, loose: Sequence[str]) -> None:
         walker = Walker(
-            self._connected(), self._keys, in_bytes=limit.in_bytes, most=self._options.number("fetchEntries"),
-            reply=self._options.number("fetchBytes"),
+            self._connected(), self._keys, {name: self._loose(name) for name in loose}, in_bytes=limit.in_bytes,
+            most=self._options.number("fetchEntries"), reply=self._options.number("fetchBytes"),
         )  # fmt: skip
         asking = shares.run()
         try:
@@ -202,9 +215,22 @@ class Follower:
     def _look(self, names: Iterable[str]) -> dict[str, State]:
         """The state of each of these queues that is there."""
         looked = list(names)
-        found = self._ask([("HMGET", self._keys.key(name, "meta"), *_FIELDS) for name in looked])
-        there = [(name, fields) for name, fields in zip(looked, found, strict=True) if fields[0] is not None]
-        return {name: State.of(*fields[1:]) for name, fields in there}
+        found = self._ask([("HMGET", self._keys.key(name, "meta"), *FIELDS) for name in looked])
+        states = {name: state_of(fields) for name, fields in zip(looked, found, strict=True)}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def _held(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """How many messages each of these queues has in its log, and how many beside it."""
+        parts = (("XLEN", "log"), ("HLEN", "loose"))
+        found = self._ask([(word, self._keys.key(name, part)) for name in names for word, part in parts])
+        return dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
+
+    def _loose(self, name: str) -> Sizes:
+        """The messages that a queue has beside its log, in order."""
+        pages = self._connected().hash_pages(self._keys.key(name, "loose"))
+        return sorted(
+            {place.decode(): len(joined) - joined.index(b":") - 1 for page in pages for place, joined in page}.items()
+        )
 
     def _is_gone(self, name: str) -> bool:
         return self._states is not None and name not in self._states
@@ -217,6 +243,19 @@ class Follower:
         if self._wire is None:
             self._wire = Wire(self._options)
         return self._wire
+
+
+class Watcher:
+    """Looks, with each page of a span, whether anything of it or behind it was removed before it could be read."""
+
+    def __init__(self, span: Span, meta: str, alarm: Alarm) -> None:
+        self.words = ("HMGET", meta, *FIELDS)
+        self._span = span
+        self._alarm = alarm
+
+    def told(self, reply: Any, after: str) -> None:
+        """Raise or log what is missing from `after` on."""
+        self._alarm.tell(missing(self._span, after, state_of(reply)))
 
 
 def missing(span: Span, after: str, state: State | None) -> Loss | None:

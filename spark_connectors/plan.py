@@ -157,8 +157,13 @@ def may_read(wire: Wire, keys: Keyspace, ranges: Sequence[Range]) -> None:
         ])  # fmt: skip
 
 
-def partitions(options: Options, wire: Wire, keys: Keyspace, ranges: Sequence[Range]) -> list[list[Range]]:
-    """Who reads what: large ranges are split, small ones are put together, so that each part has about as much."""
+def partitions(
+    options: Options, wire: Wire, keys: Keyspace, ranges: Sequence[Range], *, in_order: bool = False
+) -> list[list[Range]]:
+    """Who reads what: large ranges are split, small ones are put together, so that each part has about as much.
+
+    With `in_order`, one part after the other has what the ranges have one after the other.
+    """
     method, total = options.text("splitMethod"), sum(found.rows for found in ranges)
     parts = options.maybe_number("numPartitions")
     if parts is None:
@@ -167,7 +172,19 @@ def partitions(options: Options, wire: Wire, keys: Keyspace, ranges: Sequence[Ra
     for found in ranges:
         into = round(found.rows * parts / max(1, total))
         pieces += Log(wire, keys, found).cut(into, method) if into > 1 else [found]
-    return pack(pieces, max(1, parts))
+    return (pack_in_order if in_order else pack)(pieces, max(1, parts))
+
+
+def pack_in_order(pieces: Sequence[Range], parts: int) -> list[list[Range]]:
+    """Put neighbours together into so many parts or fewer, none empty."""
+    share = (sum(piece.rows for piece in pieces) + len(pieces)) / parts
+    packed: dict[int, list[Range]] = {}
+    load = 0.0
+    for piece in pieces:
+        # a piece belongs where its middle lies; it costs something even if nothing is in it
+        packed.setdefault(min(parts - 1, int((load + (piece.rows + 1) / 2) / share)), []).append(piece)
+        load += piece.rows + 1
+    return list(packed.values())
 
 
 def pack(pieces: Sequence[Range], parts: int) -> list[list[Range]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from spark_connectors import schema as columns
@@ -12,6 +12,7 @@ from spark_connectors.batch import RqttlBatchReader, RqttlFilteringReader
 from spark_connectors.errors import SourceError
 from spark_connectors.options import Options, Use
 from spark_connectors.secret import Secret
+from spark_connectors.stream import RqttlStreamReader
 
 #: Options that may hold a secret.
 _SECRETS = frozenset({"url", "password"})
@@ -47,6 +48,11 @@ class RqttlDataSource(DataSource):
         options = self._options("batch")
         kind = RqttlFilteringReader if options.flag("pushFilters") else RqttlBatchReader
         return kind(options, columns.chosen(schema, options.text("decode")))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """For `spark.readStream`."""
+        options = self._options("stream")
+        return RqttlStreamReader(options, columns.chosen(schema, options.text("decode")))
 
     def _options(self, use: Use) -> Options:
         said = {name: text.reveal() if isinstance(text, Secret) else text for name, text in self._said.items()}

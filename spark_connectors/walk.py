@@ -6,12 +6,18 @@ the driver half a microsecond for each message, and nothing where all that is th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from rqttl.keys import Keyspace
 from spark_connectors.limits import Found, Wish
 from spark_connectors.wire import Entry, Wire
+
+#: Sequences with the bytes of each message, in order.
+Sizes: TypeAlias = list[tuple[str, int]]
 
 _FIRST_AVERAGE = 8_192
 _OVERHEAD = 40
@@ -33,11 +39,18 @@ class _Step:
 
 
 class Walker:
-    """Answers wishes of `limits.ShareOut`. `in_bytes`: they are of bytes of headers and bodies, not of messages."""
+    """Answers wishes of `limits.ShareOut`. `in_bytes`: they are of bytes of headers and bodies, not of messages.
 
-    def __init__(self, wire: Wire, keys: Keyspace, *, in_bytes: bool, most: int, reply: int) -> None:
+    `loose` has the messages of queues that are not in their logs. A page has at most `most` entries, and about `reply`
+    bytes.
+    """
+
+    def __init__(
+        self, wire: Wire, keys: Keyspace, loose: Mapping[str, Sizes], *, in_bytes: bool, most: int, reply: int
+    ) -> None:
         self._wire = wire
         self._keys = keys
+        self._loose = loose
         self._in_bytes = in_bytes
         self._most = most
         self._reply = reply
@@ -72,16 +85,24 @@ class Walker:
         return "XRANGE", key, f"({step.after}", step.wish.upto, "COUNT", count
 
     def _take(self, step: _Step, page: list[Entry], count: int) -> None:
-        for entry in page:
-            cost = len(entry[1][0]) + len(entry[1][1]) if self._in_bytes else 1
-            if step.amount + cost > step.wish.budget and not step.wish.one:
+        entries = [(entry[0].decode(), len(entry[1][0]) + len(entry[1][1])) for entry in page]
+        upto = step.wish.upto if len(page) < count else entries[-1][0]
+        for sequence, size in heapq.merge(entries, self._aside(step, upto)):
+            cost = size if self._in_bytes else 1
+            if step.amount + cost > step.wish.budget and not (step.wish.one and not step.rows):
                 return step.end()
-            step.after, step.rows, step.amount = entry[0].decode(), step.rows + 1, step.amount + cost
+            step.after, step.rows, step.amount = sequence, step.rows + 1, step.amount + cost
         if len(page) < count:
             return step.end(done=True)
         if step.wish.one or step.amount >= step.wish.budget:
             return step.end()
         return None
+
+    def _aside(self, step: _Step, upto: str) -> Iterable[tuple[str, int]]:
+        """What is not in the log between the last message of the walk and `upto`."""
+        loose = self._loose.get(step.wish.queue, [])
+        begin, end = (bisect_right(loose, place, key=lambda of: of[0]) for place in (step.after, upto))
+        return loose[begin:end]
 
     def _measure(self, page: list[Entry]) -> None:
         if page:
