@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE) and "java" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(300))
+                item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

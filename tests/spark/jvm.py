@@ -79,7 +79,7 @@ class Submitter:
 
     def run(
         self, program: str, *arguments: object, master: str = CLUSTER, options: tuple[object, ...] = (),
-        environment: Mapping[str, str | None] | None = None, patience: float = 240,
+        environment: Mapping[str, str | None] | None = None, patience: float = 500,
     ) -> Done:  # fmt: skip
         """Run the text of a program to its end; `environment` changes that of its driver, `None` removes a variable."""
         script = self.folder / "program.py"
