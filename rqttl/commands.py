@@ -238,10 +238,13 @@ def pack(message: Message | object, max_body: int) -> tuple[bytes, bytes]:
     return said, body
 
 
-def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = "") -> Command:
-    """Store messages, at most `BATCH`. It may be repeated where each has an id and the queue knows duplicates."""
-    words: list[Word] = [""]
-    simple, repeatable = known.simple, known.window > 0
+def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, window: int = 0, now: Word = "") -> Command:
+    """Store messages, at most `BATCH`. `window` is for how long ids are remembered whatever the queue does, in ms.
+
+    It may be repeated where each has an id, and the queue or the call knows duplicates.
+    """
+    words: list[Word] = [window or "", ""]
+    simple, repeatable = known.simple and not window, known.window > 0 or window > 0
     for pair in packed:
         words += pair
         if pair[0] and pair[0].startswith((b"+0;", b"@")):
@@ -253,7 +256,7 @@ def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = 
 
 def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
     """Store messages of which there is nothing to say but their bodies, at most `BATCH`."""
-    return _enqueue(known, ("1", *bodies), known.simple, now)
+    return _enqueue(known, ("", "1", *bodies), known.simple, now)
 
 
 def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word, *, repeatable: bool = False) -> Command:

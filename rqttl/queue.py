@@ -61,15 +61,23 @@ class Queue:
             raise result
         return result
 
-    def enqueue_many(self, messages: Sequence[Message | object]) -> list[Receipt | QueueFull]:
+    def enqueue_many(
+        self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None
+    ) -> list[Receipt | QueueFull]:
         """Store many messages, in order, in few round trips.
 
         The answer has for each message its receipt, or the `QueueFull` that refused it; all others are stored. A
         message that is not valid raises, as in `enqueue`, before any is stored.
+
+        With `duplicate_window` the ids of these messages are remembered for so long, whether the queue has such an
+        option or not, and an id is not stored again that a call with a window has had remembered, or the queue's own
+        option knows. So a writer that names all its messages may send them once more, and after a lost reply the call
+        is repeated.
         """
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise InvalidInput(f"messages: expected a sequence of messages, got {type(messages).__name__}")
-        return self.broker.perform(flows.enqueue(self.name, list(messages)))
+        window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
+        return self.broker.perform(flows.enqueue(self.name, list(messages), int(window)))
 
     # Receiving
 

@@ -52,7 +52,7 @@ class Redriven(NamedTuple):
 class Receipt(NamedTuple):
     """A message was stored. `expires_at` is its effective deadline, `None` if it never expires.
 
-    `duplicate`: it was not, because its id was seen within the queue's `duplicate_window`.
+    `duplicate`: it was not, because its id was seen within the queue's `duplicate_window`, or that of such a call.
     """
 
     id: str

@@ -3,11 +3,13 @@
 -- What must make room for them is decided first and removed last: while Redis has no memory left, the first write of
 -- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit or a TTL of 0 can
 -- act; the caller knows. With `plain` the batch is nothing but bodies; without, what was said of each comes before it.
+-- `window` is empty, or for how many ms this call wants ids to be remembered, and those to be known that others like it
+-- have stored.
 --
 -- @use     clock queue lapse record plain arrival admit append length handover seen intake wake reply target
 -- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered seen
 -- @targets expired maxlen
--- @args    version targets now plain batch...
+-- @args    version targets now window plain batch...
 -- @reply   ids: for each message `<id>`, `<id> <own deadline>`, `!<the limit that refused it>`, or `=` for a duplicate
 -- @refuse  not_found stale lapsed again
 
@@ -16,6 +18,7 @@ local refusal, record = queue.open(q, arg.version, now, 'enqueued')
 if refusal then
   return rare(reply).refuse(refusal)
 end
+if arg.window ~= '' then q.remember = tonumber(arg.window) end
 local items, plan = nil, nil
 if arg.plain ~= '' and plain.is_calm(q) then
   items = plain.weigh(arg.batch)
