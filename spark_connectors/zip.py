@@ -1,8 +1,8 @@
 """`python -m spark_connectors.zip FILE`: what `spark-submit --py-files` has to bring, in one file.
 
 It holds this package and rqttl as they are installed here, and redis-py and msgpack in pure Python, so that the
-machines of a cluster need nothing but Spark and pyarrow. `--bare` leaves those two out, for machines that have them:
-theirs are faster, because they come with parsers in C (`hiredis` serves either way, where it is installed).
+machines of a cluster need nothing but Spark, pyarrow and numpy. `--bare` leaves those two out, for machines that have
+them. Parsers in C make a difference: `hiredis` serves either way where it is installed, msgpack's own only with `--bare`.
 """
 
 from __future__ import annotations

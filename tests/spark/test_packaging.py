@@ -63,7 +63,7 @@ def letters(broker: Broker) -> list[str]:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """The Python of a machine that has Spark and pyarrow, and nothing that rqttl needs."""
+    """The Python of a machine that has what Spark needs, and nothing that rqttl needs."""
     return environment(tmp_path / "bare", *SPARKS)
 
 
@@ -92,7 +92,7 @@ def test_where_it_is_installed_spark_finds_the_format_by_itself(
 
 
 @pytest.mark.parametrize("way", ["--py-files", "addPyFile"])
-def test_where_it_comes_along_it_needs_to_be_registered_and_nothing_but_pyarrow(
+def test_where_it_comes_along_it_needs_to_be_registered_and_nothing_else(
     submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path, way: str
 ) -> None:
     archive = spark_connectors.zip.write(tmp_path / "rqttl.zip")
