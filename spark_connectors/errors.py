@@ -81,3 +81,27 @@ class DataLoss(SourceError):
     """Messages were removed by retention, a limit or a purge before this job could read them."""
 
     code = "RQTTL_DATA_LOSS"
+
+
+class SaveMode(SourceError):
+    """Rows can only be appended: nothing is replaced, and no table is there or not there."""
+
+    code = "RQTTL_SAVE_MODE"
+
+
+class QueueIsFull(SourceError):
+    """A queue holds `maxQueueDepth` messages, and `onFull` says not to wait, or `fullTimeout` is over."""
+
+    code = "RQTTL_QUEUE_FULL"
+
+
+class OutOfMemory(SourceError):
+    """Redis takes no messages because it has no memory left for them, also after `fullTimeout`."""
+
+    code = "RQTTL_OUT_OF_MEMORY"
+
+
+class RowsRefused(SourceError):
+    """Some rows could not be written, and `onRefused` says that the job fails then. All others were written."""
+
+    code = "RQTTL_ROWS_REFUSED"

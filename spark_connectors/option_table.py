@@ -101,18 +101,29 @@ OPTIONS: Mapping[str, Option] = {
             "`enqueue` the rows, `redrive` dead letters back to their source, or `purge` them",
             ("enqueue", "redrive", "purge")),
         Option("queue", "queue", None, _WRITE,
-            "the queue to write to, where rows have no column `queue`; `save(...)` means the same"),
-        Option("batchEntries", "count", "500", _WRITE,
-            "rows of one script call", least=1, most=10_000),
+            "the queue of all rows; without it the column `queue` names it; `save(...)` means the same"),
+        Option("idempotency", "choice", "required", _WRITE,
+            "`required`: each row of `enqueue` has an `id`, and is stored once however often it is written; `off`: "
+            "what is written again, as after a failed task, is stored again", ("required", "off")),
+        Option("idempotencyTtl", "duration", "1d", _WRITE,
+            "for how long an id is remembered, unless the `duplicate_window` of the queue is longer", least=1),
+        Option("batchEntries", "count", "250", _WRITE,
+            "rows of one script call", least=1, most=250),
         Option("maxInFlight", "count", "4", _WRITE,
-            "script calls of a task that wait for their replies", least=1, most=64),
+            "script calls that a task sends at once", least=1, most=64),
         Option("maxQueueDepth", "count", None, _WRITE,
-            "the most ready messages that a queue is filled up to", least=1),
+            "the most ready messages that a queue is filled up to; tasks that fill it together may exceed it by a few "
+            "calls", least=1),
         Option("onFull", "choice", "wait", _WRITE,
-            "what to do then: `wait` for consumers, or `error`", ("wait", "error")),
+            "what to do then, and while Redis has no memory left: `wait` for consumers, or `error`",
+            ("wait", "error")),
         Option("fullTimeout", "duration", "10m", _WRITE,
-            "the longest such wait", least=1),
+            "the longest such wait without a row written; then the task fails", least=1),
+        Option("onRefused", "choice", "error", _WRITE,
+            "what follows from rows that cannot be written, while all others are: the job fails in the end (`error`), "
+            "or logs how many and which (`report`)", ("error", "report")),
         Option("rejectedPath", "path", None, _WRITE,
-            "folder for rows that were refused, as JSON lines"),
+            "folder for such rows, as JSON lines, one file for each task that has any; the job does not fail then. "
+            "Every executor must be able to write there"),
     )
 }  # fmt: skip

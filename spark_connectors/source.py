@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from spark_connectors import schema as columns
@@ -13,6 +19,7 @@ from spark_connectors.errors import SourceError
 from spark_connectors.options import Options, Use
 from spark_connectors.secret import Secret
 from spark_connectors.stream import RqttlStreamReader
+from spark_connectors.writer import RqttlBatchWriter, RqttlStreamWriter
 
 #: Options that may hold a secret.
 _SECRETS = frozenset({"url", "password"})
@@ -53,6 +60,16 @@ class RqttlDataSource(DataSource):
         """For `spark.readStream`."""
         options = self._options("stream")
         return RqttlStreamReader(options, columns.chosen(schema, options.text("decode")))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """For `df.write`, with `.mode("append")`."""
+        return RqttlBatchWriter(schema, self._options("write"), overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802  # Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """For `df.writeStream`."""
+        return RqttlStreamWriter(schema, self._options("write"), overwrite=overwrite)
 
     def _options(self, use: Use) -> Options:
         said = {name: text.reveal() if isinstance(text, Secret) else text for name, text in self._said.items()}

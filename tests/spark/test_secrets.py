@@ -60,7 +60,7 @@ def follow(options, checkpoint):
 
 
 def write(options):
-    rows = spark.createDataFrame([("copies", b"one"), ("copies", b"two")], "queue string, body binary")
+    rows = spark.createDataFrame([("copies", f"{i}", b"x") for i in range(2)], "queue string, id string, body binary")
     rows.write.format("rqttl").mode("append").options(**options).save()
 
 
