@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from rqttl import Broker
 from tests.servers import Server
 from tests.spark.letters import bury
-from tests.spark.streaming import PATIENCE, Stream
+from tests.spark.streaming import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
