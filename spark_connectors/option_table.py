@@ -96,7 +96,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("maxEntriesPerTrigger", "count", None, _STREAM,
             "the most messages of a micro-batch, shared out over the queues", least=1),
         Option("maxBytesPerTrigger", "count", None, _STREAM,
-            "the same in bytes of entries, estimated", least=1),
+            "the same in bytes of headers and bodies; a message that is larger makes a batch of its own", least=1),
         Option("operation", "choice", "enqueue", _WRITE,
             "`enqueue` the rows, `redrive` dead letters back to their source, or `purge` them",
             ("enqueue", "redrive", "purge")),
