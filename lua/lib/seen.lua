@@ -21,10 +21,12 @@ end
 
 --- Remember the ids of what came in, and forget some that are past the window. Returns how many were duplicates.
 function seen.note(q, now, items)
-  local members, ends = {}, q.remember and now + q.remember
+  -- texts, because Redis would write out a number anew for each member
+  local members, at = {}, q.window and string.format('%d', now)
+  local ends = q.remember and string.format('%d', now + q.remember)
   for i, id in pairs(items.ids or {}) do
     if items.fate[i] ~= 'refused' then
-      if q.window then members[#members + 1], members[#members + 2] = now, id end
+      if at then members[#members + 1], members[#members + 2] = at, id end
       if ends then members[#members + 1], members[#members + 2] = ends, '\n' .. id end
     end
   end
