@@ -29,7 +29,8 @@ setup: $(READY)
 	@bash .ci/setup java
 
 demo: $(READY)
-	@$(BIN)/rqttl demo
+	@bash .ci/setup java
+	@$(BIN)/rqttl demo --picture build/dead-letters.png
 
 test: test-7.0 test-6.2 test-fake test-spark
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
+from spark_connectors.java import lacking_java
 from tests.contract.clocked import Clocked
-from tests.spark.jvm import Submitter, lacking_java, settings
+from tests.spark.jvm import Submitter, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,18 +1,14 @@
-"""Java and spark-submit for tests: which Java there is, and programs of their own on a private cluster."""
+"""Spark and spark-submit for tests: settings that are not those of this machine, programs on a private cluster."""
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The least Java that Spark 4 runs on.
-LEAST_JAVA = 17
 #: Two workers of one core and 1 GiB, each a JVM of its own: what is shipped to executors, and what is not, shows.
 CLUSTER = "local-cluster[2,1,1024]"
 
@@ -25,21 +21,6 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %p %c: %m%n%ex
 """
-
-
-def lacking_java() -> str:
-    """What is wrong with the Java of this machine, in a line that says what to install; empty if it serves."""
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
-    advice = f"Spark needs Java {LEAST_JAVA} or later (Debian: apt-get install openjdk-17-jre-headless)"
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
-    except (OSError, subprocess.CalledProcessError):
-        return f"no Java runs as {java}; {advice}"
-    found = re.search(r'version "(\d+)', said)
-    if found is None or int(found[1]) < LEAST_JAVA:
-        return f"{java} is {said.partition(chr(10))[0] or 'of no version'}; {advice}"
-    return ""
 
 
 def settings(folder: Path, *, level: str = "ERROR") -> dict[str, str]:
