@@ -118,13 +118,13 @@ class Pump:
         room = {name: depth - stats[name].ready if name in stats else depth for name in names}
         chosen: list[Piece] = []
         for piece in left:
-            if len(chosen) < self._most and piece.queue in room:
+            if len(chosen) == self._most or not room:
+                break
+            if piece.queue in room and room[piece.queue] >= len(piece.rows):
                 room[piece.queue] -= len(piece.rows)
-                if room[piece.queue] >= 0:
-                    chosen.append(piece)
-                else:
-                    del room[piece.queue]
-        full.update(set(names) - {piece.queue for piece in chosen})
+                chosen.append(piece)
+            elif room.pop(piece.queue, None) is not None and all(one.queue != piece.queue for one in chosen):
+                full.add(piece.queue)
         return chosen
 
     def _too_full(self, full: set[str]) -> QueueIsFull:

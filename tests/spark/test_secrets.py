@@ -77,6 +77,8 @@ def fail(what, options):
 
 for way, reading in jobs["good"].items():
     read(reading)
+    if way.startswith("password") and way != "password":
+        continue  # options hold the name of a variable or of a file; the other two hold the password
     declare(reading)
     follow(reading, str(folder / "checkpoint" / way))
     write({k: v for k, v in reading.items() if k != "queues"})
@@ -104,6 +106,7 @@ def secured(start_server: Callable[..., Server]) -> Server:
         for user, rights in (("reader", ["+@all"]), ("nobody", ["+@connection"])):
             client.execute_command("ACL", "SETUSER", user, "on", f">{PASSWORD}", "~*", "&*", *rights)
         bury(Broker(client), 100)
+        Broker(client).declare_queue("copies")
     return server
 
 
