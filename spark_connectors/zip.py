@@ -2,7 +2,7 @@
 
 It holds this package and rqttl as they are installed here, and redis-py and msgpack in pure Python, so that the
 machines of a cluster need nothing but Spark, pyarrow and numpy. `--bare` leaves those two out, for machines that have
-them. Parsers in C make a difference: `hiredis` serves either way where it is installed, msgpack's own only with `--bare`.
+them. Parsers in C are much faster: `hiredis` serves either way where it is installed, msgpack's own only with `--bare`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 import spark_connectors.zip
 from rqttl import Broker
 from tests.spark.environments import OURS, SPARKS, environment, install
-from tests.spark.jvm import Submitter
+from tests.spark.jvm import CLUSTER, Submitter
 from tests.spark.letters import bury
 from tests.unit.test_size import ROOT
 
@@ -67,9 +67,11 @@ def bare(tmp_path: Path) -> Path:
     return environment(tmp_path / "bare", *SPARKS)
 
 
-def read(submitter: Submitter, python: Path, url: str, *options: object, before: str = "") -> dict[str, object]:
+def read(
+    submitter: Submitter, python: Path, url: str, *options: object, before: str = "", master: str = CLUSTER
+) -> dict[str, object]:
     done = submitter.run(
-        READ.replace("{BEFORE}", before), url, options=options,
+        READ.replace("{BEFORE}", before), url, options=options, master=master,
         environment={"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONPATH": None},
     )  # fmt: skip
     assert done.code == 0, done.end
@@ -91,18 +93,24 @@ def test_where_it_is_installed_spark_finds_the_format_by_itself(
     assert told == {"found": True, "ids": letters, "modules": ["hiredis", "redis"], "executors": 2}
 
 
-@pytest.mark.parametrize("way", ["--py-files", "addPyFile"])
 def test_where_it_comes_along_it_needs_to_be_registered_and_nothing_else(
-    submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path, way: str
+    submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path
 ) -> None:
     archive = spark_connectors.zip.write(tmp_path / "rqttl.zip")
 
-    if way == "--py-files":
-        told = read(submitter, bare, redis_url, "--py-files", archive)
-    else:
-        told = read(submitter, bare, redis_url, before=f"spark.sparkContext.addPyFile({str(archive)!r})")
+    told = read(submitter, bare, redis_url, "--py-files", archive)
 
     assert told == {"found": False, "ids": letters, "modules": ["redis"], "executors": 2}
+
+
+def test_a_session_that_runs_already_can_be_given_it(
+    submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path
+) -> None:
+    archive = spark_connectors.zip.write(tmp_path / "rqttl.zip")
+
+    told = read(submitter, bare, redis_url, before=f"spark.sparkContext.addPyFile({str(archive)!r})", master="local[2]")
+
+    assert told == {"found": False, "ids": letters, "modules": ["redis"], "executors": 1}
 
 
 def test_an_archive_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
