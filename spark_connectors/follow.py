@@ -13,7 +13,7 @@ from spark_connectors.limits import Part, ShareOut
 from spark_connectors.loss import Alarm, Loss, judge, trimmed
 from spark_connectors.offsets import Mark, Offset, State, beginning, placed, ranges
 from spark_connectors.options import Options
-from spark_connectors.plan import facts, partitions
+from spark_connectors.plan import facts, may_read, partitions
 from spark_connectors.ranges import Range, before
 from spark_connectors.walk import Sizes, Walker
 from spark_connectors.wire import Wire
@@ -128,6 +128,7 @@ class Follower:
         """Who reads what of a batch. One part after the other, rows come by queue and sequence, however it is split."""
         by_queue = {span.range.queue: span for span in spans}
         whole = [span.range for span in spans]
+        may_read(self._connected(), self._keys, whole)
         split = partitions(self._options, self._connected(), self._keys, whole, in_order=True) if whole else []
         return [[replace(by_queue[piece.queue], range=piece) for piece in part] for part in split]
 

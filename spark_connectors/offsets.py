@@ -96,7 +96,7 @@ class Offset:
     marks: Mapping[str, Mark]
     #: The queue that is to be served first when a limit leaves something over.
     turn: str = ""
-    #: Where a query began, told by its initial offset, and again by the end of its first batch: Spark asks for the
+    #: Where a query began, if not with the first message, told by the end of its first batch: Spark asks for the
     #: initial offset anew when the first batch has to be repeated, and by then `latest` has become another place.
     began: Mapping[str, Mark] | None = None
     initial: bool = field(default=False)
@@ -137,7 +137,8 @@ class Offset:
         """The end of a batch that begins here; this very offset if there is nothing to read."""
         if marks == self.marks:
             return self
-        return Offset(marks, turn, self.marks if self.initial else None)
+        began = {queue: mark for queue, mark in self.marks.items() if mark.after > FIRST}
+        return Offset(marks, turn, began if self.initial else None)
 
 
 def ranges(start: Offset, end: Offset) -> list[Range]:

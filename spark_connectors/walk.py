@@ -21,6 +21,8 @@ Sizes: TypeAlias = list[tuple[str, int]]
 
 _FIRST_AVERAGE = 8_192
 _OVERHEAD = 40
+#: Each how many entries of a page one is measured.
+_EACH = 16
 
 
 @dataclass(slots=True)
@@ -85,20 +87,29 @@ class Walker:
         return "XRANGE", key, f"({step.after}", step.wish.upto, "COUNT", count
 
     def _take(self, step: _Step, page: list[Entry], count: int) -> None:
-        entries = [(entry[0].decode(), len(entry[1][0]) + len(entry[1][1])) for entry in page]
-        upto = step.wish.upto if len(page) < count else entries[-1][0]
-        for sequence, size in heapq.merge(entries, self._aside(step, upto)):
-            cost = size if self._in_bytes else 1
-            if step.amount + cost > step.wish.budget and not (step.wish.one and not step.rows):
-                return step.end()
-            step.after, step.rows, step.amount = sequence, step.rows + 1, step.amount + cost
+        upto = step.wish.upto if len(page) < count else page[-1][0].decode()
+        aside = self._aside(step, upto)
+        if page and not aside and not self._in_bytes:
+            # no more was asked for than the wish admits
+            step.after, step.rows, step.amount = page[-1][0].decode(), step.rows + len(page), step.amount + len(page)
+        elif not self._add(step, heapq.merge([(entry[0].decode(), _size(entry)) for entry in page], aside)):
+            return step.end()
         if len(page) < count:
             return step.end(done=True)
         if step.wish.one or step.amount >= step.wish.budget:
             return step.end()
         return None
 
-    def _aside(self, step: _Step, upto: str) -> Iterable[tuple[str, int]]:
+    def _add(self, step: _Step, found: Iterable[tuple[str, int]]) -> bool:
+        """Take one message after the other; returns whether all could be taken."""
+        for sequence, size in found:
+            cost = size if self._in_bytes else 1
+            if step.amount + cost > step.wish.budget and not (step.wish.one and not step.rows):
+                return False
+            step.after, step.rows, step.amount = sequence, step.rows + 1, step.amount + cost
+        return True
+
+    def _aside(self, step: _Step, upto: str) -> Sizes:
         """What is not in the log between the last message of the walk and `upto`."""
         loose = self._loose.get(step.wish.queue, [])
         begin, end = (bisect_right(loose, place, key=lambda of: of[0]) for place in (step.after, upto))
@@ -106,5 +117,10 @@ class Walker:
 
     def _measure(self, page: list[Entry]) -> None:
         if page:
-            size = sum(len(entry[1][0]) + len(entry[1][1]) for entry in page) // len(page) + _OVERHEAD
+            looked = page[::_EACH]
+            size = sum(map(_size, looked)) // len(looked) + _OVERHEAD
             self._average = max(size, self._average // 4, 1)
+
+
+def _size(entry: Entry) -> int:
+    return len(entry[1][0]) + len(entry[1][1])

@@ -103,6 +103,22 @@ def test_what_was_gone_before_the_query_began_is_no_loss(
         assert rows(client, follower, follower.initial(), end) == {"a": 3 if how == "limit" else 2}
 
 
+def test_what_was_trimmed_after_a_new_queue_was_first_seen_is_a_loss(clocked: Clocked, follow: Follow) -> None:
+    strict, lenient = follow(queuePattern="#"), follow(queuePattern="#", failOnDataLoss="false")
+    start = strict.initial()
+    clocked.declare_queue("a")
+    assert strict.latest(start, None) is start
+    assert lenient.latest(start, None) is start
+    places = letters(clocked.queue("a"), 5)
+    by_limit(clocked)
+
+    with pytest.raises(
+        DataLoss, match=f"queue 'a': messages after 0000000000000-000000, the highest of them {places[1]}"
+    ):
+        strict.latest(start, None)
+    assert lenient.latest(start, None).marks["a"].after == places[4]
+
+
 def test_what_lay_behind_a_starting_place_of_the_user_and_is_gone_is_a_loss(clocked: Clocked, follow: Follow) -> None:
     places = letters(clocked.declare_queue("a"), 15)
     by_limit(clocked)
