@@ -140,6 +140,22 @@ def test_a_limit_is_exact_and_nobody_starves(client: redis.Redis, broker: Broker
     assert sorted(batches[1].values()) == [12, 12, 13, 13]
 
 
+def test_with_more_queues_than_the_limit_each_has_its_turn_also_after_restarts(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    for i in range(5):
+        letters(broker.declare_queue(f"q{i}"), 4)
+    offset, batches = follow(queuePattern="#").initial(), []
+
+    for _ in range(10):
+        end = follow(queuePattern="#").latest(offset, Limit(2))
+        batches.append(rows(client, follow(queuePattern="#"), offset, end))
+        offset = again(end)
+
+    assert batches == [{"q0": 1, "q1": 1}, {"q2": 1, "q3": 1}, {"q0": 1, "q4": 1}, {"q1": 1, "q2": 1},
+                       {"q3": 1, "q4": 1}] * 2  # fmt: skip
+
+
 def test_what_was_handled_takes_nothing_of_a_limit(client: redis.Redis, broker: Broker, follow: Follow) -> None:
     for name in "ab":
         letters(broker.declare_queue(name), 100)

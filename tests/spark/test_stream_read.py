@@ -13,9 +13,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from rqttl import Broker, Message
-from spark_connectors.errors import DataLoss, Unreachable
+from spark_connectors.errors import DataLoss, NoPermission, Unreachable
 from spark_connectors.options import Options
 from spark_connectors.stream import RqttlStreamReader
+from spark_connectors.wire import READING
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 
@@ -168,6 +169,45 @@ def test_a_queue_that_is_deleted_while_a_task_reads_it_is_noticed(
 
     with pytest.raises(DataLoss, match="queue 'a' was deleted"):
         list(batches)
+
+
+@pytest.fixture
+def acl(client: redis.Redis) -> Iterator[Callable[..., dict[str, str]]]:
+    """Makes a user who may do these commands on the keys of rqttl, and gives the options for him."""
+
+    def allow(*commands: str) -> dict[str, str]:
+        granted = [f"+{command}" for command in commands]
+        client.acl_setuser("reader", enabled=True, passwords=["+c4n4ry"], keys=["rqttl:*"], commands=granted)
+        return {"username": "reader", "password": "c4n4ry"}
+
+    yield allow
+    client.acl_deluser("reader")
+
+
+def test_who_may_only_read_can_follow(acl: Callable[..., dict[str, str]], reader: Readers, broker: Broker) -> None:
+    fill(broker, "a", 20_000)
+    user = acl(*READING)
+    made = reader(queuePattern="#", numPartitions=3, **user)
+    start = made.initialOffset()
+
+    end = made.latestOffset(start, ReadMaxRows(15_000))
+
+    assert read(made, start, end) == held(broker, "a")[:15_000]
+
+
+def test_who_may_not_read_logs_is_told_before_a_task_starts(
+    acl: Callable[..., dict[str, str]], reader: Readers, broker: Broker
+) -> None:
+    fill(broker, "a", 5)
+    user = acl(*(command for command in READING if command != "xrange"))
+    made = reader(queues="a", **user)
+    start, end = batch(made)
+
+    with pytest.raises(
+        NoPermission, match=r"^\[RQTTL_NO_PERMISSION\] username: user 'reader' may not do XRANGE"
+    ) as raised:
+        made.partitions(start, end)
+    assert "c4n4ry" not in str(raised.value)
 
 
 def test_messages_beside_the_log_count_in_a_limit_and_are_read(
