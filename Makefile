@@ -5,14 +5,15 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 
-# Tests that need no server of the leg run once; everything else runs on each kind of server.
-PARALLEL := -n 2 --dist worksteal
+# Tests that need no server of the leg run once; everything else runs on each kind of server. Those that need a JVM run
+# once, in one process: they share a Spark session, and it has the cores.
+PARALLEL := -n 2 --dist worksteal -m 'not spark'
 
-.PHONY: help demo test test-7.0 test-6.2 test-fake check setup bench coverage-of-spec
+.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench coverage-of-spec
 
 help:
 	@echo 'make demo              the main job, end to end, on real input'
-	@echo 'make test              all tests, on Redis 7.0 (or later), Redis 6.2 and the fake broker'
+	@echo 'make test              all tests, on Redis 7.0 (or later), Redis 6.2 and the fake broker, and with Spark'
 	@echo 'make check             linters, types, layers and the quick tests'
 	@echo 'make setup             only the environment'
 	@echo 'make bench             the table of measurements against raw redis-py'
@@ -25,11 +26,13 @@ $(READY): pyproject.toml .ci/setup
 
 setup: $(READY)
 	@bash .ci/setup server
+	@bash .ci/setup java
 
 demo: $(READY)
-	@$(BIN)/rqttl demo
+	@bash .ci/setup java
+	@$(BIN)/rqttl demo --picture build/dead-letters.png
 
-test: test-7.0 test-6.2 test-fake
+test: test-7.0 test-6.2 test-fake test-spark
 
 test-7.0: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests
@@ -40,6 +43,9 @@ test-6.2: setup
 # What `rqttl.testing` promises: what the contract tests hold on a real server, they hold on the fake broker.
 test-fake: $(READY)
 	RQTTL_TEST_REDIS=fake $(PYTEST) $(PARALLEL) tests/contract
+
+test-spark: setup
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) -m spark tests/spark
 
 check: $(READY)
 	$(BIN)/ruff check .

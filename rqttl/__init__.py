@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from rqttl.options import QueueOptions
     from rqttl.queue import Queue
-    from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Swept
+    from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Redriven, Swept
 
 __version__ = "0.1.0"
 
@@ -61,6 +61,7 @@ __all__ = [
     "QueueOptions",
     "QueueStats",
     "Receipt",
+    "Redriven",
     "RqttlError",
     "Swept",
     "connect",

@@ -16,7 +16,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import hiredis
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import Connection
@@ -30,6 +29,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from rqttl._packing import pack_command
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
 from rqttl.errors import InvalidInput, OutcomeUnknown
@@ -283,7 +283,7 @@ class Store:
             self._connect(connection)
             calls: list[Any] = [("EVALSHA", command.script.sha, *command.words) for command in commands]
             # when this fails, the first of them may have arrived whole
-            connection.send_packed_command([b"".join([hiredis.pack_command(call) for call in calls])])
+            connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
             for _ in commands:
                 try:
                     replies.append(connection.read_response())
@@ -308,7 +308,7 @@ class Store:
             raise NotSent from error
 
     def _ask(self, connection: Connection, words: tuple[Any, ...]) -> Any:
-        self._write(connection, hiredis.pack_command(words))
+        self._write(connection, pack_command(words))
         try:
             return connection.read_response()
         except BusyLoadingError as error:

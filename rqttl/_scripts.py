@@ -26,7 +26,7 @@ class Script:
 
     A call may leave out the keys from position `least` on, and all targets with them, where it cannot need them.
     `targets` are the death reasons whose target queues the command may write to; `rest` says that any number of
-    further arguments may follow.
+    further arguments may follow. `source` are parts of one more queue, whose name stands among the targets.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Script:
     targets: tuple[str, ...]
     refusals: tuple[str, ...]
     rest: bool
+    source: tuple[str, ...]
 
 
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
@@ -178,6 +179,11 @@ def load(name: str) -> Script:
     if targets:
         bind = f"rare(target).bind(q, KEYS, {len(keys)}, arg.targets)"
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
+    other = tuple(tags.get("source", []))
+    if other:
+        # it may be one of the targets too, and is one table then
+        body += "q.source = q.targets.source\n"
+        body += f"{', '.join(f'q.source.{part}' for part in other)} = unpack(KEYS, #KEYS - {len(other) - 1})\n"
     body += _HEADER.sub("", source)
     fragments = {use: _HEADER.sub("", text) for use, text in _fragments(tags.get("use", [])).items()}
     text = _COMMENT.sub("", _join(fragments, body)).replace("redis.call(", "call(")
@@ -185,8 +191,9 @@ def load(name: str) -> Script:
     text = re.sub(r"\n{2,}", "\n", text)
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(
-        name, text, sha, tuple(keys), least, tuple(args), tuple(targets), tuple(tags.get("refuse", [])), bool(rest)
-    )
+        name, text, sha, tuple(keys), least, tuple(args), tuple(targets), tuple(tags.get("refuse", [])), bool(rest),
+        other,
+    )  # fmt: skip
 
 
 def names() -> tuple[str, ...]:

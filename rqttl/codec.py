@@ -20,8 +20,9 @@ from typing import Any
 
 import msgpack
 
+from rqttl import units
 from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
-from rqttl.types import Death, Header
+from rqttl.types import Death, Header, Message
 from rqttl.units import as_datetime
 
 MSGPACK = "application/msgpack"
@@ -30,6 +31,9 @@ BINARY = "application/octet-stream"
 MAX_HEADER_BYTES = 65_536
 MAX_ID_BYTES = 255
 MAX_DESCRIPTION_BYTES = 4_096
+
+#: The reason of the record in a history that says that the message went back from a dead-letter queue.
+REDRIVEN = b"redriven"
 
 _MSGPACK_CODE = 1
 _SEQUENCE = re.compile(r"\d{13}-\d{6}", re.ASCII)
@@ -105,6 +109,22 @@ def check_id(id: str) -> bytes:
     return encoded
 
 
+def pack_said(message: Message, content_type: str | None) -> bytes:
+    """What the sender says of a message, as `enqueue` takes it; empty if that is nothing. Raises `InvalidInput`."""
+    ttl = b""
+    if message.ttl is not None and message.expires_at is not None:
+        raise InvalidInput("ttl: give ttl or expires_at, not both")
+    if message.ttl is not None:
+        ttl = b"+%d" % units.duration(message.ttl, "ttl")
+    elif message.expires_at is not None:
+        ttl = b"@%d" % max(0, units.instant(message.expires_at, "expires_at"))
+    id = b"" if message.id is None else check_id(message.id)
+    extras = pack_extras(content_type, message.headers)
+    if not (ttl or id or extras):
+        return b""
+    return b"%b;%b;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
+
+
 @dataclass(frozen=True, slots=True)
 class Unpacked:
     """A packed header, read. `deadline` is the message's own; `id` is `None` where the sequence is the id."""
@@ -146,6 +166,9 @@ def _unpack_deaths(data: bytes) -> tuple[Death, ...]:
     while data:
         queue, reason, count, first, last, enqueued, expires, deliveries, length, rest = data.split(b" ", 9)
         size = int(length)
+        data = rest[size:]
+        if reason == REDRIVEN:
+            continue  # no death, but where a circle was ended
         deaths.append(
             Death(
                 queue=queue.decode(),
@@ -159,7 +182,6 @@ def _unpack_deaths(data: bytes) -> tuple[Death, ...]:
                 description=rest[:size].decode(errors="replace") if size else None,
             )
         )
-        data = rest[size:]
     return tuple(deaths)
 
 

@@ -13,9 +13,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from rqttl import _scripts, codec, units
+from rqttl import _scripts, codec
 from rqttl._scripts import Script
-from rqttl.errors import InvalidInput, MessageTooLarge
+from rqttl.errors import MessageTooLarge
 from rqttl.keys import Keyspace
 from rqttl.options import QueueOptions
 from rqttl.types import Message
@@ -103,25 +103,31 @@ class Known:
             words = self._prefixes["short"] = (len(keys), *keys, self.version, "")
         return words
 
-    def prefix(self, script: Script) -> tuple[Word, ...]:
-        """The keys of a call that depends on the options in force, and its first two arguments: version and targets."""
-        words = self._prefixes.get(script.name)
+    def prefix(self, script: Script, source: str = "") -> tuple[Word, ...]:
+        """The keys of a call that depends on the options in force, and its first two arguments: version and targets.
+
+        `source` is the further queue of a script that has one.
+        """
+        place = f"{script.name} {source}" if source else script.name
+        words = self._prefixes.get(place)
         if words is None:
-            found = {reason: self.options.target(reason) for reason in script.targets}
+            found = {"source": source} if source else {}
+            found |= {reason: self.options.target(reason) for reason in script.targets}
             targets = {reason: target for reason, target in found.items() if target}
             said = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
             words = (*_keys(self.keyspace, self.name, script, tuple(targets.values())), self.version, said)
-            self._prefixes[script.name] = words
+            self._prefixes[place] = words
         return words
 
 
 @lru_cache(maxsize=4096)
 def _keys(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...]) -> tuple[Word, ...]:
-    """The number of keys and the keys: the queue's own, then those of each other target queue."""
+    """The number of keys and the keys: the queue's own, those of each other target queue, and more of the source."""
     keys = [keyspace.key(queue, part) for part in script.keys]
     for target in dict.fromkeys(targets):
         if target != queue:
             keys += [keyspace.key(target, part) for part in _scripts.TARGET_PARTS]
+    keys += [keyspace.key(targets[0], part) for part in script.source]
     return (len(keys), *keys)
 
 
@@ -226,31 +232,19 @@ def pack(message: Message | object, max_body: int) -> tuple[bytes, bytes]:
         if not isinstance(message, Message):
             message = Message(message)
         body, content_type = codec.pack_body(message.body)
-        said = _said(message, message.content_type or content_type)
+        said = codec.pack_said(message, message.content_type or content_type)
     if len(body) > max_body:
         raise MessageTooLarge(f"body: {len(body)} bytes are more than max_message_bytes, {max_body}")
     return said, body
 
 
-def _said(message: Message, content_type: str | None) -> bytes:
-    ttl = b""
-    if message.ttl is not None and message.expires_at is not None:
-        raise InvalidInput("ttl: give ttl or expires_at, not both")
-    if message.ttl is not None:
-        ttl = b"+%d" % units.duration(message.ttl, "ttl")
-    elif message.expires_at is not None:
-        ttl = b"@%d" % max(0, units.instant(message.expires_at, "expires_at"))
-    id = b"" if message.id is None else codec.check_id(message.id)
-    extras = codec.pack_extras(content_type, message.headers)
-    if not (ttl or id or extras):
-        return b""
-    return b"%b;%b;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
+def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, window: int = 0, now: Word = "") -> Command:
+    """Store messages, at most `BATCH`. `window` is for how long ids are remembered whatever the queue does, in ms.
 
-
-def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = "") -> Command:
-    """Store messages, at most `BATCH`. It may be repeated where each has an id and the queue knows duplicates."""
-    words: list[Word] = [""]
-    simple, repeatable = known.simple, known.window > 0
+    It may be repeated where each has an id, and the queue or the call knows duplicates.
+    """
+    words: list[Word] = [window or "", ""]
+    simple, repeatable = known.simple and not window, known.window > 0 or window > 0
     for pair in packed:
         words += pair
         if pair[0] and pair[0].startswith((b"+0;", b"@")):
@@ -262,13 +256,20 @@ def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, now: Word = 
 
 def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
     """Store messages of which there is nothing to say but their bodies, at most `BATCH`."""
-    return _enqueue(known, ("1", *bodies), known.simple, now)
+    return _enqueue(known, ("", "1", *bodies), known.simple, now)
 
 
 def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word, *, repeatable: bool = False) -> Command:
     script = _scripts.load("enqueue")
     prefix = known.short(script) if simple else known.prefix(script)
     return Command(script, known.name, (*prefix, now, *words), repeatable=repeatable)
+
+
+def redrive(known: Known, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
+    """Put dead letters of `source`, at most `BATCH`, into the queue, which is another one."""
+    script = _scripts.load("redrive")
+    prefix = known.prefix(script, source)
+    return Command(script, known.name, (*prefix, now, "", *sequences), marked=len(prefix) + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,8 @@ class AlreadySettled(RqttlError):
 class OutcomeUnknown(RqttlError):
     """The reply to a call that must not be repeated was lost: Redis may or may not have carried it out.
 
-    Look whether it happened, or send again with an `id` into a queue that has a `duplicate_window`.
+    Look whether it happened, or send again with an `id` into a queue that has a `duplicate_window`; `enqueue_many` can
+    give a window for itself.
     """
 
     code = "outcome_unknown"

@@ -12,7 +12,7 @@ from rqttl.delivery import LOST, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions
-from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Swept
+from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
@@ -61,15 +61,23 @@ class Queue:
             raise result
         return result
 
-    def enqueue_many(self, messages: Sequence[Message | object]) -> list[Receipt | QueueFull]:
+    def enqueue_many(
+        self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None
+    ) -> list[Receipt | QueueFull]:
         """Store many messages, in order, in few round trips.
 
         The answer has for each message its receipt, or the `QueueFull` that refused it; all others are stored. A
         message that is not valid raises, as in `enqueue`, before any is stored.
+
+        With `duplicate_window` the ids of these messages are remembered for so long, whether the queue has such an
+        option or not, and an id is not stored again that a call with a window has had remembered, or the queue's own
+        option knows. So a writer that names all its messages may send them once more, and after a lost reply the call
+        is repeated.
         """
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise InvalidInput(f"messages: expected a sequence of messages, got {type(messages).__name__}")
-        return self.broker.perform(flows.enqueue(self.name, list(messages)))
+        window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
+        return self.broker.perform(flows.enqueue(self.name, list(messages), int(window)))
 
     # Receiving
 
@@ -231,6 +239,29 @@ class Queue:
         if sequences is None:
             return self.broker.perform(flows.purge(keyspace, self.name))
         return self.broker.perform(flows.purge_these(keyspace, self.name, sequences))
+
+    def redrive(
+        self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
+    ) -> int:
+        """Put dead letters back into the queues where they died last, the oldest first. Returns how many went.
+
+        Only letters that are ready now, at most `limit`, only of `reason`, only those that died in `source`; with `to`
+        all go there. Each leaves and arrives in one step, with its id, its headers and its deaths, as if it had just
+        been sent without a TTL: its new queue's TTLs and limits act. A letter stays whose queue is gone, is this one,
+        or has no room (`reject-publish`); that queue gets no further ones by this call. A message that dies again may
+        come back here: a redrive ends the check for circles, as a rejection does. Raises `QueueNotFound` if `to` is
+        not there.
+        """
+        flow = flows.redrive(self.broker.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
+        return self.broker.perform(flow)
+
+    def redrive_these(self, letters: Iterable[tuple[str, str]]) -> list[Redriven]:
+        """Put chosen letters back: pairs of a letter's `sequence` and the queue to go to. See `redrive`.
+
+        Returns what became of each, in the order of `letters`. After a lost reply the call is repeated; a letter that
+        is not there any more counts as moved then.
+        """
+        return self.broker.perform(flows.redrive_these(self.broker.keyspace, self.name, letters))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete the queue with all that is in it, without dead-lettering anything (DLX-22).

@@ -31,10 +31,28 @@ class Message:
     content_type: str | None = None
 
 
+#: What became of a letter that was to go back: `moved`, or where it stays because there is no room (`full`), because
+#: the queue is not there (`no_origin`) or holds the letter already (`same_queue`); `gone` where it is not there, or not
+#: ready.
+Outcome = Literal["moved", "full", "gone", "no_origin", "same_queue"]
+
+
+class Redriven(NamedTuple):
+    """What became of one letter that was to go from a dead-letter queue to `origin`.
+
+    `limit` is the option that left no room, where the outcome is `full`.
+    """
+
+    sequence: str
+    origin: str
+    outcome: Outcome
+    limit: str | None = None
+
+
 class Receipt(NamedTuple):
     """A message was stored. `expires_at` is its effective deadline, `None` if it never expires.
 
-    `duplicate`: it was not, because its id was seen within the queue's `duplicate_window`.
+    `duplicate`: it was not, because its id was seen within the queue's `duplicate_window`, or that of such a call.
     """
 
     id: str
@@ -87,7 +105,8 @@ class QueueStats:
     """What a queue holds now, and what has happened in it since it was created.
 
     `deaths` counts every death by reason; `dropped` those of them that went nowhere, by reason, with `cycle` for
-    dead letters that would have gone round for ever (their deaths are counted under their own reason).
+    dead letters that would have gone round for ever (their deaths are counted under their own reason). `redriven`
+    counts letters that went from here to another queue.
 
     `sweep_lag` is for how long the oldest of what was due (an expired message, a lease or a delay that is over) had
     been waiting when this call came and swept it; 0 if nothing was due. Near 0 where a reaper runs; with none it is as
@@ -111,6 +130,7 @@ class QueueStats:
     acked: int
     refused: int
     purged: int
+    redriven: int = 0
     deaths: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     sweep_lag: timedelta = timedelta(0)

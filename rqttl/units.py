@@ -23,6 +23,12 @@ MAX_INSTANT = Ms(253_402_300_799_999)
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _TEXT = re.compile(r"\s*(\d{1,18})\s*(ms|s|m|h|d|w)\s*", re.ASCII)
+_ISO = re.compile(
+    r"\s*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s*(?:([Zz])|([+-]\d\d):?(\d\d)?)\s*", re.ASCII
+)
+#: In ms this is in 1973. What is less was meant to be seconds.
+_LEAST_INSTANT = 100_000_000_000
+_EXPECTED = "expected a time with its zone such as '2026-11-21 10:00Z', or milliseconds since 1970"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -64,6 +70,34 @@ def instant(value: Instant, name: str) -> Ms:
     if not isinstance(value, bool) and isinstance(value, int) and 0 <= value <= MAX_INSTANT:
         return Ms(value)
     raise InvalidInput(f"{name}: expected an aware datetime or milliseconds since 1970, got {value!r}")
+
+
+def instant_of_text(value: object, name: str) -> int:
+    """The ms since 1970 of an absolute time: ISO 8601 with its zone, the `T` may be a space, or ms as a number.
+
+    Raises `InvalidInput`, naming `name`; also for seconds since 1970.
+    """
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        value = int(value)
+    if isinstance(value, str):
+        return max(0, int(instant(_iso(value, name), name)))
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(f"{name}: {_EXPECTED}, got {str(value)[:80]!r}")
+    if 0 < value < _LEAST_INSTANT:
+        raise InvalidInput(f"{name}: expected milliseconds since 1970, got {value}; if these are seconds, add 000")
+    return int(instant(value, name))
+
+
+def _iso(value: str, name: str) -> datetime:
+    found = _ISO.fullmatch(value)
+    if not found:
+        raise InvalidInput(f"{name}: {_EXPECTED}, got {value[:80]!r}")
+    date, minutes, seconds, fraction, _, hours, rest = found.groups()
+    zone = f"{hours}:{rest or '00'}" if hours else "+00:00"
+    try:
+        return datetime.fromisoformat(f"{date}T{minutes}{seconds or ':00'}.{(fraction or '').ljust(6, '0')[:6]}{zone}")
+    except ValueError as error:
+        raise InvalidInput(f"{name}: no such time: {value[:80]!r} ({error})") from None
 
 
 def as_datetime(ms: int) -> datetime:

@@ -11,7 +11,7 @@ local found = redis.call('HMGET', q.meta, 'version', 'given', 'adopted', 'plain'
 if found[4] == 'mortal' and lapse.read(q, now) then
   return reply.refuse('lapsed', found[1], found[2])
 elseif not found[1] then
-  options.create(q.meta, arg.version, 1, arg.options)
+  options.create(q.meta, arg.version, 1, now, arg.options)
   redis.call('HSET', q.meta, 'given', arg.given)
   made = 1
 elseif found[3] == '1' and found[2] ~= arg.given then

@@ -3,11 +3,13 @@
 -- What must make room for them is decided first and removed last: while Redis has no memory left, the first write of
 -- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit or a TTL of 0 can
 -- act; the caller knows. With `plain` the batch is nothing but bodies; without, what was said of each comes before it.
+-- `window` is empty, or for how many ms this call wants ids to be remembered, and those to be known that others like it
+-- have stored.
 --
--- @use     clock queue lapse record plain arrival room admit append length handover seen wake reply target
+-- @use     clock queue lapse record plain arrival admit append length handover seen intake wake reply target
 -- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered seen
 -- @targets expired maxlen
--- @args    version targets now plain batch...
+-- @args    version targets now window plain batch...
 -- @reply   ids: for each message `<id>`, `<id> <own deadline>`, `!<the limit that refused it>`, or `=` for a duplicate
 -- @refuse  not_found stale lapsed again
 
@@ -16,6 +18,7 @@ local refusal, record = queue.open(q, arg.version, now, 'enqueued')
 if refusal then
   return rare(reply).refuse(refusal)
 end
+if arg.window ~= '' then q.remember = tonumber(arg.window) end
 local items, plan = nil, nil
 if arg.plain ~= '' and plain.is_calm(q) then
   items = plain.weigh(arg.batch)
@@ -25,14 +28,8 @@ end
 if items.count < items.n or (q.max_length or q.max_length_bytes) and length.pressed(q, items.count, items.size) then
   rare(queue).open_rest(q)
   if items.plain then items = arrival.read(q, now, rare(plain).spread(arg.batch)) end
-  plan = rare(room).decide(q, now, items)
-  if plan.again then
-    if #plan.victims > 0 then
-      -- live messages go only if Redis has memory for the one that drives them out: this write it may refuse
-      redis.call('HSET', q.meta, 'last', q.last)
-    end
-    rare(admit).carry_out(q, now, plan)
-    rare(record).save(q)
+  plan = rare(admit).decide(q, now, items)
+  if not plan then
     return rare(reply).refuse('again')
   end
 end
@@ -43,19 +40,15 @@ if items.mixed then
 else
   results = append.all(q, now, items.body, items.plain and 1 or 2)
 end
-if items.count > 0 then
+local repeated = items.ids and rare(seen).note(q, now, items) or 0
+local enqueued = record[7] + items.n - repeated
+if plan then
+  rare(intake).finish(q, now, items, plan, enqueued)
+else
   q.bytes = q.bytes + items.size
   if q.message_ttl then queue.due_by(q, now + q.message_ttl) end
-end
-local repeated = items.ids and rare(seen).note(q, now, items) or 0
-local refused = plan and rare(admit).finish(q, now, plan, items) or 0
-if items.count > 0 then wake.ring(q) end
-if q.life then rare(lapse).stir(q, now) end
-local enqueued = string.format('%d', record[7] + items.n - refused - repeated)
-if plan then
-  q.was.enqueued, q.enqueued = '', enqueued
-  rare(record).save(q)
-else
-  record.save_arrivals(q, enqueued)
+  wake.ring(q)
+  if q.life then rare(lapse).stir(q, now) end
+  record.save_arrivals(q, string.format('%d', enqueued))
 end
 return reply.ok(q, results)

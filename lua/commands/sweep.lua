@@ -23,7 +23,7 @@ end
 redis.call('ZREMRANGEBYSCORE', q.waiting, '-inf', now)
 redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
-local forgotten = q.window and rare(seen).forget(q, now, 250) or redis.call('UNLINK', q.seen)
+local forgotten = seen.forget(q, now, 250)
 local busy = done.reclaimed + done.promoted + done.expired + done.trimmed > 0
 local compacted, uneven = compact.run(q, 100, busy)
 wake.pass_on(q)

@@ -1,7 +1,21 @@
---- Carrying out what `room.decide` decided.
+--- Making room for what arrives: deciding, and carrying out what `room.decide` decided.
 --
--- @use length expiry queue dead_letter
+-- @use room length expiry queue record dead_letter
 local admit = {}
+
+--- The plan; or nothing, where so much has to go first that one call may do no more. That has gone then.
+function admit.decide(q, now, items)
+  local plan = room.decide(q, now, items)
+  if not plan.again then
+    return plan
+  end
+  if #plan.victims > 0 then
+    -- live messages go only if Redis has memory for the one that drives them out: this write it may refuse
+    redis.call('HSET', q.meta, 'last', q.last)
+  end
+  admit.carry_out(q, now, plan)
+  record.save(q)
+end
 
 --- Bury those who must go.
 function admit.carry_out(q, now, plan)

@@ -37,7 +37,7 @@ function arrival.read_one(q, items, i, said, now)
   local ttl = lifetime.resolve(q, now, kind, value)
   items.own[i] = ttl and now + ttl
   items.header[i] = message.pack(items.own[i], id, extras)
-  if q.window and id ~= '' and rare(seen).before(q, now, items, i, id) then
+  if (q.window or q.remember) and id ~= '' and rare(seen).before(q, now, items, i, id) then
     items.fate[i] = 'duplicate'
   elseif (ttl and ttl <= 0) or q.message_ttl == 0 then
     items.fate[i] = kind == '@' and ttl and ttl <= 0 and 'late' or 'dead'

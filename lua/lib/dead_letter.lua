@@ -1,6 +1,6 @@
 --- Deaths: every one is counted, and moved to the reason's target queue in the same script as its cause.
 --
--- @use message lifetime append queue target announce
+-- @use history lifetime append queue target announce
 local dead_letter = {}
 
 --- Failed deliveries of these messages so far, by id.
@@ -56,7 +56,7 @@ function dead_letter.move(q, into, now, entries, death)
     local failed = death.failed[id]
     death.facts = string.sub(id, 1, 13) .. ' ' .. lifetime.text(q, id, parts[1]) .. ' '
       .. (failed and failed + death.more or fewest) .. death.rest
-    local header = message.bury(parts[1], id, death, name)
+    local header = history.bury(parts[1], id, death, name)
     if header then
       append.one(into, now, header, parts[2])
       moved, size = moved + 1, size + #parts[2]

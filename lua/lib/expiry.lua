@@ -23,8 +23,8 @@ end
 
 --- Bury what `overdue` found, in deadline order.
 function expiry.bury(q, now, kept, own)
-  ready.remove(q, kept, true)
-  ready.remove(q, own, false)
+  ready.lose(q, kept, true)
+  ready.lose(q, own, false)
   local dead = kept
   for _, entry in ipairs(own) do
     dead[#dead + 1] = entry

@@ -36,7 +36,7 @@ end
 
 function length.bury(q, now, entries)
   ready.pass_holes(q, #entries)
-  ready.remove(q, entries, true)
+  ready.lose(q, entries, true)
   dead_letter.bury(q, now, 'maxlen', entries)
 end
 

@@ -13,8 +13,8 @@ function purge.find(q, ids)
   return log.read(q, there)
 end
 
---- Remove these ready messages. `in_order`: they are the next ones. Returns how many.
-function purge.remove(q, entries, in_order)
+--- Take ready messages out, with what is known of failed deliveries. Returns how many.
+function purge.take(q, entries, in_order)
   local ids = {}
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
@@ -26,9 +26,17 @@ function purge.remove(q, entries, in_order)
   return #ids
 end
 
+--- Remove these ready messages. `in_order`: they are the next ones. Returns how many.
+function purge.remove(q, entries, in_order)
+  ready.miss(q, entries)
+  return purge.take(q, entries, in_order)
+end
+
 --- Remove all ready messages where nothing else is there. Returns how many.
 function purge.clear(q)
-  local purged = queue.ready(q)
+  local purged, back = queue.ready(q), redis.call('ZRANGE', q.returned, -1, -1)
+  ready.miss(q, redis.call('XREVRANGE', q.log, '+', '-', 'COUNT', 1))
+  if back[1] then ready.miss(q, {back}) end
   redis.call('UNLINK', q.log, q.loose, q.expiry, q.returned, q.redelivered)
   q.cursor, q.bytes, q.holes = q.last, 0, 0
   return purged

@@ -28,7 +28,21 @@ function ready.read(q, most, upto, skip)
   return others, #entries < most
 end
 
---- Remove ready messages from the queue. `in_order`: they are the next ones, so the cursor passes them.
+--- Note the highest of these places in `trimmed`: nobody has handled those messages. Whoever follows the log learns from
+-- it that he has missed something.
+function ready.miss(q, entries)
+  for _, entry in ipairs(entries) do
+    if entry[1] > q.trimmed then q.trimmed = entry[1] end
+  end
+end
+
+--- `remove` where nobody has handled the messages.
+function ready.lose(q, entries, in_order)
+  ready.miss(q, entries)
+  ready.remove(q, entries, in_order)
+end
+
+--- Remove ready messages from the queue, for good. `in_order`: they are the next ones, so the cursor passes them.
 -- Entries that go from the middle leave holes, which the queue counts.
 function ready.remove(q, entries, in_order)
   local ids, size, cursor = {}, 0, q.cursor

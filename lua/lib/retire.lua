@@ -27,12 +27,13 @@ end
 function retire.bury(q, now, most)
   local entries, failed = ready.read(q, most), 0
   if #entries > 0 then
-    ready.remove(q, entries, true)
+    ready.lose(q, entries, true)
   else
     local ids = redis.call('ZRANGE', q.leases, 0, most - 1)
     failed = #ids > 0 and 1 or 0
     if #ids == 0 then ids = redis.call('ZRANGE', q.delayed, 0, most - 1) end
     entries = log.read(q, ids)
+    ready.miss(q, entries)
     log.remove(q, ids)
     redis.call('ZREM', failed == 1 and q.leases or q.delayed, unpack(ids))
   end

@@ -1,6 +1,6 @@
 --- Leased or delayed messages that come back: dead, or ready again at their old place and with their old deadline.
 --
--- @use log lifetime message queue dead_letter
+-- @use log lifetime message queue ready dead_letter
 local returns = {}
 
 --- What becomes of each: over the delivery limit, expired, or back. A failure counts when `counted`.
@@ -25,6 +25,7 @@ function returns.bury(q, now, reason, entries, counted)
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
   end
+  if reason == 'expired' then ready.miss(q, entries) end
   log.remove(q, ids)
   dead_letter.bury(q, now, reason, entries, counted)
 end

@@ -23,7 +23,7 @@ function target.open(q, t, now)
   local m = redis.call('HMGET', t.meta, 'version', 'last', 'bytes', 'due', 'letters', 'message_ttl',
     'max_length', 'max_length_bytes', 'overflow', 'attended', 'plain')
   if not m[1] then
-    options.create(t.meta, 'auto-' .. string.format('%d', now), 0)
+    options.create(t.meta, 'auto-' .. string.format('%d', now), 0, now)
     reply.note(q, 'created', t.name)
     m = {'', '0-0', 0, '', '0', false, false, false, 'drop-head', '0'}
   end

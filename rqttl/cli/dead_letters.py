@@ -35,16 +35,22 @@ PAGE_BYTES = 1 << 22
 When = datetime | timedelta
 
 
-def read(queue: Queue) -> Iterator[Peeked]:
-    """All messages of a queue in order, few of them at a time in memory. On a terminal a long reading shows how far."""
+def pages(queue: Queue) -> Iterator[list[Peeked]]:
+    """All messages of a queue in order, few of them at a time in memory."""
     most, after = 20, None
+    while page := queue.peek(most, after=after):
+        yield page
+        after = page[-1].sequence
+        size = sum(len(message.body) for message in page)
+        most = max(1, min(PAGE, PAGE_BYTES * len(page) // max(1, size)))
+
+
+def read(queue: Queue) -> Iterator[Peeked]:
+    """All messages of a queue, as `pages` has them. On a terminal a long reading shows how far it is."""
     with Progress(None, in_bytes=False) as progress:
-        while page := queue.peek(most, after=after):
+        for page in pages(queue):
             progress.advance(0, len(page))
             yield from page
-            after = page[-1].sequence
-            size = sum(len(message.body) for message in page)
-            most = max(1, min(PAGE, PAGE_BYTES * len(page) // max(1, size)))
 
 
 def died_at(message: Peeked) -> datetime:
@@ -241,8 +247,8 @@ def show_groups(groups: Groups, now: datetime, *, utc: bool) -> None:
     """A table of groups, with totals where there are several."""
     ordered = groups.ordered()
     rows = [
-        [g.source or "-", g.reason or "(never died)", text.count(g.count), text.moment(g.oldest, now, utc=utc),
-         text.moment(g.newest, now, utc=utc), text.size(g.size)]
+        [text.visible(g.source or "-"), text.visible(g.reason or "(never died)"), text.count(g.count),
+         text.moment(g.oldest, now, utc=utc), text.moment(g.newest, now, utc=utc), text.size(g.size)]
         for g in ordered
     ]  # fmt: skip
     total = None

@@ -37,6 +37,16 @@ def chosen(broker: Broker, patterns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*names, *found]))
 
 
+def matching(broker: Broker, patterns: Sequence[str]) -> list[str]:
+    """The names that are there and match, sorted. Raises `QueueNotFound` for a name that is not there, `InvalidName`."""
+    names = sorted(chosen(broker, patterns))
+    there = set(broker.queues()) if plain(patterns) else ()
+    for name in plain(patterns):
+        if name not in there:
+            raise QueueNotFound(broker.queue(name).name)
+    return names
+
+
 def for_each(
     queues: Sequence[Queue], act: Callable[[Queue], Facts], tell: Callable[[Queue, Facts], str], *, as_json: bool
 ) -> None:

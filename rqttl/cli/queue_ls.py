@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.queue_each import chosen, plain
+from rqttl.cli.queue_each import matching
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag
 from rqttl.cli.stats_facts import stats_facts
-from rqttl.errors import QueueNotFound
 from rqttl.types import QueueStats
-
-if TYPE_CHECKING:
-    from rqttl.broker import Broker
 
 #: What to sort by, the largest first; a negative number, so that equal ones stay in the order of their names.
 SORTS: dict[str, Callable[[QueueStats], Any]] = {
@@ -53,7 +49,7 @@ def list_queues(
     ready messages.
     """
     with settings.using() as broker:
-        names = _matching(broker, queues)
+        names = matching(broker, queues)
         found = None if quiet and key == "name" else broker.stats(names)
     if found is not None:
         names = sorted(found, key=lambda name: (SORTS[key](found[name]), name))
@@ -68,16 +64,6 @@ def list_queues(
     else:
         total = [text.plural(len(names), "queue"), *_sums(found.values())] if len(names) > 1 else None
         output.table(COLUMNS, [[name, *_numbers(found[name])] for name in names], total)
-
-
-def _matching(broker: Broker, patterns: Sequence[str]) -> list[str]:
-    """The names that match. Raises `QueueNotFound` for a name that is not there, `InvalidName`."""
-    names = sorted(chosen(broker, patterns))
-    there = set(broker.queues()) if plain(patterns) else ()
-    for name in plain(patterns):
-        if name not in there:
-            raise QueueNotFound(broker.queue(name).name)
-    return names
 
 
 def _numbers(stats: QueueStats) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
 
 #: Counters in the order of a message's life.
-COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged")
+COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 
 
 @click.command(epilog="Example: rqttl queue show orders --all")

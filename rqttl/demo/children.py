@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,13 +18,16 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """One process. It ends when it is told to, and also when this process ends, however that happens."""
+    """One process, which runs `module`.
 
-    def __init__(self, name: str, part: dict[str, Any]) -> None:
+    It ends when it is told to, and also when this process ends, however that happens.
+    """
+
+    def __init__(self, name: str, part: dict[str, Any], module: str = "rqttl.demo.worker") -> None:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `__exit__`
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rqttl.demo.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
             start_new_session=True,  # Ctrl-C is for the parent, which sees to the rest
         )  # fmt: skip
@@ -76,7 +81,8 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
+        if self.running:
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what it has started: its session is its own
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(BrokenPipeError):

@@ -22,6 +22,7 @@ from rqttl.demo.accounts import Counts
 from rqttl.demo.day import AGENTS, CONSUMERS, DAY, Day, clock
 from rqttl.demo.flights import Flight
 from rqttl.demo.names import missed
+from rqttl.demo.report import Hours
 from rqttl.demo.stage import LOOK, Outcome
 from rqttl.errors import QueueNotFound
 
@@ -191,6 +192,37 @@ def history(letter: Peeked, day: Day) -> list[str]:
         )
     lines.append(f"  now in {letter.queue}")
     return lines
+
+
+def hours(console: Console, carriers: Mapping[str, Hours], seconds: float) -> None:
+    """Dead letters by hour and carrier, the busiest first; the carriers for which there is no room are one column."""
+    sums = {carrier: sum(counts.values()) for carrier, counts in carriers.items()}
+    columns = [[carrier] for carrier in carriers]
+    while len(columns) > 1 and _width(columns, sums) > console.width:
+        columns[-2:] = [columns[-2] + columns[-1]]
+    table = Table(box=SIMPLE_HEAD, show_edge=False, show_footer=True, pad_edge=False, padding=0)
+    table.add_column("hour", "all")
+    for column in columns:
+        table.add_column(_title(column), f"{sum(sums[one] for one in column):,}", justify="right")
+    table.add_column("all", f"{sum(sums.values()):,}", justify="right")
+    for hour in sorted({hour for counts in carriers.values() for hour in counts}):
+        row = [sum(carriers[one].get(hour, 0) for one in column) for column in columns]
+        table.add_row(f"{hour:02}", *(f"{number:,}" if number else "" for number in row), f"{sum(row):,}")
+    console.print(
+        f'\n[bold]The dead letters, counted by Spark[/bold] in {seconds:.0f} s, with format("rqttl"): by carrier, and '
+        "by the hour of the scheduled departure.\n"
+    )
+    console.print(table)
+
+
+def _title(column: Sequence[str]) -> str:
+    return column[0] if len(column) == 1 else "other"
+
+
+def _width(columns: Sequence[Sequence[str]], sums: Mapping[str, int]) -> int:
+    """How wide the table of these columns is: a footer is the widest number of its column."""
+    widths = [max(len(_title(column)), len(f"{sum(sums[one] for one in column):,}")) for column in columns]
+    return len("hour ") + sum(width + 1 for width in widths) + len(f"{sum(sums.values()):,}")
 
 
 def document(value: object) -> None:

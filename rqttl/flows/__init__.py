@@ -15,6 +15,7 @@ from rqttl.flows.queues import (
     touch,
     update,
 )
+from rqttl.flows.redriving import redrive, redrive_these
 from rqttl.flows.steps import (
     SWEEPS,
     Clock,
@@ -60,6 +61,8 @@ __all__ = [
     "purge_these",
     "receive",
     "receive_nothing",
+    "redrive",
+    "redrive_these",
     "refused",
     "settle",
     "stats",

@@ -43,8 +43,8 @@ def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFu
     return _receipt(known, reply[2][0], message)
 
 
-def enqueue(queue: str, messages: Sequence[Message | object]) -> Flow[list[Receipt | QueueFull]]:
-    """Store messages in order.
+def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
+    """Store messages in order; their ids are remembered for `window` ms.
 
     Without limits several batches go in one round trip; with limits one after the other, because a batch that has to
     be repeated must not be overtaken.
@@ -56,7 +56,7 @@ def enqueue(queue: str, messages: Sequence[Message | object]) -> Flow[list[Recei
         replies = [reply]
     else:
         packed = [commands.pack(message, known.max_body) for message in messages]
-        replies = yield from _in_batches(queue, known, packed)
+        replies = yield from _in_batches(queue, known, packed, window)
     results = [result for reply in replies for result in reply[2]]
     known = yield Look(queue)
     if known.retention is None and set(map(type, messages)) == {bytes} and set(map(len, results)) == {_SEQUENCE_BYTES}:
@@ -72,24 +72,26 @@ def _plain(messages: Sequence[Message | object], most: int) -> bool:
     return max(sizes) <= most and sum(sizes) <= BATCH_BYTES
 
 
-def _in_batches(queue: str, known: Known, packed: Sequence[tuple[bytes, bytes]]) -> Flow[list[Reply]]:
+def _in_batches(queue: str, known: Known, packed: Sequence[tuple[bytes, bytes]], window: int) -> Flow[list[Reply]]:
     replies: list[Reply] = []
     pieces = list(_batches(packed))
     if len(pieces) == 1 or known.limited:
         for piece in pieces:
-            replies += [(yield from _store(queue, piece))]
+            replies += [(yield from _store(queue, piece, window))]
     else:
         for start in range(0, len(pieces), WINDOW):
-            replies += yield from _together(queue, known, pieces[start : start + WINDOW])
+            replies += yield from _together(queue, known, pieces[start : start + WINDOW], window)
     return replies
 
 
-def _store(queue: str, piece: Sequence[tuple[bytes, bytes]]) -> Flow[Reply]:
-    return (yield from fenced(queue, lambda known: commands.enqueue(known, piece)))
+def _store(queue: str, piece: Sequence[tuple[bytes, bytes]], window: int) -> Flow[Reply]:
+    return (yield from fenced(queue, lambda known: commands.enqueue(known, piece, window=window)))
 
 
-def _together(queue: str, known: Known, pieces: Sequence[Sequence[tuple[bytes, bytes]]]) -> Flow[list[Reply]]:
-    replies: list[Reply] = yield Together([commands.enqueue(known, piece) for piece in pieces])
+def _together(
+    queue: str, known: Known, pieces: Sequence[Sequence[tuple[bytes, bytes]]], window: int
+) -> Flow[list[Reply]]:
+    replies: list[Reply] = yield Together([commands.enqueue(known, piece, window=window) for piece in pieces])
     done: list[Reply] = []
     for piece, reply in zip(pieces, replies, strict=True):
         if reply[0] == b"ok":
@@ -97,7 +99,7 @@ def _together(queue: str, known: Known, pieces: Sequence[Sequence[tuple[bytes, b
                 yield Follow(reply[1])
             done.append(reply)
         else:
-            done.append((yield from _store(queue, piece)))
+            done.append((yield from _store(queue, piece, window)))
     return done
 
 

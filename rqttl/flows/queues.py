@@ -8,13 +8,14 @@ from typing import Any
 
 from rqttl import codec, commands
 from rqttl.commands import BATCH, Command, Known, Reply, Word
-from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch
+from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch, QueueNotFound
 from rqttl.flows.steps import SWEEPS, Enter, Flow, Follow, Look, Together, fenced, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
 from rqttl.options import REASONS, QueueOptions
 from rqttl.types import Peeked, QueueStats
 from rqttl.units import as_datetime
 
+COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 #: Queues whose statistics are asked for in one round trip.
 TOGETHER = 100
 
@@ -181,7 +182,7 @@ def _statistics(reply: Reply, lag: int) -> QueueStats:
         scheduled=0,
         oldest_ready_age=timedelta(milliseconds=max(0, oldest)) if isinstance(oldest, int) else None,
         consumers=consumers,
-        **{name: counter(name) for name in ("enqueued", "delivered", "redelivered", "acked", "refused", "purged")},
+        **{name: counter(name) for name in COUNTERS},
         deaths={reason: counter(f"deaths:{reason}") for reason in REASONS},
         dropped={reason: counter(f"dropped:{reason}") for reason in (*REASONS, "cycle")},
         sweep_lag=timedelta(milliseconds=lag),
@@ -223,11 +224,21 @@ def living(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[str]]:
 
 def known_options(keyspace: Keyspace, queue: str) -> Flow[Known]:
     """Ask Redis what is in force. A queue whose lifetime is over is deleted first, as if a reaper had been in time."""
+    known = yield from known_if_there(keyspace, queue)
+    if known is None:
+        raise QueueNotFound(queue)
+    return known
+
+
+def known_if_there(keyspace: Keyspace, queue: str) -> Flow[Known | None]:
+    """The same, without an error where there is no such queue."""
     command = commands.lookup(keyspace, queue)
     while True:
         reply: Reply = yield command
         if reply[0] == b"ok":
             return _known(keyspace, queue, reply)
+        if reply[1] == b"not_found":
+            return None
         if reply[1] != b"lapsed":
             raise refused(command, reply)
         yield from retire(_known(keyspace, queue, reply))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from rqttl import Message, Queue
@@ -41,6 +43,20 @@ def bury(clocked: Clocked) -> Queue:
 @pytest.fixture
 def letters(clocked: Clocked) -> Queue:
     return bury(clocked)
+
+
+Die = Callable[..., None]
+
+
+@pytest.fixture
+def die(clocked: Clocked) -> Die:
+    """`die(ms, n, source="orders", dead="dead")`: so many die that long after the start of the clock."""
+
+    def bury(after: int, n: int = 1, source: str = "orders", dead: str = "dead") -> None:
+        clocked.go_to(after)
+        clocked.declare_queue(source, dead_letter=dead).enqueue_many([Message(b"x", ttl=0)] * n)
+
+    return bury
 
 
 def ids(queue: Queue) -> list[str]:

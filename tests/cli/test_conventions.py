@@ -29,7 +29,8 @@ APART: dict[Path, set[str]] = {("server",): {"--namespace"}, ("demo",): {"--name
 NO_JSON: set[Path] = {("completion",)}
 DESTRUCTIVE: set[Path] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge")}
 #: Commands that show moments, and not only ages: what has a column or a line that says when.
-SHOWS_MOMENTS: set[Path] = {("peek",), ("message", "show"), ("dead", "ls"), ("dead", "show"), ("queue", "show")}
+SHOWS_MOMENTS: set[Path] = {("peek",), ("message", "show"), ("dead", "ls"), ("dead", "show"), ("queue", "show"),
+                            ("dead", "report")}  # fmt: skip
 
 #: Commands that look for what is wrong, and answer with it.
 REPORTS: set[Path] = {("doctor",)}

@@ -74,8 +74,8 @@ def test_a_scan_period_of_minus_one_means_no_reaper(run: Run, broker: Broker, cl
 def test_demo_runs_the_demo_and_gives_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[object, ...]] = []
 
-    def play(limit: int, url: str | None, *, as_json: bool) -> int:
-        called.append((limit, url, as_json))
+    def play(limit: int, url: str | None, **rest: object) -> int:
+        called.append((limit, url, *rest.values()))
         return 0 if limit > 10 else 1
 
     monkeypatch.setattr("rqttl.demo.run", play)
@@ -85,11 +85,15 @@ def test_demo_runs_the_demo_and_gives_its_exit_code(monkeypatch: pytest.MonkeyPa
         for arguments in (
             ["demo"],
             ["--url", "redis://a", "demo", "--json"],
-            ["demo", "--limit", "7", "--url", "redis://b"],
+            ["demo", "--limit", "7", "--url", "redis://b", "--no-spark", "--picture", "chart.png"],
         )
     ]
 
-    assert called == [(50_000, None, False), (50_000, "redis://a", True), (7, "redis://b", False)]
+    assert called == [
+        (50_000, None, False, True, None),
+        (50_000, "redis://a", True, True, None),
+        (7, "redis://b", False, False, "chart.png"),
+    ]
     assert [result.exit_code for result in results] == [0, 0, 1]
 
 

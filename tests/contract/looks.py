@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rqttl import Delivery, Queue
+from rqttl import Delivery, Queue, Redriven
+from tests.contract.clocked import Clocked
 
 
 def bodies(queue: Queue) -> list[bytes]:
@@ -42,3 +43,21 @@ def dead(queue: Queue) -> dict[str, int]:
 def dropped(queue: Queue) -> dict[str, int]:
     """The counts of deaths that went nowhere, by reason."""
     return {reason: count for reason, count in queue.stats().dropped.items() if count}
+
+
+def letters(clocked: Clocked, *wanted: object, origin: str = "q", **options: object) -> tuple[Queue, Queue]:
+    """A queue whose messages have been rejected, and the queue where they are now."""
+    queue = clocked.declare_queue(origin, dead_letter="d", **options)
+    queue.enqueue_many(wanted)
+    queue.reject_many(queue.receive_many(len(wanted)))
+    return queue, clocked.queue("d")
+
+
+def places(queue: Queue) -> list[str]:
+    """The sequences of the messages in the queue."""
+    return [message.sequence for message in queue.peek(1_000)]
+
+
+def outcomes(found: list[Redriven]) -> list[str]:
+    """What became of each."""
+    return [one.outcome for one in found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from rqttl import Message, Queue, QueueFull, Receipt
+from rqttl import InvalidDuration, Message, Queue, QueueFull, Receipt
 from tests.contract.clocked import Clocked, at
 
 WINDOW = 10_000
@@ -152,3 +152,110 @@ def test_a_new_queue_of_that_name_has_seen_nothing(clocked: Clocked, queue: Queu
 def test_the_receipt_of_the_first_says_when_it_expires(queue: Queue) -> None:
     assert queue.enqueue(b"x", id="a", ttl="5s") == Receipt("a", at(5000))
     assert queue.enqueue(b"x", id="a", ttl="5s") == Receipt("a", None, duplicate=True)
+
+
+# Windows of calls
+
+
+def send(queue: Queue, *ids: str, window: int = WINDOW) -> list[bool | None]:
+    """Which of these messages were duplicates; `None` if one was refused."""
+    receipts = queue.enqueue_many([Message(b"x", id=id) for id in ids], duplicate_window=window)
+    return [one.duplicate if isinstance(one, Receipt) else None for one in receipts]
+
+
+@pytest.fixture
+def free(clocked: Clocked) -> Queue:
+    """A queue that knows no duplicates."""
+    return clocked.declare_queue("free")
+
+
+def test_a_call_may_have_a_window_where_the_queue_has_none(clocked: Clocked, free: Queue) -> None:
+    assert send(free, "a", "b", "a") == [False, False, True]
+    clocked.advance(WINDOW - 1)
+    free.sweep()
+    assert send(free, "b", "c") == [True, False]
+    clocked.advance(1)
+    assert send(free, "a", "b", "c") == [False, False, True]
+    assert free.stats().enqueued == 5
+
+
+def test_each_call_says_for_how_long_and_a_duplicate_does_not_move_the_end(clocked: Clocked, free: Queue) -> None:
+    send(free, "short", window=10)
+    send(free, "long", window=50)
+    clocked.advance(9)
+    assert send(free, "short", "long", window=1000) == [True, True]
+    clocked.advance(1)
+    assert send(free, "short", "long", window=1000) == [False, True]
+    clocked.advance(40)
+    assert send(free, "short", "long", window=1) == [True, False]
+
+
+def test_who_says_nothing_of_duplicates_is_not_told_of_any_and_remembers_nothing(free: Queue) -> None:
+    send(free, "a")
+    assert not free.enqueue(b"again", id="a").duplicate
+    assert not free.enqueue(b"new", id="b").duplicate
+    assert send(free, "b", "a") == [False, True]
+
+
+def test_what_the_option_of_the_queue_knows_is_known_to_the_call_and_the_other_way_round(
+    clocked: Clocked, queue: Queue
+) -> None:
+    queue.enqueue(b"x", id="a")
+    assert send(queue, "a", "b", window=1) == [True, False]
+    assert queue.enqueue(b"x", id="b").duplicate
+    clocked.advance(WINDOW)
+    assert not queue.enqueue(b"x", id="b").duplicate
+
+
+def test_the_window_of_a_call_outlasts_the_option(clocked: Clocked, queue: Queue) -> None:
+    send(queue, "a", window=10 * WINDOW)
+    queue.update(duplicate_window=None)
+    queue.update(duplicate_window=5)
+    clocked.advance(5)
+    queue.sweep()
+
+    assert send(queue, "a") == [True]
+    assert not queue.enqueue(b"x", id="a").duplicate
+
+
+def test_a_message_that_found_no_room_is_not_remembered(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=1, overflow="reject-publish")
+
+    assert send(queue, "a", "b", "b") == [False, None, None]
+    queue.purge()
+    assert send(queue, "a", "b") == [True, False]
+
+
+def test_messages_without_an_id_are_never_duplicates(free: Queue) -> None:
+    for _ in range(2):
+        found = free.enqueue_many([b"x", Message(b"y")], duplicate_window="1h")
+        assert [isinstance(one, Receipt) and one.duplicate for one in found] == [False, False]
+    assert len(bodies(free)) == 4
+
+
+def test_more_than_one_call_can_carry_and_a_second_time_nothing(free: Queue) -> None:
+    ids = [str(i) for i in range(1_000)]
+
+    assert send(free, *ids) == [False] * 1_000
+    assert send(free, *ids) == [True] * 1_000
+    assert free.stats().enqueued == 1_000
+
+
+def test_what_calls_have_remembered_is_forgotten_by_those_that_follow_and_by_sweeps(
+    clocked: Clocked, free: Queue, client: redis.Redis
+) -> None:
+    for i in range(100):
+        send(free, str(i))
+        clocked.advance(WINDOW // 10)
+    assert client.zcard("rqttl:{free}:seen") == 10
+    send(free, *[str(i) for i in range(700)])
+    clocked.advance(WINDOW)
+    free.sweep()
+    assert client.exists("rqttl:{free}:seen") == 0
+
+
+@pytest.mark.parametrize("window", [0, -1, "soon", True])
+def test_a_window_that_is_no_duration_is_refused(free: Queue, window: object) -> None:
+    with pytest.raises(InvalidDuration, match="duplicate_window"):
+        free.enqueue_many([Message(b"x", id="a")], duplicate_window=window)  # type: ignore[arg-type]
+    assert bodies(free) == []

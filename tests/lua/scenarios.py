@@ -49,6 +49,10 @@ def _reject(lab: Lab) -> Command:
     return commands.reject(lab.known(), _HELD, now=NOW, description=b"no")
 
 
+def _redrive(lab: Lab) -> Command:
+    return commands.redrive(lab.known(), "dead", [place(-99), place(-98)], now=NOW)
+
+
 def _ack(lab: Lab) -> Command:
     return commands.ack(lab.keyspace, "orders", _HELD, now=NOW)
 
@@ -140,6 +144,10 @@ PRODUCERS = {
         {"seen": {"old": NOW - 8, "x": NOW - 9}},
     ),
     "a duplicate only": Scenario(_enqueue(Message(b"b", id="old")), {"duplicate_window": 9}, {"seen": {"old": NOW}}),
+    "stored where the call knows duplicates": Scenario(
+        lambda lab: commands.enqueue(lab.known(), [(b";3;new", b"a"), (b";3;old", b"b")], window=9, now=NOW),
+        parts={"seen": {"\nold": NOW + 8, "x": NOW - 9}},
+    ),
     "stored and rung for": Scenario(_enqueue(b"a"), parts=_WAITING),
     "dead on arrival, no target": Scenario(_enqueue(Message(b"a", ttl=0))),
     "dead on arrival": Scenario(_enqueue(Message(b"a", ttl=0)), _DEAD),
@@ -154,6 +162,16 @@ PRODUCERS = {
     "refused and dead-lettered": Scenario(
         _enqueue(b"a"), {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY
     ),
+    "redriven": Scenario(_redrive),
+    "redriven where there is a lifetime": Scenario(_redrive, _MORTAL, {"meta": {"active": NOW - 1}}),
+    "redriven and rung for": Scenario(_redrive, {"max_ttl": 9}, _WAITING),
+    "redriven and handed over": Scenario(_redrive, {"message_ttl": 0}, _WAITING),
+    "redriven, dead again, no target": Scenario(_redrive, {"default_ttl": 0}),
+    "redriven, dead again": Scenario(_redrive, {"default_ttl": 0, **_DEAD}),
+    "redriven, the head dropped": Scenario(_redrive, {"max_length": 1}, _READY),
+    "redriven, the head in exchange": Scenario(_redrive, {"max_length": 1, **_DEAD}, _READY),
+    "redriven, the returned head elsewhere": Scenario(_redrive, {"max_length": 0, "dead_letter": "more"}, _RETURNED),
+    "redriven in vain": Scenario(_redrive, {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY),
     "room made by the expired": Scenario(
         _enqueue(b"a"), {"max_length": 2, "overflow": "reject-publish", **_DEAD}, _OVER
     ),
@@ -162,6 +180,12 @@ PRODUCERS = {
 #: Ways through all that settles, looks, sweeps or removes.
 CONSUMERS = {
     "ack": Scenario(_ack, parts=_LEASED),
+    "redrive of what is gone": Scenario(
+        lambda lab: commands.redrive(lab.known(), "dead", [place(-98)], now=NOW), {"max_length": 1, **_DEAD}, _READY
+    ),
+    "redrive from a queue that is gone": Scenario(
+        lambda lab: commands.redrive(lab.known(), "nobody", [place(-98)], now=NOW).again(), parts=_READY
+    ),
     "ack of what is lost": Scenario(_ack, parts=_READY),
     "nack": Scenario(_nack(), parts=_LEASED),
     "nack, rung for": Scenario(_nack(), parts={**_LEASED, **_WAITING}),
@@ -214,6 +238,7 @@ CONSUMERS = {
         _sweep, {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_DELAYED, **_PAST}
     ),
     "sweep that forgets": Scenario(_sweep, {"duplicate_window": 9}, {"seen": {"old": NOW - 9, "new": NOW}}),
+    "sweep that forgets what calls have remembered": Scenario(_sweep, {}, {"seen": {"\nold": NOW, "\nnew": NOW + 1}}),
     "sweep that keeps": Scenario(_sweep, {**_MORTAL, "on_expire": "keep"}, {**_READY, **_PAST}),
     "sweep of nothing": Scenario(_sweep, parts={"meta": {"due": 0}}),
     "sweep that reclaims": Scenario(_sweep, parts={**_LATE, **_WAITING}),

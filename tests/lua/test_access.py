@@ -55,4 +55,4 @@ def test_all_keys_of_a_command_belong_to_the_queue_or_to_a_target(lab: Lab, way:
 
     keys = keys_of(command)
     assert len(set(keys)) == len(keys)
-    assert {key.split(":")[1] for key in keys} <= {f"{{{command.queue}}}", "{dead}"}
+    assert {key.split(":")[1] for key in keys} <= {f"{{{command.queue}}}", "{dead}", "{more}", "{nobody}"}

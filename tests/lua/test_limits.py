@@ -43,7 +43,13 @@ def test_drop_head_drops_the_oldest_and_dead_letters_them_in_order(lab: Lab, opt
         after["orders"]
         == changed(
             before,
-            meta={"last": place(0, 1), "cursor": place(-1, 1), "enqueued": 2, "deaths:maxlen": 2},
+            meta={
+                "last": place(0, 1),
+                "cursor": place(-1, 1),
+                "enqueued": 2,
+                "deaths:maxlen": 2,
+                "trimmed": place(-1, 1),
+            },
             log={place(-2): None, place(-1, 1): None, place(): (b"", b"a"), place(0, 1): (b"", b"b")},
         )["orders"]
     )
@@ -75,7 +81,7 @@ def test_a_batch_larger_than_the_limit_keeps_its_own_end(lab: Lab) -> None:
     assert lab.snapshot() == changed(
         before,
         meta={"last": place(0, 3), "cursor": place(0, 1), "bytes": 2, "enqueued": 4, "deaths:maxlen": 3,
-              "dropped:maxlen": 3, "due": NOW + 9},
+              "dropped:maxlen": 3, "due": NOW + 9, "trimmed": place(0, 1)},
         log={place(-1): None, place(0, 2): (b"", b"c"), place(0, 3): (b"", b"d")},
     )  # fmt: skip
 
@@ -133,7 +139,7 @@ def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
     assert after == changed(
         before,
         meta={"last": after["orders"]["meta"]["last"], "bytes": 2, "enqueued": 1, "refused": 1, "deaths:expired": 1,
-              "dropped:expired": 1, "holes": 1},
+              "dropped:expired": 1, "holes": 1, "trimmed": place(-9)},
         log={place(-9): None, place(): (b"", b"a")},
         expiry={place(-9): None},
     )  # fmt: skip
@@ -226,7 +232,7 @@ def test_a_target_that_does_not_exist_is_made_and_named_in_the_reply(lab: Lab) -
     assert {name: value for name, value in meta.items() if name != "about"} == {
         "version": f"auto-{NOW}", "adopted": 0, "given": "{}", "overflow": "drop-head", "cursor": "0-0", "due": "",
         "last": place(), "bytes": 1, "grants": 0, "holes": 0, "letters": 1, "enqueued": 1, "delivered": 0, "plain": 1,
-        "attended": 0,
+        "attended": 0, "born": NOW, "trimmed": "0-0",
     }  # fmt: skip
     assert list(after["DEAD.orders"]["log"]) == [place()]
     assert before.keys() < after.keys()

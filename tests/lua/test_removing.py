@@ -34,7 +34,7 @@ def test_where_nothing_is_out_all_goes_at_once(lab: Lab) -> None:
 
     assert purge(lab)[2:4] == [3, 0]
     after = lab.snapshot()
-    meta = {**before["orders"]["meta"], "bytes": 0, "cursor": place(-1), "holes": 0, "purged": 3}
+    meta = {**before["orders"]["meta"], "bytes": 0, "cursor": place(-1), "holes": 0, "purged": 3, "trimmed": place(-1)}
     assert after == {"orders": {"meta": meta}}
 
 
@@ -48,7 +48,7 @@ def test_leased_and_delayed_messages_stay(lab: Lab) -> None:
     assert purge(lab)[2:4] == [3, 0]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 0, "cursor": place(-1), "purged": 3},
+        meta={"bytes": 0, "cursor": place(-1), "purged": 3, "trimmed": place(-1)},
         log={place(-3): None, place(-1): None},
         loose={place(-2): None},
         returned={place(-3): None, place(-2): None},
@@ -102,7 +102,7 @@ def test_of_the_chosen_ones_only_those_that_are_ready_go(lab: Lab) -> None:
     assert purge(lab, "", *chosen) == [b"ok", b"", 3, 0, place(0).encode()]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "holes": 2, "purged": 3},
+        meta={"bytes": 2, "holes": 2, "purged": 3, "trimmed": place(-2)},
         log={place(-5): None, place(-4): None, place(-2): None},
         returned={place(-5): None},
         expiry={place(-4): None},
@@ -119,7 +119,7 @@ def test_chosen_ones_that_were_moved_aside_go_too(lab: Lab) -> None:
     assert purge(lab, "", place(-4), place(-3), place(-1))[2:4] == [2, 0]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "holes": 1, "purged": 2},
+        meta={"bytes": 2, "holes": 1, "purged": 2, "trimmed": place(-1)},
         log={place(-1): None},
         loose={place(-4): None},
         returned={place(-4): None},
@@ -147,9 +147,11 @@ def test_all_may_be_chosen(lab: Lab) -> None:
 
     assert purge(lab, "", place(-2), place(-1))[2:4] == [2, 0]
     assert lab.snapshot() == changed(
-        before, meta={"bytes": 0, "holes": 2, "purged": 2}, log={place(-2): None, place(-1): None},
+        before,
+        meta={"bytes": 0, "holes": 2, "purged": 2, "trimmed": place(-1)},
+        log={place(-2): None, place(-1): None},
         expiry={place(-2): None},
-    )  # fmt: skip
+    )
 
 
 def test_of_large_bodies_few_go_in_one_call_and_the_reply_says_up_to_where(lab: Lab) -> None:

@@ -116,7 +116,7 @@ def test_expired_messages_leave_from_anywhere_and_leave_holes(lab: Lab) -> None:
     assert sweep(lab)["expired"] == 3
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "due": NOW + 1, "holes": 2, "deaths:expired": 3, "dropped:expired": 3},
+        meta={"bytes": 2, "due": NOW + 1, "holes": 2, "deaths:expired": 3, "dropped:expired": 3, "trimmed": place(-1)},
         log={place(-3): None, place(-1): None},
         loose={place(-6): None},
         returned={place(-6): None},
@@ -134,7 +134,14 @@ def test_retention_takes_the_head_and_leaves_no_holes(lab: Lab) -> None:
     assert sweep(lab)["expired"] == 2
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 1, "cursor": place(-3), "due": NOW + 1, "deaths:expired": 2, "dropped:expired": 2},
+        meta={
+            "bytes": 1,
+            "cursor": place(-3),
+            "due": NOW + 1,
+            "deaths:expired": 2,
+            "dropped:expired": 2,
+            "trimmed": place(-3),
+        },
         log={place(-4): None, place(-3): None},
         returned={place(-4): None},
     )
@@ -146,7 +153,7 @@ def test_what_is_over_the_limit_is_trimmed_from_the_head(lab: Lab) -> None:
     assert sweep(lab)["trimmed"] == 2
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 1, "cursor": place(-2), "deaths:maxlen": 2, "dropped:maxlen": 2},
+        meta={"bytes": 1, "cursor": place(-2), "deaths:maxlen": 2, "dropped:maxlen": 2, "trimmed": place(-2)},
         log={place(-3): None, place(-2): None},
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -15,6 +15,8 @@ from tests.model.machine import Waiter, settle_command, words_of
 from tests.model.queue_rules import QueueRules
 from tests.model.queues import Item, Msg, Pair
 from tests.model.strategies import MEANWHILE, Said, actions, clients, delays, items, leases, maybe, names, picks, rarely
+
+T = TypeVar("T")
 
 
 class QueueMachine(QueueRules):
@@ -72,7 +74,7 @@ class QueueMachine(QueueRules):
         broker = self.clients[who]
         flow = flows.claim(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
         if again:
-            flow = _marked(flow)
+            flow = _marked(flow, "receive")
         claimed = self.act(who, flow, "receive", lambda: expected.append(self.world.receive(name, now, count, lease,
             auto=auto, finished=finished, again=again, due=due, ticket=presence.ticket,
             late=late)), deaf=dies)  # fmt: skip
@@ -120,6 +122,37 @@ class QueueMachine(QueueRules):
             elif isinstance(what, int):
                 self.clock.move(what)
         self.settle(who, action, list(range(count)), False, delay, True, 50, None, dies)
+
+    @rule(who=clients, first=st.integers(0, 9), chosen=picks, home=st.sampled_from((True, True, True, False)),
+          name=names, strange=rarely, again=rarely, dies=rarely)  # fmt: skip
+    def redrive(self, who: int, first: int, chosen: list[int], home: bool, name: str, strange: bool, again: bool,
+                dies: bool) -> None:  # fmt: skip
+        """Dead letters go back to where they died, or elsewhere; whatever their state; a strange one is not there."""
+        letters = [(q, m) for q in self.world.queues.values() for m in q.messages if m.deaths]
+        if not letters:
+            return
+        d, letter = letters[first % len(letters)]
+        source, origin = (
+            d.name,
+            next((r.queue for r in letter.deaths if r.reason != "redriven"), name) if home else name,
+        )
+        if origin == source or not self._exists(who, origin):
+            return
+        seqs = [letter.seq, *[d.messages[pick % len(d.messages)].seq for pick in chosen]]
+        seqs = list(dict.fromkeys([*seqs, b"%013d-999999" % self.clock.latest] if strange else seqs))
+        now, free, known = self.clock.now, self.raw[origin].free(self.clock.now), {m.seq for m in d.messages}
+        became: list[Msg | str | None] = []
+        flow = flows.fenced(origin, lambda at: commands.redrive(at, source, seqs))
+        if again:
+            flow = _marked(flow, "redrive")
+        reply = self.act(who, flow, "redrive",
+            lambda: became.extend(self.world.redrive(source, origin, now, seqs, free)), deaf=dies)  # fmt: skip
+        for seq, told, one in zip(seqs, reply[2], became, strict=True):
+            if one is None:
+                assert told == (b"=" if again and seq not in known else b"-")
+            else:
+                assert told.split(b" ")[0] == (b"!" + one.encode() if isinstance(one, str) else one.seq)
+        self.compare()
 
     # Waiting
 
@@ -219,16 +252,17 @@ class QueueMachine(QueueRules):
 
     # One rule is as likely as the other, so what matters most stands here more than once.
     send_more = send_even_more = enqueue
+    redrive_more = redrive
     work_more = work_even_more = work_all_day = work
 
 
-def _marked(flow: flows.Flow[flows.Claimed]) -> flows.Flow[flows.Claimed]:
-    """The flow, its receive marked as the repetition of one whose reply was lost."""
+def _marked(flow: flows.Flow[T], script: str) -> flows.Flow[T]:
+    """The flow, its call of `script` marked as the repetition of one whose reply was lost."""
     answer = None
     while True:
         try:
             step = flow.send(answer)
         except StopIteration as done:
-            claimed: flows.Claimed = done.value
-            return claimed
-        answer = yield step.again() if isinstance(step, Command) and step.script.name == "receive" else step
+            result: T = done.value
+            return result
+        answer = yield step.again() if isinstance(step, Command) and step.script.name == script else step

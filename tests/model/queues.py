@@ -79,6 +79,8 @@ class ModelQueue:
         self.messages: list[Msg] = []
         self.counters: Counter[str] = Counter()
         self.last = (0, 0)
+        #: The highest place of which nobody has handled the message.
+        self.trimmed = b"0-0"
         #: Deaths of messages that were refused: they never were in the queue.
         self.refused_deaths = 0
         #: Over its limits until somebody sweeps: the options have changed, or the client that should sweep died.

@@ -19,7 +19,7 @@ READS = (
     ("ZRANGE", "delayed", 0, -1, "WITHSCORES"), ("HGETALL", "redelivered"), ("LRANGE", "bell", 0, -1),
     ("ZRANGE", "waiting", 0, -1, "WITHSCORES"),
 )  # fmt: skip
-COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged")
+COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 
 
 @lru_cache(maxsize=4096)

@@ -21,7 +21,7 @@ OPTIONS = st.fixed_dictionaries({
 })  # fmt: skip
 STEP = st.one_of(
     st.tuples(st.just("wait"), st.sampled_from((1, 5, 19, 20, 30, 49, 50))),
-    st.tuples(st.just("enqueue"), st.lists(st.sampled_from("abc"), min_size=1, max_size=4)),
+    st.tuples(st.just("enqueue"), st.tuples(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), LIVES)),
     st.tuples(st.sampled_from(("receive", "ack", "delay", "touch", "peek", "sweep", "stats", "declare")), st.just(0)),
     st.tuples(st.just("update"), OPTIONS),
 )
@@ -38,6 +38,8 @@ class Model:
     messages: list[str] = field(default_factory=list)
     leased: list[str] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
+    #: Until when calls with a window of their own want ids to be remembered.
+    kept: dict[str, int] = field(default_factory=dict)
     dead: int = 0
 
     def number(self, name: str) -> int | None:
@@ -58,15 +60,18 @@ class Model:
                     self.dead += held
         return self.there
 
-    def enqueue(self, now: int, ids: list[str]) -> list[bool]:
+    def enqueue(self, now: int, ids: list[str], own: int | None) -> list[bool]:
         self.active = max(self.active, now)
         window, duplicates = self.number("duplicate_window"), []
         for id in ids:
-            duplicates.append(window is not None and id in self.seen and self.seen[id] + window > now)
+            known = window is not None and id in self.seen and self.seen[id] + window > now
+            duplicates.append(known or (own is not None and self.kept.get(id, 0) > now))
             if not duplicates[-1]:
                 self.messages.append(id)
                 if window is not None:
                     self.seen[id] = now
+                if own is not None:
+                    self.kept[id] = now + own
         return duplicates
 
 
@@ -94,9 +99,10 @@ def carry_out(clocked: Clocked, model: Model, what: str, more: object) -> None:
 def call(clocked: Clocked, model: Model, what: str, more: object) -> None:
     queue, now = clocked.queue("q"), clocked.now
     if what == "enqueue":
-        assert isinstance(more, list)
-        receipts = queue.enqueue_many([Message(b"x", id=id) for id in more])
-        assert [getattr(one, "duplicate", None) for one in receipts] == model.enqueue(now, more)
+        assert isinstance(more, tuple)
+        ids, own = more
+        receipts = queue.enqueue_many([Message(b"x", id=id) for id in ids], duplicate_window=own)
+        assert [getattr(one, "duplicate", None) for one in receipts] == model.enqueue(now, ids, own)
     elif what in ("receive", "ack", "delay"):
         receive(clocked, model, what)
     elif what == "peek":

@@ -6,7 +6,7 @@ everything that is due; an arrival or a return that meets a limit takes what is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tests.model.queues import PICKUP, DeathRecord, Item, ModelQueue, Msg, Options, Pair, Taken, consistent
 
@@ -25,6 +25,8 @@ class World:
         for m in dead:
             if m in q.messages:
                 q.messages.remove(m)
+                if reason in ("expired", "maxlen"):
+                    q.trimmed = max(q.trimmed, m.seq)
             q.counters[f"deaths:{reason}"] += 1
             target = q.target(reason)
             if not target:
@@ -45,9 +47,9 @@ class World:
 
     @staticmethod
     def _in_circle(target: str, queue: str, reason: str, deaths: Sequence[DeathRecord]) -> bool:
-        """The target is in the history, and nobody has rejected the message since."""
+        """The target is in the history, and nobody has rejected the message or sent it back since."""
         for at, why in [(queue, reason), *((d.queue, d.reason) for d in deaths)]:
-            if why == "rejected":
+            if why in ("rejected", "redriven"):
                 return False
             if at == target:
                 return True
@@ -102,10 +104,35 @@ class World:
             fresh.append(Msg(seq, item.body, item.id, item.headers, None if own is None else now + own))
             if item.at is not None and own is not None and own <= 0:
                 late.append(fresh[-1])
+        return self._arrive(q, now, fresh, late, waiting)
+
+    def redrive(
+        self, source: str, name: str, now: int, chosen: Sequence[bytes], waiting: int
+    ) -> list[Msg | str | None]:
+        """Returns for each of the chosen the message that it has become, the limit that refused it, or nothing."""
+        q, d = self.queues[name], self.queues[source]
+        letters = [m for seq in chosen if (m := d.find(seq)) and m.state == "ready" and not d.expired(m, now)]
+        if not letters:
+            return [None] * len(chosen)
+        own = q.own_ttl(Item(b""), now)
+        fresh = []
+        for m in letters:
+            same = [r for r in m.deaths if (r.queue, r.reason) == (source, "redriven")]
+            mark = DeathRecord(source, "redriven", 1, now, now, m.arrived, None, 0, None)
+            deaths = (mark, *(r for r in m.deaths if r not in same))
+            ends = None if own is None else now + own
+            fresh.append(Msg(q.next_seq(now), m.body, m.id or m.seq.decode(), m.headers, ends, deaths))
+        told = self._arrive(q, now, fresh, [], waiting, letters=dict(zip(fresh, letters, strict=True)), d=d)
+        became = {m.seq: one for m, one in zip(letters, told, strict=True)}
+        return [became.get(seq) for seq in chosen]
+
+    def _arrive(self, q: ModelQueue, now: int, fresh: list[Msg], late: list[Msg], waiting: int, *,
+                letters: Mapping[Msg, Msg] | None = None, d: ModelQueue | None = None) -> list[Msg | str]:  # fmt: skip
+        """Messages arrive; where they were letters of `d`, those that find room leave it."""
         mortal = [m for m in fresh if (m.own is not None and m.own <= now) or q.number("message_ttl") == 0]
         vital = [m for m in fresh if m not in mortal]
         pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
-        overdue = q.overdue(now) if pressed or mortal else []
+        overdue = q.overdue(now) if pressed or mortal or d is not None else []
 
         handed: list[Msg] = []
         if len(overdue) == len(q.ready) and (pressed or mortal):
@@ -122,8 +149,12 @@ class World:
         q.messages += [m for m in fresh if m not in dead and m not in refused]
         q.counters["enqueued"] += len(fresh) - len(refused)
         q.counters["refused"] += len(refused)
+        if d is not None and letters is not None:
+            gone = [letters[m] for m in fresh if m not in refused]
+            d.messages = [m for m in d.messages if m not in gone]
+            d.counters["redriven"] += len(gone)
         self.bury(q, now, "expired", dead)
-        if q.options.get("overflow") == "reject-publish-dlx" and q.target("maxlen"):
+        if d is None and q.options.get("overflow") == "reject-publish-dlx" and q.target("maxlen"):
             self.bury(q, now, "maxlen", refused)
             q.refused_deaths += len(refused)
         self.bury(q, now, "expired", overdue)
@@ -225,6 +256,7 @@ class World:
         gone = [m for m in q.ready if chosen is None or m.seq in chosen]
         q.messages = [m for m in q.messages if m not in gone]
         q.counters["purged"] += len(gone)
+        q.trimmed = max([q.trimmed, *[m.seq for m in gone]])
         return len(gone)
 
     def update(self, name: str, changes: Options) -> bool:

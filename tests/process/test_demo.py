@@ -7,10 +7,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -34,11 +32,10 @@ from rqttl.demo.day import (
 from rqttl.demo.flights import DemoUnavailable, Departure, Flight, parse_departures, schedule
 from rqttl.demo.names import boarding, missed
 from rqttl.demo.show import Progress
-from tests.process.embedded_users import ROOT, data_folder, poll, running
+from tests.process.demo_runs import ENDINGS, check_document, family, start
+from tests.process.embedded_users import data_folder, poll, running
 
 HEADER = "year,month,day,dep_time,sched_dep_time,carrier,flight,origin,dest,hour,minute,time_hour"
-LIMIT = 2_000
-ENDINGS = ("sent", "handled", "expired", "rejected", "dead_lettered", "waiting")
 
 
 def departure(at: int, carrier: str = "UA", origin: str = "EWR", number: int = 1) -> Departure:
@@ -165,42 +162,9 @@ def folder() -> Iterator[Path]:
     yield from data_folder()
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "RQTTL_URL"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "rqttl.cli", "demo", "--limit", str(LIMIT), *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        env={**environment, "RQTTL_HOME": str(folder)},
-    )  # fmt: skip
-
-
-def family(folder: Path) -> list[int]:
-    """All processes of a demo in this folder: they have its name in their environment (a zombie has none)."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            environment = entry.read_bytes()
-        except OSError:
-            continue
-        if f"RQTTL_HOME={folder}\0".encode() in environment:
-            found.append(int(entry.parent.name))
-    return sorted(found)
-
-
 def until_calls_are_sent(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
     assert any(" sent " in line and " waiting " in line for line in process.stdout), process.communicate()[1]
-
-
-def check_document(document: Any) -> None:
-    total = document["total"]
-    assert document["problems"] == []
-    assert tuple(total) == ENDINGS
-    assert total == {name: sum(one[name] for one in document["carriers"].values()) for name in ENDINGS}
-    assert total["sent"] == LIMIT == total["handled"] + total["expired"] + total["rejected"]
-    assert total["dead_lettered"] == total["expired"] + total["rejected"]
-    assert total["waiting"] == 0
-    assert min(total["handled"], total["expired"], total["rejected"]) > 0
 
 
 @pytest.mark.slow

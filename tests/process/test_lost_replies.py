@@ -112,17 +112,20 @@ def test_batches_that_went_out_together_are_carried_out_once(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("by", ["the queue", "the call"])
 def test_messages_whose_duplicates_would_be_known_are_sent_again_and_stored_once(
-    orders: rqttl.Queue, proxy: Proxy, fault: str
+    orders: rqttl.Queue, proxy: Proxy, fault: str, by: str
 ) -> None:
-    orders.update(duplicate_window="1m")
+    window = "1m" if by == "the call" else None
+    if window is None:
+        orders.update(duplicate_window="1m")
     batch = [rqttl.Message(b"%d" % i, id=str(i)) for i in range(600)]
     proxy.spoil(fault)
-    orders.enqueue_many(batch)
+    orders.enqueue_many(batch, duplicate_window=window)
     assert [one.body for one in orders.peek(1000)] == [message.body for message in batch]
     proxy.spoil(fault)
     with pytest.raises(rqttl.OutcomeUnknown):
-        orders.enqueue_many([*batch[:3], b"without an id"])
+        orders.enqueue_many([*batch[:3], b"without an id"], duplicate_window=window)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -197,6 +200,20 @@ def test_a_reject_is_repeated_and_buries_once(orders: rqttl.Queue, proxy: Proxy,
 
     assert orders.stats().deaths["rejected"] == 1
     assert [letter.deaths[0].count for letter in orders.broker.queue("dead").peek()] == [1]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_letters_go_back_once_and_count_as_moved(orders: rqttl.Queue, proxy: Proxy, fault: str) -> None:
+    orders.enqueue_many([b"1", b"2"])
+    orders.reject_many(orders.receive_many(2))
+    dead = orders.broker.queue("dead")
+    proxy.spoil(fault, script="redrive")
+
+    told = dead.redrive_these([(letter.sequence, "orders") for letter in dead.peek()])
+
+    assert [one.outcome for one in told] == ["moved", "moved"]
+    assert [one.body for one in orders.peek()] == [b"1", b"2"]
+    assert dead.stats().redriven == 2
 
 
 @pytest.mark.parametrize("settle", ["ack", "nack", "reject"])
@@ -320,31 +337,3 @@ def test_an_error_among_replies_that_come_together_leaves_no_reply_behind(
     finally:
         client.config_set("maxmemory", 0)
     assert orders.stats().ready == 1000
-
-
-# Scripts that Redis has forgotten
-
-
-def test_a_script_that_redis_has_forgotten_is_loaded_again(orders: rqttl.Queue, client: redis.Redis) -> None:
-    client.script_flush()
-
-    orders.enqueue(b"x")
-    client.script_flush()
-    delivery = orders.receive()
-
-    assert delivery
-    assert delivery.body == b"x"
-
-
-def test_batches_that_went_out_together_keep_their_order_where_the_script_is_gone(
-    orders: rqttl.Queue, client: redis.Redis
-) -> None:
-    bodies = [b"%d" % i for i in range(1500)]
-    orders.enqueue_many(bodies)
-    orders.purge()
-    client.script_flush()
-
-    receipts = orders.enqueue_many(bodies)
-
-    assert [body for _, body in stored(client)] == bodies
-    assert [one.id.encode() for one in receipts if isinstance(one, rqttl.Receipt)] == [id for id, _ in stored(client)]

@@ -42,7 +42,7 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.update(here, here.options), commands.touch(KEYSPACE, "orders"),
         commands.purge(KEYSPACE, "orders", ""), commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False),
         commands.peek(KEYSPACE, "orders", after="", limit=1), commands.sweep(here), commands.stats(here),
-        commands.enqueue(here, [(b"", b"x")]), commands.receive(here, 1, 1),
+        commands.enqueue(here, [(b"", b"x")]), commands.receive(here, 1, 1), commands.redrive(here, "dead", ["x"]),
         commands.ack(KEYSPACE, "orders", DELIVERIES),
         commands.nack(here, DELIVERIES), commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
@@ -53,8 +53,9 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
     assert sorted(command.script.name for command in made) == list(_scripts.names())
     for command in made:
         script = command.script
+        source = keys_of("dead", (*_scripts.TARGET_PARTS, *script.source) if script.source else ())
         assert bound(command)["keys"] in (
-            keys_of("orders", script.keys),
+            keys_of("orders", script.keys) + source,
             keys_of("orders", script.keys[: script.least]),
         )
 

@@ -1,4 +1,4 @@
-"""The built packages: what is in them, and that they work where there is no checkout."""
+"""The built packages: what is in them, and that they work where there is no checkout. Spark: `tests/spark`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_size import ROOT, lua_files, name_of, python_files
+from tests.unit.test_size import PACKAGES, ROOT, lua_files, name_of, python_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: Run in the empty environment, away from the checkout: every script is read from the package and linked.
 LINK_EVERY_SCRIPT = """
-import sys, rqttl, spark_connectors
+import sys, rqttl, spark_connectors, importlib.util
 from rqttl import _scripts
+assert importlib.util.find_spec("pyspark_rqttl").origin.startswith(sys.prefix)
+assert importlib.util.find_spec("pyspark") is None
 assert rqttl.__file__.startswith(sys.prefix) and spark_connectors.__file__.startswith(sys.prefix)
 print(*(name for name in _scripts.names() if _scripts.load(name).sha))
 """
@@ -55,12 +57,14 @@ def scripts_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_the_wheel_holds_the_packages_the_scripts_and_nothing_else(wheel: Path) -> None:
     scripts = [f"rqttl/_{name_of(path)}" for kind in ("commands", "lib") for path in lua_files(kind)]
-    modules = [name_of(path) for path in python_files("rqttl", "spark_connectors")]
+    # Spark's look-up needs its module at the top.
+    modules = [name_of(path).replace("spark_connectors/top/", "") for path in python_files(*PACKAGES)]
 
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
-    assert held >= {*scripts, *modules, "rqttl/py.typed"}
-    assert {name.partition("/")[0] for name in held} == {"rqttl", "spark_connectors"}
+    assert held >= {*scripts, *modules, "rqttl/py.typed", "spark_connectors/py.typed"}
+    assert {name.partition("/")[0] for name in held} == {"rqttl", "spark_connectors", "pyspark_rqttl.py"}
+    assert [name for name in held if name.startswith("spark_connectors/top")] == []
 
 
 def test_the_source_package_holds_what_tests_and_builds_need(packages: Path) -> None:
@@ -76,6 +80,17 @@ def test_the_installed_wheel_links_every_script_from_its_own_files(scripts_folde
     linked = run(scripts_folder / "python", "-I", "-c", LINK_EVERY_SCRIPT, cwd=tmp_path).split()
 
     assert linked == [path.stem for path in lua_files("commands")]
+
+
+def test_the_installed_wheel_makes_the_archive_for_a_cluster(scripts_folder: Path, tmp_path: Path) -> None:
+    run(scripts_folder / "python", "-m", "spark_connectors.zip", tmp_path / "all.zip", cwd=tmp_path)
+    run(scripts_folder / "python", "-m", "spark_connectors.zip", "--bare", tmp_path / "bare.zip", cwd=tmp_path)
+
+    held, bare = (set(zipfile.ZipFile(tmp_path / name).namelist()) for name in ("all.zip", "bare.zip"))
+
+    modules = {name_of(path).replace("spark_connectors/top/", "") for path in python_files(*PACKAGES)}
+    assert bare == modules | {f"rqttl/_{name_of(path)}" for kind in ("commands", "lib") for path in lua_files(kind)}
+    assert {name.partition("/")[0] for name in held - bare} - {"async_timeout"} == {"redis", "msgpack"}
 
 
 def test_the_installed_wheel_brings_the_command_line(scripts_folder: Path, tmp_path: Path) -> None:

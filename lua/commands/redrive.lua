@@ -1,0 +1,34 @@
+--- Put dead letters back: those of `ids` that are ready in the source go to the end of this queue, in one step.
+--
+-- They arrive like messages that are sent without a TTL, at most a few hundred: this queue's TTLs and limits act, what
+-- finds no room stays where it is, and duplicates are not looked for. Id, body, headers and deaths are kept.
+--
+-- @use     clock queue redrive admit arrival append intake handover reply target
+-- @keys    meta log expiry bell waiting loose leases returned delayed redelivered
+-- @targets expired maxlen
+-- @source  expiry leases returned delayed redelivered
+-- @args    version targets now again ids...
+-- @reply   results: for each of the first `ids`, `<new id>`, `<new id> <own deadline>`, `!<the limit that refused it>`, `-` if it is not there or not ready, or `=` if it has gone back before
+-- @refuse  not_found stale lapsed again
+
+local now = clock.now(arg.now)
+local refusal, record = queue.open(q, arg.version, now, 'enqueued')
+if refusal then
+  return reply.refuse(refusal)
+end
+queue.open_rest(q)
+q.dead_letters_new = false
+local letters, looked = redrive.find(q.source, now, arg.ids)
+local results = {}
+if #letters > 0 then
+  local items = redrive.read(q, q.source, now, letters)
+  local plan = admit.decide(q, now, items)
+  if not plan then
+    return reply.refuse('again')
+  end
+  redis.call('HSET', q.meta, 'last', q.last) -- the first write is one that Redis refuses when memory is full
+  results = arrival.store(q, now, items)
+  redrive.leave(q.source, letters, items)
+  intake.finish(q, now, items, plan, record[7] + items.n)
+end
+return reply.ok(q, redrive.tell(q.source, arg.ids, looked, letters, results, arg.again))

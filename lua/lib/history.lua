@@ -1,0 +1,74 @@
+--- The deaths of a message, as its header keeps them: one record for each queue and reason, the newest first.
+--
+-- A letter that went back has a record of that too, with the reason `redriven`: no death, but the end of a circle.
+local history = {}
+
+--- The id, the history and the extras of a header; `id` is what names a message that has none of its own.
+function history.parts(header, id)
+  local id_length, deaths_length, at = string.match(header, '^%d*;(%d*);(%d*);()')
+  if not at then
+    return id, '', ''
+  end
+  id_length, deaths_length = tonumber(id_length) or 0, tonumber(deaths_length) or 0
+  if id_length > 0 then id = string.sub(header, at, at + id_length - 1) end
+  at = at + id_length
+  return id, string.sub(header, at, at + deaths_length - 1), string.sub(header, at + deaths_length)
+end
+
+function history.records(text)
+  local found, at = {}, 1
+  while at <= #text do
+    local queue_name, reason, count, first, length, start = string.match(text,
+      '^(%S+) (%S+) (%d+) (%d+) %d+ %d+ %S+ %d+ (%d+) ()', at)
+    local stop = start + length
+    found[#found + 1] = {queue = queue_name, reason = reason, count = tonumber(count), first = first,
+      text = string.sub(text, at, stop - 1)}
+    at = stop
+  end
+  return found
+end
+
+--- Whether the target is in the history, and nobody has rejected the message or sent it back since.
+function history.in_circle(target, death, older)
+  if death.reason == 'rejected' then return false end
+  if death.queue == target then return true end
+  for _, record in ipairs(older) do
+    if record.reason == 'rejected' or record.reason == 'redriven' then return false end
+    if record.queue == target then return true end
+  end
+  return false
+end
+
+--- The header of a dead letter: the own deadline gone, the id kept, one more death in front of the history.
+-- Returns nil if the letter would go round in an automatic circle (RabbitMQ CYC-04).
+function history.bury(header, id, death, target)
+  if death.queue ~= target and not string.find(header, ';', 1, true) then
+    local record = death.first .. death.facts
+    return string.format(';%d;%d;', #id, #record) .. id .. record
+  end
+  local own_id, deaths, extras = history.parts(header, id)
+  local older = history.records(deaths)
+  if history.in_circle(target, death, older) then return nil end
+  deaths = history.remember(death, older)
+  return string.format(';%d;%d;', #own_id, #deaths) .. own_id .. deaths .. extras
+end
+
+--- The header of a letter that goes back, with its new deadline: the redrive stands in front of the history.
+function history.redrive(header, id, mark, own)
+  local own_id, deaths, extras = history.parts(header, id)
+  deaths = history.remember(mark, history.records(deaths))
+  return string.format('%s;%d;%d;', own and string.format('%d', own) or '', #own_id, #deaths) .. own_id .. deaths .. extras
+end
+
+--- The history with one more record. Deaths in one queue for one reason are one record, the newest record first.
+function history.remember(death, older)
+  local count, first, others = 1, death.now, ''
+  for _, record in ipairs(older) do
+    if record.queue == death.queue and record.reason == death.reason then
+      count, first = record.count + 1, record.first
+    else
+      others = others .. record.text
+    end
+  end
+  return string.format('%s %s %d %s %s ', death.queue, death.reason, count, first, death.now) .. death.facts .. others
+end

@@ -1,0 +1,63 @@
+--- Dead letters that go back: they leave the queue that holds them (`from`), and arrive in another (`q`).
+--
+-- @use queue purge lifetime history arrival record log
+local redrive = {}
+
+--- Those of these letters that are ready and in time, in the order of `ids`; and how many of `ids` were looked at.
+function redrive.find(from, now, ids)
+  local version = redis.call('HGET', from.meta, 'version')
+  if #ids == 0 or queue.open_all(from, version or '') then
+    return {}, #ids
+  end
+  local most = queue.readable(from, #ids)
+  local there = purge.find(from, {unpack(ids, 1, most)})
+  local timely = {}
+  for _, entry in ipairs(there) do
+    if not lifetime.is_over(from, now, entry) then timely[#timely + 1] = entry end
+  end
+  return #timely == #there and there or timely, most
+end
+
+--- The letters as messages that arrive, sent without a TTL of their own.
+function redrive.read(q, from, now, letters)
+  local items = {n = #letters, size = 0, count = 0, body = {}}
+  local mark = {queue = from.name, reason = 'redriven', now = string.format('%d', now)}
+  local ttl = lifetime.resolve(q, now, '', '')
+  local own, dead = ttl and now + ttl, ttl and ttl <= 0 or q.message_ttl == 0
+  arrival.mix(items)
+  for i, entry in ipairs(letters) do
+    local id, parts = entry[1], entry[2]
+    mark.facts = string.sub(id, 1, 13) .. ' - 0 0 '
+    items.header[2 * i], items.body[2 * i] = history.redrive(parts[1], id, mark, own), parts[2]
+    items.own[2 * i] = own
+    if dead then
+      items.fate[2 * i] = 'dead'
+    else
+      items.count, items.size = items.count + 1, items.size + #parts[2]
+    end
+  end
+  return items
+end
+
+--- All that found room leave the queue that held them.
+function redrive.leave(from, letters, items)
+  local gone = {}
+  for i, entry in ipairs(letters) do
+    if items.fate[2 * i] ~= 'refused' then gone[#gone + 1] = entry end
+  end
+  purge.take(from, #gone == #letters and letters or gone, false)
+  queue.count(from, 'redriven', #gone)
+  record.save(from)
+end
+
+--- What became of each letter. After a lost reply, one that is not there any more has gone back already.
+function redrive.tell(from, ids, looked, letters, results, again)
+  local told, at = {}, {}
+  for i, entry in ipairs(letters) do
+    at[entry[1]] = results[i]
+  end
+  for i = 1, looked do
+    told[i] = at[ids[i]] or again ~= '' and not log.find(from, ids[i]) and '=' or '-'
+  end
+  return told
+end

@@ -1,0 +1,150 @@
+"""Flows that put dead letters back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rqttl import codec, commands
+from rqttl.commands import BATCH, Reply
+from rqttl.errors import InvalidInput
+from rqttl.flows.queues import known_if_there, peek
+from rqttl.flows.steps import Flow, Follow, Look, fenced, refused, sweep
+from rqttl.keys import Keyspace, check_queue_name
+from rqttl.options import REASONS
+from rqttl.types import Outcome, Peeked, Redriven
+
+
+def redrive_these(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]]) -> Flow[list[Redriven]]:
+    """Put chosen letters, each a sequence and the queue that it goes to, back. What has expired dies first."""
+    wanted = _checked(letters)
+    yield from sweep(queue)
+    found: dict[tuple[str, str], Redriven] = {}
+    for origin, sequences in _by_origin(sorted(set(wanted))).items():
+        for one in (yield from _send(keyspace, queue, origin, sequences)):
+            found[one.sequence, origin] = one
+    return [found[pair] for pair in wanted]
+
+
+def _checked(letters: object) -> list[tuple[str, str]]:
+    if isinstance(letters, str | bytes) or not isinstance(letters, Iterable):
+        raise InvalidInput(f"letters: expected pairs of a sequence and a queue, got {str(letters)[:80]!r}")
+    found: list[tuple[str, str]] = []
+    for pair in letters:
+        if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {str(pair)[:80]!r}")
+        if not codec.is_sequence(pair[0]):
+            raise InvalidInput(f"letters: expected the sequence of a message, got {str(pair[0])[:80]!r}")
+        found.append((pair[0], check_queue_name(pair[1])))
+    return found
+
+
+def _by_origin(letters: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    origins: dict[str, list[str]] = {}
+    for sequence, origin in letters:
+        origins.setdefault(origin, []).append(sequence)
+    return origins
+
+
+def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str]) -> Flow[list[Redriven]]:
+    """Send letters to one queue, in order. What went is told, also where the queue is deleted meanwhile."""
+    if origin == queue:
+        return [Redriven(sequence, origin, "same_queue") for sequence in sequences]
+    done: list[Redriven] = []
+    known = yield from known_if_there(keyspace, origin)
+    while len(done) < len(sequences):
+        if known is None:
+            return done + [Redriven(sequence, origin, "no_origin") for sequence in sequences[len(done) :]]
+        some = sequences[len(done) : len(done) + BATCH]
+        command = commands.redrive(known, queue, some)
+        reply: Reply = yield command
+        if reply[0] == b"ok":
+            if reply[1]:
+                yield Follow(reply[1])
+            # of large letters only the first are told about, and no others were looked at
+            done += [_redriven(sequence, origin, told) for sequence, told in zip(some, reply[2], strict=False)]
+        elif reply[1] in (b"stale", b"not_found", b"lapsed"):
+            known = yield from known_if_there(keyspace, origin)
+        elif reply[1] != b"again":
+            raise refused(command, reply)
+    return done
+
+
+def _redriven(sequence: str, origin: str, told: bytes) -> Redriven:
+    if told[:1] == b"!":
+        return Redriven(sequence, origin, "full", told[1:].decode())
+    outcome: Outcome = "gone" if told == b"-" else "moved"
+    return Redriven(sequence, origin, outcome)
+
+
+@dataclass
+class _Redrive:
+    """A redrive of whatever fits: which letters are meant, and how far it is."""
+
+    keyspace: Keyspace
+    queue: str
+    limit: int | None
+    reason: str | None
+    source: str | None
+    to: str | None
+    last: str
+    moved: int = 0
+    #: Queues that take no more.
+    closed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.closed.add(self.queue)
+
+    @property
+    def over(self) -> bool:
+        return self.limit is not None and self.moved >= self.limit
+
+    def meant(self, page: Sequence[Peeked]) -> Iterator[tuple[str, str]]:
+        """The letters of a page that may go, with where to."""
+        for letter in page:
+            if letter.state == "ready" and letter.deaths and letter.sequence <= self.last:
+                death = letter.deaths[0]
+                if self.reason in (None, death.reason) and self.source in (None, death.queue):
+                    yield letter.sequence, self.to or death.queue
+
+    def send(self, page: Sequence[Peeked]) -> Flow[None]:
+        """Send what may go of a page."""
+        letters = list(self.meant(page))
+        while letters and not self.over:
+            most = len(letters) if self.limit is None else self.limit - self.moved
+            some, letters = letters[:most], letters[most:]
+            for origin, sequences in _by_origin(some).items():
+                if origin in self.closed:
+                    continue
+                for one in (yield from _send(self.keyspace, self.queue, origin, sequences)):
+                    self.moved += one.outcome == "moved"
+                    if one.outcome in ("full", "no_origin"):
+                        self.closed.add(origin)
+
+
+def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason: str | None = None,
+            source: str | None = None, to: str | None = None) -> Flow[int]:  # fmt: skip
+    """Put letters back, the oldest first, that are there now. A queue that has no room for one gets no further ones."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise InvalidInput(f"limit: expected a whole number from 1 on, got {limit!r}")
+    if reason is not None and reason not in REASONS:
+        raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {reason!r}")
+    for name in (source, to):
+        if name is not None:
+            check_queue_name(name)
+    if to == queue:
+        raise InvalidInput(f"to: expected another queue than {queue!r}")
+    yield from sweep(queue)
+    if to is not None:
+        yield Look(to)
+    reply = yield from fenced(queue, commands.stats)
+    record = dict(zip(reply[12][::2], reply[12][1::2], strict=True))
+    # what dies anew while this goes on comes behind that place, so this ends
+    work = _Redrive(keyspace, queue, limit, reason, source, to, record[b"last"].decode())
+    after = None
+    while not work.over and (page := (yield from peek(keyspace, queue, BATCH, after))):
+        yield from work.send(page)
+        after = page[-1].sequence
+        if after >= work.last or to in work.closed:
+            break
+    return work.moved

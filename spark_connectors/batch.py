@@ -1,0 +1,119 @@
+"""The batch reader: a snapshot of queues, planned on the driver and read by tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from rqttl.keys import Keyspace
+from spark_connectors import plan, scan
+from spark_connectors.errors import DataLoss
+from spark_connectors.options import Options
+from spark_connectors.plan import Window
+from spark_connectors.ranges import Range, before
+from spark_connectors.wire import Wire
+
+_log = logging.getLogger("spark_connectors")
+
+
+@dataclass
+class BatchPartition(InputPartition):
+    """What one task reads, and when each of its queues was made."""
+
+    ranges: tuple[Range, ...]
+    born: tuple[int, ...]
+
+
+class RqttlBatchReader(DataSourceReader):
+    """Reads what is in the queues when the reading is planned: once for each `load()`, whatever is done with it."""
+
+    def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._window = Window()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Who reads what. Whatever can be known to go wrong is raised here, before any task starts."""
+        keys = Keyspace(self._options.text("namespace"))
+        with Wire(self._options) as wire:
+            found = plan.selected(self._options, wire, keys, self._window)
+            ranges = plan.snapshot(self._options, wire, keys, found.values(), self._window)
+            plan.may_read(wire, keys, ranges)
+            packed = plan.partitions(self._options, wire, keys, ranges)
+        # Spark makes a partition of `None` of an empty list
+        return [BatchPartition(tuple(some), tuple(found[one.queue].born for one in some)) for some in packed or [[]]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a task. Raises `DataLoss` if one of its queues was deleted meanwhile."""
+        if not isinstance(partition, BatchPartition) or not partition.ranges:
+            return
+        keys = Keyspace(self._options.text("namespace"))
+        with Wire(self._options) as wire:
+            yield from scan.read(wire, keys, partition.ranges, self._columns)
+            self._still_there(wire, keys, partition)
+
+    def _still_there(self, wire: Wire, keys: Keyspace, partition: BatchPartition) -> None:
+        """A queue that was deleted while it was read, and perhaps made again, was not read as it was planned."""
+        queues = [found.queue for found in partition.ranges]
+        born: list[bytes | None] = []
+        for start in range(0, len(queues), 500):
+            some = queues[start : start + 500]
+            born += [found[0] for found in wire.ask_all([("HMGET", keys.key(queue, "meta"), "born") for queue in some])]
+        for queue, was, now in zip(queues, partition.born, born, strict=True):
+            if int(now or 0) == was:
+                continue
+            text = f"queue {queue!r} was deleted while it was read"
+            if self._options.flag("failOnDataLoss"):
+                raise DataLoss(f"{text}; with failOnDataLoss=false what is left is read")
+            _log.warning("%s", text)
+
+
+class RqttlFilteringReader(RqttlBatchReader):
+    """The same with filters pushed down: `pushFilters=true`.
+
+    A class of its own, because Spark refuses every read of a reader that has `pushFilters` while
+    `spark.sql.python.filterPushdown.enabled` is false, which it is by default.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Read no more than what some filters on `queue` and `died_at` leave; all are still applied by Spark."""
+        for one in filters:
+            self._window = self._window.meet(_window(one))
+            yield one
+
+
+def _window(one: Filter) -> Window:
+    """What a filter leaves of everything, or a little more than that: places are rounded outward to whole ms."""
+    column = getattr(one, "attribute", None)
+    if column == ("queue",):
+        if isinstance(one, EqualTo):
+            return Window(frozenset({str(one.value)}))
+        return Window(frozenset(map(str, one.value))) if isinstance(one, In) else Window()
+    if column != ("died_at",):
+        return Window()
+    value = getattr(one, "value", None)
+    if not isinstance(value, datetime):
+        return Window()
+    aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+    ms = max(0, int(aware.timestamp() * 1000))
+    since, until = before(max(0, ms - 1)), before(ms + 2)
+    if isinstance(one, EqualTo):
+        return Window(None, since, until)
+    if isinstance(one, (GreaterThan, GreaterThanOrEqual)):
+        return Window(None, since)
+    return Window(None, upto=until) if isinstance(one, (LessThan, LessThanOrEqual)) else Window()

@@ -1,0 +1,214 @@
+"""Packed headers, many at once: where each part of them lies in one buffer, found with numpy instead of row by row.
+
+`rqttl.codec.unpack_header` says what a header is; a property test holds this module to it. What is no header is never
+guessed at: `Malformed` names the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+#: Before the buffer, so that the eight bytes before any place can be looked at.
+_PAD = b"0" * 16
+_SEMICOLON, _SPACE = 59, 32
+_FIELDS = 9
+_ZEROS = np.uint64(0x3030303030303030)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_ABOVE_NINE = np.uint64(0x7676767676767676)
+_ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+class Malformed(ValueError):
+    """Row `row` is no packed header."""
+
+    def __init__(self, row: int, why: str) -> None:
+        super().__init__(why)
+        self.row = row
+
+
+class Texts:
+    """Byte strings end to end, seen as one buffer."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        self.data = _PAD + b"".join(parts)
+        self.bytes: Array = np.frombuffer(self.data, np.uint8)
+        # the eight bytes from each place on, as a number: overlapping, so that nothing is copied
+        self._words: Array = np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))
+        self.ends: Array = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts))) + len(_PAD)
+        self.starts: Array = np.empty_like(self.ends)
+        self.starts[:1] = len(_PAD)
+        self.starts[1:] = self.ends[:-1]
+
+    def numbers(self, starts: Array, stops: Array) -> tuple[Array, Array]:
+        """Decimal numbers of up to 16 digits at these places, none at all being 0; and where there are none."""
+        width = stops - starts
+        wide = width > 8
+        value, wrong = self._eight(stops, np.minimum(width, 8))
+        if wide.any():
+            high, also_wrong = self._eight(stops - 8, np.clip(width - 8, 0, 8))
+            value = value + high * 100_000_000
+            wrong |= also_wrong
+        return value, wrong | (width > 16) | (width < 0)
+
+    def _eight(self, stops: Array, width: Array) -> tuple[Array, Array]:
+        """The numbers of the last `width` digits, at most eight, before each place."""
+        shift = ((8 - np.clip(width, 0, 8)) * 8).astype(np.uint64)
+        # a shift by 64 is not defined: two shifts by at most 32
+        kept = (_ALL_ONES << (shift >> np.uint64(1))) << (shift - (shift >> np.uint64(1)))
+        digits = (self._words[stops - 8] ^ _ZEROS) & kept
+        wrong = (((digits + _ABOVE_NINE) | digits) & _HIGH_BITS) != 0
+        pairs = (digits * np.uint64(2561)) >> np.uint64(8)
+        fours = ((pairs & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
+        value = ((fours & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
+        return value.astype(np.int64), wrong
+
+    def take(self, starts: Array, stops: Array) -> pa.Array:
+        """The byte strings at these places, which rise and do not overlap."""
+        n = len(starts)
+        offsets = np.empty(2 * n + 1, np.int32)
+        offsets[0 : 2 * n : 2], offsets[1 : 2 * n : 2], offsets[2 * n] = starts, stops, len(self.data)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(pa.binary(), 2 * n, buffers).take(pa.array(np.arange(0, 2 * n, 2)))
+
+
+class Headers:
+    """The packed headers of some entries: for each row where its parts begin and end in `texts`.
+
+    `deadline` is the message's own in ms, -1 without one.
+    """
+
+    def __init__(self, headers: Sequence[bytes]) -> None:
+        self.texts = texts = Texts(headers)
+        starts, ends = texts.starts, texts.ends
+        semicolons = np.append(np.flatnonzero(texts.bytes == _SEMICOLON), [len(texts.data)] * 3)
+        at = np.searchsorted(semicolons, starts)
+        first, second, third = semicolons[at], semicolons[at + 1], semicolons[at + 2]
+        full = first < ends
+        if not full.all():
+            # empty, or nothing but a deadline
+            first = np.where(full, first, ends)
+            second, third = np.where(full, second, ends), np.where(full, third, ends)
+        self._refuse(third > ends - full, "it has less than three semicolons")
+        deadline, wrong = texts.numbers(starts, first)
+        id_length, also = texts.numbers(np.minimum(first + 1, second), second)
+        wrong |= also
+        deaths_length, also = texts.numbers(np.minimum(second + 1, third), third)
+        self._refuse(wrong | also, "a deadline or a length in it is no number")
+        self.deadline = np.where(first > starts, deadline, -1)
+        self.id_starts = np.minimum(third + 1, ends)
+        self.id_stops = self.deaths_starts = self.id_starts + id_length
+        self.deaths_stops = self.deaths_starts + deaths_length
+        self._refuse(self.deaths_stops > ends, "it is shorter than it says")
+
+    def ids(self) -> tuple[pa.Array, Array]:
+        """The senders' ids, and in which rows there is one."""
+        return self.texts.take(self.id_starts, self.id_stops), self.id_stops > self.id_starts
+
+    def extras(self) -> tuple[Array, Array]:
+        """Where what scripts do not read begins, and how long it is."""
+        return self.deaths_stops, self.texts.ends - self.deaths_stops
+
+    def records(self) -> Records:
+        """All deaths of all rows."""
+        return Records(self)
+
+    def _refuse(self, wrong: Array, why: str) -> None:
+        if wrong.any():
+            raise Malformed(int(np.argmax(wrong)), why)
+
+
+class Records:
+    """The death records of some headers, in order: those of a row one after the other, the newest first.
+
+    `rows` says which row each belongs to; times are in ms, `expires_at` is -1 where there was no deadline.
+    """
+
+    def __init__(self, headers: Headers) -> None:
+        self._texts = headers.texts
+        self._spaces = np.append(
+            np.flatnonzero(headers.texts.bytes == _SPACE), [len(headers.texts.data)] * (_FIELDS + 1)
+        )
+        rows = np.flatnonzero(headers.deaths_stops > headers.deaths_starts)
+        starts, ends = headers.deaths_starts[rows], headers.deaths_stops[rows]
+        found: list[tuple[Array, Array, Array, Array]] = []
+        while len(rows):
+            spaces, stops = self._next(rows, starts, ends)
+            found.append((rows, starts, spaces, stops))
+            more = stops < ends
+            rows, starts, ends = rows[more], stops[more], ends[more]
+        if not found:
+            found.append((rows, starts, np.empty((_FIELDS, 0), np.int64), starts))
+        self.rows, self._starts, self._spaces_of, self._stops = found[0]
+        if len(found) > 1:
+            self.rows, self._starts, self._stops = (np.concatenate([one[i] for one in found]) for i in (0, 1, 3))
+            self._spaces_of = np.concatenate([one[2] for one in found], axis=1)
+            order = np.argsort(self._starts, kind="stable")
+            self.rows, self._starts, self._stops = self.rows[order], self._starts[order], self._stops[order]
+            self._spaces_of = self._spaces_of[:, order]
+
+    def _next(self, rows: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
+        """The nine spaces of the record at each place, and where its description ends."""
+        at = np.searchsorted(self._spaces, starts)
+        spaces = self._spaces[at + np.arange(_FIELDS)[:, None]]
+        self._refuse(rows, spaces[-1] >= ends, "a death record in it is incomplete")
+        length, wrong = self._texts.numbers(spaces[7] + 1, spaces[8])
+        self._refuse(rows, wrong, "the length of a description in it is no number")
+        stops = spaces[8] + 1 + length
+        self._refuse(rows, stops > ends, "a death record in it is longer than it says")
+        return spaces, stops
+
+    def queue(self) -> pa.Array:
+        """Where they died."""
+        return self._texts.take(self._starts, self._spaces_of[0])
+
+    def reason(self) -> pa.Array:
+        """Why they died."""
+        return self._texts.take(self._spaces_of[0] + 1, self._spaces_of[1])
+
+    def count(self) -> Array:
+        """How often they died there for this reason."""
+        return self._number(2)
+
+    def first_at(self) -> Array:
+        """The first such death."""
+        return self._number(3)
+
+    def last_at(self) -> Array:
+        """The newest such death."""
+        return self._number(4)
+
+    def enqueued_at(self) -> Array:
+        """When they had come into the queue."""
+        return self._number(5)
+
+    def expires_at(self) -> Array:
+        """The deadline that was in force, or -1."""
+        starts, stops = self._spaces_of[5] + 1, self._spaces_of[6]
+        none = (stops == starts + 1) & (self._texts.bytes[starts] == ord("-"))
+        return np.where(none, -1, self._number(6, starts + none))
+
+    def delivery_count(self) -> Array:
+        """Failed deliveries."""
+        return self._number(7)
+
+    def description(self) -> tuple[pa.Array, Array]:
+        """What was said, and where something was."""
+        starts = self._spaces_of[8] + 1
+        return self._texts.take(starts, self._stops), self._stops > starts
+
+    def _number(self, field: int, starts: Array | None = None) -> Array:
+        spaces = self._spaces_of
+        stops = spaces[field]
+        value, wrong = self._texts.numbers(spaces[field - 1] + 1 if starts is None else starts, stops)
+        self._refuse(self.rows, wrong, "a number in a death record is none")
+        return value
+
+    def _refuse(self, rows: Array, wrong: Array, why: str) -> None:
+        if wrong.any():
+            raise Malformed(int(rows[np.argmax(wrong)]), why)

@@ -1,0 +1,76 @@
+"""The data source `rqttl`, as Spark knows it. It only reads options; what it does is in the readers and writers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from spark_connectors import schema as columns
+from spark_connectors.batch import RqttlBatchReader, RqttlFilteringReader
+from spark_connectors.errors import SourceError
+from spark_connectors.options import Options, Use
+from spark_connectors.secret import Secret
+from spark_connectors.stream import RqttlStreamReader
+from spark_connectors.writer import RqttlBatchWriter, RqttlStreamWriter
+
+#: Options that may hold a secret.
+_SECRETS = frozenset({"url", "password"})
+
+
+class RqttlDataSource(DataSource):
+    """`format("rqttl")`: messages of queues, dead letters above all, as rows; and rows as messages."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        # Spark pickles this object, and shows it where something goes wrong
+        self._said: dict[str, str | Secret] = {
+            name: Secret(text) if name.lower() in _SECRETS else text for name, text in options.items()
+        }
+
+    @classmethod
+    def name(cls) -> str:
+        """What follows `format`."""
+        return "rqttl"
+
+    def schema(self) -> str:
+        """All columns. Spark asks only where the user has not given a schema."""
+        try:
+            options = self._options("batch")
+        except SourceError as error:
+            try:
+                options = self._options("stream")
+            except SourceError:
+                raise error from None
+        return columns.ddl(options.text("decode"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`."""
+        options = self._options("batch")
+        kind = RqttlFilteringReader if options.flag("pushFilters") else RqttlBatchReader
+        return kind(options, columns.chosen(schema, options.text("decode")))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """For `spark.readStream`."""
+        options = self._options("stream")
+        return RqttlStreamReader(options, columns.chosen(schema, options.text("decode")))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """For `df.write`, with `.mode("append")`."""
+        return RqttlBatchWriter(schema, self._options("write"), overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802  # Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """For `df.writeStream`."""
+        return RqttlStreamWriter(schema, self._options("write"), overwrite=overwrite)
+
+    def _options(self, use: Use) -> Options:
+        said = {name: text.reveal() if isinstance(text, Secret) else text for name, text in self._said.items()}
+        return Options.read(use, said)

@@ -1,0 +1,249 @@
+"""The figures of the Spark data source, in one run: `make bench-spark`.
+
+A million dead letters of 200 bytes, `local[2]`, medians of interleaved repeats. The yardsticks are a naive source that
+yields tuples (`naive_source.py`), the rate at which Redis gives out XRANGE when nobody parses it, and one process that
+pipelines XADD.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+import redis
+
+from rqttl import Broker
+from tests.bench.core import Table
+from tests.bench.measure import BODY
+from tests.servers import Server, find_binary
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MILLION = 1_000_000
+ROUNDS = 3
+START = 1_700_000_000_000
+QUEUES, EACH = 5_000, 200
+BURSTY = 200_000
+WRITTEN = 200_000
+FEW = "id string, reason string, source string, died_at timestamp"
+
+
+def header(i: int, ms: int) -> bytes:
+    """What a letter that expired has: an id, one death, a header."""
+    id = b"order-%07d" % i
+    death = b"orders expired 1 %d %d %d %d 0 0 " % (ms, ms, ms - 60_000, ms)
+    return b";%d;%d;" % (len(id), len(death)) + id + death + b"\x92\xc0\x81\xa6region\xa2eu"
+
+
+def fill(client: redis.Redis, broker: Broker, queue: str, times: list[int]) -> None:
+    """Letters that died at these milliseconds, in rising order, as scripts would have written them."""
+    broker.declare_queue(queue)
+    log, place, serial = broker.keyspace.key(queue, "log"), 0, 0
+    for start in range(0, len(times), 1000):
+        pipeline = client.pipeline(transaction=False)
+        for i, ms in enumerate(times[start : start + 1000], start):
+            place, serial = (ms, 100_000) if ms > place else (place, serial + 1)
+            pipeline.execute_command("XADD", log, f"{place}-{serial}", header(i, ms), BODY)
+        pipeline.execute()
+    client.hset(broker.keyspace.key(queue, "meta"), mapping={"last": f"{place}-{serial}", "letters": 1})
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def drain(path: Path, key: str) -> None:
+    """Read a log page after page without parsing more of it than where the next page begins."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(path))
+        place = "-"
+        while True:
+            link.sendall(hiredis.pack_command(("XRANGE", key, place, "+", "COUNT", "1000")))
+            page = page_of(link)
+            if page is None:
+                return
+            place = "(" + page
+
+
+def page_of(link: socket.socket) -> str | None:
+    """The last place of one page of entries that are all equally long."""
+    data = bytearray(link.recv(1 << 18))
+    if data.startswith(b"*0\r\n"):
+        return None
+    count = int(data[1 : data.index(b"\r\n")])
+    begin = data.index(b"\r\n") + 2
+    while (second := data.find(b"*2\r\n$20\r\n", begin + 1)) < 0 and count > 1:
+        data += link.recv(1 << 18)
+    size = second - begin
+    while len(data) < begin + count * size:
+        data += link.recv(1 << 18)
+    return data[begin + (count - 1) * size + 9 :][:20].decode()
+
+
+class Bench:
+    """One server, one session, one table."""
+
+    def __init__(self, spark: SparkSession, server: Server, table: Table) -> None:
+        self.spark, self.server, self.table = spark, server, table
+        self.client = server.client()
+        self.broker = Broker(self.client)
+
+    def load(self, **options: object) -> DataFrame:
+        reader = self.spark.read.format("rqttl").option("url", self.server.url)
+        given = {"queues": "dead", "numPartitions": 2, **options}
+        fields = given.pop("schema", None)
+        for name, value in given.items():
+            if value is not None:
+                reader = reader.option(name, str(value))
+        return (reader.schema(str(fields)) if fields else reader).load()
+
+    def naive(self) -> DataFrame:
+        key = self.broker.keyspace.key("dead", "log")
+        options = {"url": self.server.url, "key": key, "numPartitions": 2}
+        return self.spark.read.format("naive").options(**options).load()  # type: ignore[arg-type]  # numbers will do
+
+    @staticmethod
+    def to_nowhere(frame: DataFrame) -> None:
+        frame.write.format("noop").mode("append").save()
+
+    def reading(self) -> None:
+        """The whole log, against the yardsticks."""
+        fill(self.client, self.broker, "dead", [START + i // 20 for i in range(MILLION)])
+        key = self.broker.keyspace.key("dead", "log")
+        runs: dict[str, Callable[[], object]] = {
+            "ours": lambda: self.to_nowhere(self.load()),
+            "naive": lambda: self.to_nowhere(self.naive()),
+            "few": lambda: self.to_nowhere(self.load(schema=FEW)),
+            "drain": lambda: drain(self.server.socket, key),
+        }
+        found: dict[str, list[float]] = {name: [] for name in runs}
+        cpu: list[float] = []
+        for turn in range(ROUNDS + 1):
+            for name, work in runs.items():
+                before = self.cpu()
+                taken = seconds(work)
+                if turn:  # the first round warms up
+                    found[name].append(taken)
+                    if name == "ours":
+                        cpu.append((self.cpu() - before) / MILLION)
+        middle = {name: statistics.median(times) for name, times in found.items()}
+        said = ", ".join(f"{name} {MILLION / taken:,.0f}/s" for name, taken in middle.items())
+        self.table.row("rows/s, 2 partitions, to the naive source", middle["naive"] / middle["ours"], ">= 3", said)
+        self.table.row("rows/s to the drain rate of XRANGE", middle["drain"] / middle["ours"], ">= 0.35")
+        self.table.row("four columns by schema, to all", middle["ours"] / middle["few"], ">= 1.3")
+        self.table.row("server us per row read", statistics.median(cpu), "<= 0.7")
+        self.one_queue = middle["ours"]
+
+    def cpu(self) -> float:
+        """Microseconds that Redis has worked."""
+        info: Any = self.client.info("cpu")
+        return float(info["used_cpu_user"] + info["used_cpu_sys"]) * 1e6
+
+    def splitting(self) -> None:
+        """95 of 100 letters within a two-thousandth of the time."""
+        chance = random.Random(1)
+        span = 10_000_000
+        times = [START + span // 2 + chance.randrange(span // 2000) for _ in range(BURSTY * 95 // 100)]
+        times += [START + chance.randrange(span) for _ in range(BURSTY - len(times))]
+        fill(self.client, self.broker, "bursty", sorted(times))
+        from pyspark.sql.functions import spark_partition_id
+
+        frame = self.load(queues="bursty", numPartitions=8, schema="id string")
+        sizes = [row["count"] for row in frame.groupBy(spark_partition_id()).count().collect()]
+        self.table.row("largest of 8 partitions on bursty ids, to the mean", max(sizes) * 8 / sum(sizes), "<= 2.5",
+                       f"{len(sizes)} partitions")  # fmt: skip
+
+    def many_queues(self) -> None:
+        """As many letters as before, in thousands of queues."""
+        for i in range(QUEUES):
+            fill(self.client, self.broker, f"many.{i}", [START + j for j in range(EACH)])
+        wanted: dict[str, object] = {"queues": None, "queuePattern": "many.#", "numPartitions": None}
+        tasks = self.load(**wanted).rdd.getNumPartitions()
+        times = [seconds(lambda: self.to_nowhere(self.load(**wanted))) for _ in range(ROUNDS)]
+        self.table.row(f"{QUEUES:,} queues of {EACH}: tasks", tasks, "<= 16")
+        self.table.row("the same: wall, to one queue of that size", statistics.median(times) / self.one_queue, "<= 2.5")
+
+    def writing(self) -> None:
+        """Rows into a queue, against one process that pipelines XADD."""
+        from pyspark.sql import functions as f
+
+        rows = self.spark.range(0, WRITTEN, 1, 2).select(
+            f.concat(f.lit("w-"), f.col("id").cast("string")).alias("id"), f.lit(bytearray(BODY)).alias("body")
+        ).cache()  # fmt: skip
+        rows.count()
+        ours, raw = [], []
+        for turn in range(ROUNDS + 1):
+            self.broker.declare_queue("written")
+            target = rows.write.format("rqttl").mode("append").option("url", self.server.url)
+            taken = seconds(target.option("operation", "enqueue").option("queue", "written").save)
+            yardstick = seconds(self.xadd)
+            if turn:
+                ours.append(taken)
+                raw.append(yardstick)
+            self.broker.queue("written").delete()
+            self.client.delete("raw")
+        ratio = statistics.median(r / o for o, r in zip(ours, raw, strict=True))
+        self.table.row(
+            "write enqueue, rows/s to pipelined XADD", ratio, ">= 1", f"{WRITTEN / statistics.median(ours):,.0f}/s"
+        )
+
+    def xadd(self) -> None:
+        for _ in range(WRITTEN // 1000):
+            pipeline = self.client.pipeline(transaction=False)
+            for _ in range(1000):
+                pipeline.xadd("raw", {"": BODY})
+            pipeline.execute()
+
+
+def session(folder: Path) -> SparkSession:
+    """Two cores, as quiet as it can be."""
+    root = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("rqttl bench").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.memory", "2g").config("spark.local.dir", str(folder))
+    builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main() -> int:
+    from tests.bench.naive_source import NaiveSource
+
+    binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
+    if binary is None:
+        sys.exit("no redis-server: `make setup` says what to install")
+    server = Server(binary)
+    with tempfile.TemporaryDirectory() as folder:
+        spark = session(Path(folder))
+        try:
+            import spark_connectors
+
+            spark_connectors.register(spark)
+            spark.dataSource.register(NaiveSource)
+            table = Table()
+            bench = Bench(spark, server, table)
+            for part in (bench.reading, bench.splitting, bench.many_queues, bench.writing):
+                part()
+        finally:
+            spark.stop()
+            server.remove()
+    return 1 if table.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

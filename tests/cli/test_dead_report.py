@@ -1,0 +1,282 @@
+"""`rqttl dead report`: counts by source, reason, hour and queue, with bars."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from rqttl import Broker, Message, Queue
+from rqttl.cli import dead_report
+from rqttl.cli.send_progress import Progress
+from tests.cli import golden
+from tests.cli.conftest import Run
+from tests.cli.deaths import Die, die, letters
+from tests.cli.hostile import TEXTS
+from tests.cli.processes import command, environment, on_terminal
+from tests.cli.test_dead_report_times import Zone, table, zone
+from tests.cli.test_hostile import harmless, strict
+from tests.contract.clocked import START, Clocked
+from tests.lua.states import everything
+
+__all__ = ["die", "letters", "zone"]
+
+HOUR = 3_600_000
+#: A name for which no line of 80 cells has room.
+LONG = "partners/" + "long-name." * 11
+
+
+# Counting
+
+
+def test_letters_are_counted_by_source_reason_and_hour(run_clocked: Run, letters: Queue, zone: Zone) -> None:
+    zone("EST5")
+
+    result = run_clocked("dead", "report", "orders.dead")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    golden.check("dead-report.txt", result.stdout)
+    golden.check("dead-report-utc.txt", run_clocked("dead", "report", "orders.dead", "--utc").stdout)
+    golden.check("dead-report.json", run_clocked("dead", "report", "orders.dead", "--json").stdout)
+
+
+def test_several_queues_are_one_report_and_may_be_matched(run_clocked: Run, die: Die) -> None:
+    die(0, 3, "orders", "orders.dead")
+    die(0, 2, "mails", "mails.dead")
+    die(0, 1, "jobs", "failed")
+
+    document = json.loads(run_clocked("dead", "report", "*.dead", "failed", "failed", "--by", "queue", "--json").stdout)
+    assert (document["queues"], document["count"]) == (["failed", "mails.dead", "orders.dead"], 6)
+    assert document["by"] == {"queue": [
+        {"queue": "orders.dead", "count": 3}, {"queue": "mails.dead", "count": 2}, {"queue": "failed", "count": 1}
+    ]}  # fmt: skip
+    printed = run_clocked("dead", "report", "*.dead", "failed", "--by", "queue").stdout
+    assert table(printed, "queue") == {"orders.dead": 3, "mails.dead": 2, "failed": 1}
+    assert printed.startswith("letters  6 (6 B) in failed, mails.dead, orders.dead\n")
+    die(0, 1, "logs", "logs.dead")
+    assert "(7 B) in failed, logs.dead, mails.dead and 1 other queue\n" in run_clocked(
+        "dead", "report", "*.dead", "failed"
+    ).stdout  # fmt: skip
+
+
+def test_the_tables_come_once_and_in_the_order_that_was_asked_for(run_clocked: Run, letters: Queue) -> None:
+    words = ("--by", "hour", "--by", "source", "--by", "hour", "--utc")
+
+    printed = run_clocked("dead", "report", "orders.dead", *words).stdout
+
+    assert [part.split()[0] for part in printed.split("\n\n")] == ["letters", "hour", "source"]
+    document = json.loads(run_clocked("dead", "report", "orders.dead", "--json", *words).stdout)
+    assert list(document["by"]) == ["hour", "source"]
+    assert "'--by'" in run_clocked("dead", "report", "orders.dead", "--by", "day").stderr
+
+
+@pytest.mark.parametrize("words, count", [
+    (("--source", "mails"), 3), (("--reason", "rejected", "--reason", "maxlen"), 3), (("--newer-than", "10m"), 5),
+    (("--older-than", "2023-11-14 22:20Z"), 2), (("--header", "region=eu"), 4),
+    (("--source", "mails", "--header", "region=us"), 0),
+])  # fmt: skip
+def test_only_what_the_filters_mean_is_counted(
+    run_clocked: Run, letters: Queue, words: tuple[str, ...], count: int
+) -> None:
+    letters.enqueue(b"by hand")
+    assert json.loads(run_clocked("dead", "report", "orders.dead", "--json", *words).stdout)["count"] == count
+
+    result = run_clocked("dead", "report", "orders.dead", *words)
+
+    assert result.stderr == ("" if count else "rqttl: no such dead letters in orders.dead\n")
+    assert result.stdout.startswith(f"letters  {count} (") == bool(count)
+
+
+def test_what_is_out_and_what_never_died_is_told(run_clocked: Run, letters: Queue) -> None:
+    letters.enqueue_many([b"by hand"] * 2)
+    letters.receive_many(3)[2].nack("5m")
+
+    result = run_clocked("dead", "report", "orders.dead", "--json")
+
+    told = {name: json.loads(result.stdout)[name] for name in ("count", "leased", "delayed", "never_died")}
+    assert told == {"count": 7, "leased": 2, "delayed": 1, "never_died": 2}
+    assert result.stderr == (
+        "rqttl: of these, 2 leased and 1 delayed\nrqttl: 2 messages never died: not counted\n"
+    )  # fmt: skip
+
+
+def test_letters_of_many_pages_are_all_counted(run: Run, broker: Broker) -> None:
+    for name, n in (("orders", 4_321), ("mails", 1_234)):
+        broker.declare_queue(name, dead_letter="dead").enqueue_many([Message(b"x" * (i % 7), ttl=0) for i in range(n)])
+
+    document = json.loads(run("dead", "report", "dead", "--json").stdout)
+
+    assert document["bytes"] == sum(i % 7 for n in (4_321, 1_234) for i in range(n))
+    assert document["by"]["source"] == [{"source": "orders", "count": 4_321}, {"source": "mails", "count": 1_234}]
+    assert [one["count"] for one in document["by"]["reason"]] == [5_555]
+    assert sum(one["count"] for one in document["by"]["hour"]) == 5_555
+
+
+def test_one_progress_goes_through_all_queues(run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("orders", "mails"):
+        broker.declare_queue(name, dead_letter=f"{name}.dead").enqueue_many([Message(b"x", ttl=0)] * 1_500)
+    made: list[Progress] = []
+
+    class Watched(Progress):
+        def __enter__(self) -> Progress:
+            made.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(dead_report, "Progress", Watched)
+
+    assert run("dead", "report", "*.dead").exit_code == 0
+    assert [one._messages for one in made] == [3_000]
+
+
+def test_counting_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Queue) -> None:
+    letters.receive_many(2)
+    before = everything(clocked.store.client)
+
+    assert run_clocked("dead", "report", "orders.dead").exit_code == 0
+
+    assert everything(clocked.store.client) == before
+
+
+# Nothing to count, or nothing there
+
+
+def test_a_report_without_letters_is_an_empty_answer_and_a_note(run: Run, broker: Broker) -> None:
+    broker.declare_queue("a.dead")
+    broker.declare_queue("b.dead")
+
+    result = run("dead", "report", "a.dead")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "rqttl: no dead letters in a.dead\n")
+    assert run("dead", "report", "*.dead").stderr == "rqttl: no dead letters in 2 queues\n"
+    assert run("dead", "report", "c.*").stderr == "rqttl: no queue matches c.*\n"
+    assert json.loads(run("dead", "report", "c.*", "--json").stdout) == {
+        "queues": [], "count": 0, "leased": 0, "delayed": 0, "bytes": 0, "oldest_at": None, "newest_at": None,
+        "never_died": 0, "by": {"source": [], "reason": [], "hour": []},
+    }  # fmt: skip
+
+
+def test_for_a_queue_that_dead_letters_elsewhere_it_is_said_where(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", dead_letter="orders.dead").enqueue(b"x")
+
+    assert run("dead", "report", "orders").stderr == (
+        "rqttl: dead letters of orders go to orders.dead\n"
+        "rqttl: no dead letters in orders\n"
+        "rqttl: 1 message never died: not counted\n"
+    )
+    assert "go to" not in run("dead", "report", "ord*s").stderr
+
+
+def test_a_queue_that_is_not_there_is_refused_before_any_is_read(
+    run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.declare_queue("a.dead")
+    monkeypatch.setattr(Queue, "peek", None)
+
+    for others in ((), ("a.*",)):
+        result = run("dead", "report", "a.dead", *others, "b.dead")
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert result.stderr == "rqttl: queue 'b.dead' does not exist; did you mean a.dead? [not_found]\n"
+
+
+def test_a_matched_queue_that_goes_meanwhile_is_passed_and_a_named_one_is_refused(
+    run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        broker.declare_queue(name, dead_letter=f"{name}.dead").enqueue_many([Message(b"x", ttl=0)] * 3)
+    peek = Queue.peek
+
+    def gone(queue: Queue, limit: int = 20, after: str | None = None) -> list[Any]:
+        if queue.name == "b.dead":
+            queue.delete()
+        return peek(queue, limit, after)
+
+    monkeypatch.setattr(Queue, "peek", gone)
+
+    assert json.loads(run("dead", "report", "*.dead", "--json").stdout)["count"] == 6
+    broker.declare_queue("b.dead")
+    assert run("dead", "report", "*.dead", "b.dead").exit_code == 3
+
+
+# Text
+
+
+def test_beyond_the_limit_sources_are_counted_together(run_clocked: Run, die: Die) -> None:
+    for n in range(1, 8):
+        die(0, n, f"orders-{n}")
+
+    result = run_clocked("dead", "report", "dead", "--by", "source", "--limit", "3")
+
+    assert table(result.stdout, "source") == {"orders-7": 7, "orders-6": 6, "orders-5": 5, "(4 others)": 10}
+    document = json.loads(run_clocked("dead", "report", "dead", "--limit", "3", "--json").stdout)
+    assert len(document["by"]["source"]) == 7
+    assert len(table(run_clocked("dead", "report", "dead", "--limit", "7").stdout, "source")) == 7
+
+
+@pytest.mark.parametrize("n, blocks, bar", [
+    (0, "▌█", ""), (1, "▌█", "▌"), (500, "▌█", "██▌"), (1_000, "▌█", "█████"), (1, "#", "#"), (500, "#", "###"),
+    (1_000, "#", "#####"),
+])  # fmt: skip
+def test_a_bar_is_as_long_as_its_number_and_never_empty_for_something(n: int, blocks: str, bar: str) -> None:
+    assert dead_report._bar(n, 1_000, 5, blocks) == bar
+
+
+@pytest.mark.parametrize("n, share", [(0, ""), (1, "<0.1%"), (6, "0.1%"), (5_000, "50.0%"), (10_000, "100.0%")])
+def test_a_share_is_never_nothing_for_something(n: int, share: str) -> None:
+    assert dead_report._share(n, 10_000) == share
+
+
+def damaged(word: str, died: int) -> bytes:
+    """A header as no script writes it: with any words for source and reason, and any time of death."""
+    deaths = f"{word} {word} 1 {died} {died} {died} - 0 0 ".encode()
+    return b";;%d;" % len(deaths) + deaths
+
+
+def test_damaged_letters_are_counted_and_shown_escaped(run: Run, broker: Broker) -> None:
+    words = [one.replace(" ", "_")[:60] or "-" for one in TEXTS]
+    broker.declare_queue("dead")
+    for i, word in enumerate(words):
+        header = damaged(word, 2**62 if i % 2 else START)
+        broker.store.client.xadd("rqttl:{dead}:log", {header: b"x"}, id=f"{START}-{100_000 + i}")
+
+    result = run("dead", "report", "dead", "--limit", "1000")
+
+    assert (result.exit_code, result.stderr.count("\n")) == (0, 1)  # years
+    harmless(result.stdout, 1_000)
+    assert set(table(result.stdout, "year")) == {"2023", "9999"}
+    assert strict(run("dead", "report", "dead", "--json").stdout)["count"] == len(words)
+    harmless(run("dead", "ls", "dead").stdout)
+
+
+# On a terminal
+
+
+@pytest.fixture
+def long_named(clocked: Clocked, die: Die) -> None:
+    for n, name in ((9, "orders"), (4, "mails"), (1, LONG)):
+        die(n * HOUR, n, name)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("long_named")
+@pytest.mark.parametrize("columns", [80, 50, 24])
+def test_a_report_fits_a_terminal_and_nothing_is_cut(redis_url: str, columns: int) -> None:
+    shown = on_terminal("dead", "report", "dead", "--url", redis_url, columns=columns, NO_COLOR="1", TZ="UTC")
+
+    assert max(map(len, shown.split("\n"))) <= columns
+    assert LONG in "".join(line.split("   ")[0].strip() for line in shown.split("\n"))
+    if columns == 80:
+        rows = [line for line in shown.split("\n") if line.startswith("orders ")]
+        assert (len(rows), len(rows[0]), rows[0][-1]) == (1, 80, "█")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("long_named")
+def test_where_blocks_cannot_be_written_bars_are_plain(redis_url: str) -> None:
+    latin = environment(RQTTL_URL=redis_url, PYTHONIOENCODING="latin-1")
+
+    done = subprocess.run(command("dead", "report", "dead"), env=latin, capture_output=True, check=True)
+
+    assert done.stdout.isascii()
+    assert b"   " + b"#" * 20 + b"\n" in done.stdout
+    assert done.stderr == b""

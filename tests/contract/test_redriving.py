@@ -1,0 +1,347 @@
+"""Redriving: dead letters go back to where they died, in one step, and everything that holds for arriving messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rqttl import Message, Redriven
+from tests.contract.clocked import Clocked, at
+from tests.contract.looks import bodies, dead, dropped, letters, one, outcomes, places, take, taken
+
+
+def test_letters_go_back_in_order_to_the_end_of_the_queue_where_they_died(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"1", b"2", b"3")
+    queue.enqueue(b"new")
+
+    assert dead_ones.redrive() == 3
+
+    assert bodies(dead_ones) == []
+    assert taken(queue) == [b"new", b"1", b"2", b"3"]
+    assert dead_ones.redrive() == 0
+
+
+def test_a_letter_keeps_its_id_its_headers_its_type_and_its_deaths(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, Message({"n": 1}, id="mine", headers={"region": "eu"}))
+    (before,) = dead_ones.peek()
+    clocked.advance(5)
+
+    assert dead_ones.redrive() == 1
+
+    delivery = one(queue)
+    assert (delivery.id, delivery.headers, delivery.decode()) == ("mine", {"region": "eu"}, {"n": 1})
+    assert delivery.deaths == before.deaths
+    assert [death.reason for death in delivery.deaths] == ["rejected"]
+    assert (delivery.delivery_count, delivery.enqueued_at) == (1, at(5))
+
+
+def test_a_letter_without_an_id_of_its_own_keeps_the_one_it_got_first(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    receipt = queue.enqueue(b"x")
+    one(queue).reject()
+
+    clocked.queue("d").redrive()
+
+    assert one(queue).id == receipt.id
+
+
+def test_what_it_was_before_and_what_its_sender_said_of_its_time_is_over(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue(Message(b"x", ttl=100))
+    clocked.advance(100)
+    queue.sweep()
+
+    assert clocked.queue("d").redrive() == 1
+
+    clocked.advance(10_000)
+    assert one(queue).expires_at is None
+
+
+@pytest.mark.parametrize("options, ends", [({"message_ttl": 70}, 75), ({"default_ttl": 60}, 65), ({"max_ttl": 50}, 55),
+                                           ({"min_ttl": 40}, 45), ({}, None)])  # fmt: skip
+def test_the_ttl_rules_of_its_queue_act_as_for_a_message_without_a_ttl(
+    clocked: Clocked, options: dict[str, Any], ends: int | None
+) -> None:
+    queue, dead_ones = letters(clocked, b"x", **options)
+    clocked.advance(5)
+
+    dead_ones.redrive()
+
+    (message,) = queue.peek()
+    assert message.expires_at == (None if ends is None else at(ends))
+    if ends is not None:
+        clocked.go_to(ends)
+        assert queue.receive() is None
+        assert [death.reason for death in one(dead_ones).deaths] == ["expired", "rejected"]
+
+
+def test_where_a_ttl_of_0_acts_it_dies_again_at_once_and_the_call_ends(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"x", b"y")
+    queue.update(default_ttl=0)
+
+    assert dead_ones.redrive() == 2
+
+    assert bodies(queue) == []
+    assert bodies(dead_ones) == [b"x", b"y"]
+    assert [(death.reason, death.count) for death in dead_ones.peek()[0].deaths] == [("expired", 1), ("rejected", 1)]
+    assert (queue.stats().enqueued, dead_ones.stats().redriven) == (4, 2)
+
+
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_what_finds_no_room_stays_where_it_is_and_dies_no_further_death(clocked: Clocked, overflow: str) -> None:
+    queue, dead_ones = letters(clocked, b"1", b"2", b"3")
+    queue.update(max_length=2, overflow=overflow)
+
+    assert dead_ones.redrive() == 2
+
+    assert (bodies(queue), bodies(dead_ones)) == ([b"1", b"2"], [b"3"])
+    assert [death.reason for death in dead_ones.peek()[0].deaths] == ["rejected"]
+    assert dead(queue) == {"rejected": 3}
+    assert dead_ones.redrive() == 0
+    taken(queue, 1)
+    assert dead_ones.redrive() == 1
+    assert dead_ones.stats().ready_bytes == 0
+
+
+def test_a_full_queue_does_not_keep_others_from_their_letters(clocked: Clocked) -> None:
+    full, dead_ones = letters(clocked, b"1", b"2", origin="full")
+    letters(clocked, b"3", b"4", origin="other")
+    full.update(max_length=1, overflow="reject-publish")
+
+    assert dead_ones.redrive() == 3
+
+    assert (bodies(full), bodies(clocked.queue("other"))) == ([b"1"], [b"3", b"4"])
+    assert bodies(dead_ones) == [b"2"]
+
+
+def test_a_queue_that_drops_its_head_lets_the_oldest_go_into_the_queue_that_the_letters_leave(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"1", b"2")
+    queue.update(max_length=2)
+    queue.enqueue_many([b"3", b"4"])
+
+    assert dead_ones.redrive() == 2
+
+    assert bodies(queue) == [b"1", b"2"]
+    assert bodies(dead_ones) == [b"3", b"4"]
+    assert dead_ones.stats().ready_bytes == 2
+    assert [message.deaths[0].reason for message in dead_ones.peek()] == ["maxlen", "maxlen"]
+    assert dead_ones.redrive() == 2
+    assert (bodies(queue), bodies(dead_ones)) == ([b"3", b"4"], [b"1", b"2"])
+
+
+def test_letters_go_to_a_consumer_that_waits(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"x")
+    clocked.while_waiting(dead_ones.redrive)
+
+    delivery = queue.receive(wait="5s")
+
+    assert delivery is not None
+    assert delivery.body == b"x"
+
+
+def test_of_a_ttl_of_0_it_reaches_a_consumer_that_waits(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"x")
+    queue.update(message_ttl=0)
+    clocked.while_waiting(dead_ones.redrive)
+
+    delivery = queue.receive(wait="5s")
+
+    assert delivery is not None
+    assert delivery.body == b"x"
+
+
+def test_a_window_for_duplicates_does_not_act(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, Message(b"x", id="me"), duplicate_window="1h")
+
+    assert dead_ones.redrive() == 1
+    assert bodies(queue) == [b"x"]
+
+
+def test_only_so_many_only_of_a_reason_only_of_a_queue(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"1", b"2", b"3")
+    letters(clocked, b"4", origin="p")
+    queue.enqueue(Message(b"5", ttl=0))
+
+    assert dead_ones.redrive(limit=2) == 2
+    assert bodies(queue) == [b"1", b"2"]
+    assert dead_ones.redrive(source="p") == 1
+    assert bodies(clocked.queue("p")) == [b"4"]
+    assert dead_ones.redrive(reason="expired") == 1
+    assert bodies(queue) == [b"1", b"2", b"5"]
+    assert dead_ones.redrive(reason="maxlen") == dead_ones.redrive(source="nobody") == 0
+    assert bodies(dead_ones) == [b"3"]
+
+
+def test_a_limit_counts_what_went_not_what_was_tried(clocked: Clocked) -> None:
+    full, dead_ones = letters(clocked, b"1", b"2", origin="full")
+    letters(clocked, b"3", b"4", origin="other")
+    full.update(max_length=0, overflow="reject-publish")
+
+    assert dead_ones.redrive(limit=1) == 1
+    assert bodies(clocked.queue("other")) == [b"3"]
+
+
+def test_all_may_go_to_another_queue(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"1")
+    letters(clocked, b"2", origin="p")
+    elsewhere = clocked.declare_queue("elsewhere", max_ttl=50)
+
+    assert dead_ones.redrive(to="elsewhere") == 2
+
+    assert (bodies(queue), bodies(elsewhere)) == ([], [b"1", b"2"])
+    assert [message.deaths[0].queue for message in elsewhere.peek()] == ["q", "p"]
+    assert elsewhere.peek()[0].expires_at == at(50)
+
+
+def test_a_letter_with_a_deadline_of_its_own_loses_it_when_it_goes_on(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"1")
+    elsewhere = clocked.declare_queue("elsewhere", max_ttl=50)
+    dead_ones.redrive(to="elsewhere")
+
+    assert elsewhere.redrive() == 1
+
+    assert queue.peek()[0].expires_at is None
+    clocked.advance(60)
+    assert (taken(queue), dead(elsewhere), elsewhere.stats().next_lease_end) == ([b"1"], {}, None)
+
+
+def test_more_than_one_call_can_carry_go_in_order(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, *[b"%d" % i for i in range(250)])
+    queue.enqueue_many([b"%d" % i for i in range(250, 600)])
+    queue.reject_many(queue.receive_many(350))
+
+    assert dead_ones.redrive() == 600
+
+    assert taken(queue, 1_000) == [b"%d" % i for i in range(600)]
+    assert dead_ones.stats().redriven == 600
+
+
+def test_large_letters_go_a_few_at_a_time(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, *[b"%d" % i + b"x" * 2**20 for i in range(3)])
+    queue.enqueue_many([b"%d" % i + b"x" * 2**20 for i in range(3, 7)])
+    queue.reject_many([*queue.receive_many(3), *queue.receive_many(3)])
+
+    assert outcomes(dead_ones.redrive_these([(place, "q") for place in places(dead_ones)])) == ["moved"] * 7
+    assert [body[:1] for body in bodies(queue)] == [b"%d" % i for i in range(7)]
+
+
+def test_letters_that_are_leased_delayed_or_over_stay_or_have_gone(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"leased", b"delayed", b"returned", b"ready")
+    held, later, back = dead_ones.receive_many(3)
+    later.nack("1h")
+    back.nack()
+
+    assert dead_ones.redrive() == 2
+
+    assert bodies(queue) == [b"returned", b"ready"]
+    assert [(message.body, message.delivery_count) for message in queue.peek()] == [(b"returned", 0), (b"ready", 0)]
+    held.ack()
+    assert bodies(dead_ones) == [b"delayed"]
+
+
+def test_a_letter_past_the_retention_of_its_queue_is_dead_and_does_not_go(clocked: Clocked) -> None:
+    clocked.declare_queue("d", message_ttl=100)
+    queue, dead_ones = letters(clocked, b"x")
+    (place,) = places(dead_ones)
+    clocked.advance(100)
+
+    assert dead_ones.redrive() == 0
+    assert dead_ones.redrive_these([(place, "q")]) == [Redriven(place, "q", "gone")]
+    assert (bodies(queue), dead(dead_ones)) == ([], {"expired": 1})
+
+
+def test_messages_that_never_died_stay(clocked: Clocked) -> None:
+    _, dead_ones = letters(clocked, b"x")
+    dead_ones.enqueue(b"no letter")
+
+    assert dead_ones.redrive() == 1
+    assert bodies(dead_ones) == [b"no letter"]
+
+
+def test_a_letter_whose_queue_is_gone_stays(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"x")
+    letters(clocked, b"y", origin="p")
+    queue.delete()
+
+    assert dead_ones.redrive() == 1
+
+    assert bodies(dead_ones) == [b"x"]
+    assert clocked.queues() == ["d", "p"]
+
+
+def test_a_letter_that_died_in_the_queue_that_holds_it_stays(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter_rejected="q")
+    queue.enqueue(b"x")
+    one(queue).reject()
+    (place,) = places(queue)
+
+    assert queue.redrive() == 0
+    assert queue.redrive_these([(place, "q")]) == [Redriven(place, "q", "same_queue")]
+    assert places(queue) == [place]
+
+
+# Circles, counters, what follows
+
+
+def test_a_redrive_ends_a_circle_as_a_rejection_does(clocked: Clocked) -> None:
+    a = clocked.declare_queue("a", dead_letter="b", message_ttl=100)
+    b = clocked.declare_queue("b", dead_letter="a")
+    a.enqueue(b"x")
+    for count in range(1, 4):
+        clocked.advance(100)
+        a.sweep()
+        (letter,) = b.peek()
+        assert [(death.queue, death.reason, death.count) for death in letter.deaths] == [("a", "expired", count)]
+
+        assert b.redrive() == 1
+
+    clocked.advance(100)
+    a.sweep()
+    b.update(message_ttl=0)
+    b.sweep()
+    assert (bodies(a), bodies(b), dropped(b)) == ([], [], {"cycle": 1})
+
+
+def test_a_death_in_the_queue_that_held_the_letter_is_no_circle_after_a_redrive(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"x", message_ttl=50)
+
+    for _ in range(3):
+        dead_ones.redrive()
+        clocked.advance(50)
+        queue.sweep()
+
+    (letter,) = dead_ones.peek()
+    assert [(death.reason, death.count) for death in letter.deaths] == [("expired", 3), ("rejected", 1)]
+    assert dropped(queue) == {}
+
+
+def test_what_went_in_has_come_out(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"1", b"2", b"3")
+    dead_ones.redrive(limit=2)
+    one(dead_ones).ack()
+
+    stats = dead_ones.stats()
+    assert (stats.enqueued, stats.redriven, stats.acked, stats.purged, stats.ready) == (3, 2, 1, 0, 0)
+    assert queue.stats().enqueued == 5
+
+
+def test_looking_does_not_lease_nor_does_redriving_nothing_change_anything(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"1")
+    before = (dead_ones.peek(), dead_ones.stats(), queue.stats())
+
+    assert dead_ones.redrive(source="nobody") == 0
+    assert dead_ones.redrive_these([]) == []
+
+    assert (dead_ones.peek(), dead_ones.stats(), queue.stats()) == before
+
+
+def test_a_letter_that_came_back_can_be_followed_through_all_it_went_through(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, Message(b"x", headers={"n": 1}), Message(b"y"))
+    for _ in range(3):
+        dead_ones.redrive()
+        queue.reject_many(queue.receive_many(2), "again")
+
+    (first, second) = take(dead_ones)
+    assert (first.headers, first.deaths[0].count, first.deaths[0].description) == ({"n": 1}, 4, "again")
+    assert len(first.deaths) == len(second.deaths) == 1

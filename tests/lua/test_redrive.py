@@ -1,0 +1,285 @@
+"""`redrive`: letters leave the queue that holds them and arrive in another, in one script; and all that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rqttl import Message, commands
+from rqttl.codec import unpack_header
+from tests.lua.states import NOW, Entry, Lab, at, changed, place, plain, token
+
+HISTORY = f"orders rejected 1 {NOW - 50} {NOW - 50} {NOW - 90} - 1 0 "
+
+
+def letter(id: str = "me", body: bytes = b"x", history: str = HISTORY, extras: bytes = b"") -> Entry:
+    """A dead letter."""
+    return b";%d;%d;" % (len(id), len(history)) + f"{id}{history}".encode() + extras, body
+
+
+def redriven(at: int, id: str = "me", history: str = HISTORY, *, own: str = "", times: int = 1) -> bytes:
+    """Its header once it is back; it had come to the queue `dead` `at` ms after NOW."""
+    deaths = f"dead redriven {times} {NOW} {NOW} {NOW + at} - 0 0 {history}"
+    return f"{own};{len(id)};{len(deaths)};{id}{deaths}".encode()
+
+
+def redrive(lab: Lab, *sequences: str, again: bool = False, source: str = "dead") -> Any:
+    command = commands.redrive(lab.known(), source, sequences, now=NOW)
+    return lab.run(command.again() if again else command)
+
+
+def test_a_letter_leaves_one_queue_and_arrives_in_the_other(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter(), **plain(place(-8))}, meta={"letters": 1})
+    before = lab.seed(log=plain(place(-7)))
+
+    assert redrive(lab, place(-9)) == [b"ok", b"", [place().encode()]]
+
+    after = changed(before, "dead", log={place(-9): None}, meta={"bytes": 1, "holes": 1, "redriven": 1})
+    assert lab.snapshot() == changed(
+        after, log={place(): (redriven(-9), b"x")}, meta={"last": place(), "bytes": 2, "enqueued": 1}
+    )
+
+
+def test_it_is_no_trim_and_no_purge(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter()})
+    lab.seed()
+
+    redrive(lab, place(-9))
+
+    meta = lab.snapshot()["dead"]["meta"]
+    assert (meta["trimmed"], meta.get("purged")) == ("0-0", None)
+
+
+def test_every_place_of_a_letter_is_left(lab: Lab) -> None:
+    lab.seed(
+        "dead", log={place(-9): (at(90), b"first"), place(-8): letter("b", b"2"), place(-7): letter("c", b"3")},
+        loose={place(-10): letter("d", b"4")}, returned={place(-9): NOW - 9, place(-10): NOW - 10},
+        expiry={place(-9): NOW + 90}, redelivered={place(-9): 2, place(-8): 1}, leases={place(-8): token(9)},
+        meta={"cursor": place(-8)},
+    )  # fmt: skip
+    lab.seed()
+
+    told = redrive(lab, place(-10), place(-9), place(-8), place(-7), place(-1))
+
+    assert told[2] == [place().encode(), place(0, 1).encode(), b"-", place(0, 2).encode(), b"-"]
+    state = lab.snapshot()
+    dead = state["dead"]
+    assert list(dead["log"]) == [place(-8)]
+    assert (dead["leases"], dead["redelivered"]) == ({place(-8): token(9)}, {place(-8): 1})
+    assert dead.keys() == {"meta", "log", "leases", "redelivered"}
+    assert (dead["meta"]["bytes"], dead["meta"]["holes"], dead["meta"]["cursor"]) == (0, 1, place(-8))
+    assert [body for _, body in state["orders"]["log"].values()] == [b"4", b"first", b"3"]
+    assert state["orders"].keys() == {"meta", "log"}
+    assert state["orders"]["meta"]["bytes"] == 7
+
+
+def test_a_message_without_a_header_gets_the_id_it_had(lab: Lab) -> None:
+    lab.seed("dead", log=plain(place(-9)))
+    lab.seed()
+
+    redrive(lab, place(-9))
+
+    (header, _) = lab.snapshot()["orders"]["log"][place()]
+    assert header == redriven(-9, place(-9), "")
+    assert (unpack_header(header).id, unpack_header(header).deaths) == (place(-9), ())
+
+
+def test_a_second_time_is_counted_in_the_record_of_the_first(lab: Lab) -> None:
+    older = f"dead redriven 3 {NOW - 99} {NOW - 70} {NOW - 80} - 0 0 "
+    lab.seed("dead", log={place(-9): letter(history=HISTORY + older)})
+    lab.seed()
+
+    redrive(lab, place(-9))
+
+    (header, _) = lab.snapshot()["orders"]["log"][place()]
+    deaths = f"dead redriven 4 {NOW - 99} {NOW} {NOW - 9} - 0 0 {HISTORY}"
+    assert header == f";2;{len(deaths)};me{deaths}".encode()
+    assert [death.reason for death in unpack_header(header).deaths] == ["rejected"]
+
+
+def test_what_the_sender_said_goes_along_untouched(lab: Lab) -> None:
+    extras = b"\x92\x01\x81\xa1n\x05"
+    lab.seed("dead", log={place(-9): letter(extras=extras)})
+    lab.seed(options={"max_ttl": 70})
+
+    assert redrive(lab, place(-9))[2] == [f"{place()} {NOW + 70}".encode()]
+
+    state = lab.snapshot()["orders"]
+    assert state["log"][place()][0] == redriven(-9, own=str(NOW + 70)) + extras
+    assert state["expiry"] == {place(): NOW + 70}
+    assert state["meta"]["due"] == NOW + 70
+
+
+@pytest.mark.parametrize("options", [{"message_ttl": 0}, {"default_ttl": 0}, {"max_ttl": 0}])
+def test_a_ttl_of_0_brings_it_back_with_one_more_death(lab: Lab, options: Mapping[str, Any]) -> None:
+    lab.seed("dead", log={place(-9): letter(), place(-8): letter("later")}, meta={"letters": 1})
+    lab.seed(options={**options, "dead_letter": "dead"})
+
+    assert redrive(lab, place(-9))[0] == b"ok"
+
+    state = lab.snapshot()
+    assert "log" not in state["orders"]
+    assert list(state["dead"]["log"]) == [place(-8), place()]
+    meta = state["dead"]["meta"]
+    assert (meta["bytes"], meta["last"], meta["holes"], meta["redriven"], meta["enqueued"]) == (2, place(), 1, 1, 1)
+    (header, _) = state["dead"]["log"][place()]
+    assert header.decode().split(";", 3)[3].startswith(f"meorders expired 1 {NOW} {NOW} {NOW} ")
+
+
+def test_the_queue_that_is_left_is_the_target_of_what_is_pushed_out_and_its_record_fits_both(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"de")}, meta={"letters": 1})
+    lab.seed(options={"max_length": 1, "dead_letter": "dead"}, log={place(-7): (b"", b"pushed")})
+
+    assert redrive(lab, place(-9))[0] == b"ok"
+
+    state = lab.snapshot()
+    assert [body for _, body in state["orders"]["log"].values()] == [b"abc"]
+    assert {seq: body for seq, (_, body) in state["dead"]["log"].items()} == {place(-8): b"de", place(): b"pushed"}
+    meta = state["dead"]["meta"]
+    assert (meta["bytes"], meta["last"], meta["redriven"], meta["enqueued"]) == (8, place(), 1, 1)
+    assert state["orders"]["meta"]["trimmed"] == place(-7)
+
+
+def test_where_there_is_no_room_the_letter_stays_and_only_that_is_noted(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"")})
+    before = lab.seed(options={"max_length": 2, "max_length_bytes": 2, "overflow": "reject-publish-dlx",
+                               "dead_letter": "dead"}, log=plain(place(-7)))  # fmt: skip
+
+    assert redrive(lab, place(-9), place(-8))[2] == [b"!max_length_bytes", place(0, 1).encode()]
+
+    after = changed(before, "dead", log={place(-8): None}, meta={"holes": 1, "redriven": 1})
+    assert lab.snapshot() == changed(
+        after, log={place(0, 1): (redriven(-8, "b"), b"")}, meta={"last": place(0, 1), "enqueued": 1, "refused": 1}
+    )
+
+
+def test_a_letter_whose_time_is_over_stays_to_be_swept(lab: Lab) -> None:
+    lab.seed("dead", options={"message_ttl": 9}, log={place(-9): letter(), place(-8): letter("b")})
+    before = lab.seed()
+
+    assert redrive(lab, place(-9))[2] == [b"-"]
+    assert lab.snapshot() == before
+
+
+def test_after_a_lost_reply_what_is_gone_has_gone_back_and_what_is_out_has_not(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter(), place(-8): letter("b"), place(-7): letter("c")},
+             leases={place(-8): token(9)}, meta={"cursor": "0-0"})  # fmt: skip
+    lab.seed()
+    redrive(lab, place(-9))
+    before = lab.snapshot()
+
+    assert redrive(lab, place(-9), place(-8), again=True)[2] == [b"=", b"-"]
+    assert lab.snapshot() == before
+    assert redrive(lab, place(-9), place(-7), again=True)[2] == [b"=", place(0, 1).encode()]
+
+
+def test_after_a_lost_reply_the_queue_that_held_them_may_be_gone(lab: Lab) -> None:
+    before = lab.seed()
+
+    assert redrive(lab, place(-9), source="nobody", again=True)[2] == [b"="]
+    assert redrive(lab, place(-9), source="nobody")[2] == [b"-"]
+    assert lab.snapshot() == before
+
+
+def test_what_must_go_first_goes_step_by_step_and_no_letter_before(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter()})
+    lab.seed(options={"max_length": 1}, log=plain(*[place(-1000, i) for i in range(600)]))
+
+    replies = [redrive(lab, place(-9)) for _ in range(3)]
+
+    assert [reply[1] for reply in replies] == [b"again", b"again", b""]
+    state = lab.snapshot()
+    assert list(state["orders"]["log"]) == [place()]
+    assert state["orders"]["meta"]["deaths:maxlen"] == 600
+    assert "log" not in state["dead"]
+
+
+def test_of_large_letters_few_go_in_one_call(lab: Lab) -> None:
+    places = [place(-9, i) for i in range(10)]
+    lab.seed("dead", log=dict.fromkeys(places, letter(body=b"x" * 1_000_000)))
+    lab.seed()
+
+    assert len(redrive(lab, *places)[2]) == 4
+    assert list(lab.snapshot()["dead"]["log"]) == places[4:]
+
+
+def test_neighbours_at_the_beginning_go_and_nobody_between_them(lab: Lab) -> None:
+    places = [place(-9, i) for i in range(6)]
+    lab.seed("dead", log={one: letter(one) for one in places}, leases={places[2]: token(9)}, meta={"cursor": "0-0"})
+    lab.seed()
+
+    redrive(lab, *places[:5])
+
+    assert list(lab.snapshot()["dead"]["log"]) == [places[2], places[5]]
+    redrive(lab, places[5])
+    assert list(lab.snapshot()["dead"]["log"]) == [places[2]]
+
+
+def test_who_waits_is_handed_what_a_ttl_of_0_would_end(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter()})
+    lab.seed(options={"message_ttl": 0}, waiting={"c": NOW + 9})
+
+    redrive(lab, place(-9))
+
+    state = lab.snapshot()["orders"]
+    assert state["leases"].keys() == {place()}
+    assert state["bell"] == [f"{place()} {state['leases'][place()]}"]
+
+
+@pytest.mark.parametrize("reason", ["expired", "maxlen", "delivery_limit"])
+def test_a_circle_ends_at_a_redrive(lab: Lab, reason: str) -> None:
+    circle = f"dead {reason} 1 {NOW - 50} {NOW - 50} {NOW - 90} - 1 0 "
+    lab.seed("dead")
+    lab.seed(options={"default_ttl": 0, "dead_letter": "dead"})
+    lab.seed("more", log={place(-9): letter(history=circle)})
+
+    assert redrive(lab, place(-9), source="more")[0] == b"ok"
+
+    state = lab.snapshot()
+    assert "dropped:cycle" not in state["orders"]["meta"]
+    (header, _) = state["dead"]["log"][place()]
+    assert [(death.queue, death.reason) for death in unpack_header(header).deaths] == [
+        ("orders", "expired"), ("dead", reason),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("queue, code", [("orders", b"not_found"), ("stale", b"stale")])
+def test_the_queue_is_fenced_as_for_any_message(lab: Lab, queue: str, code: bytes) -> None:
+    lab.seed("dead", log={place(-9): letter()})
+    lab.seed()
+    if code == b"not_found":
+        lab.client.delete("rqttl:{orders}:meta")
+
+    known = lab.known(version="v1" if code == b"not_found" else "v0")
+    assert lab.refusal(commands.redrive(known, "dead", [place(-9)], now=NOW)) == [code]
+
+
+def test_a_queue_whose_lifetime_is_over_takes_nothing(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter()})
+    lab.seed(options={"expires": 5}, meta={"used": NOW - 5, "active": NOW - 5})
+
+    assert lab.refusal(commands.redrive(lab.known(), "dead", [place(-9)], now=NOW)) == [b"lapsed"]
+
+
+def test_a_record_from_elsewhere_that_lacks_what_is_new_is_no_hindrance(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter()})
+    lab.seed(options={"max_length": 1}, log=plain(place(-8)))
+    for queue in ("orders", "dead"):
+        lab.client.hdel(f"rqttl:{{{queue}}}:meta", "trimmed", "born")
+
+    assert redrive(lab, place(-9))[0] == b"ok"
+    assert lab.snapshot()["orders"]["meta"]["trimmed"] == place(-8)
+
+
+def test_a_message_that_arrives_in_between_keeps_its_place(lab: Lab) -> None:
+    lab.seed("dead", log={place(-9): letter("a"), place(-8): letter("b")})
+    lab.seed()
+
+    redrive(lab, place(-9))
+    known = lab.known()
+    lab.run(commands.enqueue(known, [commands.pack(Message(b"new"), known.max_body)], now=NOW))
+    redrive(lab, place(-8))
+
+    assert list(lab.snapshot()["orders"]["log"]) == [place(), place(0, 1), place(0, 2)]

@@ -1,0 +1,48 @@
+"""Runs of the demo as a user starts them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.process.embedded_users import ROOT
+
+LIMIT = 2_000
+ENDINGS = ("sent", "handled", "expired", "rejected", "dead_lettered", "waiting")
+
+
+def start(folder: Path, *arguments: str, spark: bool = False, **environment: str) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if name != "RQTTL_URL"}
+    words = ["--limit", str(LIMIT), "--spark" if spark else "--no-spark", *arguments]
+    return subprocess.Popen(
+        [sys.executable, "-m", "rqttl.cli", "demo", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**kept, "RQTTL_HOME": str(folder), **environment},
+    )  # fmt: skip
+
+
+def family(folder: Path) -> list[int]:
+    """All processes of a demo in this folder: they have its name in their environment (a zombie has none)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            environment = entry.read_bytes()
+        except OSError:
+            continue
+        if f"RQTTL_HOME={folder}\0".encode() in environment:
+            found.append(int(entry.parent.name))
+    return sorted(found)
+
+
+def check_document(document: Any) -> None:
+    total = document["total"]
+    assert document["problems"] == []
+    assert tuple(total) == ENDINGS
+    assert total == {name: sum(one[name] for one in document["carriers"].values()) for name in ENDINGS}
+    assert total["sent"] == LIMIT == total["handled"] + total["expired"] + total["rejected"]
+    assert total["dead_lettered"] == total["expired"] + total["rejected"]
+    assert total["waiting"] == 0
+    assert min(total["handled"], total["expired"], total["rejected"]) > 0

@@ -1,0 +1,110 @@
+"""The report of Spark that ends the demo: what it says, and what it says where it cannot be had. None needs a JVM."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rqttl.demo import ending
+from rqttl.demo.accounts import Counts
+from rqttl.demo.ending import Told
+from rqttl.demo.report import Report
+from rqttl.demo.show import hours
+from spark_connectors import demo_report
+from tests.process.demo_runs import check_document, start
+from tests.process.embedded_users import data_folder
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    yield from data_folder()
+
+
+def test_a_letter_that_spark_has_not_counted_is_noticed() -> None:
+    counts = {"UA": Counts(dead_lettered=3), "DL": Counts()}
+
+    assert Report({"UA": {5: 1, 7: 2}}).problems(counts) == []
+    assert Report({"UA": {5: 1, 7: 1}}).problems(counts) == ["UA: dead letters, by the queue and by Spark: 3 is not 2"]
+    assert Report(missing="no Java").problems(counts) == []
+
+
+@pytest.mark.parametrize("width, carriers", [(80, ["UA", "DL", "AA"]), (22, ["UA", "other"]), (16, ["other"])])
+def test_hours_and_carriers_are_a_table_that_fits(width: int, carriers: list[str]) -> None:
+    written = io.StringIO()
+    console = Console(file=written, width=width)
+    found = {"UA": {5: 1_000, 7: 2}, "DL": {7: 100}, "AA": {23: 7}}
+
+    hours(console, found, 3.2)
+
+    lines = [line.split() for line in written.getvalue().splitlines()]
+    assert ["hour", *carriers, "all"] in lines
+    assert ["07", *{3: ["2", "100"], 2: ["2", "100"], 1: ["102"]}[len(carriers)], "102"] in lines
+    assert lines[-1][0] == "all"
+    assert lines[-1][-1] == "1,109"
+
+
+def tell(monkeypatch: pytest.MonkeyPatch, report: Report, picture: Path) -> tuple[Told, str]:
+    monkeypatch.setattr(ending, "ask_spark", lambda _: report)
+    written = io.StringIO()
+    counts = {carrier: Counts(dead_lettered=sum(found.values())) for carrier, found in report.carriers.items()}
+    told = ending.tell(Console(file=written, width=80), None, counts, {"UA": "United Air Lines"}, str(picture))
+    return told, written.getvalue()
+
+
+def test_the_picture_is_a_png_in_a_folder_that_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "build" / "[red]picture.png"
+
+    told, shown = tell(monkeypatch, Report({"DL": {7: 1}, "UA": {5: 1_200, 23: 2}}), path)
+
+    assert path.read_bytes().startswith(b"\x89PNG\r\n")
+    assert path.stat().st_size > 5_000
+    assert told == Told([], {"hours": {"UA": {5: 1_200, 23: 2}, "DL": {7: 1}}, "picture": str(path)})
+    assert shown.endswith(f"The same as a picture: {path}\n")
+
+
+def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+    told, shown = tell(monkeypatch, Report({"UA": {5: 1}}), tmp_path / "picture.png")
+
+    assert told.document == {"hours": {"UA": {5: 1}}, "picture": None}
+    assert shown.endswith("There is no picture: no matplotlib is installed; pip install 'rqttl[demo]'\n")
+
+
+def test_a_picture_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    told, shown = tell(monkeypatch, Report({"UA": {5: 1}}), tmp_path / "file" / "picture.png")
+
+    assert told.document["picture"] is None
+    assert "There is no picture: " in shown
+
+
+def test_no_dead_letters_make_no_table_and_no_picture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told, shown = tell(monkeypatch, Report(), tmp_path / "picture.png")
+
+    assert (told.document["hours"], list(tmp_path.iterdir())) == ({}, [])
+    assert shown == "\nSpark has found no dead letters.\n"
+
+
+def test_what_spark_lacks_is_told_with_what_to_install() -> None:
+    assert demo_report.lacking(["click", "no_such_one"]) == ("no no_such_one is installed; pip install 'rqttl[spark]'")
+
+
+@pytest.mark.slow
+def test_without_java_a_run_leaves_the_report_out_and_ends_well(redis_url: str, folder: Path, tmp_path: Path) -> None:
+    with start(folder, "--url", redis_url, "--json", spark=True, JAVA_HOME=str(tmp_path)) as process:
+        out, shown = process.communicate()
+
+    assert process.returncode == 0, shown
+    document = json.loads(out)
+    check_document(document)
+    [line] = [line for line in shown.splitlines() if "Spark" in line]
+    assert line == f"The report of Spark is left out: {document['spark']['missing']}"
+    assert "apt-get install openjdk-17-jre-headless" in line

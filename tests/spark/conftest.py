@@ -1,0 +1,96 @@
+"""A Spark session for all tests of a process, and programs for spark-submit.
+
+Each test that needs a JVM has the mark `spark`, by its fixtures: one process runs all of them, so that there is one
+session. Without Java they are skipped on a developer's machine and fail in CI. Redis is that of `tests/conftest.py`:
+`client`, `broker`, `redis_url` (a unix socket, which executors of this machine can reach too), `start_server`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from spark_connectors.java import lacking_java
+from tests.contract.clocked import Clocked
+from tests.spark.jvm import Submitter, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a JVM; it has more time than others, since a first query takes seconds on a busy machine."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "java" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Whether Spark can run here; asks once."""
+    if lacking := lacking_java():
+        missing = pytest.fail if os.environ.get("CI") else pytest.skip
+        missing(lacking)
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of this process, `local[2]`. What a test sets in it belongs into `spark_conf`."""
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SPARK_HOME", raising=False)
+        for name, value in settings(folder / "conf").items():
+            patch.setenv(name, value)
+        builder = SparkSession.builder.master("local[2]").appName("rqttl tests")
+        for name, setting in {
+            "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g", "spark.ui.enabled": False,
+            "spark.ui.showConsoleProgress": False, "spark.local.dir": folder / "local",
+            "spark.sql.shuffle.partitions": 2, "spark.sql.session.timeZone": "UTC",
+            "spark.sql.warehouse.dir": folder / "warehouse",
+        }.items():  # fmt: skip
+            builder = builder.config(name, str(setting).lower() if isinstance(setting, bool) else str(setting))
+        session = builder.getOrCreate()
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def spark_conf(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Sets a configuration of the session for this test: `spark_conf("spark.sql.session.timeZone", "Asia/Tokyo")`."""
+    before: dict[str, str | None] = {}
+
+    def change(name: str, value: str) -> None:
+        before.setdefault(name, spark.conf.get(name, None))
+        spark.conf.set(name, value)
+
+    yield change
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
+@pytest.fixture
+def submitter(java: None, tmp_path: Path) -> Submitter:
+    """Runs programs with spark-submit, by default on a cluster of two executors."""
+    return Submitter(tmp_path)
+
+
+@pytest.fixture
+def clocked(client: redis.Redis) -> Iterator[Clocked]:
+    """A broker whose time stands still until the test moves it."""
+    broker = Clocked(client)
+    yield broker
+    broker.close()

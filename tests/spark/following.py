@@ -1,0 +1,60 @@
+"""Following queues in tests: messages, offsets as a checkpoint gives them back, and what a batch holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import redis
+
+from rqttl import Message, Queue
+from spark_connectors.follow import Follower
+from spark_connectors.offsets import Offset
+from spark_connectors.options import Options
+from tests.contract.clocked import Clocked
+
+Follow = Callable[..., Follower]
+
+
+def followers(url: str) -> Follow:
+    """Makes followers as a new process has them: `follow(queues="a,b", failOnDataLoss="false")`."""
+    return lambda **options: Follower(Options.read("stream", {"url": url, **options}))
+
+
+def letters(queue: Queue, count: int, body: bytes = b"x") -> list[str]:
+    return [queue.enqueue(Message(body)).id for _ in range(count)]
+
+
+def again(offset: Offset) -> Offset:
+    """The offset as a checkpoint gives it back."""
+    return Offset.parse(json.loads(offset.text))
+
+
+def rows(client: redis.Redis, follower: Follower, start: Offset, end: Offset) -> dict[str, int]:
+    """How many entries the ranges of a batch hold, by queue."""
+    return {
+        span.range.queue: len(
+            client.xrange(f"rqttl:{{{span.range.queue}}}:log", f"({span.range.after}", span.range.upto) or ()
+        )
+        for span in follower.spans(start, end)
+    }
+
+
+def by_retention(broker: Clocked) -> None:
+    """Trim the queue `a` by its age."""
+    broker.advance(1_000)
+    broker.queue("a").update(message_ttl=500)
+    broker.queue("a").sweep()
+
+
+def by_limit(broker: Clocked) -> None:
+    """Trim it to three messages."""
+    broker.queue("a").update(max_length=3)
+
+
+def by_purge(broker: Clocked) -> None:
+    """Purge it."""
+    broker.queue("a").purge()
+
+
+TRIMS = {"retention": by_retention, "limit": by_limit, "purge": by_purge}

@@ -1,0 +1,86 @@
+"""Spark and spark-submit for tests: settings that are not those of this machine, programs on a private cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Two workers of one core and 1 GiB, each a JVM of its own: what is shipped to executors, and what is not, shows.
+CLUSTER = "local-cluster[2,1,1024]"
+
+_QUIET = """
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c: %m%n%ex
+"""
+
+
+def settings(folder: Path, *, level: str = "ERROR") -> dict[str, str]:
+    """The environment of a driver that takes nothing from the settings of this machine, and this very Python."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "log4j2.properties").write_text(_QUIET.format(level=level))
+    python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
+    return {**python, "SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a program ended, what it printed, and all that it, its JVM and its executors logged."""
+
+    code: int
+    out: str
+    log: str
+
+    @property
+    def end(self) -> str:
+        """The end of what it printed, for a failing test: without the stack of the JVM."""
+        return "\n".join([line for line in self.out.splitlines() if not line.startswith("\tat ")][-60:])
+
+
+class Submitter:
+    """Runs programs with spark-submit, from a Spark home of its own: `work` folders of a cluster go with the test."""
+
+    def __init__(self, folder: Path, *, level: str = "ERROR") -> None:
+        import pyspark
+
+        self.folder = folder
+        self.home = folder / "spark"
+        self.home.mkdir()
+        for part in Path(pyspark.__file__).parent.iterdir():
+            (self.home / part.name).symlink_to(part)
+        self._environment = {**settings(folder / "conf", level=level), "SPARK_HOME": str(self.home)}
+
+    def run(
+        self, program: str, *arguments: object, master: str = CLUSTER, options: tuple[object, ...] = (),
+        environment: Mapping[str, str | None] | None = None, patience: float = 500,
+    ) -> Done:  # fmt: skip
+        """Run the text of a program to its end; `environment` changes that of its driver, `None` removes a variable."""
+        script = self.folder / "program.py"
+        script.write_text(program)
+        conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g",
+                "spark.local.dir": self.folder / "local", "spark.sql.warehouse.dir": self.folder / "warehouse",
+                "spark.sql.shuffle.partitions": "2"}  # fmt: skip
+        words = [self.home / "bin" / "spark-submit", "--master", master]
+        words += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+        done = subprocess.run(
+            [str(word) for word in (*words, *options, script, *arguments)], cwd=self.folder, text=True, check=False,
+            capture_output=True, env=self.variables(environment or {}), stdin=subprocess.DEVNULL, timeout=patience,
+        )  # fmt: skip
+        return Done(done.returncode, done.stdout, done.stdout + done.stderr + self.executor_logs())
+
+    def variables(self, changed: Mapping[str, str | None]) -> dict[str, str]:
+        every = {**os.environ, **self._environment, **changed}
+        return {name: value for name, value in every.items() if value is not None}
+
+    def executor_logs(self) -> str:
+        """What the executors of a cluster wrote."""
+        logs = sorted((self.home / "work").glob("app-*/*/std*"))
+        return "".join(log.read_text(errors="replace") for log in logs)

@@ -1,0 +1,61 @@
+"""Streaming queries of tests: what each of their batches held."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import spark_connectors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: The longest that a query of a test may take.
+PATIENCE = 120
+
+
+class Stream:
+    """A query over `options` whose checkpoint is in `folder`; each `run` is the query of a new process."""
+
+    def __init__(self, spark: SparkSession, folder: Path, url: str, **options: object) -> None:
+        spark_connectors.register(spark)
+        self.spark = spark
+        self.folder = folder
+        self.options = {"url": url, **{name: str(value) for name, value in options.items()}}
+        #: The rows of each batch, `(queue, sequence)` in the order in which they came; every attempt is added.
+        self.attempts: dict[int, list[list[tuple[str, str]]]] = defaultdict(list)
+        self.crash_in = -1
+        #: Done in each batch, before it ends.
+        self.meanwhile: Callable[[], object] = int
+
+    def run(self, **changed: object) -> list[int]:
+        """Read all that is there now; gives the number of rows of each batch. Raises what the query raised."""
+        before = {number: len(of) for number, of in self.attempts.items()}
+        query = self.start(available_now=True, **changed)
+        try:
+            assert query.awaitTermination(PATIENCE)
+        finally:
+            query.stop()
+        return [len(of[-1]) for number, of in sorted(self.attempts.items()) if len(of) > before.get(number, 0)]
+
+    def start(self, *, available_now: bool = False, **changed: object) -> StreamingQuery:
+        """Start it; one that is not `available_now` runs until it is stopped."""
+        options = {**self.options, **{name: str(value) for name, value in changed.items()}}
+        frame = self.spark.readStream.format("rqttl").options(**options).load().select("queue", "sequence")
+        writer = frame.writeStream.option("checkpointLocation", str(self.folder)).foreachBatch(self._take)
+        return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """All rows, batch by batch, each batch as its last attempt had it."""
+        return [row for _, of in sorted(self.attempts.items()) for row in of[-1]]
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        rows: list[Row] = frame.collect()
+        self.attempts[number].append([(row.queue, row.sequence) for row in rows])
+        self.meanwhile()
+        if number == self.crash_in:
+            raise RuntimeError("the batch was read, and not committed")

@@ -1,0 +1,157 @@
+"""How the data source gets onto a cluster: installed there, or along with the job, on two executors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import spark_connectors.zip
+from rqttl import Broker
+from tests.spark.environments import OURS, SPARKS, environment, install
+from tests.spark.jvm import CLUSTER, Submitter
+from tests.spark.letters import bury
+from tests.unit.test_size import ROOT
+
+pytestmark = pytest.mark.slow
+
+#: Reads in two tasks, and says what rows there are, which executors were used, and which compiled modules they had.
+READ = """
+import json, sys
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+def load():
+    reader = spark.read.format("rqttl").option("url", sys.argv[1])
+    return reader.option("queues", "orders.dead").option("numPartitions", 2).load()
+
+spark = SparkSession.builder.getOrCreate()
+told = {"found": True}
+{BEFORE}
+try:
+    letters = load()
+except Py4JJavaError as error:
+    if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+        raise
+    told["found"] = False
+    import spark_connectors
+    spark_connectors.register(spark)
+    letters = load()
+
+def look(rows):
+    import importlib.util, os
+    yield os.getppid(), [name for name in ("hiredis", "redis", "click") if importlib.util.find_spec(name)]
+
+told["ids"] = sorted(row.id for row in letters.collect())
+there = letters.select("id").rdd.mapPartitions(look).collect()
+told["modules"] = sorted({name for _, names in there for name in names})
+told["executors"] = len({executor for executor, _ in there})
+print(json.dumps(told))
+spark.stop()
+"""
+
+
+@pytest.fixture
+def letters(broker: Broker) -> list[str]:
+    """The ids of the letters in `orders.dead`."""
+    return sorted(letter.id for letter in bury(broker, 300).peek(1_000))
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """The Python of a machine that has what Spark needs, and nothing that rqttl needs."""
+    return environment(tmp_path / "bare", *SPARKS)
+
+
+def read(
+    submitter: Submitter, python: Path, url: str, *options: object, before: str = "", master: str = CLUSTER
+) -> dict[str, object]:
+    done = submitter.run(
+        READ.replace("{BEFORE}", before), url, options=options, master=master,
+        environment={"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONPATH": None},
+    )  # fmt: skip
+    assert done.code == 0, done.end
+    told: dict[str, object] = json.loads(done.out.splitlines()[-1])
+    return told
+
+
+def test_where_it_is_installed_spark_finds_the_format_by_itself(
+    submitter: Submitter, letters: list[str], redis_url: str, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT]
+    subprocess.run([str(word) for word in words], check=True, capture_output=True)
+    [wheel] = tmp_path.glob("rqttl-*.whl")
+    python = environment(tmp_path / "installed", *SPARKS, *OURS)
+    install(wheel, tmp_path / "installed")
+
+    told = read(submitter, python, redis_url)
+
+    assert told == {"found": True, "ids": letters, "modules": ["hiredis", "redis"], "executors": 2}
+
+
+def test_where_it_comes_along_it_needs_to_be_registered_and_nothing_else(
+    submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path
+) -> None:
+    archive = spark_connectors.zip.write(tmp_path / "rqttl.zip")
+
+    told = read(submitter, bare, redis_url, "--py-files", archive)
+
+    assert told == {"found": False, "ids": letters, "modules": ["redis"], "executors": 2}
+
+
+def test_a_session_that_runs_already_can_be_given_it(
+    submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path
+) -> None:
+    archive = spark_connectors.zip.write(tmp_path / "rqttl.zip")
+
+    told = read(submitter, bare, redis_url, before=f"spark.sparkContext.addPyFile({str(archive)!r})", master="local[2]")
+
+    assert told == {"found": False, "ids": letters, "modules": ["redis"], "executors": 1}
+
+
+def test_an_archive_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
+    first, second = (spark_connectors.zip.write(tmp_path / name) for name in ("a.zip", "b.zip"))
+
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_bare_archive_leaves_out_what_the_machines_have(tmp_path: Path) -> None:
+    archive = spark_connectors.zip.write(tmp_path / "rqttl.zip", bare=True)
+
+    held = {name.partition("/")[0] for name in zipfile.ZipFile(archive).namelist()}
+    assert held == {"rqttl", "spark_connectors", "pyspark_rqttl.py"}
+
+
+def test_from_the_archive_alone_everything_of_the_core_works(tmp_path: Path, redis_url: str) -> None:
+    archive = spark_connectors.zip.write(tmp_path / "rqttl.zip")
+    program = f"""
+import sys
+sys.path.insert(0, {str(archive)!r})
+import rqttl, spark_connectors, spark_connectors.wire
+with rqttl.connect({redis_url!r}) as broker:
+    broker.declare_queue("orders").enqueue({{"sku": "A-17"}})
+    print(broker.queue("orders").receive().decode(), "hiredis" in sys.modules)
+"""
+    # -I and -S: neither this checkout nor anything that is installed
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("{'sku': 'A-17'} False\n", "")
+
+
+def test_an_archive_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "spark_connectors.zip", str(tmp_path / "nowhere" / "rqttl.zip")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("python -m spark_connectors.zip: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_importing_the_package_touches_neither_redis_nor_spark() -> None:
+    ask = "import sys, spark_connectors; print(sorted({'redis', 'pyspark', 'pyarrow', 'py4j'} & set(sys.modules)))"
+
+    assert subprocess.check_output([sys.executable, "-c", ask], text=True, cwd=ROOT) == "[]\n"

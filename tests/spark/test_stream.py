@@ -1,0 +1,173 @@
+"""Streaming queries in a session: batches, limits, restarts, and queues that come and go while they run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from rqttl import Broker
+from tests.servers import Server
+from tests.spark.letters import bury
+from tests.spark.streaming import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Streams = Callable[..., Stream]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, server: Server, broker: Broker, tmp_path: Path) -> Streams:
+    """Makes a query of this test: `stream(queues="orders.dead", maxEntriesPerTrigger=100)`."""
+
+    def make(**options: object) -> Stream:
+        return Stream(spark, tmp_path / "checkpoint", server.url, **options)
+
+    return make
+
+
+def into(broker: Broker, queue: str, count: int) -> None:
+    """Have so many letters arrive in a queue."""
+    bury(broker, count, into=queue, source=f"source.of.{queue}")
+
+
+def held(broker: Broker, *queues: str) -> list[tuple[str, str]]:
+    """What these queues hold, in the order in which a batch has it."""
+    return [(name, letter.sequence) for name in sorted(queues) for letter in broker.queue(name).peek(100_000)]
+
+
+def test_each_letter_is_in_one_batch_within_the_limit_and_in_order(stream: Streams, broker: Broker) -> None:
+    bury(broker, 350)
+    query = stream(queues="orders.dead", maxEntriesPerTrigger=100)
+
+    assert query.run() == [100, 100, 100, 50]
+    bury(broker, 35, first=350)
+    assert query.run() == [35]
+    assert query.run() == []
+    assert query.rows == held(broker, "orders.dead")
+
+
+def test_a_batch_that_failed_is_repeated_as_it_was(stream: Streams, broker: Broker) -> None:
+    for i in range(3):
+        into(broker, f"dead.{i}", 100)
+    query = stream(queuePattern="dead.#", maxEntriesPerTrigger=120)
+    query.crash_in = 1
+
+    with pytest.raises(StreamingQueryException, match="the batch was read, and not committed"):
+        query.run()
+    into(broker, "dead.1", 40)
+    query.crash_in = -1
+    query.run(numPartitions=5, maxEntriesPerTrigger=1_000)
+
+    failed, repeated = query.attempts[1]
+    assert len(failed) == 120
+    assert repeated == failed
+    assert Counter(query.rows) == Counter(held(broker, "dead.0", "dead.1", "dead.2"))
+    assert all(len(of) == 1 for number, of in query.attempts.items() if number != 1)
+
+
+def test_latest_stays_where_it_was_when_the_first_batch_failed(stream: Streams, broker: Broker) -> None:
+    bury(broker, 30)
+    query = stream(queues="orders.dead", startingOffsets="latest")
+    query.crash_in = 0
+    with pytest.raises(StreamingQueryException):
+        query.run()
+    bury(broker, 5, first=30)
+    query.crash_in = -1
+
+    assert query.run() == [0, 5]
+    assert query.rows == held(broker, "orders.dead")[30:]
+
+
+def test_available_now_ends_while_more_comes_than_is_read(stream: Streams, broker: Broker) -> None:
+    bury(broker, 200)
+    there = held(broker, "orders.dead")
+    query = stream(queuePattern="#.dead", maxEntriesPerTrigger=100)
+
+    def produce() -> None:
+        n = 200 + 150 * len(query.attempts)
+        bury(broker, 150, first=n)
+        into(broker, f"new{n}.dead", 1)
+
+    query.meanwhile = produce
+
+    assert query.run() == [100, 100]
+    assert query.rows == there
+    query.meanwhile = int
+    assert query.run(maxEntriesPerTrigger=1_000_000) == [302]
+
+
+def test_no_queue_starves_under_a_limit(stream: Streams, broker: Broker) -> None:
+    into(broker, "dead.large", 300)
+    for i in range(4):
+        into(broker, f"dead.small{i}", 5)
+    query = stream(queuePattern="dead.#", maxEntriesPerTrigger=40)
+
+    batches = query.run()
+
+    assert batches == [40] * 8
+    assert Counter(name for name, _ in query.attempts[0][0]) == {
+        "dead.large": 20, **{f"dead.small{i}": 5 for i in range(4)}
+    }  # fmt: skip
+    assert Counter(query.rows) == Counter(held(broker, "dead.large", *(f"dead.small{i}" for i in range(4))))
+
+
+def test_a_limit_of_bytes_holds(stream: Streams, broker: Broker, server: Server) -> None:
+    bury(broker, 50)
+    with server.client() as client:
+        sizes = {
+            place.decode(): sum(len(part) for field in fields.items() for part in field)
+            for place, fields in client.xrange("rqttl:{orders.dead}:log")
+        }
+    query = stream(queues="orders.dead", maxBytesPerTrigger=3_000)
+
+    query.run()
+
+    costs = [sum(sizes[place] for _, place in of[-1]) for _, of in sorted(query.attempts.items())]
+    assert max(costs) <= 3_000
+    assert min(costs[:-1]) > 3_000 - max(sizes.values())
+    assert query.rows == held(broker, "orders.dead")
+
+
+def test_queues_come_and_go_while_a_query_runs(stream: Streams, broker: Broker) -> None:
+    into(broker, "dead.a", 10)
+    query = stream(queuePattern="dead.#")
+    expected = held(broker, "dead.a")
+    running = query.start()
+    try:
+        running.processAllAvailable()
+        into(broker, "dead.b", 4)
+        expected += held(broker, "dead.b")
+        running.processAllAvailable()
+        broker.queue("dead.a").delete()
+        into(broker, "dead.a", 3)
+        expected += held(broker, "dead.a")
+        running.processAllAvailable()
+        progress = running.lastProgress
+    finally:
+        running.stop()
+
+    assert query.rows == expected
+    assert progress is not None
+    offsets = json.loads(json.dumps(progress["sources"][0]["latestOffset"], default=str))
+    offsets = json.loads(offsets) if isinstance(offsets, str) else offsets
+    assert set(offsets["queues"]) == {"dead.a", "dead.b"}
+
+
+def test_a_query_that_waits_connects_to_nothing_and_asks_before_it_starts(
+    spark: SparkSession, tmp_path: Path, server: Server
+) -> None:
+    nowhere = Stream(spark, tmp_path / "a", "redis://127.0.0.1:1/0", queues="a", connectRetries=0)
+    missing = Stream(spark, tmp_path / "b", server.url, queues="nobody.dead")
+
+    assert spark.readStream.format("rqttl").options(**nowhere.options).load().isStreaming
+    with pytest.raises(StreamingQueryException, match=r"\[RQTTL_UNREACHABLE\] url: "):
+        nowhere.run()
+    with pytest.raises(StreamingQueryException, match=r"\[RQTTL_QUEUE_NOT_FOUND\] queues: there is no queue 'nobody"):
+        missing.run()

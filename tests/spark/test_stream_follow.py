@@ -1,0 +1,250 @@
+"""Following real queues without Spark: where batches end, limits, targets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import redis
+
+from rqttl import Broker
+from spark_connectors.errors import NoSuchQueue
+from spark_connectors.follow import Limit
+from tests.contract.clocked import Clocked
+from tests.servers import Server
+from tests.spark.following import Follow, again, followers, letters, rows
+
+
+@pytest.fixture
+def follow(server: Server) -> Follow:
+    return followers(server.url)
+
+
+def test_a_batch_ends_with_what_is_there_and_the_next_begins_behind_it(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 5)
+    follower = follow(queues="a")
+
+    first = follower.latest(follower.initial(), None)
+    letters(queue, 3)
+    second = follow(queues="a").latest(again(first), None)
+
+    assert rows(client, follower, follower.initial(), first) == {"a": 5}
+    assert rows(client, follower, first, second) == {"a": 3}
+    assert follower.latest(second, None) is second
+
+
+def test_latest_is_found_out_once(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 5)
+    follower = follow(queues="a", startingOffsets="latest")
+
+    initial = follower.initial()
+    letters(queue, 3)
+    end = follower.latest(initial, None)
+
+    assert follower.initial() == initial
+    assert rows(client, follower, initial, end) == {"a": 3}
+    assert rows(client, follower, again(follow(queues="a", startingOffsets="latest").initial()), again(end)) == {"a": 3}
+
+
+def test_starting_places_are_behind_what_they_name(client: redis.Redis, clocked: Clocked, follow: Follow) -> None:
+    places = []
+    for name in "abcd":
+        queue = clocked.declare_queue(name)
+        for _ in range(5):
+            clocked.advance(10)
+            places.append(letters(queue, 1)[0])
+    offsets = json.dumps({"a": places[1], "b": "latest", "c": "9999999999999-999999"})
+
+    follower = follow(queuePattern="#", startingOffsets=offsets)
+    since = follow(queuePattern="#", startingTimestamp=str(int(places[7][:13])))
+
+    for reader, expected in ((follower, {"a": 3, "d": 5}), (since, {"b": 3, "c": 5, "d": 5})):
+        assert rows(client, reader, reader.initial(), reader.latest(reader.initial(), None)) == expected
+
+
+def test_a_named_queue_has_to_be_there_when_the_query_is_new(broker: Broker, follow: Follow) -> None:
+    broker.declare_queue("a")
+
+    with pytest.raises(NoSuchQueue, match=r"^\[RQTTL_QUEUE_NOT_FOUND\] queues: there is no queue 'b' .*queuePattern"):
+        follow(queues="a,b").initial()
+    assert not follow(queuePattern="EXP.#").initial().marks
+
+
+def test_queues_that_come_later_are_read_from_their_first_message(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    follower = follow(queuePattern="EXP.#", startingOffsets="latest")
+    start = follower.latest(follower.initial(), None)
+    letters(broker.declare_queue("EXP.new"), 4)
+    letters(broker.declare_queue("other"), 4)
+
+    end = follower.latest(start, None)
+
+    assert rows(client, follower, start, end) == {"EXP.new": 4}
+
+
+def test_a_queue_that_is_deleted_and_made_again_is_read_from_its_beginning(
+    client: redis.Redis, broker: Broker, follow: Follow, caplog: pytest.LogCaptureFixture
+) -> None:
+    letters(broker.declare_queue("a"), 5)
+    start = follow(queues="a").latest(follow(queues="a").initial(), None)
+    broker.queue("a").delete()
+    gone = follow(queues="a").latest(start, None)
+    letters(broker.declare_queue("a"), 2)
+    end = follow(queues="a").latest(gone, None)
+
+    assert gone is start
+    assert rows(client, follow(queues="a"), start, end) == {"a": 2}
+    assert [record.getMessage()[:45] for record in caplog.records] == [
+        "[RQTTL_DATA_LOSS] queue 'a' was deleted. All ", "[RQTTL_DATA_LOSS] queue 'a' was deleted and m",
+    ]  # fmt: skip
+
+
+def test_the_mark_of_a_queue_that_is_gone_goes_with_the_next_batch(broker: Broker, follow: Follow) -> None:
+    for name in "ab":
+        letters(broker.declare_queue(name), 1)
+    follower = follow(queuePattern="#")
+    start = follower.latest(follower.initial(), None)
+
+    broker.queue("a").delete()
+    letters(broker.queue("b"), 1)
+
+    assert set(follower.latest(start, None).marks) == {"b"}
+
+
+def test_a_limit_is_exact_and_nobody_starves(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    for i in range(5):
+        letters(broker.declare_queue(f"q{i}"), 10 + 40 * i)
+    done: dict[str, int] = {}
+    offset, batches = follow(queuePattern="#").initial(), []
+
+    while True:
+        follower = follow(queuePattern="#", fetchEntries="7")
+        end = follower.latest(offset, Limit(50))
+        if end == offset:
+            break
+        batches.append(rows(client, follower, offset, end))
+        offset = again(end)
+
+    for batch in batches:
+        for name, n in batch.items():
+            done[name] = done.get(name, 0) + n
+    assert done == {f"q{i}": 10 + 40 * i for i in range(5)}
+    assert [sum(batch.values()) for batch in batches] == [50] * 9
+    assert batches[0] == dict.fromkeys(done, 10)
+    assert sorted(batches[1]) == ["q1", "q2", "q3", "q4"]
+    assert sorted(batches[1].values()) == [12, 12, 13, 13]
+
+
+def test_with_more_queues_than_the_limit_each_has_its_turn_also_after_restarts(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    for i in range(5):
+        letters(broker.declare_queue(f"q{i}"), 4)
+    offset, batches = follow(queuePattern="#").initial(), []
+
+    for _ in range(10):
+        end = follow(queuePattern="#").latest(offset, Limit(2))
+        batches.append(rows(client, follow(queuePattern="#"), offset, end))
+        offset = again(end)
+
+    assert batches == [{"q0": 1, "q1": 1}, {"q2": 1, "q3": 1}, {"q0": 1, "q4": 1}, {"q1": 1, "q2": 1},
+                       {"q3": 1, "q4": 1}] * 2  # fmt: skip
+
+
+def test_what_was_handled_takes_nothing_of_a_limit(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    for name in "ab":
+        letters(broker.declare_queue(name), 100)
+    start = follow(queuePattern="#").initial()
+    broker.queue("a").ack_many(broker.queue("a").receive_many(90))
+
+    end = follow(queuePattern="#").latest(start, Limit(60))
+
+    assert rows(client, follow(queuePattern="#"), start, end) == {"a": 10, "b": 50}
+
+
+def test_a_backlog_within_the_limit_is_not_walked_through(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 500)
+    start = follow(queues="a").latest(follow(queues="a").initial(), None)
+    letters(queue, 10)
+    client.config_resetstat()
+
+    end = follow(queues="a").latest(start, Limit(10))
+
+    assert "cmdstat_xrange" not in client.info("commandstats")
+    assert rows(client, follow(queues="a"), start, end) == {"a": 10}
+
+
+def test_a_limit_of_bytes_counts_headers_and_bodies(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    for name, size in (("a", 10), ("b", 300)):
+        letters(broker.declare_queue(name), 20, b"x" * size)
+    offset = follow(queuePattern="#").initial()
+    sizes, batches = {"a": 10, "b": 300}, []
+
+    while (end := follow(queuePattern="#").latest(offset, Limit(700, in_bytes=True))) != offset:
+        batches.append(rows(client, follow(queuePattern="#"), offset, end))
+        offset = again(end)
+
+    costs = [sum(sizes[name] * n for name, n in batch.items()) for batch in batches]
+    assert batches[0] == {"a": 20, "b": 1}
+    assert max(costs) <= 700
+    assert sum(costs) == 20 * 310
+    assert batches[1:] == [{"b": 2}] * 9 + [{"b": 1}]
+
+
+def test_a_message_larger_than_the_limit_of_bytes_is_read_alone(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    queue = broker.declare_queue("a")
+    for size in (5, 5_000, 5):
+        letters(queue, 1, b"x" * size)
+    offset, batches = follow(queues="a").initial(), []
+
+    while (end := follow(queues="a").latest(offset, Limit(100, in_bytes=True))) != offset:
+        batches.append(rows(client, follow(queues="a"), offset, end))
+        offset = end
+
+    assert batches == [{"a": 1}, {"a": 1}, {"a": 1}]
+
+
+def test_a_target_is_reached_and_not_passed(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 10)
+    letters(broker.declare_queue("b"), 3)
+    follower = follow(queuePattern="#")
+    offset = follower.initial()
+    batches: list[dict[str, int]] = []
+    follower.stay()
+
+    while True:
+        letters(queue, 20)
+        letters(broker.declare_queue(f"new{len(batches)}"), 1)
+        end = follower.latest(offset, Limit(4))
+        if end is offset:
+            break
+        batches.append(rows(client, follower, offset, end))
+        offset = again(end)
+
+    assert sum(batch.get("a", 0) for batch in batches) == 10
+    assert sum(batch.get("b", 0) for batch in batches) == 3
+    assert all(sum(batch.values()) <= 4 for batch in batches)
+    assert follower.newest().marks["a"].after > offset.marks["a"].after
+
+
+def test_a_queue_that_is_made_again_after_the_target_was_set_waits_for_the_next_run(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    letters(broker.declare_queue("a"), 10)
+    follower = follow(queues="a")
+    start = follower.latest(follower.initial(), None)
+    follower.stay()
+    broker.queue("a").delete()
+    letters(broker.declare_queue("a"), 2)
+
+    assert follower.latest(start, None) is start
+    assert rows(client, follower, start, follow(queues="a").latest(start, None)) == {"a": 2}

@@ -1,0 +1,182 @@
+"""What a stream has missed, on real queues without Spark: trims, deletions, and what is no loss."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+import redis
+
+from rqttl import Broker, Message
+from spark_connectors.errors import DataLoss
+from spark_connectors.follow import Limit
+from tests.contract.clocked import Clocked
+from tests.servers import Server
+from tests.spark.following import TRIMS, Follow, again, by_limit, followers, letters, rows
+
+
+@pytest.fixture
+def follow(server: Server) -> Follow:
+    return followers(server.url)
+
+
+def test_a_queue_that_is_deleted_with_messages_known_to_be_unread_is_a_loss(broker: Broker, follow: Follow) -> None:
+    for name in "ab":
+        letters(broker.declare_queue(name), 10)
+    end = follow(queuePattern="#").latest(follow(queuePattern="#").initial(), Limit(1))
+
+    broker.queue("b").delete()
+
+    with pytest.raises(DataLoss, match=r"queue 'b' was deleted while it held messages after \S+ that .*: 10 at most"):
+        follow(queuePattern="#").latest(again(end), None)
+    letters(broker.declare_queue("b"), 1)
+    with pytest.raises(DataLoss, match="queue 'b' was deleted and made again while it held"):
+        follow(queuePattern="#").latest(again(end), None)
+
+
+def test_a_batch_whose_queue_was_deleted_cannot_be_repeated(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    letters(broker.declare_queue("a"), 5)
+    start = follow(queues="a").initial()
+    end = follow(queues="a").latest(start, None)
+    broker.queue("a").delete()
+
+    with pytest.raises(DataLoss, match=r"^\[RQTTL_DATA_LOSS\] queue 'a' was deleted; a batch was to read"):
+        follow(queues="a").spans(start, end)
+    assert rows(client, follow(queues="a", failOnDataLoss="false"), start, end) == {}
+    letters(broker.declare_queue("a"), 5)
+    with pytest.raises(DataLoss, match="queue 'a' was deleted and made again; a batch was to read"):
+        follow(queues="a").spans(start, end)
+    assert rows(client, follow(queues="a", failOnDataLoss="false"), start, end) == {}
+
+
+@pytest.mark.parametrize("how", TRIMS)
+def test_what_was_trimmed_unread_fails_the_query_or_is_passed_over(
+    how: str, client: redis.Redis, clocked: Clocked, follow: Follow, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "spark_connectors")
+    queue = clocked.declare_queue("a")
+    letters(queue, 5)
+    read = follow(queues="a").latest(follow(queues="a").initial(), None)
+    lost = letters(queue, 10)
+    TRIMS[how](clocked)
+    letters(queue, 2)
+
+    with pytest.raises(DataLoss) as raised:
+        follow(queues="a").latest(again(read), None)
+    lenient = follow(queues="a", failOnDataLoss="false")
+    end = lenient.latest(again(read), None)
+
+    highest = client.hget("rqttl:{a}:meta", "trimmed")
+    assert isinstance(highest, bytes)
+    assert str(raised.value).startswith(
+        f"[RQTTL_DATA_LOSS] queue 'a': messages after {read.marks['a'].after}, the highest of them {highest.decode()},"
+    )
+    assert highest.decode() >= lost[-4]
+    assert rows(client, lenient, read, end) == {"a": 3 if how == "limit" else 2}
+    assert len(caplog.records) == 1
+    assert follow(queues="a").latest(again(end), None).marks == end.marks
+
+
+@pytest.mark.parametrize("how", TRIMS)
+def test_what_had_been_read_may_be_trimmed(how: str, clocked: Clocked, follow: Follow) -> None:
+    letters(clocked.declare_queue("a"), 15)
+    read = follow(queues="a").latest(follow(queues="a").initial(), None)
+    TRIMS[how](clocked)
+
+    follow(queues="a").latest(again(read), None)
+
+
+@pytest.mark.parametrize("how", TRIMS)
+def test_what_was_gone_before_the_query_began_is_no_loss(
+    how: str, client: redis.Redis, clocked: Clocked, follow: Follow
+) -> None:
+    letters(clocked.declare_queue("a"), 15)
+    TRIMS[how](clocked)
+    letters(clocked.queue("a"), 2)
+
+    for options in ({}, {"startingTimestamp": "0"}):
+        follower = follow(queues="a", **options)
+        end = follower.latest(follower.initial(), None)
+        assert rows(client, follower, follower.initial(), end) == {"a": 3 if how == "limit" else 2}
+
+
+def test_what_was_trimmed_after_a_new_queue_was_first_seen_is_a_loss(clocked: Clocked, follow: Follow) -> None:
+    strict, lenient = follow(queuePattern="#"), follow(queuePattern="#", failOnDataLoss="false")
+    start = strict.initial()
+    clocked.declare_queue("a")
+    assert strict.latest(start, None) is start
+    assert lenient.latest(start, None) is start
+    places = letters(clocked.queue("a"), 5)
+    by_limit(clocked)
+
+    with pytest.raises(
+        DataLoss, match=f"queue 'a': messages after 0000000000000-000000, the highest of them {places[1]}"
+    ):
+        strict.latest(start, None)
+    assert lenient.latest(start, None).marks["a"].after == places[4]
+
+
+def test_what_lay_behind_a_starting_place_of_the_user_and_is_gone_is_a_loss(clocked: Clocked, follow: Follow) -> None:
+    places = letters(clocked.declare_queue("a"), 15)
+    by_limit(clocked)
+
+    strict = follow(queues="a", startingOffsets=json.dumps({"a": places[4]}))
+    start = strict.initial()
+
+    with pytest.raises(DataLoss):
+        strict.latest(start, None)
+    behind = follow(queues="a", startingOffsets=json.dumps({"a": places[11]}))
+    assert behind.latest(behind.initial(), None).marks["a"].after == places[14]
+
+
+@pytest.mark.parametrize("how", TRIMS)
+def test_a_batch_is_not_repeated_with_less_than_it_had(
+    how: str, client: redis.Redis, clocked: Clocked, follow: Follow
+) -> None:
+    letters(clocked.declare_queue("a"), 15)
+    start = follow(queues="a").initial()
+    end = follow(queues="a").latest(start, None)
+    assert rows(client, follow(queues="a"), again(start), again(end)) == {"a": 15}
+    TRIMS[how](clocked)
+
+    with pytest.raises(DataLoss, match="queue 'a': messages after 0000000000000-000000, the highest of them"):
+        follow(queues="a").spans(again(start), again(end))
+    lenient = follow(queues="a", failOnDataLoss="false")
+    assert rows(client, lenient, again(start), again(end)) == {"a": 3 if how == "limit" else 0}
+
+
+def test_what_was_acked_redriven_or_rejected_is_no_loss(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    source = broker.declare_queue("orders", dead_letter="orders.dead")
+    letters(source, 40)
+    source.update(max_length=0)
+    source.update(max_length=None)
+    dead = broker.queue("orders.dead")
+    start = follow(queues="orders.dead").initial()
+    end = follow(queues="orders.dead").latest(start, Limit(20))
+
+    dead.redrive(limit=25)
+    dead.ack_many(dead.receive_many(5))
+    dead.reject_many(dead.receive_many(5))
+
+    follow(queues="orders.dead").spans(start, end)
+    rest = follow(queues="orders.dead").latest(again(end), None)
+    assert rows(client, follow(queues="orders.dead"), end, rest) == {"orders.dead": 5}
+
+
+def test_a_message_that_expired_early_before_a_query_began_does_not_hide_the_others(
+    client: redis.Redis, clocked: Clocked, follow: Follow
+) -> None:
+    queue = clocked.declare_queue("a")
+    queue.enqueue_many([b"stays", Message(b"goes", ttl=5), b"stays"])
+    clocked.advance(10)
+    queue.sweep()
+    follower = follow(queues="a")
+
+    end = follower.latest(follower.initial(), Limit(1))
+    last = follow(queues="a").latest(again(end), Limit(1))
+
+    assert rows(client, follow(queues="a"), follower.initial(), again(end)) == {"a": 1}
+    assert rows(client, follow(queues="a"), end, last) == {"a": 1}

@@ -1,0 +1,146 @@
+"""Streaming queries in a session whose letters were trimmed, deleted or handled before they were read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from rqttl import Broker, Queue
+from tests.servers import Server
+from tests.spark.letters import bury
+from tests.spark.streaming import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Streams = Callable[..., Stream]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, server: Server, broker: Broker, tmp_path: Path) -> Streams:
+    """Makes a query of this test: `stream(failOnDataLoss="false")`."""
+
+    def make(**options: object) -> Stream:
+        return Stream(spark, tmp_path / "checkpoint", server.url, queues="orders.dead", **options)
+
+    return make
+
+
+def places(letters: Queue) -> list[tuple[str, str]]:
+    return [(letters.name, letter.sequence) for letter in letters.peek(100_000)]
+
+
+def by_retention(letters: Queue) -> None:
+    letters.update(message_ttl=0)
+    letters.sweep()
+    letters.update(message_ttl=None)
+
+
+def by_limit(letters: Queue) -> None:
+    letters.update(max_length=4)
+    letters.update(max_length=None)
+
+
+def by_purge(letters: Queue) -> None:
+    letters.purge()
+
+
+@pytest.mark.parametrize("trim", [by_retention, by_limit, by_purge])
+def test_what_was_trimmed_unread_fails_the_query_and_without_the_alarm_it_goes_on_with_the_rest(
+    trim: Callable[[Queue], None], stream: Streams, broker: Broker
+) -> None:
+    letters = bury(broker, 10)
+    query = stream()
+    query.run()
+    last = places(letters)[-1][1]
+    bury(broker, 10, first=10)
+    unread = places(letters)[10:]
+    trim(letters)
+    bury(broker, 3, first=20)
+    there = places(letters)
+
+    with pytest.raises(StreamingQueryException) as raised:
+        query.run()
+    assert query.run(failOnDataLoss="false") == [len(there)]
+
+    lost = [place for _, place in unread if ("orders.dead", place) not in there]
+    assert f"[RQTTL_DATA_LOSS] queue 'orders.dead': messages after {last}, the highest of them {lost[-1]}," in str(
+        raised.value
+    )
+    assert query.rows[10:] == there
+    # it has been told once, and is over
+    bury(broker, 2, first=23)
+    assert query.run() == [2]
+
+
+@pytest.mark.parametrize("trim", [by_retention, by_limit, by_purge])
+def test_a_batch_is_not_silently_repeated_with_less(
+    trim: Callable[[Queue], None], stream: Streams, broker: Broker
+) -> None:
+    letters = bury(broker, 10)
+    query = stream()
+    query.crash_in = 0
+    with pytest.raises(StreamingQueryException, match="the batch was read, and not committed"):
+        query.run()
+    query.crash_in = -1
+    trim(letters)
+    there = places(letters)
+
+    with pytest.raises(
+        StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders.dead': messages after 0+-0+,"
+    ):
+        query.run()
+    query.run(failOnDataLoss="false")
+
+    assert query.rows == there
+
+
+def test_letters_that_were_acked_redriven_or_rejected_are_no_loss(stream: Streams, broker: Broker) -> None:
+    letters = bury(broker, 40)
+    query = stream(maxEntriesPerTrigger=10)
+    query.crash_in = 1
+    with pytest.raises(StreamingQueryException):
+        query.run()
+    query.crash_in = -1
+    letters.ack_many(letters.receive_many(15))
+    letters.reject_many(letters.receive_many(2))
+    assert letters.redrive(limit=3) == 3
+    there = places(letters)
+
+    # a handled letter is not there any more, so the repeated batch has none; the rest is read
+    assert sum(query.run()) == 20
+    assert query.rows[10:] == there
+    assert len(there) == 20
+
+
+def test_a_queue_that_was_deleted_and_made_again_is_read_from_its_beginning(stream: Streams, broker: Broker) -> None:
+    letters = bury(broker, 10)
+    query = stream()
+    query.run()
+    letters.delete()
+    again = bury(broker, 4)
+
+    assert query.run() == [4]
+    assert query.rows[10:] == places(again)
+
+
+def test_a_queue_that_was_deleted_with_letters_that_had_been_left_for_later_fails_the_query(
+    stream: Streams, broker: Broker
+) -> None:
+    letters = bury(broker, 10)
+    query = stream(maxEntriesPerTrigger=6)
+    query.crash_in = 1
+    with pytest.raises(StreamingQueryException):
+        query.run()
+    query.crash_in = -1
+    letters.delete()
+    again = bury(broker, 4)
+
+    with pytest.raises(StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders.dead' was deleted and made"):
+        query.run()
+    query.run(failOnDataLoss="false")
+    assert query.rows[6:] == places(again)

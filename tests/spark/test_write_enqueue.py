@@ -1,0 +1,348 @@
+"""`operation=enqueue`: every row once, what is said of it, and which rows are refused, alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rqttl import Broker
+from spark_connectors.errors import OutOfMemory, SourceError, Unreachable
+from tests.servers import Server
+from tests.spark.writing import MESSAGES, Job, batch, counts, ids, numbered
+
+Write = Callable[..., Job]
+
+
+@pytest.fixture
+def write(broker: Broker, redis_url: str) -> Write:
+    """Makes jobs that write into the queue `q`."""
+    broker.declare_queue("q")
+    return lambda ddl=MESSAGES, **options: Job(redis_url, ddl, {"queue": "q", **options})
+
+
+def test_rows_become_messages_in_their_order(write: Write, broker: Broker) -> None:
+    report = write().task(numbered(2_345), size=1_000)
+
+    assert counts(report) == {"stored": 2_345, "duplicates": 0}
+    assert [(one.id, one.body) for one in broker.queue("q").peek(5_000)] == numbered(2_345)
+
+
+def test_what_a_row_says_is_in_the_message(write: Write, broker: Broker) -> None:
+    ends = datetime(2100, 1, 2, 3, 4, 5, 678_999, tzinfo=timezone.utc)
+    ddl = f"{MESSAGES}, content_type string, headers map<string,string>, ttl string, expires_at timestamp"
+    write(ddl).task([
+        ("a", b"1", "text/plain", {"region": "eu", "Ä": "ö"}, None, ends),
+        ("b", b"2", None, None, "1h", None),
+        ("c", b"3", None, {}, None, None),
+        ("d", b"4", "application/msgpack", {"n": None}, "7200000ms", None),
+    ])  # fmt: skip
+
+    a, b, c, d = broker.queue("q").peek()
+    assert (a.content_type, a.headers, a.expires_at) == (
+        "text/plain", {"region": "eu", "Ä": "ö"}, ends.replace(microsecond=678_000)
+    )  # fmt: skip
+    assert (b.content_type, b.headers) == ("application/octet-stream", {})
+    assert b.expires_at is not None
+    assert b.expires_at - b.enqueued_at == timedelta(hours=1)
+    assert (c.headers, c.expires_at) == ({}, None)
+    assert (d.content_type, d.headers) == ("application/msgpack", {"n": None})
+    assert d.expires_at is not None
+    assert d.expires_at - d.enqueued_at == timedelta(hours=2)
+
+
+@pytest.mark.parametrize("ddl, row, body, headers, lives", [
+    ("id string, body string", ("a", "Grüße"), "Grüße".encode(), {}, None),
+    ("id string, body string", ("a", ""), b"", {}, None),
+    (f"{MESSAGES}, headers map<string,int>", ("a", b"\0\xff", {"n": 5, "m": 6}), b"\0\xff", {"n": 5, "m": 6}, None),
+    (f"{MESSAGES}, ttl bigint", ("a", b"1", 1_500_000), b"1", {}, timedelta(seconds=1_500)),
+    (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(minutes=5)), b"1", {}, timedelta(minutes=5)),
+])  # fmt: skip
+def test_columns_may_have_several_types(
+    ddl: str, row: tuple[object, ...], body: bytes, headers: dict[str, object], lives: timedelta | None,
+    write: Write, broker: Broker,
+) -> None:  # fmt: skip
+    write(ddl).task([row])
+
+    (message,) = broker.queue("q").peek()
+    assert (message.body, message.headers) == (body, headers)
+    assert (message.expires_at and message.expires_at - message.enqueued_at) == lives
+
+
+def test_what_was_written_before_is_not_written_again(write: Write, broker: Broker) -> None:
+    job = write()
+    job.task(numbered(400))
+
+    assert counts(job.task(numbered(600))) == {"stored": 200, "duplicates": 400}
+    assert counts(job.task([*numbered(2, first=600), *numbered(2, first=600)])) == {"stored": 2, "duplicates": 2}
+    assert ids(broker.queue("q")) == [f"m-{i}" for i in range(602)]
+
+
+def test_what_was_consumed_since_is_not_written_again(write: Write, broker: Broker) -> None:
+    job = write()
+    job.task(numbered(10))
+    queue = broker.queue("q")
+    queue.ack_many(queue.receive_many(10))
+
+    assert counts(job.task(numbered(10))) == {"stored": 0, "duplicates": 10}
+    assert ids(queue) == []
+
+
+def test_a_task_that_failed_halfway_is_completed_by_the_next_attempt(write: Write, broker: Broker) -> None:
+    job = write()
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch(MESSAGES, numbered(700))
+        raise ConnectionResetError("lost")
+
+    with pytest.raises(ConnectionResetError):
+        job.run(broken())
+    assert len(ids(broker.queue("q"))) == 700
+
+    assert counts(job.task(numbered(1_000), attempt="job-0-1")) == {"stored": 300, "duplicates": 700}
+    assert ids(broker.queue("q")) == [f"m-{i}" for i in range(1_000)]
+
+
+def test_two_attempts_of_one_partition_at_a_time_store_each_row_once(write: Write, broker: Broker) -> None:
+    job, rows = write(batchEntries="20"), numbered(5_000)
+    begin, reports = threading.Barrier(2), []
+
+    def attempt(i: int) -> None:
+        begin.wait(30)
+        reports.append(job.task(rows, attempt=f"job-0-{i}", size=500))
+
+    twins = [threading.Thread(target=attempt, args=(i,)) for i in range(2)]
+    for twin in twins:
+        twin.start()
+    for twin in twins:
+        twin.join(60)
+
+    assert sum(report.counts["stored"] for report in reports) == 5_000
+    assert sum(report.counts["duplicates"] for report in reports) == 5_000
+    assert sorted(ids(broker.queue("q"))) == sorted(id for id, _ in rows)
+
+
+def test_without_idempotency_rows_need_no_id_and_come_as_often_as_they_are_written(
+    write: Write, broker: Broker
+) -> None:
+    for ddl, row in ((MESSAGES, ("a", b"1")), (MESSAGES, (None, b"1")), ("body binary", (b"1",))):
+        job = write(ddl, idempotency="off")
+        for _ in range(2):
+            assert counts(job.task([row])) == {"stored": 1, "duplicates": 0}
+
+    assert [message.body for message in broker.queue("q").peek()] == [b"1"] * 6
+    assert ids(broker.queue("q"))[:2] == ["a", "a"]
+
+
+def test_the_window_of_the_queue_acts_all_the_same(write: Write, broker: Broker) -> None:
+    broker.queue("q").update(duplicate_window="1h")
+    job = write(idempotency="off")
+
+    assert [counts(job.task(numbered(3))) for _ in range(2)] == [
+        {"stored": 3, "duplicates": 0}, {"stored": 0, "duplicates": 3},
+    ]  # fmt: skip
+
+
+def test_each_row_goes_to_the_queue_that_it_names(write: Write, broker: Broker) -> None:
+    names = [f"q.{i}" for i in range(30)]
+    for name in names:
+        broker.declare_queue(name, **({"max_length": 1_000} if name.endswith("7") else {}))
+    job = Job(write().options.address.__str__(), f"queue string, {MESSAGES}", {})
+
+    report = job.task([(names[i % 30], f"m-{i}", b"x") for i in range(3_000)])
+
+    assert counts(report) == {"stored": 3_000, "duplicates": 0}
+    for i, name in enumerate(names):
+        assert ids(broker.queue(name)) == [f"m-{n}" for n in range(i, 3_000, 30)]
+
+
+def test_large_bodies_go_a_few_at_a_time(write: Write, broker: Broker) -> None:
+    rows = [(f"m-{i}", b"%d" % i + b"x" * 600_000) for i in range(10)]
+
+    assert counts(write().task(rows)) == {"stored": 10, "duplicates": 0}
+    assert ids(broker.queue("q")) == [f"m-{i}" for i in range(10)]
+
+
+DDL = f"queue string, {MESSAGES}, headers map<string,string>, content_type string, ttl bigint, expires_at timestamp"
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize("changed, reason", [
+    ({"queue": None}, "no_queue"), ({"queue": "a b"}, "invalid_name"), ({"queue": "nobody"}, "not_found"),
+    ({"id": None}, "no_id"), ({"id": ""}, "invalid_name"), ({"id": "x" * 256}, "invalid_name"),
+    ({"id": "a\nb"}, "invalid_name"), ({"body": None}, "no_body"), ({"body": b"x" * 2_001}, "message_too_large"),
+    ({"headers": {"": "x"}}, "invalid_input"), ({"headers": {"x": "y" * 70_000}}, "message_too_large"),
+    ({"content_type": "a\0"}, "invalid_input"), ({"ttl": -1}, "invalid_duration"),
+    ({"ttl": 10**15}, "invalid_duration"), ({"ttl": 5, "expires_at": NOW}, "invalid_input"),
+])  # fmt: skip
+def test_a_row_that_cannot_be_sent_is_refused_and_all_others_are_stored(
+    changed: dict[str, Any], reason: str, redis_url: str, broker: Broker
+) -> None:
+    broker.declare_queue("q", max_message_bytes=2_000)
+    good = {
+        "queue": "q",
+        "id": "",
+        "body": b"x",
+        "headers": None,
+        "content_type": None,
+        "ttl": None,
+        "expires_at": None,
+    }
+    rows = [{**good, "id": f"m-{i}"} for i in range(600)]
+    rows[300] |= changed
+
+    report = Job(redis_url, DDL, {}).task([tuple(row.values()) for row in rows])
+
+    assert counts(report) == {"stored": 599, "duplicates": 0, f"refused {reason}": 1}
+    assert ids(broker.queue("q")) == [f"m-{i}" for i in range(600) if i != 300]
+    ((named,),) = report.named.values()
+    assert named.startswith(repr(rows[300]["id"])[:80])
+    assert len(named) < 400
+
+
+def test_a_printable_id_of_another_alphabet_is_as_good(write: Write, broker: Broker) -> None:
+    assert counts(write().task([("Ωμέγα-1", b"x"), ("ж" * 127, b"y")])) == {"stored": 2, "duplicates": 0}
+    assert ids(broker.queue("q")) == ["Ωμέγα-1", "ж" * 127]
+
+
+def test_the_limit_of_a_queue_refuses_what_it_has_no_room_for_and_names_the_first(write: Write, broker: Broker) -> None:
+    broker.queue("q").update(max_length=700, overflow="reject-publish")
+
+    report = write().task(numbered(1_000))
+
+    assert counts(report) == {"stored": 700, "duplicates": 0, "refused queue_full": 300}
+    assert report.named["queue_full"][0] == "'m-700': queue 'q' is full: max_length"
+    assert report.named["queue_full"][1:] == ["'m-701'", "'m-702'", "'m-703'", "'m-704'"]
+    assert ids(broker.queue("q")) == [f"m-{i}" for i in range(700)]
+
+
+def test_refused_rows_may_come_again_when_there_is_room(write: Write, broker: Broker) -> None:
+    broker.queue("q").update(max_length=5, overflow="reject-publish")
+    job = write()
+    job.task(numbered(8))
+    broker.queue("q").update(max_length=None)
+
+    assert counts(job.task(numbered(8))) == {"stored": 3, "duplicates": 5}
+
+
+def test_the_rules_of_the_queue_act_as_for_any_message(write: Write, broker: Broker) -> None:
+    broker.queue("q").update(message_ttl="1h", max_ttl="30m", max_length=3, dead_letter="d")
+
+    assert counts(write(f"{MESSAGES}, ttl string").task([(f"m-{i}", b"x", "2h") for i in range(5)]))["stored"] == 5
+
+    assert [one.expires_at and one.expires_at - one.enqueued_at for one in broker.queue("q").peek()] == [
+        timedelta(minutes=30)
+    ] * 3
+    assert ids(broker.queue("d")) == ["m-0", "m-1"]
+
+
+def test_what_expires_as_it_comes_dies_through_the_normal_path(write: Write, broker: Broker) -> None:
+    broker.queue("q").update(dead_letter="d")
+
+    assert counts(write(f"{MESSAGES}, expires_at timestamp").task([("a", b"x", NOW)]))["stored"] == 1
+
+    assert ids(broker.queue("q")) == []
+    assert broker.queue("d").peek()[0].deaths[0].reason == "expired"
+
+
+def test_options_that_change_while_a_task_runs_act_at_once(write: Write, broker: Broker) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch(MESSAGES, numbered(300))
+        broker.queue("q").update(max_length=400, overflow="reject-publish")
+        yield batch(MESSAGES, numbered(300, first=300))
+
+    assert counts(write().run(batches())) == {"stored": 400, "duplicates": 0, "refused queue_full": 200}
+
+
+def test_a_queue_that_is_deleted_while_a_task_runs_refuses_the_rest(write: Write, broker: Broker) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch(MESSAGES, numbered(300))
+        broker.queue("q").delete()
+        yield batch(MESSAGES, numbered(300, first=300))
+
+    report = write().run(batches())
+
+    assert counts(report) == {"stored": 300, "duplicates": 0, "refused not_found": 300}
+    assert not broker.store.client.exists("rqttl:{q}:log")
+
+
+def test_a_batch_without_rows_writes_nothing(write: Write, broker: Broker) -> None:
+    assert counts(write().run([batch(MESSAGES, [])])) == {}
+    assert write().run([]).told() == "no rows"
+
+
+def test_no_connection_stays_open(write: Write, broker: Broker) -> None:
+    before = len(broker.store.client.client_list())
+
+    write().task(numbered(10))
+    with pytest.raises(ZeroDivisionError):
+        write().run(batch(MESSAGES, numbered(i)) for i in (1, 1 // 0))
+
+    assert len(broker.store.client.client_list()) == before
+
+
+def test_a_server_that_is_restarted_meanwhile_gets_all_rows(start_server: Callable[..., Server]) -> None:
+    server = start_server(appendonly="yes", appendfsync="always")
+    with server.client() as client:
+        Broker(client).declare_queue("q")
+    job = Job(server.url, MESSAGES, {"queue": "q", "retryBackoff": "50ms"})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch(MESSAGES, numbered(500))
+        server.kill()
+        server.start()
+        yield batch(MESSAGES, numbered(500, first=500))
+
+    report = job.run(batches())
+
+    assert report.counts["stored"] + report.counts["duplicates"] == 1_000
+    with server.client() as client:
+        assert ids(Broker(client).queue("q")) == [f"m-{i}" for i in range(1_000)]
+
+
+def test_a_server_that_does_not_come_back_fails_the_task(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    with server.client() as client:
+        Broker(client).declare_queue("q")
+    job = Job(server.url, MESSAGES, {"queue": "q", "connectRetries": "1", "retryBackoff": "1ms"})
+    server.kill()
+
+    with pytest.raises(Unreachable, match="url: unix://"):
+        job.task(numbered(10))
+
+
+def test_without_memory_a_task_waits_or_fails_and_goes_on_where_it_was(start_server: Callable[..., Server]) -> None:
+    server = start_server(maxmemory="8mb")
+    with server.client() as client:
+        queue = Broker(client).declare_queue("q")
+        rows = [(f"m-{i}", b"x" * 10_000) for i in range(1_500)]
+        with pytest.raises(OutOfMemory, match="no memory left for messages"):
+            Job(server.url, MESSAGES, {"queue": "q", "onFull": "error"}).task(rows)
+        stored = ids(queue)
+        assert stored == [f"m-{i}" for i in range(len(stored))]
+        assert 0 < len(stored) < 1_500
+
+        threading.Timer(0.5, lambda: client.config_set("maxmemory", 0)).start()
+        Job(server.url, MESSAGES, {"queue": "q"}).task(rows)
+
+        assert ids(queue) == [f"m-{i}" for i in range(1_500)]
+
+
+def test_no_error_shows_the_password(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    job = Job(server.url, MESSAGES, {"queue": "q", "password": "canary7Qz4", "connectRetries": "0"})
+    with server.client() as client:
+        Broker(client).declare_queue("q")
+        client.config_set("requirepass", "canary7Qz4")
+        assert counts(job.task(numbered(3)))["stored"] == 3
+        client.config_set("requirepass", "other")
+
+    with pytest.raises(SourceError) as caught:
+        job.task(numbered(3))
+
+    assert str(caught.value).startswith("[RQTTL_AUTHENTICATION]")
+    assert "canary7Qz4" not in f"{caught.value!r} {caught.value} {job.options} {job.plan}"

@@ -1,0 +1,174 @@
+"""`operation=redrive` and `operation=purge`: each letter moves or goes once, and stays where it cannot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from rqttl import Broker, Queue
+from tests.spark.letters import bury
+from tests.spark.writing import LETTERS, Job, counts, ids
+
+Make = Callable[..., Job]
+CHOSEN = "queue string, sequence string"
+
+
+@pytest.fixture
+def job(redis_url: str) -> Make:
+    """Makes jobs: `job("redrive")`."""
+    return lambda operation, ddl=CHOSEN, **options: Job(redis_url, ddl, {"operation": operation, **options})
+
+
+def rows(letters: Queue) -> list[tuple[str, str]]:
+    """The letters of a queue as the batch reader gives them."""
+    return [(letter.queue, letter.sequence) for letter in letters.peek(100_000)]
+
+
+def with_source(letters: Queue, source: str | None = None) -> list[tuple[str, str, str]]:
+    return [(one.queue, one.sequence, source or one.deaths[0].queue) for one in letters.peek(100_000)]
+
+
+def test_letters_go_back_to_where_they_died(job: Make, broker: Broker) -> None:
+    letters = bury(broker, 700)
+    bury(broker, 20, source="stocks", first=700)
+
+    assert counts(job("redrive").task(rows(letters), size=300)) == {"moved": 720}
+
+    assert ids(broker.queue("orders")) == [f"m-{i}" for i in range(700)]
+    assert ids(broker.queue("stocks")) == [f"m-{i}" for i in range(700, 720)]
+    assert (ids(letters), letters.stats().redriven) == ([], 720)
+    assert broker.queue("orders").peek(1)[0].deaths[0].reason == "maxlen"
+
+
+def test_the_column_source_says_where_to(job: Make, broker: Broker) -> None:
+    letters = bury(broker, 300)
+    broker.declare_queue("elsewhere")
+    chosen = with_source(letters)
+
+    report = job("redrive", LETTERS).task([*chosen[:200], *((*one[:2], "elsewhere") for one in chosen[200:])])
+
+    assert counts(report)["moved"] == 300
+    assert len(ids(broker.queue("orders"))) == 200
+    assert ids(broker.queue("elsewhere")) == [f"m-{i}" for i in range(200, 300)]
+
+
+def test_a_second_time_they_are_gone(job: Make, broker: Broker) -> None:
+    letters = bury(broker, 100)
+    for ddl, chosen in ((CHOSEN, rows(letters)), (LETTERS, with_source(letters))):
+        again = job("redrive", ddl)
+        first, second = again.task(chosen), again.task(chosen)
+
+        assert (first.counts["moved"], first.counts["gone"]) in ((100, 0), (0, 100))
+        assert (second.counts["moved"], second.counts["gone"]) == (0, 100)
+    assert len(ids(broker.queue("orders"))) == 100
+
+
+def test_what_died_again_is_another_letter(job: Make, broker: Broker) -> None:
+    letters = bury(broker, 3)
+    chosen = rows(letters)
+    job("redrive").task(chosen)
+    broker.queue("orders").reject_many(broker.queue("orders").receive_many(3))
+
+    assert counts(job("redrive").task(chosen))["gone"] == 3
+    assert len(ids(letters)) == 3
+
+
+def test_two_attempts_of_one_partition_at_a_time_move_each_letter_once(job: Make, broker: Broker) -> None:
+    letters = bury(broker, 3_000)
+    chosen, begin, reports = with_source(letters), threading.Barrier(2), []
+
+    def attempt(i: int) -> None:
+        begin.wait(30)
+        reports.append(job("redrive", LETTERS, batchEntries="20").task(chosen, attempt=f"job-0-{i}", size=500))
+
+    twins = [threading.Thread(target=attempt, args=(i,)) for i in range(2)]
+    for twin in twins:
+        twin.start()
+    for twin in twins:
+        twin.join(60)
+
+    assert sum(report.counts["moved"] for report in reports) == 3_000
+    assert sum(report.counts["gone"] for report in reports) == 3_000
+    assert sorted(ids(broker.queue("orders"))) == sorted(f"m-{i}" for i in range(3_000))
+    assert ids(letters) == []
+
+
+def test_what_finds_no_room_stays_and_is_told(job: Make, broker: Broker) -> None:
+    letters = bury(broker, 10)
+    broker.queue("orders").update(max_length=6, overflow="reject-publish")
+    chosen = rows(letters)
+
+    report = job("redrive").task(chosen)
+
+    assert counts(report) == {"moved": 6, "refused queue_full": 4}
+    assert report.named["queue_full"][0] == f"orders.dead/{chosen[6][1]}: queue 'orders' is full: max_length"
+    assert (len(ids(broker.queue("orders"))), ids(letters)) == (6, [f"m-{i}" for i in range(6, 10)])
+
+
+@pytest.mark.parametrize("change, reason", [
+    (lambda row: (row[0], row[1], "nobody"), "not_found"), (lambda row: (row[0], row[1], row[0]), "same_queue"),
+    (lambda row: (row[0], row[1], None), "no_source"), (lambda row: (row[0], row[1], "a b"), "invalid_name"),
+    (lambda row: (None, row[1], row[2]), "no_queue"), (lambda row: ("a b", row[1], row[2]), "invalid_name"),
+    (lambda row: (row[0], None, row[2]), "no_sequence"), (lambda row: (row[0], "7-1", row[2]), "invalid_sequence"),
+])  # fmt: skip
+def test_a_row_that_names_no_letter_or_no_place_for_it_is_refused_alone(
+    change: Callable[[Sequence[Any]], tuple[Any, ...]], reason: str, job: Make, broker: Broker
+) -> None:
+    letters = bury(broker, 5)
+    chosen = with_source(letters)
+    chosen[2] = change(chosen[2])
+
+    assert counts(job("redrive", LETTERS).task(chosen)) == {"moved": 4, f"refused {reason}": 1}
+    assert ids(letters) == ["m-2"]
+
+
+def test_without_the_column_source_a_message_that_never_died_stays(job: Make, broker: Broker) -> None:
+    letters = bury(broker, 2)
+    letters.enqueue(b"x", id="alive")
+
+    assert counts(job("redrive").task(rows(letters))) == {"moved": 2, "refused no_source": 1}
+    assert ids(letters) == ["alive"]
+
+
+@pytest.mark.parametrize("operation", ["redrive", "purge"])
+def test_letters_in_somebodys_hands_stay(operation: str, job: Make, broker: Broker) -> None:
+    letters = bury(broker, 3)
+    chosen = rows(letters)
+    held = letters.receive()
+    assert held is not None
+
+    assert counts(job(operation).task(chosen))["gone"] == 1
+    held.nack()
+    assert ids(letters) == ["m-0"]
+
+
+@pytest.mark.parametrize("operation", ["redrive", "purge"])
+@pytest.mark.parametrize("ddl", [CHOSEN, LETTERS])
+def test_letters_of_a_queue_that_is_gone_are_gone(operation: str, ddl: str, job: Make, broker: Broker) -> None:
+    letters = bury(broker, 3)
+    chosen = rows(letters) if ddl == CHOSEN else with_source(letters)
+    letters.delete()
+
+    assert counts(job(operation, ddl).task(chosen))["gone"] == 3
+
+
+def test_a_purge_removes_these_letters_and_no_others(job: Make, broker: Broker) -> None:
+    letters = bury(broker, 1_000)
+    chosen = rows(letters)[::2]
+
+    assert counts(job("purge").task(chosen, size=200)) == {"purged": 500, "gone": 0}
+    assert counts(job("purge").task(chosen)) == {"purged": 0, "gone": 500}
+    assert ids(letters) == [f"m-{i}" for i in range(1, 1_000, 2)]
+    assert letters.stats().purged == 500
+
+
+def test_the_queue_of_all_letters_may_be_an_option(job: Make, broker: Broker) -> None:
+    letters = bury(broker, 10)
+    places = [(sequence,) for _, sequence in rows(letters)]
+
+    assert counts(job("purge", "sequence string", queue="orders.dead").task(places[:4]))["purged"] == 4
+    assert counts(job("redrive", "sequence string", queue="orders.dead").task(places[4:]))["moved"] == 6
+    assert ids(letters) == []

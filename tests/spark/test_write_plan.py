@@ -1,0 +1,121 @@
+"""What is refused before any task starts, with the option or the column to look at."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl import Broker
+from spark_connectors import write_plan
+from spark_connectors.errors import (
+    InvalidOption,
+    InvalidSchema,
+    NoSuchQueue,
+    SaveMode,
+    SourceError,
+    UnknownOption,
+    Unreachable,
+)
+from spark_connectors.options import Options
+from spark_connectors.writer import RqttlBatchWriter, RqttlStreamWriter
+from tests.spark.writing import LETTERS, MESSAGES, columns
+
+
+def planned(ddl: str, **options: str) -> write_plan.Plan:
+    return write_plan.plan(columns(ddl), Options.read("write", options), overwrite=False)
+
+
+@pytest.mark.parametrize("ddl, options, used", [
+    (f"queue string, {MESSAGES}", {}, ("queue", "id", "body")),
+    (f"queue string, {MESSAGES}", {"queue": "q"}, ("id", "body")),
+    (f"{MESSAGES}, headers map<string,string>, content_type string, ttl string", {"path": "q"},
+     ("id", "body", "headers", "content_type", "ttl")),
+    (f"{MESSAGES}, headers map<string,int>, ttl bigint, expires_at timestamp", {"path": "q"},
+     ("id", "body", "headers", "ttl", "expires_at")),
+    ("id string, body string, ttl interval", {"path": "q"}, ("id", "body", "ttl")),
+    ("body binary", {"path": "q", "idempotency": "off"}, ("body",)),
+    (f"{MESSAGES}, died_at timestamp, reason string, death_count int", {"path": "q"}, ("id", "body")),
+    (LETTERS, {"operation": "redrive"}, ("queue", "sequence", "source")),
+    ("sequence string, carrier string", {"operation": "purge", "queue": "d"}, ("sequence",)),
+])  # fmt: skip
+def test_an_operation_uses_what_it_knows_and_leaves_what_the_reader_adds(
+    ddl: str, options: dict[str, str], used: tuple[str, ...]
+) -> None:
+    assert planned(ddl, **options).columns == used
+
+
+@pytest.mark.parametrize("ddl, options, told", [
+    (MESSAGES, {}, "queue: enqueue needs this column (or option queue)"),
+    ("body binary", {"queue": "q"}, "id: enqueue needs this column (or option idempotency=off"),
+    ("id string", {"queue": "q"}, "body: enqueue needs this column; it uses queue string"),
+    ("id int, body binary", {"queue": "q"}, "id: expected string, got int"),
+    ("id string, body int", {"queue": "q"}, "body: expected binary or string, got int"),
+    (f"{MESSAGES}, header map<string,string>", {"queue": "q"}, "header: enqueue does not write this column: did you"),
+    (f"{MESSAGES}, price double", {"queue": "q"}, "price: enqueue does not write this column: drop it"),
+    (f"{MESSAGES}, ttl double", {"queue": "q"}, "ttl: expected string, bigint or an interval, got double"),
+    (f"{MESSAGES}, expires_at timestamp_ntz", {"queue": "q"}, "expires_at: expected timestamp, got timestamp_ntz"),
+    (f"{MESSAGES}, headers string", {"queue": "q"}, "headers: expected map<string,string>, got string"),
+    (f"{MESSAGES}, id string", {"queue": "q"}, "id: the column is there twice"),
+    ("sequence string", {"operation": "redrive"}, "queue: redrive needs this column (or option queue)"),
+    ("queue string", {"operation": "purge"}, "sequence: purge needs this column"),
+    ("queue string, sequence bigint", {"operation": "purge"}, "sequence: expected string, got bigint"),
+])  # fmt: skip
+def test_columns_that_do_not_fit_are_named(ddl: str, options: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidSchema) as caught:
+        planned(ddl, **options)
+
+    assert str(caught.value).startswith(f"[RQTTL_INVALID_SCHEMA] {told}")
+
+
+@pytest.mark.parametrize("options, told", [
+    ({"operation": "delete"}, "operation: expected one of enqueue, redrive, purge, got 'delete'"),
+    ({"operation": "redrive", "idempotency": "off"}, "idempotency: only for operation=enqueue"),
+    ({"operation": "purge", "idempotencyTtl": "1d"}, "idempotencyTtl: only for operation=enqueue"),
+    ({"operation": "purge", "maxQueueDepth": "5"}, "maxQueueDepth: not for operation=purge"),
+    ({"batchEntries": "251"}, "batchEntries: expected a whole number from 1 to 250, got '251'"),
+    ({"rejectedPath": "s3://bucket/x"}, "rejectedPath: expected a folder in the file system of the executors"),
+    ({"queue": "a b"}, "queue: queue name: expected 1 to 128 of"),
+    ({"onFull": "drop"}, "onFull: expected one of wait, error, got 'drop'"),
+])  # fmt: skip
+def test_options_that_make_no_sense_are_named(options: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        planned(f"{LETTERS}, {MESSAGES}", **options)
+
+    assert str(caught.value).startswith(f"[RQTTL_INVALID_OPTION] {told}")
+
+
+def test_an_option_of_the_reader_is_refused_with_where_it_belongs() -> None:
+    with pytest.raises(UnknownOption, match=r"queues: an option of spark\.read and spark\.readStream, not of write"):
+        planned(MESSAGES, queues="q")
+
+
+def test_overwriting_is_refused_with_the_right_call() -> None:
+    with pytest.raises(SaveMode, match=r'RQTTL_SAVE_MODE.*use \.mode\("append"\)'):
+        write_plan.plan(columns(MESSAGES), Options.read("write", {"queue": "q"}), overwrite=True)
+
+
+@pytest.mark.parametrize("kind", [RqttlBatchWriter, RqttlStreamWriter])
+def test_a_writer_is_not_made_where_its_queue_or_redis_is_not(
+    kind: type[RqttlBatchWriter | RqttlStreamWriter], broker: Broker, redis_url: str
+) -> None:
+    def make(**options: str) -> None:
+        kind(columns(f"queue string, {MESSAGES}"), Options.read("write", options), overwrite=False)
+
+    with pytest.raises(NoSuchQueue, match="queue: there is no queue 'nobody' in namespace 'rqttl'; declare it first"):
+        make(url=redis_url, queue="nobody")
+    with pytest.raises(Unreachable, match=r"url: redis://127\.0\.0\.1:1 cannot be reached"):
+        make(url="redis://:canary@127.0.0.1:1", connectRetries="0")
+    broker.declare_queue("somebody")
+    make(url=redis_url, queue="somebody")
+    make(url=redis_url)
+
+
+def test_a_user_without_rights_is_told_which(broker: Broker, redis_url: str) -> None:
+    broker.store.client.execute_command("ACL", "SETUSER", "poor", "on", ">canary", "~*", "+@connection")
+    said = {"url": redis_url, "username": "poor", "password": "canary", "queue": "q"}
+
+    with pytest.raises(SourceError) as caught:
+        RqttlBatchWriter(columns(MESSAGES), Options.read("write", said), overwrite=False)
+
+    broker.store.client.execute_command("ACL", "DELUSER", "poor")
+    assert str(caught.value).startswith("[RQTTL_NO_PERMISSION] username: user 'poor' may not")
+    assert "canary" not in str(caught.value)

@@ -1,0 +1,122 @@
+"""Back-pressure: queues are filled up to a depth and no further, and a task waits or fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from rqttl import Broker
+from spark_connectors.errors import QueueIsFull
+from spark_connectors.options import Options
+from spark_connectors.write_pieces import Patience
+from tests.spark.letters import bury
+from tests.spark.writing import LETTERS, MESSAGES, Job, counts, ids, numbered
+
+
+def patience(waits: list[float], times: Iterator[float], **options: str) -> Patience:
+    return Patience(Options.read("write", options), clock=lambda: next(times), sleep=waits.append)
+
+
+def test_waits_grow_are_not_the_same_for_all_and_end() -> None:
+    waits: list[float] = []
+    patient = patience(waits, count(100.0, 0.5), fullTimeout="10s")
+
+    for _ in range(20):
+        patient.wait(QueueIsFull("full"))
+    with pytest.raises(QueueIsFull):
+        patient.wait(QueueIsFull("full"))
+
+    assert len(waits) == 20
+    assert 0.01 <= waits[0] <= 0.03
+    assert max(waits) <= 1.5
+    assert waits[-1] <= 0.5
+    assert len(set(waits)) > 10
+
+
+def test_time_counts_from_the_last_progress() -> None:
+    waits: list[float] = []
+    patient = patience(waits, count(0.0, 6.0), fullTimeout="10s")
+
+    for _ in range(5):
+        patient.wait(QueueIsFull("full"))
+        patient.wait(QueueIsFull("full"))
+        patient.reset()
+
+    assert len(waits) == 10
+
+
+def test_who_does_not_wait_fails_at_once() -> None:
+    waits: list[float] = []
+
+    with pytest.raises(QueueIsFull):
+        patience(waits, count(), onFull="error").wait(QueueIsFull("full"))
+    assert waits == []
+
+
+@pytest.mark.parametrize("depth", [1, 7, 100, 1_000])
+def test_a_queue_is_filled_up_to_the_depth_and_no_further(depth: int, broker: Broker, redis_url: str) -> None:
+    queue = broker.declare_queue("q")
+    job = Job(redis_url, MESSAGES, {"queue": "q", "maxQueueDepth": str(depth), "onFull": "error"})
+
+    with pytest.raises(QueueIsFull, match=rf"\[RQTTL_QUEUE_FULL\] maxQueueDepth: q: no room below {depth} ready"):
+        job.task(numbered(2_000))
+
+    assert depth * 7 / 8 - 1 <= len(ids(queue)) <= depth
+    assert ids(queue) == [f"m-{i}" for i in range(len(ids(queue)))]
+
+
+def test_a_task_waits_for_consumers_and_writes_all_in_order(broker: Broker, redis_url: str) -> None:
+    queue = broker.declare_queue("q")
+    job = Job(redis_url, MESSAGES, {"queue": "q", "maxQueueDepth": "50"})
+    taken: list[str] = []
+    depths: list[int] = []
+
+    def consume() -> None:
+        while len(taken) < 1_000:
+            depths.append(queue.stats().ready)
+            some = queue.receive_many(40, wait="10s")
+            taken.extend(one.id for one in some)
+            queue.ack_many(some)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    report = job.task(numbered(1_000))
+    consumer.join(60)
+
+    assert counts(report) == {"stored": 1_000, "duplicates": 0}
+    assert taken == [f"m-{i}" for i in range(1_000)]
+    assert max(depths) <= 50
+
+
+def test_patience_ends_where_nobody_consumes(broker: Broker, redis_url: str) -> None:
+    broker.declare_queue("q")
+    job = Job(redis_url, MESSAGES, {"queue": "q", "maxQueueDepth": "5", "fullTimeout": "200ms"})
+
+    with pytest.raises(QueueIsFull, match=r"\(onFull=wait, fullTimeout=200ms\)"):
+        job.task(numbered(6))
+
+
+def test_a_full_queue_does_not_hold_up_the_others(broker: Broker, redis_url: str) -> None:
+    for name in ("a", "b", "c"):
+        broker.declare_queue(name)
+    broker.queue("a").enqueue_many([b"x"] * 100)
+    job = Job(redis_url, f"queue string, {MESSAGES}", {"maxQueueDepth": "100", "onFull": "error"})
+
+    with pytest.raises(QueueIsFull, match="maxQueueDepth: a: no room"):
+        job.task([("abc"[i % 3], f"m-{i}", b"x") for i in range(300)])
+
+    assert [len(ids(broker.queue(name))) for name in "abc"] == [100, 100, 100]
+
+
+def test_letters_wait_too(broker: Broker, redis_url: str) -> None:
+    letters = bury(broker, 100)
+    chosen = [(one.queue, one.sequence, "orders") for one in letters.peek(100)]
+    job = Job(redis_url, LETTERS, {"operation": "redrive", "maxQueueDepth": "40", "onFull": "error"})
+
+    with pytest.raises(QueueIsFull, match="maxQueueDepth: orders: no room"):
+        job.task(chosen)
+
+    assert (len(ids(broker.queue("orders"))), len(ids(letters))) == (40, 60)
