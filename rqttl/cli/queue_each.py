@@ -38,7 +38,7 @@ def chosen(broker: Broker, patterns: Sequence[str]) -> list[str]:
 
 
 def matching(broker: Broker, patterns: Sequence[str]) -> list[str]:
-    """The names that are there and match, sorted. Raises `QueueNotFound` for a name that is not there, `InvalidName`."""
+    """Names that are there and match, sorted. Raises `QueueNotFound` for a plain one that is not, `InvalidName`."""
     names = sorted(chosen(broker, patterns))
     there = set(broker.queues()) if plain(patterns) else ()
     for name in plain(patterns):

@@ -70,7 +70,8 @@ def drain(path: Path, key: str) -> None:
         link.connect(str(path))
         place = "-"
         while True:
-            link.sendall(hiredis.pack_command(("XRANGE", key, place, "+", "COUNT", "1000")))
+            words: Any = ("XRANGE", key, place, "+", "COUNT", "1000")
+            link.sendall(hiredis.pack_command(words))
             page = page_of(link)
             if page is None:
                 return
