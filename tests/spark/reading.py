@@ -13,6 +13,8 @@ from pyspark.sql.datasource import InputPartition
 from spark_connectors.batch import BatchPartition, RqttlBatchReader
 from spark_connectors.options import Options
 from spark_connectors.ranges import Range
+from tests.contract.clocked import Clocked
+from tests.spark.letters import bury
 
 COLUMNS = ("queue", "id", "sequence", "body")
 
@@ -51,6 +53,20 @@ class Job:
 
 
 Load = Callable[..., Job]
+
+
+def numbers(count: int, first: int = 0) -> list[str]:
+    """The ids of so many letters of `letters.bury`, sorted."""
+    return sorted(f"m-{i}" for i in range(first, first + count))
+
+
+def hourly(clocked: Clocked, count: int = 10) -> list[tuple[str, int]]:
+    """Bury so many letters, an hour apart, in `orders.dead`; gives sequence and ms of each."""
+    for i in range(count):
+        bury(clocked, 1, first=i)
+        clocked.advance(3_600_000)
+    letters = clocked.queue("orders.dead").peek(count)
+    return [(letter.sequence, int(letter.sequence[:13])) for letter in letters]
 
 
 def copied(value: Any) -> Any:

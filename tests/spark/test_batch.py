@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 import redis
 from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
 )
 
 from rqttl import Broker, Message
 from rqttl.units import as_datetime
-from spark_connectors.batch import BatchPartition, RqttlFilteringReader
-from spark_connectors.errors import DataLoss, MalformedEntry, NoPermission, NoSuchQueue, SourceError, Unreachable
-from spark_connectors.options import Options
-from spark_connectors.wire import READING
+from spark_connectors.batch import BatchPartition
+from spark_connectors.errors import MalformedEntry, NoSuchQueue
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury
-from tests.spark.reading import Job, Load, loader
+from tests.spark.reading import Load, hourly, loader, numbers
 
 
 @pytest.fixture
 def load(server: Server) -> Load:
     return loader(server.url)
-
-
-def numbers(count: int, first: int = 0) -> list[str]:
-    return sorted(f"m-{i}" for i in range(first, first + count))
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 16])
@@ -225,20 +209,19 @@ def test_ranges_hold_for_what_is_in_loose(client: redis.Redis, load: Load, compa
     assert sorted(row["sequence"] for row in job.rows()) == places[21:101]
 
 
+def test_a_damaged_entry_of_loose_is_named(client: redis.Redis, load: Load, compacted: list[str]) -> None:
+    place = load(queues="plain").rows()[-1]["sequence"]
+    assert client.hset("rqttl:{plain}:loose", place, "99:short") == 0
+
+    with pytest.raises(MalformedEntry, match=f"queue 'plain', sequence {place}: "):
+        load(queues="plain").rows()
+
+
 # From where to where
 
 
-@pytest.fixture
-def hours(clocked: Clocked) -> list[tuple[str, int]]:
-    """Sequence and ms of ten letters, an hour apart."""
-    for i in range(10):
-        bury(clocked, 1, first=i)
-        clocked.advance(3_600_000)
-    entries = clocked.queue("orders.dead").peek(20)
-    return [(letter.sequence, int(letter.sequence[:13])) for letter in entries]
-
-
-def test_offsets_begin_behind_a_place_and_end_with_one(hours: list[tuple[str, int]], load: Load) -> None:
+def test_offsets_begin_behind_a_place_and_end_with_one(clocked: Clocked, load: Load) -> None:
+    hours = hourly(clocked)
     after, upto = hours[2][0], hours[6][0]
 
     assert load(queues="orders.dead", startingOffsets=json.dumps({"orders.dead": after})).ids() == numbers(7, 3)
@@ -251,7 +234,8 @@ def test_offsets_begin_behind_a_place_and_end_with_one(hours: list[tuple[str, in
     assert load(queues="orders.dead", **words).ids() == numbers(10)
 
 
-def test_timestamps_hold_their_start_and_not_their_end_and_win(hours: list[tuple[str, int]], load: Load) -> None:
+def test_timestamps_hold_their_start_and_not_their_end_and_win(clocked: Clocked, load: Load) -> None:
+    hours = hourly(clocked)
     window = {"startingTimestamp": hours[3][1], "endingTimestamp": as_datetime(hours[5][1]).isoformat()}
 
     assert load(queues="orders.dead", **window).ids() == numbers(2, 3)
@@ -262,7 +246,8 @@ def test_timestamps_hold_their_start_and_not_their_end_and_win(hours: list[tuple
     assert load(queues="orders.dead", startingTimestamp=hours[9][1] + 1).rows() == []
 
 
-def test_an_end_beyond_the_last_message_is_that_message(hours: list[tuple[str, int]], load: Load) -> None:
+def test_an_end_beyond_the_last_message_is_that_message(clocked: Clocked, load: Load) -> None:
+    hours = hourly(clocked)
     job = load(queues="orders.dead", endingOffsets='{"orders.dead": "9999999999999-999999"}')
 
     assert job.ranges[0][0].upto == hours[-1][0]
@@ -298,171 +283,3 @@ def stored(client: redis.Redis, times: list[int]) -> None:
     pipeline.hset("rqttl:{q}:meta", mapping={"version": "1", "born": 1, "last": place, "trimmed": "0-0", "letters": 1})
     pipeline.sadd("rqttl:queues", "q")
     pipeline.execute()
-
-
-# What is refused, before any task starts
-
-
-def test_a_queue_that_does_not_exist_is_told_with_the_nearest_there_is(broker: Broker, load: Load) -> None:
-    bury(broker, 1)
-
-    with pytest.raises(NoSuchQueue) as caught:
-        load(queues="orders.dead,orders.daed")
-
-    told = "queues: there is no queue 'orders.daed' in namespace 'rqttl'; did you mean 'orders.dead'?"
-    assert str(caught.value) == f"[RQTTL_QUEUE_NOT_FOUND] {told}"
-
-
-def test_a_queue_for_letters_that_has_none_yet_is_told_how_it_is_made(client: redis.Redis, load: Load) -> None:
-    with pytest.raises(NoSuchQueue, match=r"'x\.dead' .* \(nor 1 others of those named\); a queue for dead letters is"):
-        load(queues="x.dead,y.dead")
-
-
-def test_an_unreachable_server_is_told_when_the_job_is_planned(tmp_path: Any) -> None:
-    with pytest.raises(Unreachable, match=r"^\[RQTTL_UNREACHABLE\] url: "):
-        loader(f"unix://{tmp_path}/s")(queues="a")
-
-
-@pytest.fixture
-def user(client: redis.Redis) -> Any:
-    """Gives a user these rights; `load(**user("+xlen"))`."""
-
-    def give(*rights: str, keys: str = "~rqttl:*") -> dict[str, str]:
-        client.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">c4n4ry", keys, *rights)
-        return {"username": "reader", "password": "c4n4ry"}
-
-    yield give
-    client.acl_deluser("reader")
-
-
-def test_rights_to_read_suffice(server: Server, broker: Broker, load: Load, user: Any) -> None:
-    bury(broker, 3_000)
-    keys = "%R~rqttl:*" if server.version >= (7,) else "~rqttl:*"
-    rights = user(*(f"+{command}" for command in READING), keys=keys)
-
-    assert load(queues="orders.dead", numPartitions=2, **rights).ids() == numbers(3_000)
-    assert load(queuePattern="#.dead", **rights).ids() == numbers(3_000)
-    assert load(queues="orders", **rights).rows() == []
-
-
-@pytest.mark.parametrize("command", READING)
-def test_a_right_that_is_missing_is_told_when_the_job_is_planned(
-    broker: Broker, load: Load, user: Any, command: str
-) -> None:
-    bury(broker, 10)
-    rights = user(*(f"+{other}" for other in READING if other != command))
-
-    with pytest.raises(NoPermission, match=rf"user 'reader' may not do {command.upper()}: ") as caught:
-        load(queuePattern="#", **rights)
-
-    assert "c4n4ry" not in str(caught.value)
-
-
-def test_rights_on_other_keys_are_not_enough(broker: Broker, load: Load, user: Any) -> None:
-    bury(broker, 1)
-
-    with pytest.raises(NoPermission, match=r"Reading needs the keys rqttl:\* and the commands hmget"):
-        load(queues="orders.dead", **user("+@all", keys="~other:*"))
-
-
-def test_a_key_that_is_no_log_is_told(client: redis.Redis, broker: Broker, load: Load) -> None:
-    bury(broker, 1)
-    client.set("rqttl:{orders.dead}:log", "text")
-
-    with pytest.raises(
-        SourceError, match=r"^\[RQTTL_REDIS_ERROR\] url: .* refused XLEN rqttl:{orders.dead}:log: WRONGTYPE"
-    ):
-        load(queues="orders.dead")
-
-
-def test_a_message_that_rqttl_did_not_store_is_named(client: redis.Redis, broker: Broker, load: Load) -> None:
-    bury(broker, 3)
-    client.xadd("rqttl:{orders.dead}:log", {"field": "value"}, id="1999999999999-100000")
-    client.hset("rqttl:{orders.dead}:meta", "last", "1999999999999-100000")
-
-    with pytest.raises(MalformedEntry, match=r"queue 'orders.dead', sequence 1999999999999-100000: "):
-        load(queues="orders.dead").rows()
-    assert len(load(queues="orders.dead", columns=("body",)).rows()) == 4
-
-
-def test_a_damaged_entry_of_loose_is_named(client: redis.Redis, load: Load, compacted: list[str]) -> None:
-    place = load(queues="plain").rows()[-1]["sequence"]
-    assert client.hset("rqttl:{plain}:loose", place, "99:short") == 0
-
-    with pytest.raises(MalformedEntry, match=f"queue 'plain', sequence {place}: "):
-        load(queues="plain").rows()
-
-
-# Loss
-
-
-def test_a_start_behind_which_messages_were_removed_fails_if_it_is_to(clocked: Clocked, load: Load) -> None:
-    dead = bury(clocked, 10)
-    places = [letter.sequence for letter in dead.peek(10)]
-    dead.purge(places[:5])
-    start = json.dumps({"orders.dead": places[2]})
-
-    with pytest.raises(
-        DataLoss, match=f"queue 'orders.dead': messages after {places[2]}, the highest of them {places[4]}"
-    ):
-        load(queues="orders.dead", startingOffsets=start)
-    assert load(queues="orders.dead", startingOffsets=start, failOnDataLoss="false").ids() == numbers(5, 5)
-    assert load(queues="orders.dead", startingOffsets=json.dumps({"orders.dead": places[4]})).ids() == numbers(5, 5)
-    assert load(queues="orders.dead").ids() == numbers(5, 5)
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_queue_that_is_deleted_while_it_is_read_fails_the_task_if_it_is_to(
-    clocked: Clocked, load: Load, again: bool
-) -> None:
-    dead = bury(clocked, 10)
-    strict, lenient = load(queues="orders.dead"), load(queues="orders.dead", failOnDataLoss="false")
-
-    dead.delete()
-    clocked.advance(1)
-    if again:
-        bury(clocked, 3)
-
-    with pytest.raises(DataLoss, match=r"queue 'orders.dead' was deleted while it was read"):
-        strict.rows()
-    assert lenient.rows() == []
-
-
-# Filters
-
-
-def filtered(server: Server, *filters: Filter) -> Job:
-    options = Options.read("batch", {"url": server.url, "queuePattern": "#.dead", "pushFilters": "true"})
-    reader = RqttlFilteringReader(options, ("id", "queue"))
-    assert list(reader.pushFilters(list(filters))) == list(filters)
-    job = object.__new__(Job)
-    job._reader, job.partitions = reader, list(reader.partitions())
-    return job
-
-
-def test_filters_on_queue_and_time_narrow_what_is_read(
-    server: Server, clocked: Clocked, hours: list[tuple[str, int]]
-) -> None:
-    bury(clocked, 2, source="stocks", into="stocks.dead", first=100)
-    at = as_datetime(hours[4][1])
-    died, orders = ("died_at",), EqualTo(("queue",), "orders.dead")
-
-    assert filtered(server, orders).ids() == numbers(10)
-    assert filtered(server, In(("queue",), ("stocks.dead", "none"))).ids() == ["m-100", "m-101"]
-    assert filtered(server, orders, In(("queue",), ("stocks.dead",))).rows() == []
-    assert filtered(server, orders, GreaterThan(died, at)).ids() in (numbers(6, 4), numbers(5, 5))
-    assert filtered(server, orders, GreaterThanOrEqual(died, at)).ids() == numbers(6, 4)
-    assert filtered(server, orders, LessThan(died, at)).ids() in (numbers(4), numbers(5))
-    assert filtered(server, orders, LessThanOrEqual(died, at)).ids() == numbers(5)
-    assert filtered(server, orders, EqualTo(died, at)).ids() == ["m-4"]
-    assert filtered(server, GreaterThan(died, at), LessThan(died, as_datetime(hours[6][1]))).ids() != []
-
-
-def test_other_filters_narrow_nothing(server: Server, hours: list[tuple[str, int]]) -> None:
-    at = as_datetime(hours[4][1])
-    others = (
-        IsNotNull(("died_at",)), Not(EqualTo(("queue",), "orders.dead")), EqualTo(("id",), "m-1"),
-        Not(LessThan(("died_at",), at)), EqualTo(("died_at",), None),
-    )  # fmt: skip
-
-    assert filtered(server, *others).ids() == numbers(10)
