@@ -265,7 +265,7 @@ class Losing(Broker):
                 raise self.failure()
             return enqueue_many(messages)
 
-        found.enqueue_many = losing  # type: ignore[method-assign]  # of this one queue
+        found.enqueue_many = losing  # type: ignore[method-assign,assignment]  # of this one queue
         return found
 
 
