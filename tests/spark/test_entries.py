@@ -56,7 +56,7 @@ def row(packed: bytes, body: bytes = b"", place: bytes = PLACE) -> dict[str, Any
 TIMES = st.integers(0, units.MAX_INSTANT + 10)
 WORDS = st.from_regex(r"[A-Za-z0-9._:/-]{1,20}", fullmatch=True).map(str.encode)
 RECORDS = st.builds(
-    record, WORDS, st.sampled_from([b"expired", b"maxlen", b"rejected", b"delivery_limit"]), st.integers(1, 10**6),
+    record, WORDS, st.sampled_from([b"expired", b"maxlen", b"rejected", b"redriven"]), st.integers(1, 10**6),
     TIMES, TIMES, TIMES, st.none() | TIMES, st.integers(0, 10**6), st.binary(max_size=30) | WORDS,
 )  # fmt: skip
 SCALARS = (
