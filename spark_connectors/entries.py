@@ -68,9 +68,11 @@ class _Rows:
             raise Malformed(next(i for i, pair in enumerate(pairs) if len(pair) != 2), "it has more than one field")
         self.packed, self.bodies = parts[::2], parts[1::2]
         self._joined = b"".join(self.places)
-        if set(map(len, self.places)) != {_WIDTH}:
+        fit = set(map(len, self.places)) == {_WIDTH} and self._joined[_MS::_WIDTH] == b"-" * self.count
+        if not (fit and self._joined.count(b"-") == self.count and self._joined.replace(b"-", b"").isdigit()):
             raise Malformed(
-                next(i for i, place in enumerate(self.places) if len(place) != _WIDTH), "its id has no place"
+                next(i for i, place in enumerate(self.places) if not codec.is_sequence(place.decode("latin-1"))),
+                "its id is not the place of a message",
             )
         digits = np.frombuffer(self._joined, np.uint8).reshape(self.count, _WIDTH)[:, :_MS] - np.uint8(ord("0"))
         #: The ms in which each came into its queue.

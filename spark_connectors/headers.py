@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from rqttl import codec
+
 Array: TypeAlias = np.ndarray[Any, Any]
 
 #: Before the buffer, so that the eight bytes before any place can be looked at.
@@ -21,6 +23,8 @@ _FIELDS = 9
 _ZEROS = np.uint64(0x3030303030303030)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _ABOVE_NINE = np.uint64(0x7676767676767676)
+#: The reason of a record that is no death: the message was put back. Eight bytes, as a number.
+_REDRIVEN = np.frombuffer(codec.REDRIVEN, "<u8")[0]
 _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -67,6 +71,10 @@ class Texts:
         fours = ((pairs & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
         value = ((fours & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
         return value.astype(np.int64), wrong
+
+    def is_eight(self, starts: Array, stops: Array, word: Any) -> Array:
+        """Where the eight bytes `word` stand, and nothing else."""
+        return (stops - starts == 8) & (self._words[np.minimum(starts, len(self._words) - 1)] == word)
 
     def take(self, starts: Array, stops: Array) -> pa.Array:
         """The byte strings at these places, which rise and do not overlap."""
@@ -151,6 +159,12 @@ class Records:
             order = np.argsort(self._starts, kind="stable")
             self.rows, self._starts, self._stops = self.rows[order], self._starts[order], self._stops[order]
             self._spaces_of = self._spaces_of[:, order]
+        self._leave_out(self._texts.is_eight(self._spaces_of[0] + 1, self._spaces_of[1], _REDRIVEN))
+
+    def _leave_out(self, some: Array) -> None:
+        if some.any():
+            self.rows, self._starts, self._stops = self.rows[~some], self._starts[~some], self._stops[~some]
+            self._spaces_of = self._spaces_of[:, ~some]
 
     def _next(self, rows: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
         """The nine spaces of the record at each place, and where its description ends."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, cast
 
+from spark_connectors import patterns
 from spark_connectors.errors import InvalidOption, UnknownOption
 from spark_connectors.option_table import OPTIONS, Option, Use
 from spark_connectors.secret import Secret
@@ -169,9 +170,8 @@ def _check_together(use: Use, given: Mapping[str, object]) -> None:
             raise InvalidOption(f"{both[0]}: give either this or {both[1]}, not both")
     if use != "write" and not ("queues" in given or "queuePattern" in given):
         raise InvalidOption("queues: name what to read, with option queues, queuePattern or load(...)")
-    if use == "batch":
-        _check_offsets(given, "startingOffsets", "latest")
-        _check_offsets(given, "endingOffsets", "earliest")
+    _check_offsets(given, "startingOffsets", "latest" if use == "batch" else "")
+    _check_offsets(given, "endingOffsets", "earliest")
     address = given.get("url")
     for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"):
         if name in given and not (isinstance(address, Address) and address.tls):
@@ -182,6 +182,10 @@ def _check_together(use: Use, given: Mapping[str, object]) -> None:
 
 def _check_offsets(given: Mapping[str, object], name: str, refused: str) -> None:
     offsets = given.get(name)
-    named = offsets.values() if isinstance(offsets, Mapping) else [offsets]
-    if refused in named:
+    named: Mapping[str, str] = offsets if isinstance(offsets, Mapping) else {}
+    if refused in (offsets, *named.values()):
         raise InvalidOption(f"{name}: {refused!r} would read nothing in a batch")
+    queues, pattern = cast("tuple[str, ...]", given.get("queues", ())), str(given.get("queuePattern", ""))
+    known = {*queues, *patterns.select(pattern, named)}
+    if strangers := sorted(set(named) - known):
+        raise InvalidOption(f"{name}: {strangers[0]!r} is not among the queues that are read")

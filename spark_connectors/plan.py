@@ -114,10 +114,8 @@ def snapshot(options: Options, wire: Wire, keys: Keyspace, queues: Iterable[Fact
         if clipped.empty or not whole.rows:
             continue
         if clipped != whole and whole.rows > _SMALL:
-            rows = Log(wire, keys, clipped).estimate(one.length) + one.loose
-            clipped = replace(clipped, rows=rows)
-        if clipped.rows:
-            ranges.append(clipped)
+            clipped = replace(clipped, rows=Log(wire, keys, whole).estimate(clipped))
+        ranges.append(clipped)
     return ranges
 
 

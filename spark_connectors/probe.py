@@ -29,9 +29,11 @@ class Log:
         #: The first and the last entry; `None` if there is none.
         self.bounds = (after.right[0], upto.left[-1]) if after.right and upto.left else None
 
-    def estimate(self, most: int) -> int:
-        """About how many entries there are, `most` at most."""
-        return 0 if self.bounds is None else min(most, split.estimate(self._look, *self.bounds, most))
+    def estimate(self, part: Range) -> int:
+        """About how many entries lie in a part of the range."""
+        if self.bounds is None:
+            return 0
+        return split.estimate(self._look, *self.bounds, self._range.rows, position(part.after), position(part.upto))
 
     def cut(self, parts: int, method: str) -> list[Range]:
         """The range in parts that hold about as many entries each, by one of the values of `splitMethod`."""

@@ -43,11 +43,12 @@ def even_in_time(first: int, last: int, rows: int, parts: int) -> list[End]:
     return [(first + (last - first) * (i + 1) // parts, rows // parts) for i in range(parts)]
 
 
-def estimate(look: Look, first: int, last: int, most: int) -> int:
-    """About how many rows lie in `[first, last]`, both of which are there; `most` says how thoroughly to look."""
-    survey = Survey(look, first, last, None, 8, max(64, min(_MOST_LOOKS, most // 500)))
+def estimate(look: Look, first: int, last: int, rows: int, after: int, upto: int) -> int:
+    """About how many rows lie behind `after` and up to `upto`, of `rows` that lie in `[first, last]` in all."""
+    survey = Survey(look, first, last, rows, 8)
     survey.run()
-    return round(survey.seen)
+    _, inside = survey.sizes([after, upto])
+    return min(rows, round(inside))
 
 
 def by_density(look: Look, first: int, last: int, rows: int, parts: int, *, also_even: bool) -> list[End]:
@@ -55,7 +56,7 @@ def by_density(look: Look, first: int, last: int, rows: int, parts: int, *, also
 
     With `also_even` a cut evenly in time is preferred where it seems as good.
     """
-    survey = Survey(look, first, last, rows, parts, max(128, min(_MOST_LOOKS, rows // 100)))
+    survey = Survey(look, first, last, rows, parts)
     survey.run()
     if also_even:
         even = even_in_time(first, last, rows, parts)
@@ -82,13 +83,13 @@ class _Cell:
 class Survey:
     """What is known of the log between two places."""
 
-    def __init__(self, look: Look, first: int, last: int, rows: int | None, parts: int, budget: int) -> None:
+    def __init__(self, look: Look, first: int, last: int, rows: int, parts: int) -> None:
         self._look, self._known = look, rows
         self._first, self._last, self._parts = first, last, parts
         self._views: list[View] = []
         self._densities: dict[int, float] = {}
         self._cells: list[_Cell] = []
-        self._budget = budget
+        self._budget = max(128, min(_MOST_LOOKS, rows // 100))
 
     @property
     def seen(self) -> float:
@@ -120,11 +121,11 @@ class Survey:
         if self._budget <= 0:
             return []
         seen = self.seen
-        share = max(seen, self._known or 0) / (8 * self._parts)
+        share = max(seen, self._known) / (8 * self._parts)
         open_cells = [cell for cell in self._cells if not cell.exact and cell.width > 1]
         large = [cell for cell in open_cells if cell.rows > share]
         large.sort(key=lambda cell: -cell.rows)
-        if self._known is not None and seen < _ENOUGH * self._known:
+        if seen < _ENOUGH * self._known:
             # a burst is hidden somewhere
             rest = [cell for cell in open_cells if cell.rows <= share]
             large += sorted(rest, key=lambda cell: -cell.width)[:_ROUND]
@@ -132,8 +133,6 @@ class Survey:
 
     def _settle(self) -> None:
         """Make the estimates sum up to what is known."""
-        if self._known is None:
-            return
         exact = sum(cell.rows for cell in self._cells if cell.exact)
         guessed = sum(cell.rows for cell in self._cells if not cell.exact)
         rest, width = max(0, self._known - exact), sum(cell.width for cell in self._cells if not cell.exact)

@@ -106,7 +106,6 @@ def _limit(limit: ReadLimit) -> Limit | None:
 
 
 def _in_order(spans: Sequence[Span], most: int) -> Iterator[list[Span]]:
-    """Spans that may be read together without changing their order: several small ones, or a large one."""
-    for small, found in groupby(spans, lambda span: span.range.rows <= most):
-        some = list(found)
-        yield from [some] if small else [[span] for span in some]
+    """Neighbours that a scan reads in their order: it takes small ranges before large ones."""
+    for _, neighbours in groupby(spans, lambda span: span.range.rows <= most):
+        yield list(neighbours)

@@ -13,7 +13,7 @@ from rqttl.errors import InvalidInput
 from rqttl.keys import check_namespace, check_queue_name
 from spark_connectors import patterns
 from spark_connectors.errors import InvalidOption
-from spark_connectors.secret import Secret, shown
+from spark_connectors.secret import Secret, masked, shown
 
 if TYPE_CHECKING:
     from spark_connectors.option_table import Option
@@ -154,7 +154,7 @@ def _named(option: Option, check: Callable[[], str]) -> str:
     try:
         return check()
     except InvalidInput as error:
-        raise InvalidOption(f"{option.name}: {error}") from None
+        raise InvalidOption(f"{option.name}: {masked(str(error), None)}") from None
 
 
 def _pattern(option: Option, text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -152,7 +152,7 @@ class Wire:
         self._send(calls)
         return self._receive(calls)
 
-    def pages(self, key: str, after: str, upto: str, watch: Watch | None = None) -> Iterator[list[Entry]]:
+    def pages(self, key: str, after: str, upto: str, watch: Watch | None = None) -> Generator[list[Entry]]:
         """The entries of a stream after `after`, up to and with `upto`, in pages of rising order, none empty."""
         stop, count = upto.encode(), self._page_size()
         calls = [_range(key, after, upto, count)]

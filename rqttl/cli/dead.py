@@ -1,4 +1,4 @@
-"""`rqttl dead`: look at the messages that died, and remove them."""
+"""`rqttl dead`: look at the messages that died, put them back, and remove them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import click
 from rqttl.cli import output
 from rqttl.cli.dead_letters import Groups, note_targets, out, read, show_groups
 from rqttl.cli.dead_purge import purge
+from rqttl.cli.dead_redrive import redrive
 from rqttl.cli.dead_report import report
 from rqttl.cli.dead_show import show
 from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
@@ -15,7 +16,7 @@ from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_
 @click.group(invoke_without_command=True, epilog="Example: rqttl dead ls orders.dead")
 @click.pass_context
 def dead(context: click.Context) -> None:
-    """Look at dead letters, count and remove them.
+    """Look at dead letters, put them back, remove them.
 
     Each command takes the queue that they went to.
     """
@@ -50,5 +51,5 @@ def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> Non
         output.note(f"of these, {taken}")
 
 
-for command in (show, purge, report):
+for command in (show, redrive, purge, report):
     dead.add_command(command)

@@ -27,10 +27,11 @@ NAMED = 3
 
 @dataclass
 class Chosen:
-    """What was found: the places of the ready letters that are meant, the ids that are missing, what stays and why."""
+    """What was found: places of the ready letters that are meant and where they died, missing ids, what stays, why."""
 
     groups: Groups = field(default_factory=Groups)
     places: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
     leased: int = 0
     delayed: int = 0
@@ -63,7 +64,7 @@ def purge(
     wanted = replace(wanted, ids=frozenset(ids))
     with settings.using() as broker:
         source, now = broker.queue(queue), broker.time()
-        chosen = _choose(source, wanted, now)
+        chosen = choose(source, wanted, now)
         if dry_run:
             _tell_dry(queue, chosen, now, utc=utc, as_json=as_json)
         elif chosen.places:
@@ -73,11 +74,12 @@ def purge(
             _tell(queue, chosen, 0, as_json=as_json)
         if not chosen.places:
             note_targets(source)
-    _note_rest(chosen, everything=wanted.everything)
+    note_rest(chosen, everything=wanted.everything)
     refuse_missing(queue, chosen.missing)
 
 
-def _choose(queue: Queue, wanted: Wanted, now: datetime) -> Chosen:
+def choose(queue: Queue, wanted: Wanted, now: datetime) -> Chosen:
+    """Read all letters of a queue, and tell those that are meant."""
     chosen, meant = Chosen(missing=set(wanted.ids)), wanted.at(now)
     for message in read(queue):
         chosen.never_died += not message.deaths
@@ -87,19 +89,25 @@ def _choose(queue: Queue, wanted: Wanted, now: datetime) -> Chosen:
         if message.state == "ready":
             chosen.groups.add(message)
             chosen.places.append(message.sequence)
+            chosen.sources.append(message.deaths[0].queue)
         chosen.leased += message.state == "leased"
         chosen.delayed += message.state == "delayed"
     return chosen
 
 
 def _question(name: str, chosen: Chosen, *, everything: bool) -> str:
+    return f"Remove {described(name, chosen, everything=everything)}?"
+
+
+def described(name: str, chosen: Chosen, *, everything: bool) -> str:
+    """The letters that are meant, in words, for a question."""
     groups = chosen.groups.ordered()
     said = [f"{text.count(group.count)} {group.reason} in {group.source}" for group in groups[:NAMED]]
     if len(groups) > NAMED:
         rest = sum(group.count for group in groups[NAMED:])
         said.append(f"{text.count(rest)} in {text.plural(len(groups) - NAMED, 'other group')}")
     every = "all " if everything else ""
-    return f"Remove {every}{text.plural(len(chosen.places), 'letter')} of {name} ({', '.join(said)})?"
+    return f"{every}{text.plural(len(chosen.places), 'letter')} of {name} ({', '.join(said)})"
 
 
 def _remove(queue: Queue, chosen: Chosen, *, as_json: bool) -> None:
@@ -141,9 +149,10 @@ def _tell_dry(name: str, chosen: Chosen, now: datetime, *, utc: bool, as_json: b
     output.answer(f"{text.plural(len(chosen.places), 'letter')} of {name} would be removed")
 
 
-def _note_rest(chosen: Chosen, *, everything: bool) -> None:
+def note_rest(chosen: Chosen, *, everything: bool, hint: str = " (`rqttl queue purge` removes all)") -> None:
+    """Say what was left alone, and why."""
     if taken := out(chosen.leased, chosen.delayed):
         output.note(f"{taken}: not ready, left alone")
     if everything and chosen.never_died:
         never = text.plural(chosen.never_died, "message")
-        output.note(f"{never} never died: left alone (`rqttl queue purge` removes all)")
+        output.note(f"{never} never died: left alone{hint}")

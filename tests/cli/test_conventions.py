@@ -27,7 +27,7 @@ APART: dict[Path, set[str]] = {("server",): {"--namespace"}, ("demo",): {"--name
                                ("completion",): {"--url", "--namespace"}}  # fmt: skip
 #: Commands that print no answer which a program would read.
 NO_JSON: set[Path] = {("completion",)}
-DESTRUCTIVE: set[Path] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge")}
+DESTRUCTIVE: set[Path] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge"), ("dead", "redrive")}
 #: Commands that show moments, and not only ages: what has a column or a line that says when.
 SHOWS_MOMENTS: set[Path] = {("peek",), ("message", "show"), ("dead", "ls"), ("dead", "show"), ("queue", "show"),
                             ("dead", "report")}  # fmt: skip

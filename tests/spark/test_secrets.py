@@ -7,13 +7,14 @@ import copy
 import json
 import pickle
 import re
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rqttl import Broker
-from spark_connectors.errors import SourceError
+from spark_connectors.errors import InvalidOption, SourceError
 from spark_connectors.options import Options
 from spark_connectors.wire import Wire
 from tests.servers import Server
@@ -181,6 +182,19 @@ def test_no_refusal_shows_it(
         chain = chain.__cause__ or (None if chain.__suppress_context__ else chain.__context__)
 
 
+@pytest.mark.parametrize("url", [
+    "http://:{}@localhost", "redis:/:{}@localhost", "redis://:{}@localhost:port/0", "redis://:{}#@localhost",
+    "redis://:{}/x@localhost/0", "redis://:x?{}@localhost", "redis://:{}@localhost/zero",
+    "unix://:{}@localhost/run/redis", "redis://localhost/0?pass={}", "redis://[:{}@localhost", ":{}@localhost",
+    "http://localhost?password={}", "redis://localhost/{}",
+])  # fmt: skip
+def test_no_refusal_of_a_url_shows_what_may_be_a_password_in_it(url: str) -> None:
+    with pytest.raises(InvalidOption, match=r"^\[RQTTL_INVALID_OPTION\] url: ") as caught:
+        Options.read("batch", {"url": url.format(PASSWORD), "queues": "orders.dead"})
+
+    assert traces(f"{caught.value!s} {caught.value!r} {''.join(traceback.format_exception(caught.value))}") == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_session_shows_it_nowhere(submitter: Submitter, secured: Server, tmp_path: Path) -> None:
@@ -189,7 +203,7 @@ def test_a_session_shows_it_nowhere(submitter: Submitter, secured: Server, tmp_p
         "wrong password": giving("password", secured.url, tmp_path, password=f"{PASSWORD}x"),
         "no permission": giving("url", secured.url, tmp_path, user="nobody"),
         "bad option": {**giving("url", secured.url, tmp_path), "fetchEntries": "many"},
-        "bad url": {**giving("password", secured.url, tmp_path), "url": f"redis:/:{PASSWORD}@localhost"},
+        "bad url": {**giving("password", secured.url, tmp_path), "url": f"http://:{PASSWORD}@localhost"},
         "given twice": {**giving("url", secured.url, tmp_path), "password": PASSWORD},
     }
     jobs = {"good": {way: giving(way, secured.url, tmp_path) for way in WAYS}, "bad": refused}

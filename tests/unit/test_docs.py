@@ -26,13 +26,14 @@ from rqttl.keys import PARTS
 from rqttl.options import OPTIONS, Option
 from rqttl.units import as_text
 from tests.cli import tree
+from tests.unit import spark_reference
 from tests.unit.reference import commands_reference, common_table, errors_table, table
 from tests.unit.test_size import ROOT, lua_files
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
-TESTING, DEPLOY = "rqttl/testing/README.md", "deploy/README.md"
+TESTING, DEPLOY, SPARK = "rqttl/testing/README.md", "deploy/README.md", "spark_connectors/README.md"
 OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md")
-DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, TESTING, DEPLOY, *OTHERS)
+DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, TESTING, DEPLOY, SPARK, *OTHERS)
 #: What a reader may be told to run, beside `rqttl` and `make`.
 PROGRAMS = {"printf", "export", "cp", "install", "python3", "systemctl", "docker"}
 
@@ -130,6 +131,9 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (COMMANDS, "errors"): errors_table,
     (PROTOCOL, "commands"): commands_table,
     (PROTOCOL, "fragments"): fragments_table,
+    (SPARK, "columns"): spark_reference.columns_table,
+    (SPARK, "options"): spark_reference.options_table,
+    (SPARK, "written"): spark_reference.written_table,
 }
 
 
@@ -236,15 +240,16 @@ def test_links_files_and_make_targets_exist(document: str) -> None:
     assert set(targets) <= make_targets()
 
 
-@pytest.mark.parametrize("document,lines", [(README, 250), (ARCHITECTURE, 250), (PROTOCOL, 300)])
+@pytest.mark.parametrize("document,lines", [(README, 250), (ARCHITECTURE, 250), (PROTOCOL, 300), (SPARK, 280)])
 def test_a_document_can_be_read_in_one_go(document: str, lines: int) -> None:
     assert len(read(document).splitlines()) <= lines
 
 
-def test_the_architecture_places_every_module_of_the_layers() -> None:
-    listing, _ = re.findall(r"^layers = \[\n(.*?)^\]", read("pyproject.toml"), re.MULTILINE | re.DOTALL)
-    modules = {module for layer in re.findall(r'"(.*)"', listing) for module in re.findall(r"\w+", layer)}
-    [layers] = re.findall(r"^## Layers\n(.*?)^## ", read(ARCHITECTURE), re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("place, heading", [(0, "Layers"), (1, "The Spark data source")])
+def test_the_architecture_places_every_module_of_the_layers(place: int, heading: str) -> None:
+    listings = re.findall(r"^layers = \[\n(.*?)^\]", read("pyproject.toml"), re.MULTILINE | re.DOTALL)
+    modules = {module for layer in re.findall(r'"(.*)"', listings[place]) for module in re.findall(r"\w+", layer)}
+    [layers] = re.findall(rf"^## {heading}\n(.*?)^## ", read(ARCHITECTURE), re.MULTILINE | re.DOTALL)
 
     assert {module for module in modules if f"`{module}`" not in layers} == set()
 

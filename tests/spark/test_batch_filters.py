@@ -1,0 +1,59 @@
+"""Filters that Spark pushes down narrow what is read, outward: never less than they leave."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+
+from rqttl.units import as_datetime
+from spark_connectors.batch import RqttlFilteringReader
+from spark_connectors.options import Options
+from tests.contract.clocked import Clocked
+from tests.servers import Server
+from tests.spark.letters import bury
+from tests.spark.reading import Job, hourly, numbers
+
+
+def filtered(server: Server, *filters: Filter) -> Job:
+    options = Options.read("batch", {"url": server.url, "queuePattern": "#.dead", "pushFilters": "true"})
+    reader = RqttlFilteringReader(options, ("id", "queue"))
+    assert list(reader.pushFilters(list(filters))) == list(filters)
+    job = object.__new__(Job)
+    job._reader, job.partitions = reader, list(reader.partitions())
+    return job
+
+
+def test_filters_on_queue_and_time_narrow_what_is_read(server: Server, clocked: Clocked) -> None:
+    hours = hourly(clocked)
+    bury(clocked, 2, source="stocks", into="stocks.dead", first=100)
+    at = as_datetime(hours[4][1])
+    died, orders = ("died_at",), EqualTo(("queue",), "orders.dead")
+
+    assert filtered(server, orders).ids() == numbers(10)
+    assert filtered(server, In(("queue",), ("stocks.dead", "none"))).ids() == ["m-100", "m-101"]
+    assert filtered(server, orders, In(("queue",), ("stocks.dead",))).rows() == []
+    assert filtered(server, orders, GreaterThan(died, at)).ids() in (numbers(6, 4), numbers(5, 5))
+    assert filtered(server, orders, GreaterThanOrEqual(died, at)).ids() == numbers(6, 4)
+    assert filtered(server, orders, LessThan(died, at)).ids() in (numbers(4), numbers(5))
+    assert filtered(server, orders, LessThanOrEqual(died, at)).ids() == numbers(5)
+    assert filtered(server, orders, EqualTo(died, at)).ids() == ["m-4"]
+    assert filtered(server, GreaterThan(died, at), LessThan(died, as_datetime(hours[6][1]))).ids() != []
+
+
+def test_other_filters_narrow_nothing(server: Server, clocked: Clocked) -> None:
+    at = as_datetime(hourly(clocked)[4][1])
+    others = (
+        IsNotNull(("died_at",)), Not(EqualTo(("queue",), "orders.dead")), EqualTo(("id",), "m-1"),
+        Not(LessThan(("died_at",), at)), EqualTo(("died_at",), None),
+    )  # fmt: skip
+
+    assert filtered(server, *others).ids() == numbers(10)

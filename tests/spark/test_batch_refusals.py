@@ -1,0 +1,136 @@
+"""What keeps a batch read from starting, or from going on: told before any task starts wherever it can be known."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Broker
+from spark_connectors.errors import DataLoss, MalformedEntry, NoPermission, NoSuchQueue, SourceError, Unreachable
+from spark_connectors.wire import READING
+from tests.contract.clocked import Clocked
+from tests.servers import Server
+from tests.spark.letters import bury
+from tests.spark.reading import Load, loader, numbers
+
+
+@pytest.fixture
+def load(server: Server) -> Load:
+    return loader(server.url)
+
+
+def test_a_queue_that_does_not_exist_is_told_with_the_nearest_there_is(broker: Broker, load: Load) -> None:
+    bury(broker, 1)
+
+    with pytest.raises(NoSuchQueue) as caught:
+        load(queues="orders.dead,orders.daed")
+
+    told = "queues: there is no queue 'orders.daed' in namespace 'rqttl'; did you mean 'orders.dead'?"
+    assert str(caught.value) == f"[RQTTL_QUEUE_NOT_FOUND] {told}"
+
+
+def test_a_queue_for_letters_that_has_none_yet_is_told_how_it_is_made(client: redis.Redis, load: Load) -> None:
+    with pytest.raises(NoSuchQueue, match=r"'x\.dead' .* \(nor 1 others of those named\); a queue for dead letters is"):
+        load(queues="x.dead,y.dead")
+
+
+def test_an_unreachable_server_is_told_when_the_job_is_planned(tmp_path: Any) -> None:
+    with pytest.raises(Unreachable, match=r"^\[RQTTL_UNREACHABLE\] url: "):
+        loader(f"unix://{tmp_path}/s")(queues="a")
+
+
+@pytest.fixture
+def user(client: redis.Redis) -> Any:
+    """Gives a user these rights; `load(**user("+xlen"))`."""
+
+    def give(*rights: str, keys: str = "~rqttl:*") -> dict[str, str]:
+        client.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">c4n4ry", keys, *rights)
+        return {"username": "reader", "password": "c4n4ry"}
+
+    yield give
+    client.acl_deluser("reader")
+
+
+def test_rights_to_read_suffice(server: Server, broker: Broker, load: Load, user: Any) -> None:
+    bury(broker, 3_000)
+    keys = "%R~rqttl:*" if server.version >= (7,) else "~rqttl:*"
+    rights = user(*(f"+{command}" for command in READING), keys=keys)
+
+    assert load(queues="orders.dead", numPartitions=2, **rights).ids() == numbers(3_000)
+    assert load(queuePattern="#.dead", **rights).ids() == numbers(3_000)
+    assert load(queues="orders", **rights).rows() == []
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_right_that_is_missing_is_told_when_the_job_is_planned(
+    broker: Broker, load: Load, user: Any, command: str
+) -> None:
+    bury(broker, 10)
+    rights = user(*(f"+{other}" for other in READING if other != command))
+
+    with pytest.raises(NoPermission, match=rf"user 'reader' may not do {command.upper()}: ") as caught:
+        load(queuePattern="#", **rights)
+
+    assert "c4n4ry" not in str(caught.value)
+
+
+def test_rights_on_other_keys_are_not_enough(broker: Broker, load: Load, user: Any) -> None:
+    bury(broker, 1)
+
+    with pytest.raises(NoPermission, match=r"Reading needs the keys rqttl:\* and the commands hmget"):
+        load(queues="orders.dead", **user("+@all", keys="~other:*"))
+
+
+def test_a_key_that_is_no_log_is_told(client: redis.Redis, broker: Broker, load: Load) -> None:
+    bury(broker, 1)
+    client.set("rqttl:{orders.dead}:log", "text")
+
+    with pytest.raises(
+        SourceError, match=r"^\[RQTTL_REDIS_ERROR\] url: .* refused XLEN rqttl:{orders.dead}:log: WRONGTYPE"
+    ):
+        load(queues="orders.dead")
+
+
+def test_a_message_that_rqttl_did_not_store_is_named(client: redis.Redis, broker: Broker, load: Load) -> None:
+    bury(broker, 3)
+    client.xadd("rqttl:{orders.dead}:log", {"field": "value"}, id="1999999999999-100000")
+    client.hset("rqttl:{orders.dead}:meta", "last", "1999999999999-100000")
+
+    with pytest.raises(MalformedEntry, match=r"queue 'orders.dead', sequence 1999999999999-100000: "):
+        load(queues="orders.dead").rows()
+    assert len(load(queues="orders.dead", columns=("body",)).rows()) == 4
+
+
+def test_a_start_behind_which_messages_were_removed_fails_if_it_is_to(clocked: Clocked, load: Load) -> None:
+    dead = bury(clocked, 10)
+    places = [letter.sequence for letter in dead.peek(10)]
+    dead.purge(places[:5])
+    start = json.dumps({"orders.dead": places[2]})
+
+    with pytest.raises(
+        DataLoss, match=f"queue 'orders.dead': messages after {places[2]}, the highest of them {places[4]}"
+    ):
+        load(queues="orders.dead", startingOffsets=start)
+    assert load(queues="orders.dead", startingOffsets=start, failOnDataLoss="false").ids() == numbers(5, 5)
+    assert load(queues="orders.dead", startingOffsets=json.dumps({"orders.dead": places[4]})).ids() == numbers(5, 5)
+    assert load(queues="orders.dead").ids() == numbers(5, 5)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_queue_that_is_deleted_while_it_is_read_fails_the_task_if_it_is_to(
+    clocked: Clocked, load: Load, again: bool
+) -> None:
+    dead = bury(clocked, 10)
+    strict, lenient = load(queues="orders.dead"), load(queues="orders.dead", failOnDataLoss="false")
+
+    dead.delete()
+    clocked.advance(1)
+    if again:
+        bury(clocked, 3)
+
+    with pytest.raises(DataLoss, match=r"queue 'orders.dead' was deleted while it was read"):
+        strict.rows()
+    assert lenient.rows() == []

@@ -1,0 +1,262 @@
+"""Entries as columns: held to `rqttl.codec`, which says what a packed header means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rqttl import codec, units
+from rqttl.types import Death, Header
+from spark_connectors import schema, texts
+from spark_connectors.entries import Columns, Run
+from spark_connectors.errors import MalformedEntry
+
+ALL = tuple(schema.known("json"))
+PLACE = b"1700000001234-100007"
+
+
+def record(
+    queue: bytes = b"orders", reason: bytes = b"expired", count: int = 1, first: int = 1_700_000_000_001,
+    last: int = 1_700_000_000_002, enqueued: int = 1_600_000_000_000, deadline: int | None = None, deliveries: int = 0,
+    description: bytes = b"",
+) -> bytes:  # fmt: skip
+    words = (queue, reason, b"%d" % count, b"%d" % first, b"%d" % last, b"%d" % enqueued)
+    ends = b"-" if deadline is None else b"%d" % deadline
+    return b"%s %s %d %d %s" % (b" ".join(words), ends, deliveries, len(description), description)
+
+
+def header(deadline: int | None = None, id: bytes = b"", deaths: bytes = b"", extras: bytes = b"") -> bytes:
+    own = b"" if deadline is None else b"%d" % deadline
+    if not id and not deaths and not extras:
+        return own
+    return b";".join(
+        [own, b"%d" % len(id) if id else b"", b"%d" % len(deaths) if deaths else b"", id + deaths + extras]
+    )
+
+
+def rows(*runs: Run, names: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
+    batch = Columns(names).batch(runs)
+    batch.validate(full=True)
+    assert batch.schema.equals(schema.arrow(names))
+    found: list[dict[str, Any]] = batch.to_pylist()
+    return found
+
+
+def row(packed: bytes, body: bytes = b"", place: bytes = PLACE) -> dict[str, Any]:
+    return rows(("orders.dead", [[place, [packed, body]]]))[0]
+
+
+TIMES = st.integers(0, units.MAX_INSTANT + 10)
+WORDS = st.from_regex(r"[A-Za-z0-9._:/-]{1,20}", fullmatch=True).map(str.encode)
+RECORDS = st.builds(
+    record, WORDS, st.sampled_from([b"expired", b"maxlen", b"rejected", b"redriven"]), st.integers(1, 10**6),
+    TIMES, TIMES, TIMES, st.none() | TIMES, st.integers(0, 10**6), st.binary(max_size=30) | WORDS,
+)  # fmt: skip
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=9)
+)
+EXTRAS = st.just(b"") | st.builds(
+    lambda kind, headers: msgpack.packb([kind, headers or None]),
+    st.sampled_from([None, 1, "text/plain", "application/json"]),
+    st.dictionaries(st.text(min_size=1, max_size=9), SCALARS | st.binary(max_size=9), max_size=3),
+)
+HEADERS = st.builds(
+    header, st.none() | TIMES, st.just(b"") | st.binary(min_size=1, max_size=40) | WORDS,
+    st.lists(RECORDS, max_size=4).map(b"".join), EXTRAS,
+)  # fmt: skip
+
+
+@given(st.lists(HEADERS, min_size=1, max_size=12))
+def test_columns_say_what_the_codec_says(packed: list[bytes]) -> None:
+    places = [f"{1_700_000_000_000 + i}-100000" for i in range(len(packed))]
+
+    found = rows(("q", [[place.encode(), [one, b"body"]] for place, one in zip(places, packed, strict=True)]))
+
+    assert found == [expected(one, place) for place, one in zip(places, packed, strict=True)]
+
+
+def expected(packed: bytes, place: str) -> dict[str, Any]:
+    said = codec.unpack_header(packed)
+    newest = said.deaths[0] if said.deaths else None
+    arrived = units.as_datetime(codec.enqueued_at(place.encode()))
+    own = None if said.deadline is None else units.as_datetime(said.deadline)
+    return {
+        "queue": "q", "id": said.id or place, "sequence": place, "died_at": arrived,
+        "source": newest and newest.queue, "reason": newest and newest.reason,
+        "description": newest and newest.description,
+        "enqueued_at": newest.enqueued_at if newest else arrived, "expires_at": newest.expires_at if newest else own,
+        "delivery_count": newest and newest.delivery_count, "death_count": sum(death.count for death in said.deaths),
+        "content_type": said.content_type, "headers": header_texts(said.headers), "body": b"body",
+        "deaths": [as_row(death) for death in said.deaths],
+        "body_json": None if said.content_type != codec.MSGPACK else texts.of_body(b"body"),
+    }  # fmt: skip
+
+
+def header_texts(headers: Mapping[str, Header]) -> list[tuple[str, str | None]]:
+    return [(name, texts.of_header(value)) for name, value in headers.items()]
+
+
+def as_row(death: Death) -> dict[str, Any]:
+    return {field.name: getattr(death, field.name) for field in schema.DEATH}
+
+
+@given(st.lists(HEADERS, min_size=1, max_size=6), st.sampled_from(ALL), st.sampled_from(ALL))
+def test_a_column_is_the_same_whichever_others_are_asked_for(packed: list[bytes], one: str, other: str) -> None:
+    entries = [[PLACE, [header, b"\x81\xa1a\x01"]] for header in packed]
+    names = tuple(dict.fromkeys((one, other)))
+
+    everything = rows(("q", entries))
+
+    assert rows(("q", entries), names=names) == [{name: found[name] for name in names} for found in everything]
+
+
+@given(st.binary(max_size=60) | HEADERS.flatmap(lambda one: st.integers(0, len(one)).map(lambda n: one[:n] + b"x")))
+def test_what_is_no_header_is_refused_or_means_what_the_codec_says(packed: bytes) -> None:
+    try:
+        found = rows(("q", [[PLACE, [packed, b"body"]]]))[0]
+    except MalformedEntry as error:
+        assert str(error).startswith(  # noqa: PT017  # either of two outcomes is right
+            f"[RQTTL_MALFORMED_ENTRY] queue 'q', sequence {PLACE.decode()}: not a message that rqttl stored: "
+        )
+        return
+    try:
+        assert found == expected(packed, PLACE.decode())
+    except UnicodeDecodeError:
+        # the codec is strict with names of queues, which scripts write; we show them
+        assert "\ufffd" in str(found)
+
+
+def test_of_many_rows_the_malformed_one_is_named() -> None:
+    good = header(id=b"a", deaths=record())
+    entries = [[b"1700000000000-10000%d" % i, [good, b""]] for i in range(5)]
+    entries[3][1][0] = good[:-5]  # type: ignore[index]  # a list of two
+
+    with pytest.raises(MalformedEntry, match=r"queue 'two', sequence 1700000000000-100003: .* shorter than it says"):
+        Columns(("reason",)).batch([("one", entries[:2]), ("two", entries[2:])])
+
+
+@pytest.mark.parametrize("entry, told", [
+    ([PLACE, [b"", b"", b"", b""]], "it has more than one field"),
+    ([b"1-1", [b"", b""]], "its id is not the place"),
+    ([b"17000000x1234-100007", [b"", b""]], "its id is not the place"),
+    ([b"1700000001-234100007", [b"", b""]], "its id is not the place"),
+    ([b"1700000001234-1000-7", [b"", b""]], "its id is not the place"),
+    ([PLACE, [b"12a", b""]], "is no number"),
+    ([PLACE, [b"12a;;;", b""]], "is no number"),
+    ([PLACE, [b"12;;", b""]], "less than three semicolons"),
+    ([PLACE, [b";;;\xc1", b""]], "its headers are no msgpack"),
+    ([PLACE, [b";;;\x92\x01\xa1a", b""]], "its headers are no msgpack"),
+    ([PLACE, [b";;9;a b c d e", b""]], "a death record in it is incomplete"),
+    ([PLACE, [b";;18;q r 1 x 3 4 - 5 0 ", b""]], "a number in a death record is none"),
+    ([PLACE, [b";;18;q r 1 2 3 4 - 5 9 ", b""]], "longer than it says"),
+    ([PLACE, [b";;18;q r 1 2 3 4 - 5 - ", b""]], "the length of a description in it is no number"),
+])  # fmt: skip
+def test_what_other_programs_wrote_is_refused(entry: list[Any], told: str) -> None:
+    with pytest.raises(MalformedEntry, match=told):
+        rows(("q", [[PLACE, [b"", b""]], entry]))
+
+
+def test_a_column_that_needs_no_header_is_read_without_looking_at_it() -> None:
+    assert rows(("q", [[PLACE, [b"no header", b"x"]]]), names=("body", "sequence", "queue")) == [
+        {"body": b"x", "sequence": PLACE.decode(), "queue": "q"}
+    ]
+
+
+def test_a_dead_letter_is_described_by_its_newest_death() -> None:
+    died = 1_700_000_001_200
+    deaths = record(
+        reason=b"rejected", count=2, last=died, deadline=died + 5, deliveries=3, description=b"no  such; item"
+    )
+    found = row(header(id=b"my order; 7", deaths=deaths + record(b"older", count=5, description=b"a b")), b"x")
+
+    assert (found["id"], found["source"], found["reason"]) == ("my order; 7", "orders", "rejected")
+    assert (found["description"], found["delivery_count"], found["death_count"]) == ("no  such; item", 3, 7)
+    assert found["died_at"] == datetime(2023, 11, 14, 22, 13, 21, 234_000, tzinfo=timezone.utc)
+    assert found["expires_at"] == datetime(2023, 11, 14, 22, 13, 21, 205_000, tzinfo=timezone.utc)
+    assert [(death["queue"], death["description"]) for death in found["deaths"]] == [
+        ("orders", "no  such; item"), ("older", "a b"),
+    ]  # fmt: skip
+
+
+def test_a_message_that_never_died_has_its_own_times() -> None:
+    found = row(b"1700000005000")
+
+    assert found["enqueued_at"] == found["died_at"]
+    assert found["expires_at"] == found["died_at"] + timedelta(milliseconds=3_766)
+    assert [found[name] for name in ("source", "reason", "description", "delivery_count")] == [None] * 4
+    assert (found["death_count"], found["deaths"], found["headers"]) == (0, [], [])
+
+
+def test_what_is_not_utf_8_is_shown_and_keeps_nobody_from_reading_the_rest() -> None:
+    first, second = rows(("q", [
+        [PLACE, [header(id=b"a\xff", deaths=record(description=b"\xfe")), b"\xff"]],
+        [PLACE, [header(id="ä".encode(), deaths=record(description="ö".encode())), b""]],
+    ]))  # fmt: skip
+
+    assert (first["id"], first["description"], first["body"]) == ("a\ufffd", "\ufffd", b"\xff")
+    assert (second["id"], second["description"]) == ("ä", "ö")
+
+
+def test_numbers_that_no_column_can_hold_are_its_largest() -> None:
+    found = row(header(deaths=record(count=2**40, deliveries=2**33, last=10**16 - 1)))
+
+    assert (found["death_count"], found["delivery_count"]) == (2**31 - 1, 2**31 - 1)
+    assert found["deaths"][0]["last_at"] == units.as_datetime(units.MAX_INSTANT)
+
+
+def test_runs_of_several_queues_become_one_batch() -> None:
+    entries = [[b"1700000000000-10000%d" % i, [b"", b"%d" % i]] for i in range(5)]
+
+    found = rows(("a", entries[:2]), ("b", entries[2:3]), ("a", entries[3:]), names=("queue", "body"))
+
+    assert [(one["queue"], one["body"]) for one in found] == [
+        ("a", b"0"), ("a", b"1"), ("b", b"2"), ("a", b"3"), ("a", b"4"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value, text", [
+    ("eu", "eu"), (7, "7"), (True, "true"), (False, "false"), (1.5, "1.5"), (None, None), (b"raw", "raw"),
+    (b"\xff\x00", "0xff00"), ("", ""),
+])  # fmt: skip
+def test_a_header_is_text(value: Header, text: str | None) -> None:
+    assert row(header(extras=codec.pack_extras(None, {"a": value})))["headers"] == [("a", text)]
+
+
+@pytest.mark.parametrize("value, text", [
+    ({"a": [1, None, "ü"]}, '{"a":[1,null,"ü"]}'), (b"x", '"x"'), ({1: 2, b"k": b"\xff"}, '{"1":2,"k":"0xff"}'),
+    ([float("nan"), 2.5, float("inf")], "[null,2.5,null]"), ({None: 1, True: 2}, '{"null":1,"true":2}'), (5, "5"),
+])  # fmt: skip
+def test_a_msgpack_body_is_json_text(value: object, text: str) -> None:
+    body = msgpack.packb(value)
+
+    assert row(header(extras=codec.pack_extras(codec.MSGPACK, None)), body)["body_json"] == text
+    assert json.loads(text) is not None
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x92\x01", msgpack.packb(msgpack.ExtType(5, b"x")), b"\xa1\xff"])
+def test_a_body_that_is_no_msgpack_has_no_json_and_is_there(body: bytes) -> None:
+    found = row(header(extras=codec.pack_extras(codec.MSGPACK, None)), body)
+
+    assert (found["body_json"], found["body"]) == (None, body)
+
+
+def test_a_body_of_another_kind_has_no_json() -> None:
+    assert row(header(extras=codec.pack_extras("application/json", None)), b"{}")["body_json"] is None
+    assert row(b"", b"\x01")["body_json"] is None
+
+
+def test_more_different_headers_than_are_remembered_are_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_connectors.entries._REMEMBERED", 3)
+    columns = Columns(("headers",))
+    entries: Sequence[list[Any]] = [[PLACE, [header(extras=codec.pack_extras(None, {"n": i})), b""]] for i in range(10)]
+
+    for _ in range(2):
+        found = columns.batch([("q", entries)]).to_pylist()
+        assert [one["headers"] for one in found] == [[("n", str(i))] for i in range(10)]

@@ -1,0 +1,255 @@
+"""Options of jobs: which there are, what is refused and how, and that no text shows a secret."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pprint
+import traceback
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from spark_connectors import values
+from spark_connectors.errors import InvalidOption, SourceError, UnknownOption
+from spark_connectors.option_table import OPTIONS, Option, Use
+from spark_connectors.options import Options
+from spark_connectors.secret import Secret, masked, shown
+
+T = TypeVar("T")
+CANARY = "c4n4ry-p4ss"
+
+
+def refusal(**options: str) -> str:
+    with pytest.raises(SourceError) as caught:
+        Options.read("batch", {"queues": "a", **options})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
+def test_every_option_has_a_reader_and_a_default_that_it_takes(option: Option) -> None:
+    assert option.kind in values.READ
+    assert option.uses
+    assert option.meaning
+    if option.default is not None:
+        assert values.READ[option.kind](option, option.default) is not None
+
+
+def test_names_hold_without_case_as_spark_gives_them() -> None:
+    options = CaseInsensitiveDict()
+    options["maxEntriesPerTrigger"] = "5"
+    options["QueuePattern"] = "EXP.#"
+
+    read = Options.read("stream", options)
+
+    assert read.number("maxEntriesPerTrigger") == 5
+    assert read["queuePattern"] == "EXP.#"
+    assert read.number("fetchEntries") == 1000
+
+
+@pytest.mark.parametrize("written, nearest", [
+    ("queus", "queues"), ("numpartition", "numPartitions"), ("failOnDataloos", "failOnDataLoss"),
+])  # fmt: skip
+def test_an_unknown_option_is_refused_with_the_nearest_known_one(written: str, nearest: str) -> None:
+    told = refusal(**{written: CANARY})
+
+    assert told == f"[RQTTL_UNKNOWN_OPTION] {written}: no such option; did you mean {nearest}?"
+
+
+def test_an_unknown_option_that_is_like_no_other_is_refused_with_all_there_are() -> None:
+    with pytest.raises(UnknownOption) as caught:
+        Options.read("write", {"zzzz": "1"})
+
+    assert "maxQueueDepth" in str(caught.value)
+    assert "startingOffsets" not in str(caught.value)
+
+
+@pytest.mark.parametrize("use, name, value, told", [
+    ("batch", "maxEntriesPerTrigger", "5", "an option of spark.readStream, not of spark.read"),
+    ("stream", "endingOffsets", "latest", "an option of spark.read, not of spark.readStream"),
+    ("batch", "operation", "purge", "an option of write and writeStream, not of spark.read"),
+    ("write", "queues", "a", "an option of spark.read and spark.readStream, not of write and writeStream"),
+])  # fmt: skip
+def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value: str, told: str) -> None:
+    with pytest.raises(UnknownOption, match=rf"^\[RQTTL_UNKNOWN_OPTION\] {name}: {told}$"):
+        Options.read(use, {name: value})
+
+
+@pytest.mark.parametrize("name, value, rule", [
+    ("numPartitions", "0", "numPartitions: expected a whole number from 1 to 100000, got '0'"),
+    ("numPartitions", "two", "numPartitions: expected a whole number from 1 to 100000, got 'two'"),
+    ("rowsPerPartition", "-5", "rowsPerPartition: expected a whole number from 1 to"),
+    ("fetchEntries", "²", "fetchEntries: expected a whole number"),
+    ("failOnDataLoss", "maybe", "failOnDataLoss: expected true or false, got 'maybe'"),
+    ("splitMethod", "even", "splitMethod: expected one of auto, time, probe, none, got 'even'"),
+    ("socketTimeout", "30", "socketTimeout: expected a number with a unit"),
+    ("socketTimeout", "0s", "socketTimeout: expected 1 to"),
+    ("startingTimestamp", "2026-01-01", "startingTimestamp: expected a time with its zone"),
+    ("startingTimestamp", "1700000000", "if these are seconds, add 000"),
+    ("startingOffsets", "latest", "startingOffsets: 'latest' would read nothing in a batch"),
+    ("startingOffsets", "newest", "startingOffsets: expected earliest, latest, or JSON"),
+    ("startingOffsets", '{"a": "1700000000000-1"}', "startingOffsets: a: expected a value of the column sequence"),
+    ("startingOffsets", '{"a": 5}', "startingOffsets: a: expected a value of the column sequence"),
+    ("startingOffsets", '{"b": "earliest"}', "startingOffsets: 'b' is not among the queues that are read"),
+    ("endingOffsets", '{"a": "earliest"}', "endingOffsets: 'earliest' would read nothing in a batch"),
+    ("namespace", "a b", "namespace: namespace: expected 1 to 64 of"),
+    ("url", "localhost:6379", "url: expected redis://host:port/db"),
+    ("url", "redis://h/x", "url: expected the number of a database"),
+    ("url", "redis://h?ssl_ca_certs=x", "url: 'ssl_ca_certs' cannot be said in it"),
+    ("url", "unix://h/x", "url: a unix:// URL has three slashes"),
+    ("url", "redis://h:port", "url: expected redis://host:port/db"),
+    ("tlsCaFile", "x", "tlsCaFile: only with a url that begins with rediss://"),
+    ("username", "", "username: expected printable text, got ''"),
+])  # fmt: skip
+def test_a_wrong_value_is_refused_with_option_value_and_rule(name: str, value: str, rule: str) -> None:
+    told = refusal(**{name: value})
+
+    assert told.startswith("[RQTTL_INVALID_OPTION] ")
+    assert rule in told
+
+
+@pytest.mark.parametrize("queues", ["", "a,", "a b", "a,#.b", "a*"])
+def test_queues_that_are_no_names_are_refused(queues: str) -> None:
+    with pytest.raises(InvalidOption, match="queues: "):
+        Options.read("batch", {"queues": queues})
+
+
+def test_queues_are_names_with_commas_each_once() -> None:
+    assert Options.read("batch", {"path": " a.dead , b,a.dead"}).queues == ("a.dead", "b")
+
+
+@pytest.mark.parametrize("options, told", [
+    ({}, "queues: name what to read"),
+    ({"queues": "a", "queuePattern": "#"}, "queues: give either this or queuePattern, not both"),
+    ({"queues": "a", "path": "b"}, "queues: given twice"),
+    ({"queues": "a", "password": "x", "passwordFile": "y"}, "password: give either this or passwordFile"),
+    ({"queues": "a", "password": "x", "url": "redis://:y@h"}, "password: given twice, as an option and in url"),
+    ({"queues": "a", "url": "rediss://h", "tlsKeyFile": "k"}, "tlsKeyFile: needs tlsCertFile"),
+])  # fmt: skip
+def test_options_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        Options.read("batch", options)
+
+    assert told in str(caught.value)
+
+
+def test_only_one_limit_of_a_trigger_may_be_given() -> None:
+    with pytest.raises(InvalidOption, match="not both"):
+        Options.read("stream", {"queues": "a", "maxEntriesPerTrigger": "1", "maxBytesPerTrigger": "1"})
+
+
+def test_what_spark_puts_among_the_options_is_no_option_of_ours() -> None:
+    assert dict(Options.read("write", {"checkpointLocation": "/x", "queryName": "q", "path": "a"}).given) == {
+        "queue": "a"
+    }
+
+
+def test_an_option_that_is_required_and_not_given_says_so() -> None:
+    with pytest.raises(InvalidOption, match="queue: required here"):
+        Options.read("write", {}).text("queue")
+
+
+# Secrets
+
+
+@pytest.mark.parametrize("url", [
+    f"redis://bob:{CANARY}@h:1/2", f"rediss://:{CANARY}@h", f"redis://h?password={CANARY}",
+    f"unix:///tmp/s?password={CANARY}",
+])  # fmt: skip
+def test_a_password_is_taken_out_of_the_url_and_seen_nowhere(url: str) -> None:
+    options = Options.read("batch", {"queues": "a", "url": url})
+
+    secret = options.password()
+    assert secret is not None
+    assert secret.reveal() == CANARY
+    assert_hidden(options)
+    assert_hidden(secret)
+
+
+def test_a_password_in_a_url_is_decoded() -> None:
+    options = Options.read("batch", {"queues": "a", "url": "redis://b%40b:p%2Fw%3A%23@h:7/3"})
+
+    secret = options.password()
+    assert secret is not None
+    assert (secret.reveal(), options["username"]) == ("p/w:#", "b@b")
+    assert str(options.address) == "redis://h:7"
+    assert options.address.db == 3
+
+
+@pytest.mark.parametrize("url", [
+    f"redis://bob:{CANARY}/x@h:1", f"redis://:{CANARY}#@h", f"http://:{CANARY}@h", f"redis://:{CANARY}@h:no",
+    f"redis://:{CANARY}@[h", f"redis://:{CANARY}@h/db", f"{CANARY}@h", f"redis://h?password={CANARY}&x=1",
+])  # fmt: skip
+def test_a_url_that_is_refused_is_not_shown(url: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        Options.read("batch", {"queues": "a", "url": url})
+
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_url_among_other_values_is_shown_without_its_password() -> None:
+    assert CANARY not in refusal(queues=f"redis://:{CANARY}@h")
+    assert CANARY not in refusal(splitMethod=f"redis://x:{CANARY}@h/0")
+
+
+def test_a_password_of_its_own_is_seen_nowhere() -> None:
+    assert_hidden(Options.read("batch", {"queues": "a", "password": CANARY}))
+
+
+def test_a_password_from_the_environment_is_read_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = unpickled(Options.read("batch", {"queues": "a", "passwordEnv": "RQTTL_TEST_PW"}))
+    monkeypatch.setenv("RQTTL_TEST_PW", CANARY)
+
+    secret = options.password()
+    assert secret is not None
+    assert secret.reveal() == CANARY
+    assert_hidden(options)
+
+    monkeypatch.delenv("RQTTL_TEST_PW")
+    with pytest.raises(InvalidOption, match="passwordEnv: 'RQTTL_TEST_PW' is not set here"):
+        options.password()
+
+
+def test_a_password_from_a_file_is_read_without_its_line_end(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{CANARY}\n")
+    options = Options.read("batch", {"queues": "a", "passwordFile": str(file)})
+
+    secret = options.password()
+    assert secret is not None
+    assert secret.reveal() == CANARY
+
+    file.unlink()
+    with pytest.raises(InvalidOption, match=r"passwordFile: .* cannot be read here"):
+        options.password()
+
+
+def unpickled(value: T) -> T:
+    copy: T = pickle.loads(pickle.dumps(value))  # noqa: S301  # what was just pickled
+    return copy
+
+
+def assert_hidden(value: object) -> None:
+    """That no way to print something, nor its pickle, has the canary in it."""
+    out = io.StringIO()
+    pprint.pprint(value, stream=out)
+    texts = [repr(value), str(value), f"{value}", out.getvalue(), pickle.dumps(value).decode("latin-1")]
+
+    assert [text for text in texts if CANARY in text] == []
+    assert_equal_secret(value, unpickled(value))
+
+
+def assert_equal_secret(one: object, other: object) -> None:
+    if isinstance(one, Secret) and isinstance(other, Secret):
+        assert one.reveal() == other.reveal()
+    elif isinstance(one, Options) and isinstance(other, Options):
+        assert str(one.password()) == str(other.password())
+        assert one.use == other.use
+
+
+def test_texts_of_others_are_shown_without_the_secret() -> None:
+    assert masked(f"no {CANARY} at redis://u:{CANARY}@h", CANARY) == "no *** at redis://***@h"
+    assert masked("redis://u:other@h", None) == "redis://***@h"
+    assert shown("x" * 200) == repr("x" * 80)

@@ -1,0 +1,252 @@
+"""Batch reads in a Spark session: what an analyst gets, and what he is told."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgpack
+import pytest
+import redis
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from rqttl import Broker, Message
+from spark_connectors import schema
+from tests.spark.letters import DEATHS, bury
+from tests.spark.loading import Loader, ids, told
+from tests.spark.reading import numbers
+from tests.spark.test_schema import TYPES
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture
+def load(spark: SparkSession, redis_url: str) -> Loader:
+    return Loader(spark, redis_url)
+
+
+def bodies(client: redis.Redis, queue: str) -> dict[str, bytes]:
+    """What Redis holds in a log, by sequence."""
+    entries: Any = client.xrange(f"rqttl:{{{queue}}}:log")
+    return {place.decode(): body for place, fields in entries for body in fields.values()}
+
+
+def test_the_schema_is_the_one_that_is_promised(broker: Broker, load: Loader) -> None:
+    bury(broker, 1)
+
+    frame = load(queues="orders.dead")
+
+    assert {field.name: field.dataType for field in frame.schema} == TYPES
+    assert all(field.nullable for field in frame.schema)
+    assert load(queues="orders.dead", decode="json").columns == [*TYPES, "body_json"]
+
+
+def test_rows_are_what_redis_holds(client: redis.Redis, broker: Broker, load: Loader) -> None:
+    for reason in DEATHS:
+        bury(broker, 1_000, reason=reason, source=reason, into="all.dead")
+
+    rows = load(queues="all.dead", numPartitions=2).collect()
+
+    assert {row.sequence: bytes(row.body) for row in rows} == bodies(client, "all.dead")
+    assert Counter((row.source, row.reason, row.description) for row in rows) == {
+        ("maxlen", "maxlen", None): 1_000, ("rejected", "rejected", "no such item"): 1_000,
+        ("expired", "expired", None): 1_000,
+    }  # fmt: skip
+    assert {row.queue for row in rows} == {"all.dead"}
+    for row in rows[::97]:
+        number = msgpack.unpackb(row.body)["number"]
+        assert row.id == f"m-{number}"
+        assert row.headers == {"region": ("eu", "us")[number % 2], "attempt": str(number)}
+        assert (row.content_type, row.death_count, len(row.deaths)) == ("application/msgpack", 1, 1)
+        assert (row.deaths[0].queue, row.deaths[0].last_at) == (row.source, row.died_at)
+        assert row.enqueued_at <= row.died_at
+
+
+def test_many_rows_have_the_checksum_of_the_log(client: redis.Redis, broker: Broker, load: Loader) -> None:
+    bury(broker, 20_000)
+
+    found = load(queues="orders.dead", numPartitions=4).select(f.sha2(f.col("body"), 256).alias("sum")).collect()
+
+    sums = [hashlib.sha256(body).hexdigest() for body in bodies(client, "orders.dead").values()]
+    assert sorted(row.sum for row in found) == sorted(sums)
+
+
+def test_times_are_the_same_instants_in_any_session_zone(
+    broker: Broker, load: Loader, spark_conf: Callable[[str, str], None]
+) -> None:
+    place = bury(broker, 1).peek(1)[0].sequence
+
+    for zone in ("Asia/Tokyo", "America/St_Johns"):
+        spark_conf("spark.sql.session.timeZone", zone)
+        row = load(queues="orders.dead").select(f.unix_millis("died_at").alias("ms")).collect()[0]
+        assert row.ms == int(place[:13])
+
+
+@pytest.mark.parametrize("columns", [("body",), ("reason", "id"), tuple(schema.COLUMNS)[::-1]])
+def test_a_users_schema_has_only_its_columns(broker: Broker, load: Loader, columns: tuple[str, ...]) -> None:
+    bury(broker, 100)
+    wanted = ", ".join(f"{name} {schema.COLUMNS[name].ddl}" for name in columns)
+
+    frame = load.reader(queues="orders.dead").schema(wanted).load()
+
+    assert tuple(frame.columns) == columns
+    whole = {
+        tuple(row[name] for name in columns)
+        for row in map(hashable, load.reader(queues="orders.dead").load().collect())
+    }
+    assert {tuple(row[name] for name in columns) for row in map(hashable, frame.collect())} == whole
+
+
+def hashable(row: Any) -> dict[str, str]:
+    return {name: str(value) for name, value in row.asDict(recursive=True).items()}
+
+
+def test_an_aggregation_by_cause_is_one_line(broker: Broker, load: Loader) -> None:
+    bury(broker, 30, source="a", into="EXP.a")
+    bury(broker, 20, source="b", into="EXP.b", reason="rejected")
+
+    found = load(queuePattern="EXP.#").groupBy("source", "reason").count().collect()
+
+    assert {(row.source, row.reason, row["count"]) for row in found} == {("a", "maxlen", 30), ("b", "rejected", 20)}
+
+
+def test_json_bodies_can_be_queried(broker: Broker, load: Loader) -> None:
+    bury(broker, 10)
+    broker.queue("orders.dead").enqueue(b"raw")
+
+    frame = load(queues="orders.dead", decode="json")
+    sums = frame.select(f.get_json_object("body_json", "$.number").cast("int").alias("n")).agg(f.sum("n"), f.count("*"))
+
+    assert tuple(sums.collect()[0]) == (45, 11)
+
+
+def test_a_view_in_sql_reads_too(spark: SparkSession, redis_url: str, broker: Broker) -> None:
+    bury(broker, 12)
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW letters USING rqttl OPTIONS (url '{redis_url}', queues 'orders.dead')")
+
+    assert spark.sql("SELECT count(*) AS n FROM letters WHERE reason = 'maxlen'").collect()[0].n == 12
+
+
+def test_load_takes_the_queues_as_its_path(load: Loader, broker: Broker) -> None:
+    bury(broker, 3)
+
+    assert ids(load.reader().load("orders.dead")) == numbers(3)
+
+
+def test_a_load_is_a_snapshot_for_all_that_is_done_with_it(broker: Broker, load: Loader) -> None:
+    bury(broker, 10)
+    frame = load(queues="orders.dead")
+
+    assert frame.count() == 10
+    bury(broker, 5, first=10)
+    assert frame.count() == 10
+    assert load(queues="orders.dead").count() == 15
+
+
+def test_queues_without_messages_have_no_rows(broker: Broker, load: Loader) -> None:
+    broker.declare_queue("empty")
+
+    assert load(queues="empty").collect() == []
+    assert load(queuePattern="none.#").count() == 0
+
+
+def test_tasks_are_as_many_as_are_asked_for(broker: Broker, load: Loader) -> None:
+    bury(broker, 2_000)
+
+    assert load(queues="orders.dead", numPartitions=3).rdd.getNumPartitions() == 3
+    assert load(queues="orders.dead").rdd.getNumPartitions() == 1
+
+
+def test_thousands_of_small_queues_are_read_by_few_tasks(client: redis.Redis, broker: Broker, load: Loader) -> None:
+    broker.declare_queue("seed")
+    record: Any = client.hgetall("rqttl:{seed}:meta")
+    pipeline = client.pipeline(transaction=False)
+    for i in range(2_000):
+        for serial in range(5):
+            pipeline.execute_command(
+                "XADD", f"rqttl:{{EXP.{i}}}:log", f"1700000000000-10000{serial}", "", f"{i} {serial}"
+            )
+        pipeline.hset(f"rqttl:{{EXP.{i}}}:meta", mapping={**record, b"last": b"1700000000000-100004"})
+        pipeline.sadd("rqttl:queues", f"EXP.{i}")
+    pipeline.execute()
+
+    frame = load(queuePattern="EXP.*")
+
+    assert frame.rdd.getNumPartitions() == 1
+    assert frame.select(f.count("*"), f.countDistinct("queue", "sequence")).collect()[0][:] == (10_000, 10_000)
+
+
+def test_large_bodies_arrive_whole(broker: Broker, load: Loader) -> None:
+    queue = broker.declare_queue("large")
+    queue.enqueue_many([Message(bytes([i]) * 2**20, id=f"m-{i}") for i in range(12)])
+
+    rows = load(queues="large").select("id", "body").collect()
+
+    assert {row.id: bytes(row.body) for row in rows} == {f"m-{i}": bytes([i]) * 2**20 for i in range(12)}
+
+
+def test_a_limit_ends_the_reading_and_leaves_no_connection(client: redis.Redis, broker: Broker, load: Loader) -> None:
+    bury(broker, 30_000)
+    before = len(client.client_list())
+    client.config_resetstat()
+
+    assert len(load(queues="orders.dead", fetchEntries=100).limit(1).collect()) == 1
+
+    assert client.info("commandstats")["cmdstat_xrange"]["calls"] < 250
+    # the task ends after Spark has its row
+    ends = time.monotonic() + 60
+    while len(client.client_list()) > before and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert len(client.client_list()) == before
+
+
+def test_a_schema_that_spark_made_can_be_given_back(load: Loader, broker: Broker) -> None:
+    bury(broker, 2)
+    kept = StructType.fromJson(load.reader(queues="orders.dead").load().schema.jsonValue())
+
+    assert load.reader(queues="orders.dead").schema(kept).load().count() == 2
+
+
+# Filters
+
+
+def test_by_default_filters_leak_into_nothing(
+    broker: Broker, load: Loader, spark_conf: Callable[[str, str], None]
+) -> None:
+    bury(broker, 10, source="a", into="a.dead")
+    bury(broker, 5, source="b", into="b.dead")
+
+    for switch in ("false", "true"):
+        spark_conf(PUSHDOWN, switch)
+        frame = load(queues="a.dead,b.dead")
+        some = frame.filter("queue = 'a.dead'")
+        assert (some.count(), frame.count()) == (10, 15)
+        assert frame.filter("queue = 'b.dead'").union(some).count() == 15
+        assert frame.join(some, "sequence", "left_anti").count() in (5, 15)
+
+
+def test_filters_that_are_pushed_down_narrow_a_single_scan(
+    broker: Broker, load: Loader, client: redis.Redis, spark_conf: Callable[[str, str], None]
+) -> None:
+    bury(broker, 2_000, source="a", into="a.dead")
+    bury(broker, 5, source="b", into="b.dead")
+    at = datetime.fromtimestamp(int(broker.queue("b.dead").peek(1)[0].sequence[:13]) / 1000).astimezone()
+    spark_conf(PUSHDOWN, "true")
+    client.config_resetstat()
+
+    assert load(queues="a.dead,b.dead", pushFilters="true").filter("queue = 'b.dead'").count() == 5
+    assert client.info("commandstats")["cmdstat_xrange"]["calls"] < 6
+    assert load(queues="a.dead,b.dead", pushFilters="true").filter(f.col("died_at") >= f.lit(at)).count() == 5
+    assert load(queues="a.dead,b.dead", pushFilters="true").filter(f.col("died_at") < f.lit(at)).count() == 2_000
+
+
+def test_pushed_filters_without_sparks_own_switch_are_refused_by_spark(broker: Broker, load: Loader) -> None:
+    bury(broker, 1)
+
+    assert "DATA_SOURCE_PUSHDOWN_DISABLED" in told(load(queues="orders.dead", pushFilters="true").collect)

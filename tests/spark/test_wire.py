@@ -1,0 +1,271 @@
+"""Pages of logs over a real connection: what is asked for, what a failure changes, what refusals say."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from rqttl import Broker
+from spark_connectors.errors import NoPermission, NotAuthenticated, RefusedByRedis, SourceError, Unreachable
+from spark_connectors.options import Options
+from spark_connectors.ranges import FIRST, LAST
+from spark_connectors.wire import READING, Wire, keep_gc_quiet
+from tests.servers import Server
+
+LOG = "rqttl:{q}:log"
+
+
+def options(url: str, **more: str) -> Options:
+    said = {"url": url, "queues": "q", "retryBackoff": "1ms", **more}
+    return Options.read("batch", said)
+
+
+def fill(client: redis.Redis, count: int, *, size: int = 10, key: str = LOG) -> list[bytes]:
+    places = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(count)]
+    pipeline = client.pipeline(transaction=False)
+    for place in places:
+        pipeline.execute_command("XADD", key, place, "", "x" * size)
+    pipeline.execute()
+    return places
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000, 2500])
+def test_pages_hold_each_entry_once_in_order(client: redis.Redis, redis_url: str, count: int) -> None:
+    places = fill(client, count)
+
+    with Wire(options(redis_url)) as wire:
+        pages = list(wire.pages(LOG, FIRST, LAST))
+
+    assert [entry[0] for page in pages for entry in page] == places
+    assert all(pages)
+    assert max(map(len, pages), default=0) <= 1000
+
+
+def test_a_range_begins_behind_its_start_and_ends_with_its_end(client: redis.Redis, redis_url: str) -> None:
+    places = fill(client, 300)
+
+    with Wire(options(redis_url)) as wire:
+        pages = wire.pages(LOG, places[10].decode(), places[200].decode())
+        assert [entry[0] for page in pages for entry in page] == places[11:201]
+
+
+def test_pages_are_smaller_where_entries_are_large(client: redis.Redis, redis_url: str) -> None:
+    fill(client, 400, size=100)
+    pipeline = client.pipeline(transaction=False)
+    for i in range(120):
+        pipeline.execute_command("XADD", LOG, b"%013d-100000" % (1_800_000_000_000 + i), "", b"x" * 100_000)
+    pipeline.execute()
+
+    with Wire(options(redis_url, fetchBytes="200000", fetchEntries="100")) as wire:
+        sizes = [len(page) for page in wire.pages(LOG, FIRST, LAST)]
+
+    assert sum(sizes) == 520
+    assert max(sizes) == 100
+    # one page had been asked for before anybody knew
+    assert max(sizes[6:]) <= 2
+
+
+def test_small_ranges_come_in_few_round_trips(client: redis.Redis, redis_url: str) -> None:
+    keys = [f"rqttl:{{q{i}}}:log" for i in range(200)]
+    for key in keys:
+        places = fill(client, 7, key=key)
+
+    client.config_resetstat()
+    with Wire(options(redis_url)) as wire:
+        found: dict[int, list[bytes]] = {}
+        groups = list(wire.groups([(key, FIRST, LAST, 7) for key in keys]))
+        for group in groups:
+            for index, page in group:
+                found.setdefault(index, []).extend(entry[0] for entry in page)
+
+    assert found == dict.fromkeys(range(200), places)
+    assert client.info("commandstats")["cmdstat_xrange"]["calls"] == 200
+    assert len(groups) < 40
+
+
+@pytest.mark.parametrize("claimed", [0, 1, 5, 5000])
+def test_ranges_that_hold_more_or_less_than_they_say_are_read_whole(
+    client: redis.Redis, redis_url: str, claimed: int
+) -> None:
+    for i in range(5):
+        fill(client, 3000 if i % 2 else 3, key=f"rqttl:{{q{i}}}:log")
+
+    counts = [0] * 5
+    with Wire(options(redis_url)) as wire:
+        for group in wire.groups([(f"rqttl:{{q{i}}}:log", FIRST, LAST, claimed) for i in range(5)]):
+            for index, page in group:
+                counts[index] += len(page)
+
+    assert counts == [3, 3000, 3, 3000, 3]
+
+
+@pytest.mark.parametrize("read", ["pages", "groups"])
+def test_a_connection_that_is_lost_in_the_middle_leaves_no_gap_and_repeats_nothing(
+    client: redis.Redis, redis_url: str, read: str
+) -> None:
+    places = fill(client, 5000)
+
+    with Wire(options(redis_url, fetchEntries="200")) as wire:
+        if read == "pages":
+            pages = wire.pages(LOG, FIRST, LAST)
+        else:
+            half = places[2500].decode()
+            wanted = [(LOG, FIRST, half, 2500), (LOG, half, LAST, 2500)]
+            pages = (page for group in wire.groups(wanted) for _, page in group)
+        found = []
+        for i, page in enumerate(pages):
+            found += [entry[0] for entry in page]
+            if i % 4 == 1:
+                client.client_kill_filter(_type="normal", skipme=True)
+
+    assert sorted(found) == places
+    assert read == "groups" or found == places
+
+
+def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Server]) -> None:
+    server = start_server(appendonly="yes")
+    with server.client() as client:
+        places = fill(client, 3000)
+    wire = Wire(options(server.url, fetchEntries="100", connectRetries="200", retryBackoff="20ms"))
+
+    pages = wire.pages(LOG, FIRST, LAST)
+    found = next(pages)
+    server.kill()
+    with ThreadPoolExecutor(1) as pool:
+        rest = pool.submit(lambda: [entry for page in pages for entry in page])
+        server.start()
+        found += rest.result()
+    wire.close()
+
+    assert [entry[0] for entry in found] == places
+
+
+def test_whoever_stops_in_the_middle_can_ask_something_else(client: redis.Redis, redis_url: str) -> None:
+    places = fill(client, 3000)
+
+    with Wire(options(redis_url)) as wire:
+        pages = wire.pages(LOG, FIRST, LAST)
+        next(pages)
+        pages.close()
+        assert wire.ask("XLEN", LOG) == 3000
+        assert next(iter(wire.pages(LOG, FIRST, LAST)))[0][0] == places[0]
+
+
+def test_a_closed_wire_leaves_no_connection_behind(client: redis.Redis, redis_url: str) -> None:
+    with Wire(options(redis_url)) as wire:
+        assert wire.ask("XLEN", LOG) == 0
+        assert len(client.client_list()) == 2
+
+    assert len(client.client_list()) == 1
+
+
+def test_a_hash_is_read_whole(client: redis.Redis, redis_url: str) -> None:
+    client.hset("h", mapping={f"f{i}": f"v{i}" for i in range(2000)})
+
+    with Wire(options(redis_url)) as wire:
+        found = [field for page in wire.hash_pages("h") for field in page]
+        assert list(wire.hash_pages("none")) == [[]]
+
+    assert dict(found) == {b"f%d" % i: b"v%d" % i for i in range(2000)}
+
+
+# Refusals
+
+
+def refused(said: Options, *words: str) -> SourceError:
+    with pytest.raises(SourceError) as caught, Wire(said) as wire:
+        wire.ask(*words)
+    # what redis-py said would be shown along with it
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+    return caught.value
+
+
+def test_a_server_that_is_not_there_is_named_with_the_option(tmp_path: Path) -> None:
+    error = refused(options(f"unix://{tmp_path}/none?password=c4n4ry", connectRetries="2"), "PING")
+
+    assert isinstance(error, Unreachable)
+    assert str(error).startswith(f"[RQTTL_UNREACHABLE] url: unix://{tmp_path}/none cannot be reached: ")
+    assert "c4n4ry" not in str(error)
+
+
+def test_a_wrong_password_is_told_at_once(client: redis.Redis, redis_url: str) -> None:
+    client.acl_setuser("bob", enabled=True, passwords=["+right"], commands=["+ping"], keys=["*"])
+    try:
+        error = refused(options(redis_url, username="bob", password="c4n4ry", connectRetries="1000"), "PING")
+    finally:
+        client.acl_deluser("bob")
+
+    assert isinstance(error, NotAuthenticated)
+    assert "refuses user 'bob' with this password" in str(error)
+    assert "c4n4ry" not in str(error)
+
+
+@pytest.mark.parametrize("keys, commands, told", [
+    (["rqttl:*"], ["+ping"], "may not do XLEN"), (["other:*"], ["+xlen"], "may not do XLEN"),
+])  # fmt: skip
+def test_a_missing_permission_is_told_with_what_is_needed(
+    client: redis.Redis, redis_url: str, keys: list[str], commands: list[str], told: str
+) -> None:
+    client.acl_setuser("bob", enabled=True, passwords=["+c4n4ry"], commands=commands, keys=keys)
+    try:
+        error = refused(options(redis_url, username="bob", password="c4n4ry"), "XLEN", LOG)
+    finally:
+        client.acl_deluser("bob")
+
+    assert isinstance(error, NoPermission)
+    assert told in str(error)
+    assert "rqttl:*" in str(error)
+    assert " ".join(READING) in str(error)
+    assert "c4n4ry" not in str(error)
+
+
+def test_any_other_refusal_is_told_with_its_command(client: redis.Redis, redis_url: str) -> None:
+    client.set(LOG, "text")
+
+    error = refused(options(redis_url), "XLEN", LOG)
+
+    assert isinstance(error, RefusedByRedis)
+    assert f"refused XLEN {LOG}: " in str(error)
+    assert "WRONGTYPE" in str(error)
+
+
+def test_after_a_refusal_in_a_round_trip_the_connection_is_in_step(client: redis.Redis, redis_url: str) -> None:
+    client.set("text", "text")
+    fill(client, 3)
+
+    with Wire(options(redis_url)) as wire:
+        with pytest.raises(RefusedByRedis):
+            wire.ask_all([("XLEN", LOG), ("XLEN", "text"), ("XLEN", LOG)])
+        assert wire.ask("XLEN", LOG) == 3
+
+
+def test_a_database_is_chosen_by_the_url(server: Server, client: redis.Redis) -> None:
+    with server.client(db=3) as other:
+        fill(other, 2)
+
+    with Wire(options(f"{server.url}?db=3")) as wire:
+        assert wire.ask("XLEN", LOG) == 2
+
+
+def test_nothing_is_said_about_the_client(client: redis.Redis, broker: Broker, redis_url: str) -> None:
+    client.config_resetstat()
+    with Wire(options(redis_url)) as wire:
+        wire.ask("XLEN", LOG)
+
+    said = set(client.info("commandstats"))
+    assert said - {"cmdstat_config|resetstat", "cmdstat_config"} == {"cmdstat_xlen"}
+
+
+def test_the_garbage_collector_is_as_before_afterwards() -> None:
+    before = gc.get_threshold()
+
+    restore = keep_gc_quiet()
+    assert gc.get_threshold()[0] > before[0]
+    restore()
+
+    assert gc.get_threshold() == before
