@@ -74,7 +74,8 @@ class Texts:
 
     def is_eight(self, starts: Array, stops: Array, word: Any) -> Array:
         """Where the eight bytes `word` stand, and nothing else."""
-        return (stops - starts == 8) & (self._words[np.minimum(starts, len(self._words) - 1)] == word)
+        found: Array = (stops - starts == 8) & (self._words[np.minimum(starts, len(self._words) - 1)] == word)
+        return found
 
     def take(self, starts: Array, stops: Array) -> pa.Array:
         """The byte strings at these places, which rise and do not overlap."""

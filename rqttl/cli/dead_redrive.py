@@ -14,7 +14,6 @@ from rqttl.cli.completing import complete_queues
 from rqttl.cli.dead_letters import Wanted, letter_filters, note_targets, refuse_missing, show_groups
 from rqttl.cli.dead_purge import TOGETHER, Chosen, choose, described, note_rest
 from rqttl.cli.errors import Refused
-from rqttl.cli.queue_each import hinting
 from rqttl.cli.send_progress import Progress
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
 from rqttl.cli.signals import Stop, Stopped, Stopping
@@ -51,7 +50,7 @@ def redrive(
     """
     wanted = replace(wanted, ids=frozenset(ids))
     staying: Staying = Counter()
-    with settings.connect() as broker, hinting(broker):
+    with settings.using() as broker:
         source, now = broker.queue(queue), broker.time()
         if to is not None:
             broker.queue(to).options()  # raises if it is not there
