@@ -67,7 +67,8 @@ def session(folder: Path) -> SparkSession:
     import spark_connectors
 
     (folder / "log4j2.properties").write_text(_QUIET, encoding="utf-8")
-    os.environ.pop("SPARK_HOME", None)
+    for name in ("SPARK_HOME", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS"):  # another Spark than the one of this Python
+        os.environ.pop(name, None)
     os.environ.update(SPARK_CONF_DIR=str(folder), SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
     from pyspark.sql import SparkSession
 

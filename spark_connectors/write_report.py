@@ -18,17 +18,19 @@ class Report:
 
     counts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
-    #: For each reason, the first rows that were refused, and why.
+    #: For each reason, the first rows that were refused, and why the very first was.
     named: dict[str, list[str]] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
     #: Files with refused rows.
     files: list[str] = field(default_factory=list)
 
     def refuse(self, reason: str, row: str, why: str) -> None:
         """Count a row that was refused. `row` names it."""
         self.refused[reason] += 1
+        self.why.setdefault(reason, why)
         names = self.named.setdefault(reason, [])
         if len(names) < NAMED:
-            names.append(f"{row}: {why}" if not names else row)
+            names.append(row)
 
     def add(self, other: Report) -> None:
         """Count what another one counted."""
@@ -37,6 +39,7 @@ class Report:
         for reason, names in other.named.items():
             ours = self.named.setdefault(reason, [])
             ours += names[: NAMED - len(ours)]
+        self.why = {**other.why, **self.why}
         self.files += other.files
 
     @classmethod
@@ -55,11 +58,15 @@ class Report:
         return ", ".join(parts) or "no rows"
 
     def complaint(self) -> str:
-        """Why rows were refused: for each reason how many, and the first of them."""
+        """Why rows were refused: for each reason how many, the first of them with the cause, and a few more."""
         return "; ".join(
-            f"{reason} {count:,} ({'; '.join(self.named[reason])}{', …' if count > len(self.named[reason]) else ''})"
-            for reason, count in self.refused.most_common()
+            f"{reason} {count:,} ({self._named(reason, count)})" for reason, count in self.refused.most_common()
         )
+
+    def _named(self, reason: str, count: int) -> str:
+        first, *others = self.named[reason]
+        more = ", …" if count > len(others) + 1 else ""
+        return f"{first}: {self.why[reason]}{'; also ' + ', '.join(others) if others else ''}{more}"
 
     def _reasons(self) -> str:
         return ", ".join(f"{reason} {count:,}" for reason, count in self.refused.most_common())

@@ -200,8 +200,8 @@ def test_a_row_that_cannot_be_sent_is_refused_and_all_others_are_stored(
     assert counts(report) == {"stored": 599, "duplicates": 0, f"refused {reason}": 1}
     assert ids(broker.queue("q")) == [f"m-{i}" for i in range(600) if i != 300]
     ((named,),) = report.named.values()
-    assert named.startswith(repr(rows[300]["id"])[:80])
-    assert len(named) < 400
+    assert named == repr(rows[300]["id"])[:80]
+    assert 0 < len(report.complaint()) < 500
 
 
 def test_a_printable_id_of_another_alphabet_is_as_good(write: Write, broker: Broker) -> None:
@@ -215,8 +215,8 @@ def test_the_limit_of_a_queue_refuses_what_it_has_no_room_for_and_names_the_firs
     report = write().task(numbered(1_000))
 
     assert counts(report) == {"stored": 700, "duplicates": 0, "refused queue_full": 300}
-    assert report.named["queue_full"][0] == "'m-700': queue 'q' is full: max_length"
-    assert report.named["queue_full"][1:] == ["'m-701'", "'m-702'", "'m-703'", "'m-704'"]
+    assert report.named["queue_full"] == [f"'m-{i}'" for i in range(700, 705)]
+    assert report.why["queue_full"] == "queue 'q' is full: max_length"
     assert ids(broker.queue("q")) == [f"m-{i}" for i in range(700)]
 
 

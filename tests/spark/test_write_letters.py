@@ -104,7 +104,8 @@ def test_what_finds_no_room_stays_and_is_told(job: Make, broker: Broker) -> None
     report = job("redrive").task(chosen)
 
     assert counts(report) == {"moved": 6, "refused queue_full": 4}
-    assert report.named["queue_full"][0] == f"orders.dead/{chosen[6][1]}: queue 'orders' is full: max_length"
+    assert report.named["queue_full"] == [f"orders.dead/{place}" for _, place in chosen[6:]]
+    assert report.why["queue_full"] == "queue 'orders' is full: max_length"
     assert (len(ids(broker.queue("orders"))), ids(letters)) == (6, [f"m-{i}" for i in range(6, 10)])
 
 
