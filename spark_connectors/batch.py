@@ -86,6 +86,10 @@ class RqttlBatchReader(DataSourceReader):
 class RqttlFilteringReader(RqttlBatchReader):
     """The same with filters pushed down: `pushFilters=true`.
 
+    **Only for a frame that is used for one scan.** Up to Spark 4.3 a filter that was pushed down once stays with the
+    loaded frame: any further action on it, a union or a join of it with itself, sees only what that filter left. Call
+    `load()` anew for each scan; or leave this off and use `queues`, `startingTimestamp` and `endingTimestamp`.
+
     A class of its own, because Spark refuses every read of a reader that has `pushFilters` while
     `spark.sql.python.filterPushdown.enabled` is false, which it is by default.
     """

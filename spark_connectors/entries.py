@@ -62,21 +62,30 @@ class _Rows:
         runs = self._runs
         entries = runs[0][1] if len(runs) == 1 else [entry for _, some in runs for entry in some]
         self.count = len(entries)
-        self.places, pairs = zip(*entries, strict=True)
+        self._entries = entries
+        pairs = [entry[1] for entry in entries]
         parts = list(chain.from_iterable(pairs))
         if len(parts) != 2 * self.count:
             raise Malformed(next(i for i, pair in enumerate(pairs) if len(pair) != 2), "it has more than one field")
         self.packed, self.bodies = parts[::2], parts[1::2]
-        self._joined = b"".join(self.places)
-        fit = set(map(len, self.places)) == {_WIDTH} and self._joined[_MS::_WIDTH] == b"-" * self.count
-        if not (fit and self._joined.count(b"-") == self.count and self._joined.replace(b"-", b"").isdigit()):
-            raise Malformed(
-                next(i for i, place in enumerate(self.places) if not codec.is_sequence(place.decode("latin-1"))),
-                "its id is not the place of a message",
-            )
-        digits = np.frombuffer(self._joined, np.uint8).reshape(self.count, _WIDTH)[:, :_MS] - np.uint8(ord("0"))
-        #: The ms in which each came into its queue.
-        self.arrived_at: Array = digits.astype(np.int64) @ _POWERS
+
+    @cached_property
+    def _places(self) -> bytes:
+        """All sequences, end to end."""
+        places = [entry[0] for entry in self._entries]
+        joined = b"".join(places)
+        fit = set(map(len, places)) == {_WIDTH} and joined[_MS::_WIDTH] == b"-" * self.count
+        if not (fit and joined.count(b"-") == self.count and joined.replace(b"-", b"").isdigit()):
+            odd = next(i for i, place in enumerate(places) if not codec.is_sequence(place.decode("latin-1")))
+            raise Malformed(odd, "its id is not the place of a message")
+        return joined
+
+    @cached_property
+    def arrived_at(self) -> Array:
+        """The ms in which each came into its queue."""
+        digits = np.frombuffer(self._places, np.uint8).reshape(self.count, _WIDTH)[:, :_MS] - np.uint8(ord("0"))
+        ms: Array = digits.astype(np.int64) @ _POWERS
+        return ms
 
     def where(self, row: int) -> tuple[str, str]:
         """The queue and the sequence of a row."""
@@ -94,7 +103,7 @@ class _Rows:
 
     def sequence(self) -> pa.Array:
         offsets = np.arange(0, _WIDTH * self.count + 1, _WIDTH, dtype=np.int32)
-        return pa.Array.from_buffers(pa.string(), self.count, [None, pa.py_buffer(offsets), pa.py_buffer(self._joined)])
+        return pa.Array.from_buffers(pa.string(), self.count, [None, pa.py_buffer(offsets), pa.py_buffer(self._places)])
 
     def id(self) -> pa.Array:
         ids, some = self.headers.ids()
@@ -189,7 +198,9 @@ class _Rows:
 
     def header_map(self) -> pa.Array:
         different, codes = self._extras
-        return pa.array([headers for _, headers in different], schema.HEADERS).take(pa.array(codes))
+        # null where there are none: a map without entries costs Spark more than all of its row's texts together
+        maps = pa.array([headers or None for _, headers in different], schema.HEADERS)
+        return maps.take(pa.array(codes)) if maps.null_count < len(maps) else pa.nulls(self.count, schema.HEADERS)
 
     def body_json(self) -> pa.Array:
         different, codes = self._extras

@@ -26,6 +26,9 @@ _ABOVE_NINE = np.uint64(0x7676767676767676)
 #: The reason of a record that is no death: the message was put back. Eight bytes, as a number.
 _REDRIVEN = np.frombuffer(codec.REDRIVEN, "<u8")[0]
 _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+#: Digits of a time in ms, until the year 2286; and the last five of eight bytes.
+_TIME = 13
+_LAST_FIVE = np.uint64(0xFFFFFFFFFF000000)
 
 
 class Malformed(ValueError):
@@ -52,25 +55,26 @@ class Texts:
     def numbers(self, starts: Array, stops: Array) -> tuple[Array, Array]:
         """Decimal numbers of up to 16 digits at these places, none at all being 0; and where there are none."""
         width = stops - starts
-        wide = width > 8
-        value, wrong = self._eight(stops, np.minimum(width, 8))
-        if wide.any():
-            high, also_wrong = self._eight(stops - 8, np.clip(width - 8, 0, 8))
+        if (width == 1).all():
+            digit = self.bytes[starts] - np.uint8(ord("0"))
+            return digit.astype(np.int64), digit > 9
+        if (width == _TIME).all():
+            high, wrong = _decimal(self._words[starts] ^ _ZEROS)
+            low, also_wrong = _decimal((self._words[stops - 8] ^ _ZEROS) & _LAST_FIVE)
+            return high * 100_000 + low, wrong | also_wrong
+        value, wrong = self._last_eight(stops, np.minimum(width, 8))
+        if (width > 8).any():
+            high, also_wrong = self._last_eight(stops - 8, np.clip(width - 8, 0, 8))
             value = value + high * 100_000_000
             wrong |= also_wrong
         return value, wrong | (width > 16) | (width < 0)
 
-    def _eight(self, stops: Array, width: Array) -> tuple[Array, Array]:
+    def _last_eight(self, stops: Array, width: Array) -> tuple[Array, Array]:
         """The numbers of the last `width` digits, at most eight, before each place."""
         shift = ((8 - np.clip(width, 0, 8)) * 8).astype(np.uint64)
         # a shift by 64 is not defined: two shifts by at most 32
         kept = (_ALL_ONES << (shift >> np.uint64(1))) << (shift - (shift >> np.uint64(1)))
-        digits = (self._words[stops - 8] ^ _ZEROS) & kept
-        wrong = (((digits + _ABOVE_NINE) | digits) & _HIGH_BITS) != 0
-        pairs = (digits * np.uint64(2561)) >> np.uint64(8)
-        fours = ((pairs & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
-        value = ((fours & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
-        return value.astype(np.int64), wrong
+        return _decimal((self._words[stops - 8] ^ _ZEROS) & kept)
 
     def is_eight(self, starts: Array, stops: Array, word: Any) -> Array:
         """Where the eight bytes `word` stand, and nothing else."""
@@ -84,6 +88,15 @@ class Texts:
         offsets[0 : 2 * n : 2], offsets[1 : 2 * n : 2], offsets[2 * n] = starts, stops, len(self.data)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.binary(), 2 * n, buffers).take(pa.array(np.arange(0, 2 * n, 2)))
+
+
+def _decimal(digits: Array) -> tuple[Array, Array]:
+    """Eight digits, as eight bytes of 0 to 9 each, as numbers; and where one of them is no digit."""
+    wrong = (((digits + _ABOVE_NINE) | digits) & _HIGH_BITS) != 0
+    pairs = (digits * np.uint64(2561)) >> np.uint64(8)
+    fours = ((pairs & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
+    value = ((fours & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
+    return value.astype(np.int64), wrong
 
 
 class Headers:
@@ -104,12 +117,15 @@ class Headers:
             first = np.where(full, first, ends)
             second, third = np.where(full, second, ends), np.where(full, third, ends)
         self._refuse(third > ends - full, "it has less than three semicolons")
-        deadline, wrong = texts.numbers(starts, first)
-        id_length, also = texts.numbers(np.minimum(first + 1, second), second)
-        wrong |= also
-        deaths_length, also = texts.numbers(np.minimum(second + 1, third), third)
-        self._refuse(wrong | also, "a deadline or a length in it is no number")
-        self.deadline = np.where(first > starts, deadline, -1)
+        own = first > starts
+        self.deadline = np.full(len(starts), -1)
+        if own.any():
+            deadline, wrong = texts.numbers(starts, first)
+            self._refuse(wrong, "its deadline is no number")
+            self.deadline = np.where(own, deadline, -1)
+        id_length, wrong = texts.numbers(np.minimum(first + 1, second), second)
+        deaths_length, also_wrong = texts.numbers(np.minimum(second + 1, third), third)
+        self._refuse(wrong | also_wrong, "a length in it is no number")
         self.id_starts = np.minimum(third + 1, ends)
         self.id_stops = self.deaths_starts = self.id_starts + id_length
         self.deaths_stops = self.deaths_starts + deaths_length

@@ -148,9 +148,9 @@ def _end(options: Options, one: Facts) -> str:
 def may_read(wire: Wire, keys: Keyspace, ranges: Sequence[Range]) -> None:
     """Do what tasks will do, for nothing: a user who may not is told so before any of them starts."""
     for found in ranges[:1]:
-        log, place = keys.key(found.queue, "log"), f"({found.upto}"
+        log = keys.key(found.queue, "log")
         wire.ask_all([
-            ("XRANGE", log, place, found.upto, "COUNT", 1), ("XREVRANGE", log, found.upto, place, "COUNT", 1),
+            ("XRANGE", log, "+", "+", "COUNT", 1), ("XREVRANGE", log, "+", "+", "COUNT", 1),
             ("HSCAN", keys.key(found.queue, "loose"), 0, "COUNT", 1),
         ])  # fmt: skip
 

@@ -25,9 +25,13 @@ class Log:
         self._wire, self._range = wire, found
         self._key = keys.key(found.queue, "log")
         self._seen = _FIRST_SEEN
-        after, upto = self._look([position(found.after) + 1, position(found.upto) + 1])
         #: The first and the last entry; `None` if there is none.
-        self.bounds = (after.right[0], upto.left[-1]) if after.right and upto.left else None
+        self.bounds: tuple[int, int] | None = None
+        first: list[Entry] = wire.ask("XRANGE", self._key, f"({found.after}", found.upto, "COUNT", self._seen)
+        if first:
+            self._measure([first])
+            last = wire.ask("XREVRANGE", self._key, found.upto, first[0][0], "COUNT", 1)
+            self.bounds = position(first[0][0]), position(last[0][0]) if last else position(first[0][0])
 
     def estimate(self, part: Range) -> int:
         """About how many entries lie in a part of the range."""
@@ -46,22 +50,26 @@ class Log:
         return self._range.cut(split.by_density(self._look, first, last, self._range.rows, parts, also_even=also_even))
 
     def _look(self, places: Sequence[int]) -> list[View]:
+        """What lies around these places, which rise.
+
+        There is nothing before the first entry, and that is not asked for: Redis would walk through the whole log.
+        """
+        first = self.bounds[0] if self.bounds else 0
         views: list[View] = []
         for start in range(0, len(places), _ROUND):
             some = places[start : start + _ROUND]
-            pages = self._wire.ask_all([words for place in some for words in self._words(sequence(place))])
+            behind = [place for place in some if place > first]
+            calls = [self._words("XREVRANGE", f"({sequence(place)}", f"({self._range.after}") for place in behind]
+            calls += [self._words("XRANGE", sequence(place), self._range.upto) for place in some]
+            pages = self._wire.ask_all(calls)
             self._measure(pages)
-            for i, place in enumerate(some):
-                left, right = pages[2 * i][::-1], pages[2 * i + 1]
+            lefts = [()] * (len(some) - len(behind)) + [page[::-1] for page in pages[: len(behind)]]
+            for place, left, right in zip(some, lefts, pages[len(behind) :], strict=True):
                 views.append(View(place, [position(one[0]) for one in left], [position(one[0]) for one in right]))
         return views
 
-    def _words(self, place: str) -> tuple[tuple[str | int, ...], tuple[str | int, ...]]:
-        after, upto = f"({self._range.after}", self._range.upto
-        return (
-            ("XREVRANGE", self._key, f"({place}", after, "COUNT", self._seen),
-            ("XRANGE", self._key, place, upto, "COUNT", self._seen),
-        )
+    def _words(self, command: str, begin: str, end: str) -> tuple[str | int, ...]:
+        return command, self._key, begin, end, "COUNT", self._seen
 
     def _measure(self, pages: Sequence[Sequence[Entry]]) -> None:
         entries = [entry for page in pages for entry in page]

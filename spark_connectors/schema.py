@@ -55,7 +55,7 @@ COLUMNS: Mapping[str, Column] = {
         Column("delivery_count", "int", pa.int32(), "failed deliveries before it died; null if it never did"),
         Column("death_count", "int", pa.int32(), "how often it died, all queues and reasons together"),
         Column("content_type", "string", pa.string(), "the content type of the body"),
-        Column("headers", "map<string,string>", HEADERS, "the sender's headers, as text"),
+        Column("headers", "map<string,string>", HEADERS, "the sender's headers, as text; null without any"),
         Column("body", "binary", pa.binary(), "the body as it was stored"),
         Column("deaths", f"array<{DEATH_DDL}>", pa.list_(DEATH), "one for each queue and reason, newest first"),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -26,7 +27,14 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from rqttl._packing import pack_command
-from spark_connectors.errors import NoPermission, NotAuthenticated, RefusedByRedis, SourceError, Unreachable
+from spark_connectors.errors import (
+    InvalidOption,
+    NoPermission,
+    NotAuthenticated,
+    RefusedByRedis,
+    SourceError,
+    Unreachable,
+)
 from spark_connectors.options import Options
 from spark_connectors.secret import masked
 
@@ -51,6 +59,7 @@ class Watch(Protocol):
 #: The commands that a reader needs, as an ACL grants them.
 READING = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange")
 CONNECT_TIMEOUT = 5.0
+_FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
 #: Entries of the first page: how large they are is not known yet.
 _FIRST_PAGE = 64
 #: Each how many entries of a page one is measured.
@@ -67,6 +76,9 @@ def connect(options: Options) -> Connection:
     The password is read here, so this belongs where the connection is used. Raises `InvalidOption`.
     """
     address, password = options.address, options.password()
+    for name in _FILES:
+        if (file := options.maybe_text(name)) is not None and not Path(file).is_file():
+            raise InvalidOption(f"{name}: {file!r} is no file here; driver and executors both need it")
     kind: type[Any] = Connection
     settings: dict[str, Any] = {"host": address.host, "port": address.port, "socket_keepalive": True}
     if address.path:

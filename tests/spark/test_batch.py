@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import redis
-from pyspark.sql.datasource import (
-    InputPartition,
-)
+from pyspark.sql.datasource import InputPartition
 
 from rqttl import Broker, Message
 from rqttl.units import as_datetime
 from spark_connectors.batch import BatchPartition
 from spark_connectors.errors import MalformedEntry, NoSuchQueue
+from spark_connectors.wire import Wire, Words
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury
@@ -261,6 +262,31 @@ def test_a_part_of_a_large_queue_is_split_by_how_much_is_in_it(client: redis.Red
     assert len(job.partitions) == 5
     assert len(job.rows()) == 5_000
     assert max(len(job.task(i)) for i in range(5)) < 1_500
+
+
+def test_nothing_is_asked_for_that_makes_redis_walk_through_the_log(
+    client: redis.Redis, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [1_700_000_000_000 + i for i in range(12_000)]
+    stored(client, times)
+    asked: list[Words] = []
+    ask_all = Wire.ask_all
+
+    def noting(wire: Wire, calls: Sequence[Words]) -> list[Any]:
+        asked.extend(calls)
+        return ask_all(wire, calls)
+
+    monkeypatch.setattr(Wire, "ask_all", noting)
+
+    load(queues="q", numPartitions=8)
+    load(queues="q", startingTimestamp=times[6_000], numPartitions=8)
+    load(queues="q", endingTimestamp=times[0] - 1)
+
+    # a look backwards from before the first entry begins at the last one
+    backwards = [words for words in asked if words[0] == "XREVRANGE"]
+    assert len(backwards) > 10
+    assert [words for words in backwards if words[2].strip("(") <= f"{times[0]}-100000" and words[2] != "+"] == []
+    assert all(words[-2] == "COUNT" for words in asked if words[0] in ("XRANGE", "XREVRANGE"))
 
 
 def test_messages_of_one_millisecond_are_split(client: redis.Redis, load: Load) -> None:

@@ -1,0 +1,83 @@
+"""Reading over TLS: which certificates are trusted, and what one is told otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rqttl import Broker
+from spark_connectors.errors import InvalidOption, Unreachable
+from tests.servers import Server
+from tests.spark.letters import bury
+from tests.spark.reading import Load, loader, numbers
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`ca.crt`, and `server` and `client` certificates that it has signed."""
+    program = shutil.which("openssl")
+    if program is None:
+        missing = pytest.fail if os.environ.get("CI") else pytest.skip
+        missing("no openssl to make certificates with")
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*words: str) -> None:
+        subprocess.run([str(program), *words], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "rsa:2048", "-nodes", "-days", "2")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=test authority")
+    for name in ("server", "client"):
+        openssl(
+            "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}",
+            "-CA", "ca.crt", "-CAkey", "ca.key", "-addext", "subjectAltName=DNS:localhost",
+        )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def secured(start_server: Callable[..., Server], certificates: Path) -> tuple[Server, str]:
+    """A server that wants certificates of its clients, and its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    files = {name: certificates / file for name, file in {
+        "tls_cert_file": "server.crt", "tls_key_file": "server.key", "tls_ca_cert_file": "ca.crt",
+    }.items()}  # fmt: skip
+    try:
+        server = start_server(tls_port=port, bind="127.0.0.1", **files)
+    except RuntimeError:
+        pytest.skip("this redis-server was built without TLS")
+    with Broker(server.client()) as broker:
+        bury(broker, 300)
+    return server, f"rediss://localhost:{port}/0"
+
+
+@pytest.fixture
+def load(secured: tuple[Server, str], certificates: Path) -> Load:
+    ours = {"tlsCertFile": certificates / "client.crt", "tlsKeyFile": certificates / "client.key"}
+    return lambda **options: loader(secured[1])(queues="orders.dead", **{**ours, **options})
+
+
+def test_letters_are_read_from_a_server_that_our_authority_vouches_for(load: Load, certificates: Path) -> None:
+    assert load(tlsCaFile=certificates / "ca.crt").ids() == numbers(300)
+
+
+def test_a_server_that_nobody_vouches_for_is_refused_unless_that_does_not_matter(load: Load) -> None:
+    with pytest.raises(
+        Unreachable, match=r"^\[RQTTL_UNREACHABLE\] url: rediss://localhost:\d+ cannot be reached: .*CERT"
+    ):
+        load()
+    assert load(tlsVerify="false").ids() == numbers(300)
+
+
+def test_a_file_that_is_not_there_is_told(load: Load, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=r"^\[RQTTL_INVALID_OPTION\] tlsCaFile: '.*none\.crt' is no file here"):
+        load(tlsCaFile=tmp_path / "none.crt")
