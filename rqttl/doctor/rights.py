@@ -24,7 +24,8 @@ REST: dict[str, tuple[Word, ...]] = {
     "BLPOP": (1,), "EXISTS": (), "HDEL": ("f",), "HEXISTS": ("f",), "HGET": ("f",), "HGETALL": (), "HINCRBY": ("f", 1),
     "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "LLEN": (), "LPOP": (),
     "RPUSH": ("v",), "SADD": ("m",), "SMEMBERS": (), "SREM": ("m",), "SSCAN": (0,), "UNLINK": (),
-    "XADD": ("*", "f", "v"), "XDEL": ("0-0",), "XLEN": (), "XRANGE": ("-", "+"), "XTRIM": ("MAXLEN", 1),
+    "XADD": ("*", "f", "v"), "XDEL": ("0-0",), "XLEN": (), "XRANGE": ("-", "+"), "XREVRANGE": ("+", "-"),
+    "XTRIM": ("MAXLEN", 1),
     "ZADD": (0, "m"), "ZCARD": (), "ZCOUNT": (0, 0), "ZMSCORE": ("m",), "ZRANGE": (0, 0), "ZRANGEBYSCORE": (0, 0),
     "ZREM": ("m",), "ZREMRANGEBYSCORE": (0, 0), "ZSCAN": (0,), "ZSCORE": ("m",),
 }  # fmt: skip
