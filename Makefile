@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 # once, in one process: they share a Spark session, and it has the cores.
 PARALLEL := -n 2 --dist worksteal -m 'not spark'
 
-.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench coverage-of-spec
+.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark coverage-of-spec
 
 help:
 	@echo 'make demo              the main job, end to end, on real input'
@@ -17,6 +17,7 @@ help:
 	@echo 'make check             linters, types, layers and the quick tests'
 	@echo 'make setup             only the environment'
 	@echo 'make bench             the table of measurements against raw redis-py'
+	@echo 'make bench-spark       the same for the Spark data source'
 	@echo 'make coverage-of-spec  which rows of the behaviour specification a test shows'
 
 # Quick when nothing has changed: only pyproject.toml says what is installed.
@@ -56,6 +57,9 @@ check: $(READY)
 
 bench: setup
 	@$(BIN)/python -m tests.bench.core
+
+bench-spark: setup
+	@$(BIN)/python -m tests.bench.spark
 
 coverage-of-spec: $(READY)
 	@$(BIN)/python -m tests.spec_coverage
