@@ -331,6 +331,18 @@ def keep_gc_quiet() -> Callable[[], None]:
 
     A worker of Spark holds some 70,000 objects, so one full collection takes 20 ms.
     """
-    before = gc.get_threshold()
+    reader = object()
+    # one that begins while another reads must not bring back what that one set
+    _quiet[reader] = next(iter(_quiet.values()), gc.get_threshold())
     gc.set_threshold(200_000, 20, 20)
-    return lambda: gc.set_threshold(*before)
+
+    def restore() -> None:
+        before = _quiet.pop(reader, None)
+        if before is not None and not _quiet:
+            gc.set_threshold(*before)
+
+    return restore
+
+
+#: Who reads in this process just now, with the thresholds before the first of them.
+_quiet: dict[object, tuple[int, int, int]] = {}

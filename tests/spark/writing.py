@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -70,3 +71,10 @@ def ids(queue: Queue) -> list[str]:
 
 def counts(report: Report) -> dict[str, int]:
     return dict(report.counts) | {f"refused {reason}": count for reason, count in report.refused.items()}
+
+
+def until(condition: Callable[[], bool], patience: float = 60.0) -> None:
+    """Ask again and again until it holds: a server learns a little later that a connection was closed."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
