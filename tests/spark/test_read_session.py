@@ -203,7 +203,7 @@ def test_a_limit_ends_the_reading_and_leaves_no_connection(client: redis.Redis, 
     ends = time.monotonic() + 60
     while len(client.client_list()) > before and time.monotonic() < ends:
         time.sleep(0.01)
-    assert len(client.client_list()) == before
+    assert len(client.client_list()) <= before
 
 
 def test_a_schema_that_spark_made_can_be_given_back(load: Loader, broker: Broker) -> None:

@@ -17,6 +17,7 @@ from spark_connectors.options import Options
 from spark_connectors.ranges import FIRST, LAST
 from spark_connectors.wire import READING, Wire, keep_gc_quiet
 from tests.servers import Server
+from tests.spark.writing import until
 
 LOG = "rqttl:{q}:log"
 
@@ -160,9 +161,9 @@ def test_whoever_stops_in_the_middle_can_ask_something_else(client: redis.Redis,
 def test_a_closed_wire_leaves_no_connection_behind(client: redis.Redis, redis_url: str) -> None:
     with Wire(options(redis_url)) as wire:
         assert wire.ask("XLEN", LOG) == 0
-        assert len(client.client_list()) == 2
+        until(lambda: len(client.client_list()) == 2)
 
-    assert len(client.client_list()) == 1
+    until(lambda: len(client.client_list()) == 1)
 
 
 def test_a_hash_is_read_whole(client: redis.Redis, redis_url: str) -> None:

@@ -283,7 +283,7 @@ def test_no_connection_stays_open(write: Write, broker: Broker) -> None:
     with pytest.raises(ZeroDivisionError):
         write().run(batch(MESSAGES, numbered(i)) for i in (1, 1 // 0))
 
-    until(lambda: len(client.client_list()) == before)
+    until(lambda: len(client.client_list()) <= before)
 
 
 def test_a_server_that_is_restarted_meanwhile_gets_all_rows(start_server: Callable[..., Server]) -> None:
