@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rqttl.queue import Queue
+
+T = TypeVar("T")
 
 #: Letters that are removed together: what a Ctrl-C waits for.
 TOGETHER = 1_000
@@ -66,7 +69,7 @@ def purge(
         source, now = broker.queue(queue), broker.time()
         chosen = choose(source, wanted, now)
         if dry_run:
-            _tell_dry(queue, chosen, now, utc=utc, as_json=as_json)
+            tell_dry(queue, chosen, now, utc=utc, as_json=as_json)
         elif chosen.places:
             confirm(_question(queue, chosen, everything=wanted.everything), yes=yes)
             _remove(source, chosen, as_json=as_json)
@@ -110,21 +113,32 @@ def described(name: str, chosen: Chosen, *, everything: bool) -> str:
     return f"{every}{text.plural(len(chosen.places), 'letter')} of {name} ({', '.join(said)})"
 
 
-def _remove(queue: Queue, chosen: Chosen, *, as_json: bool) -> None:
-    """Remove them in steps, and say how many went, also when it is cut short."""
-    removed, stopped = 0, None
+def in_steps(letters: Sequence[T], step: Callable[[Sequence[T]], None], tell: Callable[[], None]) -> Stop | None:
+    """Do something to letters, some at a time, then `tell`, whatever ends it. Returns the signal that cut it short."""
     try:
-        with Stopping() as stopping, Progress(len(chosen.places), in_bytes=False) as progress:
-            for start in range(0, len(chosen.places), TOGETHER):
-                some = chosen.places[start : start + TOGETHER]
+        with Stopping() as stopping, Progress(len(letters), in_bytes=False) as progress:
+            for start in range(0, len(letters), TOGETHER):
+                some = letters[start : start + TOGETHER]
                 with stopping.held():
-                    removed += queue.purge(some)
+                    step(some)
                 progress.advance(len(some), len(some))
             stopping.finish()
     except Stop as stop:
-        stopped = stop
+        return stop
     finally:
-        _tell(queue.name, chosen, removed, as_json=as_json)
+        tell()
+    return None
+
+
+def _remove(queue: Queue, chosen: Chosen, *, as_json: bool) -> None:
+    """Remove them in steps, and say how many went, also when it is cut short."""
+    removed = 0
+
+    def remove(some: Sequence[str]) -> None:
+        nonlocal removed
+        removed += queue.purge(some)
+
+    stopped = in_steps(chosen.places, remove, lambda: _tell(queue.name, chosen, removed, as_json=as_json))
     if stopped:
         left = len(chosen.places) - removed
         raise Stopped(stopped, f": {text.plural(left, 'letter')} left")
@@ -140,13 +154,23 @@ def _tell(name: str, chosen: Chosen, removed: int, *, as_json: bool) -> None:
         output.answer(f"{text.plural(removed, 'letter')} of {name} removed")
 
 
-def _tell_dry(name: str, chosen: Chosen, now: datetime, *, utc: bool, as_json: bool) -> None:
+def tell_dry(
+    name: str,
+    chosen: Chosen,
+    now: datetime,
+    *,
+    utc: bool,
+    as_json: bool,
+    key: str = "would_purge",
+    done: str = "removed",
+) -> None:
+    """Say what would be done to the letters, for `--dry-run`."""
     if as_json:
-        output.answer_json({"queue": name, "would_purge": len(chosen.places), **chosen.facts()})
+        output.answer_json({"queue": name, key: len(chosen.places), **chosen.facts()})
         return
     if chosen.places:
         show_groups(chosen.groups, now, utc=utc)
-    output.answer(f"{text.plural(len(chosen.places), 'letter')} of {name} would be removed")
+    output.answer(f"{text.plural(len(chosen.places), 'letter')} of {name} would be {done}")
 
 
 def note_rest(chosen: Chosen, *, everything: bool, hint: str = " (`rqttl queue purge` removes all)") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,13 @@ import click
 from rqttl.cli import output, text
 from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
 from rqttl.cli.completing import complete_queues
-from rqttl.cli.dead_letters import Wanted, letter_filters, note_targets, refuse_missing, show_groups
-from rqttl.cli.dead_purge import TOGETHER, Chosen, choose, described, note_rest
+from rqttl.cli.dead_letters import Wanted, letter_filters, note_targets, refuse_missing
+from rqttl.cli.dead_purge import Chosen, choose, described, in_steps, note_rest, tell_dry
 from rqttl.cli.errors import Refused
-from rqttl.cli.send_progress import Progress
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
-from rqttl.cli.signals import Stop, Stopped, Stopping
+from rqttl.cli.signals import Stopped
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from rqttl.queue import Queue
     from rqttl.types import Redriven
 
@@ -56,7 +54,7 @@ def redrive(
             broker.queue(to).options()  # raises if it is not there
         chosen = choose(source, wanted, now)
         if dry_run:
-            _tell_dry(queue, chosen, now, utc=utc, as_json=as_json)
+            tell_dry(queue, chosen, now, utc=utc, as_json=as_json, key="would_redrive", done="put back")
         elif chosen.places:
             where = "where they died" if to is None else f"into {to}"
             confirm(f"Put {described(queue, chosen, everything=wanted.everything)} back {where}?", yes=yes)
@@ -73,20 +71,15 @@ def redrive(
 def _send(queue: Queue, chosen: Chosen, to: str | None, *, as_json: bool) -> Staying:
     """Send them in steps, and say how many went, also when it is cut short. Returns what stayed."""
     told: list[Redriven] = []
-    stopped = None
     letters = [(place, to or source) for place, source in zip(chosen.places, chosen.sources, strict=True)]
-    try:
-        with Stopping() as stopping, Progress(len(letters), in_bytes=False) as progress:
-            for start in range(0, len(letters), TOGETHER):
-                some = letters[start : start + TOGETHER]
-                with stopping.held():
-                    told += queue.redrive_these(some)
-                progress.advance(len(some), len(some))
-            stopping.finish()
-    except Stop as stop:
-        stopped = stop
-    finally:
+
+    def send(some: Sequence[tuple[str, str]]) -> None:
+        told.extend(queue.redrive_these(some))
+
+    def tell() -> None:
         _tell(queue.name, chosen, sum(one.outcome == "moved" for one in told), as_json=as_json)
+
+    stopped = in_steps(letters, send, tell)
     if stopped:
         raise Stopped(stopped, f": {text.plural(len(letters) - len(told), 'letter')} left")
     return Counter((one.origin, one.outcome, one.limit or "") for one in told if one.outcome != "moved")
@@ -113,12 +106,3 @@ def _tell(name: str, chosen: Chosen, moved: int, *, as_json: bool) -> None:
         output.answer_json({"queue": name, "redriven": moved, **chosen.facts()})
     else:
         output.answer(f"{text.plural(moved, 'letter')} of {name} put back")
-
-
-def _tell_dry(name: str, chosen: Chosen, now: datetime, *, utc: bool, as_json: bool) -> None:
-    if as_json:
-        output.answer_json({"queue": name, "would_redrive": len(chosen.places), **chosen.facts()})
-        return
-    if chosen.places:
-        show_groups(chosen.groups, now, utc=utc)
-    output.answer(f"{text.plural(len(chosen.places), 'letter')} of {name} would be put back")
