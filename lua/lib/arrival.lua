@@ -22,6 +22,7 @@ function arrival.read(q, now, words)
     end
   end
   items.count, items.size = count, size
+  if items.name then rare(seen).sift(q, now, items) end
   return items
 end
 
@@ -29,17 +30,14 @@ end
 function arrival.read_one(q, items, i, said, now)
   if not items.mixed then arrival.mix(items) end
   local kind, value, length, at = string.match(said, '^([+@]?)(%d*);(%d*);()')
-  local id, extras = '', ''
-  if at then
-    length = tonumber(length) or 0
-    id, extras = string.sub(said, at, at + length - 1), string.sub(said, at + length)
-  end
-  local ttl = lifetime.resolve(q, now, kind, value)
+  local ttl, text = lifetime.resolve(q, now, kind, value), at and string.sub(said, at) or ''
   items.own[i] = ttl and now + ttl
-  items.header[i] = message.pack(items.own[i], id, extras)
-  if (q.window or q.remember) and id ~= '' and rare(seen).before(q, now, items, i, id) then
-    items.fate[i] = 'duplicate'
-  elseif (ttl and ttl <= 0) or q.message_ttl == 0 then
+  items.header[i] = message.pack(items.own[i], length or '', text)
+  if (q.window or q.remember) and length and length ~= '' then
+    items.name = items.name or {}
+    items.name[i] = string.sub(text, 1, length)
+  end
+  if (ttl and ttl <= 0) or q.message_ttl == 0 then
     items.fate[i] = kind == '@' and ttl and ttl <= 0 and 'late' or 'dead'
   end
   return items.fate[i]
