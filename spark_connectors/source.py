@@ -1,4 +1,7 @@
-"""The data source `rqttl`, as Spark knows it. It only reads options; what it does is in the readers and writers."""
+"""The data source `rqttl`, as Spark knows it. It only reads options; what it does is in the readers and writers.
+
+These are imported where they are made: Spark starts a process for each step, which waits for all its imports.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_connectors import schema as columns
-from spark_connectors.batch import RqttlBatchReader, RqttlFilteringReader
 from spark_connectors.errors import SourceError
 from spark_connectors.options import Options, Use
 from spark_connectors.secret import Secret
-from spark_connectors.stream import RqttlStreamReader
-from spark_connectors.writer import RqttlBatchWriter, RqttlStreamWriter
 
 #: Options that may hold a secret.
 _SECRETS = frozenset({"url", "password"})
@@ -52,23 +52,31 @@ class RqttlDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
+        from spark_connectors.batch import RqttlBatchReader, RqttlFilteringReader
+
         options = self._options("batch")
         kind = RqttlFilteringReader if options.flag("pushFilters") else RqttlBatchReader
         return kind(options, columns.chosen(schema, options.text("decode")))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """For `spark.readStream`."""
+        from spark_connectors.stream import RqttlStreamReader
+
         options = self._options("stream")
         return RqttlStreamReader(options, columns.chosen(schema, options.text("decode")))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For `df.write`, with `.mode("append")`."""
+        from spark_connectors.writer import RqttlBatchWriter
+
         return RqttlBatchWriter(schema, self._options("write"), overwrite=overwrite)
 
     def streamWriter(  # noqa: N802  # Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         """For `df.writeStream`."""
+        from spark_connectors.writer import RqttlStreamWriter
+
         return RqttlStreamWriter(schema, self._options("write"), overwrite=overwrite)
 
     def _options(self, use: Use) -> Options:

@@ -128,10 +128,10 @@ def translated(error: Exception, options: Options, words: Words = ()) -> SourceE
         )
     if isinstance(error, NoPermissionError) or "NOPERM" in text:
         command, keys = str(words[0]).upper() if words else "it", f"{options.text('namespace')}:*"
-        return NoPermission(
-            f"username: user {user!r} may not do {command}: {text}. Reading needs the keys {keys} and the commands "
-            + " ".join(READING)
-        )
+        needed = f"Reading needs the keys {keys} and the commands {' '.join(READING)}"
+        if options.use == "write":
+            needed = f"Writing needs the keys {keys}; `rqttl doctor`, run as this user, says what is missing"
+        return NoPermission(f"username: user {user!r} may not do {command}: {text}. {needed}")
     if isinstance(error, (ConnectionError, TimeoutError, OSError)):
         return Unreachable(f"url: {options.address} cannot be reached: {text}")
     said = " ".join(str(word)[:80] for word in words[:2])

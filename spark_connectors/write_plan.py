@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from rqttl.errors import QueueNotFound
 from spark_connectors import schema as reading
-from spark_connectors.clients import insist, open_broker
 from spark_connectors.errors import InvalidOption, InvalidSchema, NoSuchQueue, SaveMode
 from spark_connectors.options import Options
 
@@ -83,6 +82,8 @@ def plan(schema: StructType, options: Options, *, overwrite: bool) -> Plan:
 
 def check_queue(options: Options, queue: str | None) -> None:
     """Raise `NoSuchQueue` if there is no queue of this name; or whatever is wrong with the connection."""
+    from spark_connectors.clients import insist, open_broker
+
     broker = open_broker(options)
     try:
         if queue is None:

@@ -1,7 +1,8 @@
 """The writers, as Spark knows them: for a batch, and for each micro-batch of a stream.
 
 The driver makes one, and pickles it into every task; `commit` and `abort` run in yet another process, on a copy. So it
-holds plain values only. What tasks do is in `write_task`.
+holds plain values only, and a process imports no more than it needs: Spark starts one for each of these steps. What
+tasks do is in `write_task`.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_connectors import write_plan, write_task
 from spark_connectors.errors import RowsRefused
 from spark_connectors.options import Options
 from spark_connectors.write_report import Report
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger("spark_connectors")
 
@@ -35,6 +38,8 @@ class _Writer:
     """What both writers are. Making one raises whatever is wrong with options, columns, queue or connection."""
 
     def __init__(self, schema: StructType, options: Options, *, overwrite: bool) -> None:
+        from spark_connectors import write_plan
+
         self._options = options
         self._plan = write_plan.plan(schema, options, overwrite=overwrite)
         write_plan.check_queue(options, self._plan.queue)
@@ -42,6 +47,8 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task. Rows that cannot be written are counted; whatever else goes wrong raises."""
+        from spark_connectors import write_task
+
         return Written(write_task.run(self._options, self._plan, iterator, _attempt(self._job)))
 
     def _told(self, messages: Sequence[WriterCommitMessage | None]) -> Report:

@@ -6,7 +6,7 @@
 -- `window` is empty, or for how many ms this call wants ids to be remembered, and those to be known that others like it
 -- have stored.
 --
--- @use     clock queue lapse record plain arrival admit append length handover seen intake wake reply target
+-- @use     clock queue lapse record plain arrival mixed admit append length handover seen intake wake reply target
 -- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered seen
 -- @targets expired maxlen
 -- @args    version targets now window plain batch...
@@ -36,9 +36,9 @@ end
 
 local results
 if items.mixed then
-  results = arrival.store(q, now, items)
+  results = mixed.store(q, now, items)
 else
-  results = append.all(q, now, items.body, items.plain and 1 or 2)
+  results = append.all(q, now, items.body, items.plain and 1 or 2, items.n)
 end
 local repeated = items.ids and rare(seen).note(q, now, items) or 0
 local enqueued = record[7] + items.n - repeated

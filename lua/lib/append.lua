@@ -29,10 +29,10 @@ function append.one(q, now, header, body)
   return id
 end
 
---- Append plain messages: every `step`-th of `words` is a body. Returns their ids.
-function append.all(q, now, words, step)
+--- Append `count` messages: every `step`-th of `words` is a body. Plain ones have no header. Returns their ids.
+function append.all(q, now, words, step, count, header)
   local ids, id, serial = {}, nil, nil
-  for i = step, #words, step do
+  for i = step, step * count, step do
     if serial and serial < LAST then
       serial = serial + 1
       id = q.prefix .. serial
@@ -41,7 +41,7 @@ function append.all(q, now, words, step)
       id = append.next_id(q, now)
       serial = q.serial
     end
-    redis.call('XADD', q.log, id, '', words[i])
+    redis.call('XADD', q.log, id, header and header[i] or '', words[i])
     ids[#ids + 1] = id
   end
   q.serial, q.last = serial, id or q.last

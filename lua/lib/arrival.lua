@@ -4,7 +4,7 @@
 -- indexed by the place of the body in what the client sent: 2, 4, … A message without a fate is to be stored; the
 -- others are `dead` (a TTL of 0), `late` (an instant that has passed), `duplicate`, `handed` or `refused`.
 --
--- @use plain lifetime message append queue handover seen
+-- @use plain lifetime message seen
 local arrival = {}
 
 --- Read the batch: for each message what the sender said of it (`<TTL>;<length of id>;<id><extras>` or nothing), and
@@ -12,34 +12,45 @@ local arrival = {}
 -- but those is not `mixed`.
 function arrival.read(q, now, words)
   local items = {n = #words / 2, size = 0, count = 0, body = words, mixed = false}
-  local calm = plain.is_calm(q)
+  local calm, named = plain.is_calm(q), q.window or q.remember
   local count, size = items.n, 0
   for i = 1, #words, 2 do
-    if (words[i] ~= '' or not calm) and arrival.read_one(q, items, i + 1, words[i], now) then
-      count = count - 1
-    else
-      size = size + #words[i + 1]
+    local said, length, at = words[i], nil, nil
+    if calm then length, at = string.match(said, '^;(%d*);()') end
+    if at then
+      arrival.read_untimed(items, i + 1, length, string.sub(said, at), named)
+    elseif (said ~= '' or not calm) and arrival.read_one(q, items, i + 1, said, now) then
+      count, size = count - 1, size - #words[i + 1]
     end
+    size = size + #words[i + 1]
   end
   items.count, items.size = count, size
+  if items.name then rare(seen).sift(q, now, items) end
   return items
+end
+
+--- Read a message that has no TTL, where none can be given to it: `text` is its id, of this length, and extras.
+function arrival.read_untimed(items, i, length, text, named)
+  if not items.mixed then arrival.mix(items) end
+  items.header[i] = ';' .. length .. ';;' .. text
+  if named and length ~= '' then
+    items.name = items.name or {}
+    items.name[i] = string.sub(text, 1, length)
+  end
 end
 
 --- Read what was said of one message. Returns its fate, if its time is over as it comes.
 function arrival.read_one(q, items, i, said, now)
   if not items.mixed then arrival.mix(items) end
   local kind, value, length, at = string.match(said, '^([+@]?)(%d*);(%d*);()')
-  local id, extras = '', ''
-  if at then
-    length = tonumber(length) or 0
-    id, extras = string.sub(said, at, at + length - 1), string.sub(said, at + length)
-  end
-  local ttl = lifetime.resolve(q, now, kind, value)
+  local ttl, text = lifetime.resolve(q, now, kind, value), at and string.sub(said, at) or ''
   items.own[i] = ttl and now + ttl
-  items.header[i] = message.pack(items.own[i], id, extras)
-  if (q.window or q.remember) and id ~= '' and rare(seen).before(q, now, items, i, id) then
-    items.fate[i] = 'duplicate'
-  elseif (ttl and ttl <= 0) or q.message_ttl == 0 then
+  items.header[i] = message.pack(items.own[i], length or '', text)
+  if (q.window or q.remember) and length and length ~= '' then
+    items.name = items.name or {}
+    items.name[i] = string.sub(text, 1, length)
+  end
+  if (ttl and ttl <= 0) or q.message_ttl == 0 then
     items.fate[i] = kind == '@' and ttl and ttl <= 0 and 'late' or 'dead'
   end
   return items.fate[i]
@@ -48,31 +59,4 @@ end
 --- Make the columns of what not every batch has.
 function arrival.mix(items)
   items.mixed, items.header, items.own, items.fate = true, {}, {}, {}
-end
-
---- Store a mixed batch: all but those that are dead or refused. Returns what the client is told of each.
-function arrival.store(q, now, items)
-  local deadlines, results = {}, {}
-  for i = 2, 2 * items.n, 2 do
-    local fate, own, header, id = items.fate[i], items.own[i], items.header[i] or '', nil
-    if not fate then
-      id = append.one(q, now, header, items.body[i])
-      if own then
-        deadlines[#deadlines + 1], deadlines[#deadlines + 2] = own, id
-        queue.due_by(q, own)
-      end
-    elseif fate == 'duplicate' then
-      id, own = '=', nil
-    elseif fate == 'handed' then
-      id = rare(handover).give(q, now, header, items.body[i])
-    else
-      id = append.next_id(q, now)
-      items.id[i] = id
-    end
-    results[i / 2] = items.limit and items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %d', own) or id
-  end
-  if #deadlines > 0 then
-    redis.call('ZADD', q.expiry, unpack(deadlines))
-  end
-  return results
 end

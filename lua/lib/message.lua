@@ -9,10 +9,8 @@ function message.deadline(header)
   return tonumber(header) or tonumber((string.match(header, '^%d*')))
 end
 
-function message.pack(deadline, id, extras)
+--- The header of a message of which `text` is told: its id, of this length, and extras.
+function message.pack(deadline, length, text)
   local own = deadline and string.format('%.0f', deadline) or ''
-  if id == '' and extras == '' then
-    return own
-  end
-  return own .. ';' .. (id ~= '' and #id or '') .. ';;' .. id .. extras
+  return text == '' and own or own .. ';' .. length .. ';;' .. text
 end

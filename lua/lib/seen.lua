@@ -5,18 +5,43 @@
 -- call wants it remembered.
 local seen = {}
 
---- Whether a message with this id came within a window, or comes earlier in the same batch (its `twin`).
-function seen.before(q, now, items, i, id)
-  items.ids = items.ids or {}
-  items.first, items.twin = items.first or {}, items.twin or {}
-  items.twin[i] = items.first[id]
-  if items.twin[i] then return true end
-  local at = q.window and redis.call('ZSCORE', q.seen, id)
-  if at and at + q.window > now then return true end
-  local ends = q.remember and redis.call('ZSCORE', q.seen, '\n' .. id)
-  if ends and tonumber(ends) > now then return true end
-  items.first[id], items.ids[i] = i, id
-  return false
+--- Find the messages whose id came within a window, or comes earlier in the same batch (in its `twin`).
+function seen.sift(q, now, items)
+  local places, names, first = {}, {}, {}
+  for i = 2, 2 * items.n, 2 do
+    local id = items.name[i]
+    if id then places[#places + 1], names[#names + 1] = i, id end
+  end
+  local known = seen.known(q, now, names)
+  items.ids, items.twin = {}, {}
+  for k, i in ipairs(places) do
+    local id = names[k]
+    items.twin[i] = first[id]
+    if not first[id] and not known[k] then
+      first[id], items.ids[i] = i, id
+    else
+      if not items.fate[i] then
+        items.count, items.size = items.count - 1, items.size - #items.body[i]
+      end
+      items.fate[i] = 'duplicate'
+    end
+  end
+end
+
+--- Which of these ids came within a window.
+function seen.known(q, now, names)
+  local known = {}
+  for k, at in ipairs(q.window and redis.call('ZMSCORE', q.seen, unpack(names)) or {}) do
+    known[k] = at and at + q.window > now
+  end
+  if q.remember then
+    local marked = {}
+    for k, id in ipairs(names) do marked[k] = '\n' .. id end
+    for k, ends in ipairs(redis.call('ZMSCORE', q.seen, unpack(marked))) do
+      known[k] = known[k] or ends and tonumber(ends) > now
+    end
+  end
+  return known
 end
 
 --- Remember the ids of what came in, and forget some that are past the window. Returns how many were duplicates.
@@ -24,8 +49,9 @@ function seen.note(q, now, items)
   -- texts, because Redis would write out a number anew for each member
   local members, at = {}, q.window and string.format('%d', now)
   local ends = q.remember and string.format('%d', now + q.remember)
-  for i, id in pairs(items.ids or {}) do
-    if items.fate[i] ~= 'refused' then
+  for i = 2, 2 * items.n, 2 do
+    local id = items.ids[i]
+    if id and items.fate[i] ~= 'refused' then
       if at then members[#members + 1], members[#members + 2] = at, id end
       if ends then members[#members + 1], members[#members + 2] = ends, '\n' .. id end
     end

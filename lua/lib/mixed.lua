@@ -1,0 +1,38 @@
+--- Mixed batches: each message goes where its fate leads it.
+--
+-- @use append queue handover
+local mixed = {}
+
+--- Store a mixed batch: all but those that are dead or refused. Returns what the client is told of each.
+function mixed.store(q, now, items)
+  if not next(items.fate) and not next(items.own) then
+    return append.all(q, now, items.body, 2, items.n, items.header)
+  end
+  local deadlines, results = {}, {}
+  for i = 2, 2 * items.n, 2 do
+    local id, own = mixed.place(q, now, items, i)
+    if own and not items.fate[i] then
+      deadlines[#deadlines + 1], deadlines[#deadlines + 2] = own, id
+      queue.due_by(q, own)
+    end
+    results[i / 2] = items.limit and items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %d', own) or id
+  end
+  if #deadlines > 0 then
+    redis.call('ZADD', q.expiry, unpack(deadlines))
+  end
+  return results
+end
+
+--- Put one message where its fate leads it. Returns its id, and its own deadline where it is told of.
+function mixed.place(q, now, items, i)
+  local fate, header = items.fate[i], items.header[i] or ''
+  if fate == 'duplicate' then
+    return '='
+  elseif not fate then
+    return append.one(q, now, header, items.body[i]), items.own[i]
+  elseif fate == 'handed' then
+    return rare(handover).give(q, now, header, items.body[i]), items.own[i]
+  end
+  items.id[i] = append.next_id(q, now)
+  return items.id[i], items.own[i]
+end
