@@ -22,9 +22,9 @@ from redis.exceptions import (
 
 from rqttl import Broker
 from rqttl.errors import OutcomeUnknown
+from spark_connectors.connecting import connect, pauses, translated
 from spark_connectors.errors import OutOfMemory, Unreachable
 from spark_connectors.options import Options
-from spark_connectors.wire import connect, pauses, translated
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def insist(options: Options, call: Callable[[], T], *, repeatable: bool = True) 
     """The result of a call, which is made again while Redis does not answer, as `connectRetries` says.
 
     Where it is not `repeatable`, it is made again only if it did certainly not happen. What Redis refuses is raised as
-    an error of `errors`: `OutOfMemory`, and whatever `wire.translated` knows.
+    an error of `errors`: `OutOfMemory`, and whatever `connecting.translated` knows.
     """
     for pause in (*pauses(options), None):
         try:

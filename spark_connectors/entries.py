@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -14,17 +13,19 @@ import pyarrow.compute as pc
 from rqttl import codec
 from rqttl.units import MAX_INSTANT
 from spark_connectors import schema, texts
-from spark_connectors.errors import MalformedEntry
-from spark_connectors.headers import Array, Headers, Malformed, Records
-from spark_connectors.wire import Entry
+from spark_connectors.digits import ZEROS, Array, decimal, words
+from spark_connectors.headers import Headers, Malformed, Records
+from spark_connectors.pages import NO_PLACE, WIDTH, Page, malformed, take
 
 #: Entries of one queue.
-Run: TypeAlias = tuple[str, Sequence[Entry]]
+Run: TypeAlias = tuple[str, Page]
 
-_ONLY_MSGPACK = codec.pack_extras(codec.MSGPACK, None)
 _MOST_INT = 2**31 - 1
-_WIDTH, _MS = 20, 13
-_POWERS = 10 ** np.arange(_MS - 1, -1, -1, dtype=np.int64)
+#: Digits of the milliseconds in a sequence, before a dash.
+_MS = 13
+_DASH = ord("-")
+#: Of eight bytes the last six: what follows the dash.
+_LAST_SIX = np.uint64(0xFFFFFFFFFFFF0000)
 #: Extras that were unpacked are remembered: most senders repeat themselves.
 _REMEMBERED = 4096
 
@@ -41,13 +42,9 @@ class Columns:
         """The entries of these runs, in order, at least one. Raises `MalformedEntry` for what rqttl did not store."""
         rows = _Rows(runs, self._remembered)
         try:
-            rows.read()
             return pa.RecordBatch.from_arrays([_BUILD[name](rows) for name in self._names], schema=self.schema)
         except Malformed as error:
-            queue, place = rows.where(error.row)
-            raise MalformedEntry(
-                f"queue {queue!r}, sequence {place}: not a message that rqttl stored: {error}"
-            ) from None
+            raise malformed(*rows.where(error.row), str(error)) from None
 
 
 class _Rows:
@@ -55,45 +52,32 @@ class _Rows:
 
     def __init__(self, runs: Sequence[Run], remembered: dict[bytes, texts.Extras]) -> None:
         self._runs, self._remembered = runs, remembered
+        self._page = Page.joined([page for _, page in runs])
+        self.count = len(self._page)
         self._fields: dict[str, pa.Array] = {}
 
-    def read(self) -> None:
-        """Take the entries apart."""
-        runs = self._runs
-        entries = runs[0][1] if len(runs) == 1 else [entry for _, some in runs for entry in some]
-        self.count = len(entries)
-        self._entries = entries
-        pairs = [entry[1] for entry in entries]
-        parts = list(chain.from_iterable(pairs))
-        if len(parts) != 2 * self.count:
-            raise Malformed(next(i for i, pair in enumerate(pairs) if len(pair) != 2), "it has more than one field")
-        self.packed, self.bodies = parts[::2], parts[1::2]
-
     @cached_property
-    def _places(self) -> bytes:
-        """All sequences, end to end."""
-        places = [entry[0] for entry in self._entries]
-        joined = b"".join(places)
-        fit = set(map(len, places)) == {_WIDTH} and joined[_MS::_WIDTH] == b"-" * self.count
-        if not (fit and joined.count(b"-") == self.count and joined.replace(b"-", b"").isdigit()):
-            odd = next(i for i, place in enumerate(places) if not codec.is_sequence(place.decode("latin-1")))
-            raise Malformed(odd, "its id is not the place of a message")
-        return joined
+    def _arrivals(self) -> tuple[Array, Array]:
+        """All sequences end to end, and the ms in which each message came into its queue."""
+        places = self._page.sequences()
+        seen = words(places)
+        high, wrong = decimal(seen[::WIDTH] ^ ZEROS)
+        low, also_wrong = decimal(seen[_MS - 8 :: WIDTH] ^ ZEROS)
+        _, no_serial = decimal((seen[WIDTH - 8 :: WIDTH] ^ ZEROS) & _LAST_SIX)
+        wrong |= also_wrong | no_serial | (places[_MS::WIDTH] != _DASH)
+        if wrong.any():
+            raise Malformed(int(np.argmax(wrong)), NO_PLACE)
+        return places, high * 100_000 + low % 100_000
 
-    @cached_property
+    @property
     def arrived_at(self) -> Array:
         """The ms in which each came into its queue."""
-        digits = np.frombuffer(self._places, np.uint8).reshape(self.count, _WIDTH)[:, :_MS] - np.uint8(ord("0"))
-        ms: Array = digits.astype(np.int64) @ _POWERS
-        return ms
+        return self._arrivals[1]
 
-    def where(self, row: int) -> tuple[str, str]:
+    def where(self, row: int) -> tuple[str, bytes]:
         """The queue and the sequence of a row."""
-        for queue, entries in self._runs:
-            if row < len(entries):
-                return queue, entries[row][0].decode(errors="replace")
-            row -= len(entries)
-        raise IndexError(row)
+        ends = np.cumsum([len(page) for _, page in self._runs])
+        return self._runs[int(np.searchsorted(ends, row, "right"))][0], self._page.place(row)
 
     def queue(self) -> pa.Array:
         names = pa.array([queue for queue, _ in self._runs])
@@ -102,8 +86,10 @@ class _Rows:
         return names.take(pa.array(np.repeat(np.arange(len(names)), [len(some) for _, some in self._runs])))
 
     def sequence(self) -> pa.Array:
-        offsets = np.arange(0, _WIDTH * self.count + 1, _WIDTH, dtype=np.int32)
-        return pa.Array.from_buffers(pa.string(), self.count, [None, pa.py_buffer(offsets), pa.py_buffer(self._places)])
+        offsets = np.arange(0, WIDTH * self.count + 1, WIDTH, dtype=np.int32)
+        return pa.Array.from_buffers(
+            pa.string(), self.count, [None, pa.py_buffer(offsets), pa.py_buffer(self._arrivals[0])]
+        )
 
     def id(self) -> pa.Array:
         ids, some = self.headers.ids()
@@ -113,7 +99,7 @@ class _Rows:
 
     @cached_property
     def headers(self) -> Headers:
-        return Headers(self.packed)
+        return Headers(take(self._page.data, self._page.headers, self._page.header_stops))
 
     @cached_property
     def _records(self) -> Records:
@@ -165,23 +151,13 @@ class _Rows:
         return pa.ListArray.from_arrays(pa.array(offsets), records)
 
     @cached_property
-    def _extras(self) -> tuple[list[texts.Extras], Array]:
+    def _extras(self) -> tuple[list[texts.Extras], pa.Array]:
         """The different extras, and which of them each row has."""
-        starts, sizes = self.headers.extras()
-        some, data = sizes > 0, self.headers.texts
-        plain = (sizes[some] == len(_ONLY_MSGPACK)).all() and all(
-            (data.bytes[starts[some] + i] == byte).all() for i, byte in enumerate(_ONLY_MSGPACK)
-        )
-        if plain:
-            return [(codec.BINARY, []), (codec.MSGPACK, [])], some.astype(np.int8)
-        found: dict[bytes, int] = {}
-        codes = [
-            found.setdefault(data.data[start:stop], len(found))
-            for start, stop in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        ]
-        return [self._unpack(extras, codes, i) for extras, i in found.items()], np.array(codes)
+        found = self.headers.extras().dictionary_encode()
+        different = found.dictionary.to_pylist()
+        return [self._unpack(extras, found.indices, i) for i, extras in enumerate(different)], found.indices
 
-    def _unpack(self, extras: bytes, codes: list[int], code: int) -> texts.Extras:
+    def _unpack(self, extras: bytes, codes: pa.Array, code: int) -> texts.Extras:
         known = self._remembered.get(extras)
         if known is None:
             if len(self._remembered) >= _REMEMBERED:
@@ -189,26 +165,27 @@ class _Rows:
             try:
                 known = self._remembered[extras] = texts.unpack_extras(extras)
             except ValueError as error:
-                raise Malformed(codes.index(code), str(error)) from None
+                raise Malformed(codes.index(code).as_py(), str(error)) from None
         return known
 
     def content_type(self) -> pa.Array:
         different, codes = self._extras
-        return pa.array([kind for kind, _ in different], pa.string()).take(pa.array(codes))
+        return pa.array([kind for kind, _ in different], pa.string()).take(codes)
 
     def header_map(self) -> pa.Array:
         different, codes = self._extras
         # null where there are none: a map without entries costs Spark more than all of its row's texts together
         maps = pa.array([headers or None for _, headers in different], schema.HEADERS)
-        return maps.take(pa.array(codes)) if maps.null_count < len(maps) else pa.nulls(self.count, schema.HEADERS)
+        return maps.take(codes) if maps.null_count < len(maps) else pa.nulls(self.count, schema.HEADERS)
 
     def body_json(self) -> pa.Array:
         different, codes = self._extras
         kinds = [kind == codec.MSGPACK for kind, _ in different]
-        return pa.array(
-            [texts.of_body(body) if kinds[code] else None for body, code in zip(self.bodies, codes, strict=True)],
-            pa.string(),
-        )
+        bodies = zip(self.body().to_pylist(), codes.to_pylist(), strict=True)
+        return pa.array([texts.of_body(body) if kinds[code] else None for body, code in bodies], pa.string())
+
+    def body(self) -> pa.Array:
+        return take(self._page.data, self._page.bodies, self._page.body_stops)
 
 
 def _text(data: pa.Array) -> pa.Array:
@@ -263,7 +240,7 @@ _BUILD: Mapping[str, Callable[[_Rows], pa.Array]] = {
     "death_count": _Rows.death_count,
     "content_type": _Rows.content_type,
     "headers": _Rows.header_map,
-    "body": lambda rows: pa.array(rows.bodies, pa.binary()),
+    "body": _Rows.body,
     "deaths": _Rows.deaths,
     "body_json": _Rows.body_json,
 }

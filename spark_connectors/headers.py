@@ -6,23 +6,19 @@ guessed at: `Malformed` names the row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from rqttl import codec
-
-Array: TypeAlias = np.ndarray[Any, Any]
+from spark_connectors.digits import ZEROS, Array, decimal, words
+from spark_connectors.pages import take
 
 #: Before the buffer, so that the eight bytes before any place can be looked at.
-_PAD = b"0" * 16
+_PAD = np.full(16, ord("0"), np.uint8)
 _SEMICOLON, _SPACE = 59, 32
 _FIELDS = 9
-_ZEROS = np.uint64(0x3030303030303030)
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_ABOVE_NINE = np.uint64(0x7676767676767676)
 #: The reason of a record that is no death: the message was put back. Eight bytes, as a number.
 _REDRIVEN = np.frombuffer(codec.REDRIVEN, "<u8")[0]
 _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -40,17 +36,15 @@ class Malformed(ValueError):
 
 
 class Texts:
-    """Byte strings end to end, seen as one buffer."""
+    """Byte strings end to end, seen as one buffer: where each begins and ends in it."""
 
-    def __init__(self, parts: Sequence[bytes]) -> None:
-        self.data = _PAD + b"".join(parts)
-        self.bytes: Array = np.frombuffer(self.data, np.uint8)
-        # the eight bytes from each place on, as a number: overlapping, so that nothing is copied
-        self._words: Array = np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))
-        self.ends: Array = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts))) + len(_PAD)
-        self.starts: Array = np.empty_like(self.ends)
-        self.starts[:1] = len(_PAD)
-        self.starts[1:] = self.ends[:-1]
+    def __init__(self, parts: pa.Array) -> None:
+        offsets = np.frombuffer(parts.buffers()[1], np.int32, len(parts) + 1)
+        found = np.frombuffer(parts.buffers()[2] or b"", np.uint8, int(offsets[-1]))
+        self.bytes: Array = np.concatenate([_PAD, found])
+        self._words = words(self.bytes)
+        self.starts: Array = offsets[:-1].astype(np.int64) + len(_PAD)
+        self.ends: Array = offsets[1:].astype(np.int64) + len(_PAD)
 
     def numbers(self, starts: Array, stops: Array) -> tuple[Array, Array]:
         """Decimal numbers of up to 16 digits at these places, none at all being 0; and where there are none."""
@@ -59,8 +53,8 @@ class Texts:
             digit = self.bytes[starts] - np.uint8(ord("0"))
             return digit.astype(np.int64), digit > 9
         if (width == _TIME).all():
-            high, wrong = _decimal(self._words[starts] ^ _ZEROS)
-            low, also_wrong = _decimal((self._words[stops - 8] ^ _ZEROS) & _LAST_FIVE)
+            high, wrong = decimal(self._words[starts] ^ ZEROS)
+            low, also_wrong = decimal((self._words[stops - 8] ^ ZEROS) & _LAST_FIVE)
             return high * 100_000 + low, wrong | also_wrong
         value, wrong = self._last_eight(stops, np.minimum(width, 8))
         if (width > 8).any():
@@ -74,7 +68,7 @@ class Texts:
         shift = ((8 - np.clip(width, 0, 8)) * 8).astype(np.uint64)
         # a shift by 64 is not defined: two shifts by at most 32
         kept = (_ALL_ONES << (shift >> np.uint64(1))) << (shift - (shift >> np.uint64(1)))
-        return _decimal((self._words[stops - 8] ^ _ZEROS) & kept)
+        return decimal((self._words[stops - 8] ^ ZEROS) & kept)
 
     def is_eight(self, starts: Array, stops: Array, word: Any) -> Array:
         """Where the eight bytes `word` stand, and nothing else."""
@@ -83,20 +77,7 @@ class Texts:
 
     def take(self, starts: Array, stops: Array) -> pa.Array:
         """The byte strings at these places, which rise and do not overlap."""
-        n = len(starts)
-        offsets = np.empty(2 * n + 1, np.int32)
-        offsets[0 : 2 * n : 2], offsets[1 : 2 * n : 2], offsets[2 * n] = starts, stops, len(self.data)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        return pa.Array.from_buffers(pa.binary(), 2 * n, buffers).take(pa.array(np.arange(0, 2 * n, 2)))
-
-
-def _decimal(digits: Array) -> tuple[Array, Array]:
-    """Eight digits, as eight bytes of 0 to 9 each, as numbers; and where one of them is no digit."""
-    wrong = (((digits + _ABOVE_NINE) | digits) & _HIGH_BITS) != 0
-    pairs = (digits * np.uint64(2561)) >> np.uint64(8)
-    fours = ((pairs & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
-    value = ((fours & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
-    return value.astype(np.int64), wrong
+        return take(self.bytes, starts, stops)
 
 
 class Headers:
@@ -105,10 +86,10 @@ class Headers:
     `deadline` is the message's own in ms, -1 without one.
     """
 
-    def __init__(self, headers: Sequence[bytes]) -> None:
+    def __init__(self, headers: pa.Array) -> None:
         self.texts = texts = Texts(headers)
         starts, ends = texts.starts, texts.ends
-        semicolons = np.append(np.flatnonzero(texts.bytes == _SEMICOLON), [len(texts.data)] * 3)
+        semicolons = np.append(np.flatnonzero(texts.bytes == _SEMICOLON), [len(texts.bytes)] * 3)
         at = np.searchsorted(semicolons, starts)
         first, second, third = semicolons[at], semicolons[at + 1], semicolons[at + 2]
         full = first < ends
@@ -135,9 +116,9 @@ class Headers:
         """The senders' ids, and in which rows there is one."""
         return self.texts.take(self.id_starts, self.id_stops), self.id_stops > self.id_starts
 
-    def extras(self) -> tuple[Array, Array]:
-        """Where what scripts do not read begins, and how long it is."""
-        return self.deaths_stops, self.texts.ends - self.deaths_stops
+    def extras(self) -> pa.Array:
+        """What scripts do not read."""
+        return self.texts.take(self.deaths_stops, self.texts.ends)
 
     def records(self) -> Records:
         """All deaths of all rows."""
@@ -157,7 +138,7 @@ class Records:
     def __init__(self, headers: Headers) -> None:
         self._texts = headers.texts
         self._spaces = np.append(
-            np.flatnonzero(headers.texts.bytes == _SPACE), [len(headers.texts.data)] * (_FIELDS + 1)
+            np.flatnonzero(headers.texts.bytes == _SPACE), [len(headers.texts.bytes)] * (_FIELDS + 1)
         )
         rows = np.flatnonzero(headers.deaths_stops > headers.deaths_starts)
         starts, ends = headers.deaths_starts[rows], headers.deaths_stops[rows]

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from rqttl.keys import Keyspace
 from spark_connectors import split
+from spark_connectors.pages import Entry
 from spark_connectors.ranges import Range, position, sequence
 from spark_connectors.split import View
-from spark_connectors.wire import Entry, Wire
+from spark_connectors.wire import Wire
 
 #: Bytes that one look may transfer, and the most entries that it shows on either side.
 _LOOK_BYTES = 8192

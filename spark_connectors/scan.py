@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from rqttl.keys import Keyspace
 from spark_connectors.entries import Columns, Run
-from spark_connectors.errors import MalformedEntry
+from spark_connectors.pages import WIDTH, Entry, Page, malformed
 from spark_connectors.ranges import Range
-from spark_connectors.wire import Entry, Watch, Wire, keep_gc_quiet
+from spark_connectors.wire import Watch, Wire, keep_gc_quiet
 
 #: Rows of a batch, and about how many bytes of entries at most: below that the work for each batch would show.
-_ROWS = 4000
+_ROWS = 8000
 _BYTES = 4 * 2**20
-_WIDTH = 20
 
 
 def read(
@@ -30,7 +29,7 @@ def read(
 
     There are as many `watches` as ranges, or none. Raises `MalformedEntry`, and what `wire` and the watches raise.
     """
-    columns, gathered = Columns(names), _Gathered(wire)
+    columns, gathered = Columns(names), _Gathered()
     seen = {index: _Seen() for index, found in enumerate(ranges) if found.loose}
     restore = keep_gc_quiet()
     try:
@@ -39,8 +38,8 @@ def read(
                 seen[index].add(page)
             if gathered.add(ranges[index].queue, page):
                 yield columns.batch(gathered.take())
-        for index, entries in _loose(wire, keys, ranges, seen):
-            if gathered.add(ranges[index].queue, entries):
+        for index, page in _loose(wire, keys, ranges, seen):
+            if gathered.add(ranges[index].queue, page):
                 yield columns.batch(gathered.take())
         if gathered.rows:
             yield columns.batch(gathered.take())
@@ -52,22 +51,21 @@ def read(
 class _Gathered:
     """Pages that are not yet in a batch."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self) -> None:
         self._runs: list[Run] = []
-        self.rows, self._bytes = 0, 0.0
+        self.rows, self._bytes = 0, 0
 
-    def add(self, queue: str, entries: list[Entry]) -> bool:
+    def add(self, queue: str, page: Page) -> bool:
         """Add a page. Returns whether there is enough for a batch."""
-        self._runs.append((queue, entries))
-        self.rows += len(entries)
-        self._bytes += len(entries) * self._wire.entry_bytes
+        self._runs.append((queue, page))
+        self.rows += len(page)
+        self._bytes += page.size
         return self.rows >= _ROWS or self._bytes >= _BYTES
 
     def take(self) -> list[Run]:
         """All of them, which are gone then."""
         runs = self._runs
-        self._runs, self.rows, self._bytes = [], 0, 0.0
+        self._runs, self.rows, self._bytes = [], 0, 0
         return runs
 
 
@@ -78,9 +76,9 @@ class _Seen:
         self._firsts: list[bytes] = []
         self._pages: list[bytes] = []
 
-    def add(self, page: Sequence[Entry]) -> None:
-        self._firsts.append(page[0][0])
-        self._pages.append(b"".join([entry[0] for entry in page]))
+    def add(self, page: Page) -> None:
+        self._firsts.append(page.place(0))
+        self._pages.append(page.sequences().tobytes())
 
     def __contains__(self, sequence: bytes) -> bool:
         index = bisect_right(self._firsts, sequence) - 1
@@ -88,14 +86,12 @@ class _Seen:
             return False
         page = self._pages[index]
         at = page.find(sequence)
-        while at >= 0 and at % _WIDTH:
+        while at >= 0 and at % WIDTH:
             at = page.find(sequence, at + 1)
         return at >= 0
 
 
-def _pages(
-    wire: Wire, keys: Keyspace, ranges: Sequence[Range], watches: Sequence[Watch]
-) -> Iterator[tuple[int, list[Entry]]]:
+def _pages(wire: Wire, keys: Keyspace, ranges: Sequence[Range], watches: Sequence[Watch]) -> Iterator[tuple[int, Page]]:
     """Pages of the logs, with the index of the range: small ranges several at a time, large ones one by one."""
     small = [index for index, found in enumerate(ranges) if found.rows <= wire.most]
     wanted = [(keys.key(ranges[i].queue, "log"), ranges[i].after, ranges[i].upto, ranges[i].rows) for i in small]
@@ -109,9 +105,7 @@ def _pages(
                 yield index, page
 
 
-def _loose(
-    wire: Wire, keys: Keyspace, ranges: Sequence[Range], seen: dict[int, _Seen]
-) -> Iterator[tuple[int, list[Entry]]]:
+def _loose(wire: Wire, keys: Keyspace, ranges: Sequence[Range], seen: dict[int, _Seen]) -> Iterator[tuple[int, Page]]:
     """What of the ranges lies in `loose` and was not seen in the log."""
     indices = list(seen)
     for start in range(0, len(indices), 500):
@@ -127,15 +121,12 @@ def _loose(
                 ]
                 given.update(sequence for sequence, _ in new)
                 if new:
-                    yield index, [_entry(found.queue, sequence, joined) for sequence, joined in new]
+                    yield index, Page.of(found.queue, [_entry(found.queue, *field) for field in new])
 
 
 def _entry(queue: str, sequence: bytes, joined: bytes) -> Entry:
     """A field of `loose`, `<length of header>:<header><body>`, as an entry of the log."""
     digits, colon, rest = joined.partition(b":")
     if not (colon and digits.isdigit() and int(digits) <= len(rest)):
-        place = sequence.decode(errors="replace")
-        raise MalformedEntry(
-            f"queue {queue!r}, sequence {place}: not a message that rqttl stored: its parts are cut off"
-        )
+        raise malformed(queue, sequence, "its parts are cut off")
     return [sequence, [rest[: int(digits)], rest[int(digits) :]]]

@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 from rqttl.keys import Keyspace
 from spark_connectors.limits import Found, Wish
-from spark_connectors.wire import Entry, Wire
+from spark_connectors.pages import Entry
+from spark_connectors.wire import Wire
 
 #: Sequences with the bytes of each message, in order.
 Sizes: TypeAlias = list[tuple[str, int]]

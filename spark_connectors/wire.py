@@ -9,40 +9,28 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from redis.backoff import NoBackoff
-from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
+import numpy as np
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ConnectionError,
-    NoPermissionError,
     RedisError,
     ResponseError,
     TimeoutError,
 )
-from redis.retry import Retry
 
 from rqttl._packing import pack_command
-from spark_connectors.errors import (
-    InvalidOption,
-    NoPermission,
-    NotAuthenticated,
-    RefusedByRedis,
-    SourceError,
-    Unreachable,
-)
+from rqttl.keys import Keyspace
+from spark_connectors import pages
+from spark_connectors.connecting import Words, connect, link_of, pauses, translated
+from spark_connectors.errors import SourceError
 from spark_connectors.options import Options
-from spark_connectors.secret import masked
+from spark_connectors.pages import SPARE, Odd, Page
 
 T = TypeVar("T")
-#: What a command is made of.
-Words: TypeAlias = tuple[Any, ...]
-#: An entry of a log as Redis gives it: `[sequence, [packed header, body]]`.
-Entry: TypeAlias = list[Any]
 
 
 class Watch(Protocol):
@@ -50,92 +38,19 @@ class Watch(Protocol):
 
     @property
     def words(self) -> Words:
-        """The command."""
+        """The command: one whose reply is a list of texts."""
 
     def told(self, reply: Any, after: str) -> None:
         """Judge the reply that came with the page that begins behind `after`, before anybody sees the page."""
 
 
-#: The commands that a reader needs, as an ACL grants them.
-READING = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange")
-CONNECT_TIMEOUT = 5.0
-_FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
 #: Entries of the first page: how large they are is not known yet.
 _FIRST_PAGE = 64
-#: Each how many entries of a page one is measured.
-_EACH = 16
-_OVERHEAD = 40
 #: Commands of one round trip.
 _MOST_CALLS = 64
-_LONGEST_PAUSE = 10.0
-
-
-def connect(options: Options) -> Connection:
-    """A connection for these options, not opened yet: no hidden retries, RESP2, nothing said about the client.
-
-    The password is read here, so this belongs where the connection is used. Raises `InvalidOption`.
-    """
-    address, password = options.address, options.password()
-    for name in _FILES:
-        if (file := options.maybe_text(name)) is not None and not Path(file).is_file():
-            raise InvalidOption(f"{name}: {file!r} is no file here; driver and executors both need it")
-    kind: type[Any] = Connection
-    settings: dict[str, Any] = {"host": address.host, "port": address.port, "socket_keepalive": True}
-    if address.path:
-        kind, settings = UnixDomainSocketConnection, {"path": address.path}
-    elif address.tls:
-        kind = SSLConnection
-        verify = options.flag("tlsVerify")
-        settings |= {
-            "ssl_ca_certs": options.maybe_text("tlsCaFile"), "ssl_certfile": options.maybe_text("tlsCertFile"),
-            "ssl_keyfile": options.maybe_text("tlsKeyFile"), "ssl_check_hostname": verify,
-            "ssl_cert_reqs": "required" if verify else "none",
-        }  # fmt: skip
-    timeout = options.number("socketTimeout") / 1000
-    connection: Connection = kind(
-        db=address.db,
-        username=options.maybe_text("username"),
-        password=None if password is None else password.reveal(),
-        socket_timeout=timeout,
-        socket_connect_timeout=min(timeout, CONNECT_TIMEOUT),
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-        **settings,
-    )
-    for name in ("driver_info", "lib_name", "lib_version"):
-        # CLIENT SETINFO: a user with few rights may not say it, and the ACL log would note each attempt
-        setattr(connection, name, None)
-    return connection
-
-
-def pauses(options: Options) -> tuple[float, ...]:
-    """Seconds to wait before each further attempt to reach Redis."""
-    first = options.number("retryBackoff") / 1000
-    return tuple(min(_LONGEST_PAUSE, first * 2**i) for i in range(options.number("connectRetries")))
-
-
-def translated(error: Exception, options: Options, words: Words = ()) -> SourceError:
-    """What went wrong, for the user of the data source: which option to look at, and no secret.
-
-    `words` is the command that was refused.
-    """
-    password = options.password()
-    text = masked(str(error), None if password is None else password.reveal())
-    user = options.maybe_text("username") or "default"
-    if isinstance(error, AuthenticationError) or "NOAUTH" in text or "WRONGPASS" in text:
-        return NotAuthenticated(
-            f"username, passwordEnv, passwordFile: {options.address} refuses user {user!r} with this password: {text}"
-        )
-    if isinstance(error, NoPermissionError) or "NOPERM" in text:
-        command, keys = str(words[0]).upper() if words else "it", f"{options.text('namespace')}:*"
-        needed = f"Reading needs the keys {keys} and the commands {' '.join(READING)}"
-        if options.use == "write":
-            needed = f"Writing needs the keys {keys}; `rqttl doctor`, run as this user, says what is missing"
-        return NoPermission(f"username: user {user!r} may not do {command}: {text}. {needed}")
-    if isinstance(error, (ConnectionError, TimeoutError, OSError)):
-        return Unreachable(f"url: {options.address} cannot be reached: {text}")
-    said = " ".join(str(word)[:80] for word in words[:2])
-    return RefusedByRedis(f"url: {options.address} refused {said}: {text}")
+#: The least that is made room for.
+_CHUNK = 2**16
+_LINE_FEED = 10
 
 
 class Wire:
@@ -152,6 +67,7 @@ class Wire:
         #: The most entries of a page.
         self.most = options.number("fetchEntries")
         self._bytes = options.number("fetchBytes")
+        self._room = _CHUNK
         #: About how large an entry is.
         self.entry_bytes = self._bytes / _FIRST_PAGE
 
@@ -162,9 +78,9 @@ class Wire:
     def ask_all(self, calls: Sequence[Words]) -> list[Any]:
         """The replies to commands that only read, in one round trip. The first refusal is raised."""
         self._send(calls)
-        return self._receive(calls)
+        return self._receive(calls, lambda: self._replies(calls))
 
-    def pages(self, key: str, after: str, upto: str, watch: Watch | None = None) -> Generator[list[Entry]]:
+    def pages(self, key: str, after: str, upto: str, watch: Watch | None = None) -> Generator[Page]:
         """The entries of a stream after `after`, up to and with `upto`, in pages of rising order, none empty."""
         stop, count = upto.encode(), self._page_size()
         calls = [_range(key, after, upto, count)]
@@ -172,14 +88,14 @@ class Wire:
         self._send(_with(calls, watches))
         try:
             while True:
-                page = self._watched(calls, watches)[0]
-                if len(page) < count or page[-1][0] >= stop:
-                    if page:
+                page = self._pages(calls, watches)[0]
+                if len(page) < count or page.place(-1) >= stop:
+                    if len(page):
                         yield page
                     return
                 self._measure(page)
                 count = self._page_size()
-                calls = [_range(key, page[-1][0].decode(), upto, count)]
+                calls = [_range(key, page.place(-1).decode(), upto, count)]
                 self._send(_with(calls, watches))
                 yield page
         finally:
@@ -187,7 +103,7 @@ class Wire:
 
     def groups(
         self, wanted: Sequence[tuple[str, str, str, int]], watches: Sequence[Watch] = ()
-    ) -> Iterator[list[tuple[int, list[Entry]]]]:
+    ) -> Iterator[list[tuple[int, Page]]]:
         """Many small ranges `(key, after, upto, rows)`, several in each round trip, while the last ones are used.
 
         Gives lists of (index of the range, its entries or its next entries); those of one range in order. There are as
@@ -197,16 +113,16 @@ class Wire:
         self._send(_with(calls, watches))
         try:
             while calls:
-                pages = self._watched(calls, watches[first:])
-                for page in pages:
+                found = self._pages(calls, watches[first:])
+                for page in found:
                     self._measure(page)
                 begin, first = first, first + len(calls)
-                rest = [(begin + i, page[-1][0]) for i, page in enumerate(pages) if len(page) == calls[i][-1]]
+                rest = [(begin + i, page.place(-1)) for i, page in enumerate(found) if len(page) == calls[i][-1]]
                 calls = self._group(wanted[first : first + _MOST_CALLS])
                 if not rest:
                     self._send(_with(calls, watches[first:]))
-                if found := [(begin + i, page) for i, page in enumerate(pages) if page]:
-                    yield found
+                if full := [(begin + i, page) for i, page in enumerate(found) if len(page)]:
+                    yield full
                 for i, last in rest:
                     watch = watches[i] if watches else None
                     for page in self.pages(wanted[i][0], last.decode(), wanted[i][2], watch):
@@ -251,19 +167,47 @@ class Wire:
     def _page_size(self) -> int:
         return max(1, min(self.most, int(self._bytes / self.entry_bytes)))
 
-    def _measure(self, page: list[Entry]) -> None:
-        """Learn from some entries of a page how large they are; growing slowly, shrinking at once."""
-        looked = page[::_EACH]
-        if looked:
-            size = sum(len(entry[1][0]) + len(entry[1][-1]) for entry in looked) / len(looked) + _OVERHEAD
-            self.entry_bytes = max(size, self.entry_bytes / 4)
+    def _measure(self, page: Page) -> None:
+        """Learn how large entries are; growing slowly, shrinking at once."""
+        if len(page):
+            self.entry_bytes = max(page.size / len(page), self.entry_bytes / 4)
 
-    def _watched(self, calls: Sequence[Words], watches: Sequence[Watch]) -> list[list[Entry]]:
+    def _pages(self, calls: Sequence[Words], watches: Sequence[Watch]) -> list[Page]:
         """The pages that were asked for, once their watches have been told what came with them."""
-        replies = self._receive(_with(calls, watches))
-        for call, watch, reply in zip(calls, watches, replies[len(calls) :], strict=False):
+        asked = _with(calls, watches)
+        try:
+            found, replies = self._receive(asked, lambda: self._raw(len(calls), len(asked) - len(calls)))
+        except Odd:
+            # redis-py knows what all replies mean
+            self.close()
+            taken = self.ask_all(asked)
+            found = [Page.of(self._queue(call), page) for call, page in zip(calls, taken, strict=False)]
+            replies = taken[len(calls) :]
+        for call, watch, reply in zip(calls, watches, replies, strict=False):
             watch.told(reply, call[2][1:])
-        return replies[: len(calls)]
+        return found
+
+    def _queue(self, call: Words) -> str:
+        parts = Keyspace(self._options.text("namespace")).split(call[1].encode())
+        return parts[0] if parts else str(call[1])
+
+    def _raw(self, count: int, more: int) -> tuple[list[Page], list[list[bytes | None]]]:
+        """Read so many pages, and so many lists of texts after them."""
+        link, buffer, filled = link_of(self._connection), np.empty(self._room, np.uint8), 0
+        while True:
+            if len(buffer) - filled <= SPARE:
+                buffer = np.concatenate([buffer, np.empty_like(buffer)])
+            got = link.recv_into(buffer[filled:-SPARE].data)
+            if not got:
+                raise ConnectionError("it closed the connection")
+            filled += got
+            if buffer[filled - 1] != _LINE_FEED:
+                continue
+            found = pages.pages(buffer, filled, count)
+            texts = None if found is None else pages.texts(buffer[found[1] : filled].tobytes(), more)
+            if found is not None and texts is not None:
+                self._in_flight, self._room = 0, max(_CHUNK, filled + filled // 4)
+                return found[0], texts
 
     def _send(self, calls: Sequence[Words]) -> None:
         """Put commands on their way. When that fails, `_receive` finds out and sends them again."""
@@ -278,14 +222,14 @@ class Wire:
             self.close()
             raise translated(error, self._options, calls[0]) from None
 
-    def _receive(self, calls: Sequence[Words]) -> list[Any]:
-        """The replies to what `_send` sent; after a failure everything is asked once more."""
+    def _receive(self, calls: Sequence[Words], read: Callable[[], T]) -> T:
+        """What `read` reads of the replies to what `_send` sent; after a failure everything is asked once more."""
         for pause in (*self._pauses, None):
             try:
                 if not self._in_flight:
                     self._connection.connect()
                     self._send(calls)
-                return self._replies(calls)
+                return read()
             except (ConnectionError, TimeoutError, BusyLoadingError, OSError) as error:
                 self.close()
                 if pause is None or isinstance(error, AuthenticationError):

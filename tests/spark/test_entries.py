@@ -17,6 +17,7 @@ from rqttl.types import Death, Header
 from spark_connectors import schema, texts
 from spark_connectors.entries import Columns, Run
 from spark_connectors.errors import MalformedEntry
+from spark_connectors.pages import Page
 
 ALL = tuple(schema.known("json"))
 PLACE = b"1700000001234-100007"
@@ -41,12 +42,16 @@ def header(deadline: int | None = None, id: bytes = b"", deaths: bytes = b"", ex
     )
 
 
-def rows(*runs: Run, names: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
-    batch = Columns(names).batch(runs)
+def rows(*runs: tuple[str, Sequence[Any]], names: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
+    batch = Columns(names).batch([run(*one) for one in runs])
     batch.validate(full=True)
     assert batch.schema.equals(schema.arrow(names))
     found: list[dict[str, Any]] = batch.to_pylist()
     return found
+
+
+def run(queue: str, entries: Sequence[Any]) -> Run:
+    return queue, Page.of(queue, entries)
 
 
 def row(packed: bytes, body: bytes = b"", place: bytes = PLACE) -> dict[str, Any]:
@@ -139,7 +144,7 @@ def test_of_many_rows_the_malformed_one_is_named() -> None:
     entries[3][1][0] = good[:-5]  # type: ignore[index]  # a list of two
 
     with pytest.raises(MalformedEntry, match=r"queue 'two', sequence 1700000000000-100003: .* shorter than it says"):
-        Columns(("reason",)).batch([("one", entries[:2]), ("two", entries[2:])])
+        Columns(("reason",)).batch([run("one", entries[:2]), run("two", entries[2:])])
 
 
 @pytest.mark.parametrize("entry, told", [
@@ -258,5 +263,5 @@ def test_more_different_headers_than_are_remembered_are_read_all_the_same(monkey
     entries: Sequence[list[Any]] = [[PLACE, [header(extras=codec.pack_extras(None, {"n": i})), b""]] for i in range(10)]
 
     for _ in range(2):
-        found = columns.batch([("q", entries)]).to_pylist()
+        found = columns.batch([run("q", entries)]).to_pylist()
         assert [one["headers"] for one in found] == [[("n", str(i))] for i in range(10)]

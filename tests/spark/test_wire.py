@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +14,19 @@ import redis
 
 from rqttl import Broker
 from spark_connectors import wire
-from spark_connectors.errors import NoPermission, NotAuthenticated, RefusedByRedis, SourceError, Unreachable
+from spark_connectors.connecting import READING, link_of
+from spark_connectors.errors import (
+    MalformedEntry,
+    NoPermission,
+    NotAuthenticated,
+    RefusedByRedis,
+    SourceError,
+    Unreachable,
+)
 from spark_connectors.options import Options
+from spark_connectors.pages import Page, take
 from spark_connectors.ranges import FIRST, LAST
-from spark_connectors.wire import READING, Wire, keep_gc_quiet
+from spark_connectors.wire import Wire, keep_gc_quiet
 from tests.servers import Server
 from tests.spark.writing import until
 
@@ -36,6 +47,10 @@ def fill(client: redis.Redis, count: int, *, size: int = 10, key: str = LOG) -> 
     return places
 
 
+def places_of(page: Page) -> list[bytes]:
+    return [page.place(row) for row in range(len(page))]
+
+
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000, 2500])
 def test_pages_hold_each_entry_once_in_order(client: redis.Redis, redis_url: str, count: int) -> None:
     places = fill(client, count)
@@ -43,8 +58,8 @@ def test_pages_hold_each_entry_once_in_order(client: redis.Redis, redis_url: str
     with Wire(options(redis_url)) as wire:
         pages = list(wire.pages(LOG, FIRST, LAST))
 
-    assert [entry[0] for page in pages for entry in page] == places
-    assert all(pages)
+    assert [place for page in pages for place in places_of(page)] == places
+    assert all(map(len, pages))
     assert max(map(len, pages), default=0) <= 1000
 
 
@@ -53,7 +68,7 @@ def test_a_range_begins_behind_its_start_and_ends_with_its_end(client: redis.Red
 
     with Wire(options(redis_url)) as wire:
         pages = wire.pages(LOG, places[10].decode(), places[200].decode())
-        assert [entry[0] for page in pages for entry in page] == places[11:201]
+        assert [place for page in pages for place in places_of(page)] == places[11:201]
 
 
 def test_pages_are_smaller_where_entries_are_large(client: redis.Redis, redis_url: str) -> None:
@@ -72,6 +87,60 @@ def test_pages_are_smaller_where_entries_are_large(client: redis.Redis, redis_ur
     assert max(sizes[6:]) <= 2
 
 
+class Slowly:
+    """A socket that gives few bytes at once."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._sizes = itertools.cycle([1, 7, 2, 400, 1, 33, 1000, 5])
+
+    def recv_into(self, room: memoryview) -> int:
+        return self._link.recv_into(room[: next(self._sizes)])
+
+
+FORGED = b"*2\r\n$20\r\n1700000000000-100000\r\n*2\r\n$1\r\na\r\n$2\r\nxx\r\n"
+
+
+@pytest.mark.parametrize("body", [b"x" * 10, b"", FORGED, FORGED * 9, FORGED[:-5], b"*2\r\n$20\r\n", b"\r\n" * 30])
+def test_entries_are_found_however_they_come_and_whatever_bodies_look_like(
+    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    places = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(120)]
+    for place in places:
+        client.execute_command("XADD", LOG, place, b"h", body)
+    monkeypatch.setattr(wire, "link_of", lambda connection: Slowly(link_of(connection)))
+
+    with Wire(options(redis_url)) as reader:
+        pages = list(reader.pages(LOG, FIRST, LAST))
+        groups = list(reader.groups([(LOG, FIRST, places[9].decode(), 10), (LOG, places[9].decode(), LAST, 110)]))
+
+    for found in (pages, [page for group in groups for _, page in group]):
+        assert [place for page in found for place in places_of(page)] == places
+        bodies = [one for page in found for one in take(page.data, page.bodies, page.body_stops).to_pylist()]
+        assert bodies == [body] * 120
+
+
+def test_entries_of_another_program_are_named_with_their_queue(client: redis.Redis, redis_url: str) -> None:
+    fill(client, 3)
+    client.xadd(LOG, {"a": 1, "b": 2}, id="1800000000000-100000")
+
+    with (
+        Wire(options(redis_url)) as reader,
+        pytest.raises(MalformedEntry, match=r"queue 'q', sequence 1800.* one field"),
+    ):
+        list(reader.pages(LOG, FIRST, LAST))
+
+
+def test_a_refusal_in_place_of_a_page_is_told_with_its_command(client: redis.Redis, redis_url: str) -> None:
+    client.set(LOG, "text")
+
+    with Wire(options(redis_url)) as reader:
+        with pytest.raises(RefusedByRedis, match=r"refused XRANGE rqttl:\{q\}:log: WRONGTYPE"):
+            list(reader.pages(LOG, FIRST, LAST))
+        client.delete(LOG)
+        assert list(reader.pages(LOG, FIRST, LAST)) == []
+
+
 def test_small_ranges_come_in_few_round_trips(client: redis.Redis, redis_url: str) -> None:
     keys = [f"rqttl:{{q{i}}}:log" for i in range(200)]
     for key in keys:
@@ -83,7 +152,7 @@ def test_small_ranges_come_in_few_round_trips(client: redis.Redis, redis_url: st
         groups = list(wire.groups([(key, FIRST, LAST, 7) for key in keys]))
         for group in groups:
             for index, page in group:
-                found.setdefault(index, []).extend(entry[0] for entry in page)
+                found.setdefault(index, []).extend(places_of(page))
 
     assert found == dict.fromkeys(range(200), places)
     assert client.info("commandstats")["cmdstat_xrange"]["calls"] == 200
@@ -121,7 +190,7 @@ def test_a_connection_that_is_lost_in_the_middle_leaves_no_gap_and_repeats_nothi
             pages = (page for group in wire.groups(wanted) for _, page in group)
         found = []
         for i, page in enumerate(pages):
-            found += [entry[0] for entry in page]
+            found += places_of(page)
             if i % 4 == 1:
                 client.client_kill_filter(_type="normal", skipme=True)
 
@@ -136,15 +205,15 @@ def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Ser
     wire = Wire(options(server.url, fetchEntries="100", connectRetries="200", retryBackoff="20ms"))
 
     pages = wire.pages(LOG, FIRST, LAST)
-    found = next(pages)
+    found = places_of(next(pages))
     server.kill()
     with ThreadPoolExecutor(1) as pool:
-        rest = pool.submit(lambda: [entry for page in pages for entry in page])
+        rest = pool.submit(lambda: [place for page in pages for place in places_of(page)])
         server.start()
         found += rest.result()
     wire.close()
 
-    assert [entry[0] for entry in found] == places
+    assert found == places
 
 
 def test_whoever_stops_in_the_middle_can_ask_something_else(client: redis.Redis, redis_url: str) -> None:
@@ -155,7 +224,7 @@ def test_whoever_stops_in_the_middle_can_ask_something_else(client: redis.Redis,
         next(pages)
         pages.close()
         assert wire.ask("XLEN", LOG) == 3000
-        assert next(iter(wire.pages(LOG, FIRST, LAST)))[0][0] == places[0]
+        assert next(iter(wire.pages(LOG, FIRST, LAST))).place(0) == places[0]
 
 
 def test_a_closed_wire_leaves_no_connection_behind(client: redis.Redis, redis_url: str) -> None:

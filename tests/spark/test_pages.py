@@ -1,0 +1,149 @@
+"""Replies taken apart in one look: held to what was put into them, however they are cut, whatever bodies look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_connectors import pages
+from spark_connectors.digits import ZEROS, leading, words
+from spark_connectors.errors import MalformedEntry
+from spark_connectors.pages import SPARE, Odd, Page
+
+PLACE = b"1700000000000-100000"
+FORGED = b"*2\r\n$20\r\n" + PLACE + b"\r\n*2\r\n$3\r\nabc\r\n$2\r\nxx\r\n"
+
+PIECES = st.sampled_from([
+    FORGED, FORGED[:9], FORGED[:29], FORGED[:36], b"*2\r\n$20\r\n" * 2, b"\r\n", b"\r", b"*", b"$", b"9\r\n\r\n", b"0",
+    b"99999999999\r\n", b"x" * 90, b"x" * 300,
+])  # fmt: skip
+TEXTS = st.lists(PIECES | st.binary(max_size=12), max_size=4).map(b"".join)
+# bodies of one length are found in another way than others
+ALIKE = st.integers(0, 40).flatmap(lambda n: st.tuples(st.just(b"h" * (n % 7)), st.binary(min_size=n, max_size=n)))
+ENTRIES = st.lists(st.tuples(TEXTS, TEXTS), max_size=8) | ALIKE.flatmap(lambda one: st.lists(st.just(one), max_size=20))
+GARBAGE = st.binary(min_size=SPARE, max_size=SPARE) | st.sampled_from(
+    [b"\r\n" * 32, b"0" * SPARE, b"*2\r\n$20\r\n1" * 6]
+)
+
+
+def bulk(text: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(text), text)
+
+
+def entry(place: bytes, header: bytes, body: bytes) -> bytes:
+    return b"*2\r\n" + bulk(place) + b"*2\r\n" + bulk(header) + bulk(body)
+
+
+def replies(*lists: list[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(
+        b"*%d\r\n" % len(some) + b"".join(entry(place(i), *one) for i, one in enumerate(some)) for some in lists
+    )
+
+
+def place(i: int) -> bytes:
+    return b"%013d-100000" % (1_700_000_000_000 + i)
+
+
+def look(raw: bytes, count: int, behind: bytes = b"\r\n" * 32) -> tuple[list[Page], int] | None:
+    return pages.pages(np.frombuffer(raw + behind, np.uint8), len(raw), count)
+
+
+def taken_apart(page: Page) -> list[tuple[bytes, bytes, bytes]]:
+    headers = pages.take(page.data, page.headers, page.header_stops).to_pylist()
+    bodies = pages.take(page.data, page.bodies, page.body_stops).to_pylist()
+    return list(zip([page.place(i) for i in range(len(page))], headers, bodies, strict=True))
+
+
+@given(st.lists(ENTRIES, min_size=1, max_size=4), TEXTS, GARBAGE)
+@example([[(b"", b"x")]], b"", b"\r\n" * 32)
+@example([[(b"h", b"*2\r\n$20\r\n")] * 2, [], [(b"", FORGED)]], FORGED, FORGED[:36] + b"0" * 28)
+def test_what_was_put_in_is_found(lists: list[list[tuple[bytes, bytes]]], rest: bytes, behind: bytes) -> None:
+    raw = replies(*lists)
+
+    found = look(raw + rest, len(lists), behind)
+
+    assert found is not None
+    assert found[1] == len(raw)
+    wanted = [[(place(i), *one) for i, one in enumerate(some)] for some in lists]
+    assert [taken_apart(page) for page in found[0]] == wanted
+    joined = Page.joined(found[0])
+    assert taken_apart(joined) == [one for some in wanted for one in some]
+    assert joined.sequences().tobytes() == b"".join(one[0] for some in wanted for one in some)
+    assert sum(page.size for page in found[0]) <= len(raw)
+
+
+@given(st.lists(ENTRIES, min_size=1, max_size=3), GARBAGE, st.data())
+def test_what_is_cut_off_is_waited_for(
+    lists: list[list[tuple[bytes, bytes]]], behind: bytes, data: st.DataObject
+) -> None:
+    raw = replies(*lists)
+    ends = [i for i in range(len(raw)) if raw[:i].endswith(b"\r\n")]
+
+    cut = data.draw(st.sampled_from(ends) if ends else st.just(0))
+
+    assert look(raw[:cut], len(lists), behind) is None
+
+
+@pytest.mark.parametrize("raw", [
+    b"-NOPERM this user has no permissions\r\n", b"+OK\r\n", b":1\r\n", b"*-1\r\n",
+    b"*1\r\n*2\r\n" + bulk(b"1-1") + b"*2\r\n" + bulk(b"") + bulk(b""),
+    b"*1\r\n*2\r\n" + bulk(PLACE) + b"*4\r\n" + bulk(b"a") + bulk(b"b") + bulk(b"c") + bulk(b"d"),
+    b"*2\r\n" + entry(PLACE, b"", b"") + b"*2\r\n" + bulk(PLACE) + b"*4\r\n" + 4 * bulk(b""),
+    b"*2\r\n" + entry(PLACE, b"", FORGED) + b"*2\r\n" + bulk(b"1-1") + b"*2\r\n" + 2 * bulk(b""),
+])  # fmt: skip
+def test_what_is_no_page_of_messages_is_odd(raw: bytes) -> None:
+    with pytest.raises(Odd):
+        look(raw, 1)
+
+
+def test_pages_of_one_buffer_and_of_others_are_joined_in_their_order() -> None:
+    here, there = look(replies([(b"a", b"1"), (b"b", b"2")], [(b"c", b"3")]), 2), look(replies([(b"d", b"4")]), 1)
+    assert here is not None
+    assert there is not None
+
+    joined = Page.joined([here[0][1], there[0][0], here[0][0], Page.of("q", [[PLACE, [b"e", b"5"]]])])
+
+    assert [one[1:] for one in taken_apart(joined)] == [
+        (b"c", b"3"), (b"d", b"4"), (b"a", b"1"), (b"b", b"2"), (b"e", b"5"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry, why", [
+    ([PLACE, [b"a", b"b", b"c", b"d"]], "more than one field"), ([b"1-1", [b"", b""]], "not the place of a message"),
+])  # fmt: skip
+def test_entries_of_other_programs_are_named(entry: list[Any], why: str) -> None:
+    with pytest.raises(MalformedEntry, match=f"queue 'q', sequence {entry[0].decode()}: .*{why}"):
+        Page.of("q", [[PLACE, [b"", b""]], entry])
+
+
+LISTS = st.lists(st.lists(st.none() | TEXTS, max_size=3), max_size=3)
+
+
+@given(LISTS, st.data())
+def test_lists_of_texts_are_read_and_waited_for(lists: list[list[bytes | None]], data: st.DataObject) -> None:
+    parts = [[b"$-1\r\n" if one is None else bulk(one) for one in some] for some in lists]
+    raw = b"".join(b"*%d\r\n" % len(some) + b"".join(some) for some in parts)
+
+    assert pages.texts(raw, len(lists)) == lists
+    if raw:
+        cut = data.draw(st.integers(0, len(raw) - 1))
+        assert pages.texts(raw[:cut], len(lists)) is None
+
+
+@pytest.mark.parametrize("raw", [b"-ERR no\r\n", b"+OK\r\n", b":1\r\n", b"*-1\r\n"])
+def test_other_replies_than_lists_are_odd(raw: bytes) -> None:
+    with pytest.raises(Odd):
+        pages.texts(raw, 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99_999_999), st.binary(max_size=8)), min_size=1, max_size=9))
+def test_numbers_are_read_up_to_what_is_no_digit(some: list[tuple[int, bytes]]) -> None:
+    texts = [(b"%d" % number + b"\r" + behind + b"\n" * 8)[:8] for number, behind in some]
+    found, widths = leading(words(np.frombuffer(b"".join(texts), np.uint8))[::8] ^ ZEROS)
+
+    assert widths.tolist() == [len(b"%d" % number) for number, _ in some]
+    assert found.tolist() == [number for number, _ in some]
