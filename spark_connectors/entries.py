@@ -15,7 +15,7 @@ from rqttl.units import MAX_INSTANT
 from spark_connectors import schema, texts
 from spark_connectors.digits import ZEROS, Array, decimal, words
 from spark_connectors.headers import Headers, Malformed, Records
-from spark_connectors.pages import NO_PLACE, WIDTH, Page, malformed, take
+from spark_connectors.pages import NO_PLACE, WIDTH, Joiner, Page, malformed, take
 
 #: Entries of one queue.
 Run: TypeAlias = tuple[str, Page]
@@ -37,10 +37,11 @@ class Columns:
         self.schema = schema.arrow(names)
         self._names = names
         self._remembered: dict[bytes, texts.Extras] = {}
+        self._joiner = Joiner()
 
     def batch(self, runs: Sequence[Run]) -> pa.RecordBatch:
         """The entries of these runs, in order, at least one. Raises `MalformedEntry` for what rqttl did not store."""
-        rows = _Rows(runs, self._remembered)
+        rows = _Rows(runs, self._joiner.join([page for _, page in runs]), self._remembered)
         try:
             return pa.RecordBatch.from_arrays([_BUILD[name](rows) for name in self._names], schema=self.schema)
         except Malformed as error:
@@ -50,9 +51,8 @@ class Columns:
 class _Rows:
     """Some entries, and what several columns need of them, found once."""
 
-    def __init__(self, runs: Sequence[Run], remembered: dict[bytes, texts.Extras]) -> None:
-        self._runs, self._remembered = runs, remembered
-        self._page = Page.joined([page for _, page in runs])
+    def __init__(self, runs: Sequence[Run], page: Page, remembered: dict[bytes, texts.Extras]) -> None:
+        self._runs, self._page, self._remembered = runs, page, remembered
         self.count = len(self._page)
         self._fields: dict[str, pa.Array] = {}
 

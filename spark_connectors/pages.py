@@ -69,18 +69,6 @@ class Page:
         data = np.frombuffer(b"".join(parts), np.uint8)
         return cls(data, starts[:-1:3], starts[1::3], stops[1::3], starts[2::3], stops[2::3])
 
-    @classmethod
-    def joined(cls, pages: Sequence[Page]) -> Page:
-        """Pages one after the other."""
-        if len(pages) == 1:
-            return pages[0]
-        # those of one round trip have one buffer
-        buffers = {id(page.data): page.data for page in pages}
-        begins = dict(zip(buffers, np.cumsum([0, *map(len, buffers.values())]).tolist(), strict=False))
-        shifts = np.repeat([begins[id(page.data)] for page in pages], [len(page) for page in pages])
-        columns = zip(*[page.columns() for page in pages], strict=True)
-        return cls(np.concatenate(list(buffers.values())), *(np.concatenate(one) + shifts for one in columns))
-
     def columns(self) -> tuple[Array, ...]:
         """Where the parts lie."""
         return self.places, self.headers, self.header_stops, self.bodies, self.body_stops
@@ -105,6 +93,28 @@ class Page:
     def size(self) -> int:
         """Bytes of the reply."""
         return int(self.body_stops[-1] - self.places[0]) if len(self) else 0
+
+
+class Joiner:
+    """Puts pages one after the other, in a buffer that it uses again: only copies of what is in it may be kept."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(0, np.uint8)
+
+    def join(self, pages: Sequence[Page]) -> Page:
+        """All their entries, until the next call."""
+        if len(pages) == 1:
+            return pages[0]
+        # those of one round trip have one buffer
+        buffers = {id(page.data): page.data for page in pages}
+        ends = np.cumsum([len(data) for data in buffers.values()])
+        if ends[-1] > len(self._buffer):
+            self._buffer = np.empty(ends[-1] + ends[-1] // 4, np.uint8)
+        data = np.concatenate(list(buffers.values()), out=self._buffer[: ends[-1]])
+        begins = dict(zip(buffers, [0, *ends.tolist()], strict=False))
+        shifts = np.repeat([begins[id(page.data)] for page in pages], [len(page) for page in pages])
+        columns = zip(*[page.columns() for page in pages], strict=True)
+        return Page(data, *(np.concatenate(one) + shifts for one in columns))
 
 
 def take(data: Array, starts: Array, stops: Array) -> pa.Array:

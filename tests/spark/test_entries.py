@@ -226,6 +226,21 @@ def test_runs_of_several_queues_become_one_batch() -> None:
     ]  # fmt: skip
 
 
+def test_a_batch_stays_as_it_is_while_the_next_are_made() -> None:
+    columns = Columns(ALL)
+    headers = [header(id=b"id-%d" % i, deaths=record(description=b"said %d" % i)) for i in range(60)]
+    entries = [[b"17000000000%02d-100000" % i, [packed, b"body %d" % i]] for i, packed in enumerate(headers)]
+    runs = [run(f"q{i}", entries[i : i + 5]) for i in range(0, 60, 5)]
+
+    first = columns.batch(runs[:4])
+    told = first.to_pylist()
+    for start in (4, 8):
+        columns.batch(runs[start : start + 4])
+
+    assert first.to_pylist() == told
+    assert [one["body"] for one in told] == [b"body %d" % i for i in range(20)]
+
+
 @pytest.mark.parametrize("value, text", [
     ("eu", "eu"), (7, "7"), (True, "true"), (False, "false"), (1.5, "1.5"), (None, None), (b"raw", "raw"),
     (b"\xff\x00", "0xff00"), ("", ""),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spark_connectors import pages
 from spark_connectors.digits import ZEROS, leading, words
 from spark_connectors.errors import MalformedEntry
-from spark_connectors.pages import SPARE, Odd, Page
+from spark_connectors.pages import SPARE, Joiner, Odd, Page
 
 PLACE = b"1700000000000-100000"
 FORGED = b"*2\r\n$20\r\n" + PLACE + b"\r\n*2\r\n$3\r\nabc\r\n$2\r\nxx\r\n"
@@ -70,7 +70,7 @@ def test_what_was_put_in_is_found(lists: list[list[tuple[bytes, bytes]]], rest: 
     assert found[1] == len(raw)
     wanted = [[(place(i), *one) for i, one in enumerate(some)] for some in lists]
     assert [taken_apart(page) for page in found[0]] == wanted
-    joined = Page.joined(found[0])
+    joined = Joiner().join(found[0])
     assert taken_apart(joined) == [one for some in wanted for one in some]
     assert joined.sequences().tobytes() == b"".join(one[0] for some in wanted for one in some)
     assert sum(page.size for page in found[0]) <= len(raw)
@@ -105,7 +105,7 @@ def test_pages_of_one_buffer_and_of_others_are_joined_in_their_order() -> None:
     assert here is not None
     assert there is not None
 
-    joined = Page.joined([here[0][1], there[0][0], here[0][0], Page.of("q", [[PLACE, [b"e", b"5"]]])])
+    joined = Joiner().join([here[0][1], there[0][0], here[0][0], Page.of("q", [[PLACE, [b"e", b"5"]]])])
 
     assert [one[1:] for one in taken_apart(joined)] == [
         (b"c", b"3"), (b"d", b"4"), (b"a", b"1"), (b"b", b"2"), (b"e", b"5"),
