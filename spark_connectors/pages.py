@@ -89,6 +89,11 @@ class Page:
         found = take(self.data, self.places, self.places + WIDTH).buffers()[2]
         return np.frombuffer(found, np.uint8, WIDTH * len(self))
 
+    def sizes(self) -> Array:
+        """Bytes of the header and the body of each."""
+        found: Array = self.header_stops - self.headers + self.body_stops - self.bodies
+        return found
+
     @property
     def size(self) -> int:
         """Bytes of the reply."""

@@ -1,7 +1,7 @@
 """Finding out how far a limit reaches: a walk along the logs, page by page, many queues in one round trip.
 
 Redis cannot say how many entries lie between two places, so what a limit admits is counted by reading it. That costs
-the driver half a microsecond for each message, and nothing where all that is there fits the limit, as it usually does.
+nothing where all that is there fits the limit, as it usually does.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
 from rqttl.keys import Keyspace
 from spark_connectors.limits import Found, Wish
-from spark_connectors.pages import Entry
+from spark_connectors.pages import Page
 from spark_connectors.wire import Wire
 
 #: Sequences with the bytes of each message, in order.
 Sizes: TypeAlias = list[tuple[str, int]]
 
 _FIRST_AVERAGE = 8_192
-_OVERHEAD = 40
-#: Each how many entries of a page one is measured.
-_EACH = 16
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ class Walker:
                     break
                 asked.append((step, min(room, self._count(step))))
                 room -= asked[-1][1]
-            pages = self._wire.ask_all([self._call(step, count) for step, count in asked])
+            pages = self._wire.ask_pages([self._call(step, count) for step, count in asked])
             for (step, count), page in zip(asked, pages, strict=True):
                 self._measure(page)
                 self._take(step, page, count)
@@ -87,19 +86,31 @@ class Walker:
         key = self._keys.key(step.wish.queue, "log")
         return "XRANGE", key, f"({step.after}", step.wish.upto, "COUNT", count
 
-    def _take(self, step: _Step, page: list[Entry], count: int) -> None:
-        upto = step.wish.upto if len(page) < count else page[-1][0].decode()
+    def _take(self, step: _Step, page: Page, count: int) -> None:
+        upto = step.wish.upto if len(page) < count else page.place(-1).decode()
         aside = self._aside(step, upto)
-        if page and not aside and not self._in_bytes:
-            # no more was asked for than the wish admits
-            step.after, step.rows, step.amount = page[-1][0].decode(), step.rows + len(page), step.amount + len(page)
-        elif not self._add(step, heapq.merge([(entry[0].decode(), _size(entry)) for entry in page], aside)):
+        fits = self._add(step, heapq.merge(_sizes(page), aside)) if aside else self._add_page(step, page)
+        if not fits:
             return step.end()
         if len(page) < count:
             return step.end(done=True)
         if step.wish.one or step.amount >= step.wish.budget:
             return step.end()
         return None
+
+    def _add_page(self, step: _Step, page: Page) -> bool:
+        """Take what can be taken of a page; returns whether that is all of it."""
+        if not len(page):
+            return True
+        costs = page.sizes() if self._in_bytes else np.ones(len(page), np.int64)
+        amounts = step.amount + np.cumsum(costs)
+        rows = int(np.searchsorted(amounts, step.wish.budget, "right"))
+        if step.wish.one and not step.rows:
+            rows = max(rows, 1)
+        if rows:
+            step.after, step.rows = page.place(rows - 1).decode(), step.rows + rows
+            step.amount = int(amounts[rows - 1])
+        return rows == len(page)
 
     def _add(self, step: _Step, found: Iterable[tuple[str, int]]) -> bool:
         """Take one message after the other; returns whether all could be taken."""
@@ -116,12 +127,10 @@ class Walker:
         begin, end = (bisect_right(loose, place, key=lambda of: of[0]) for place in (step.after, upto))
         return loose[begin:end]
 
-    def _measure(self, page: list[Entry]) -> None:
-        if page:
-            looked = page[::_EACH]
-            size = sum(map(_size, looked)) // len(looked) + _OVERHEAD
-            self._average = max(size, self._average // 4, 1)
+    def _measure(self, page: Page) -> None:
+        if len(page):
+            self._average = max(page.size // len(page), self._average // 4, 1)
 
 
-def _size(entry: Entry) -> int:
-    return len(entry[1][0]) + len(entry[1][1])
+def _sizes(page: Page) -> Sizes:
+    return [(page.place(row).decode(), size) for row, size in enumerate(page.sizes().tolist())]

@@ -80,6 +80,11 @@ class Wire:
         self._send(calls)
         return self._receive(calls, lambda: self._replies(calls))
 
+    def ask_pages(self, calls: Sequence[Words]) -> list[Page]:
+        """The replies to commands that ask for entries of logs, in one round trip. The first refusal is raised."""
+        self._send(calls)
+        return self._pages(calls, ())
+
     def pages(self, key: str, after: str, upto: str, watch: Watch | None = None) -> Generator[Page]:
         """The entries of a stream after `after`, up to and with `upto`, in pages of rising order, none empty."""
         stop, count = upto.encode(), self._page_size()
