@@ -74,6 +74,8 @@ def link_of(connection: Connection) -> socket.socket:
     """The socket of an open connection, to read replies from that redis-py need not take apart."""
     # there is no public way to what it has connected
     link: Any = connection._sock  # noqa: SLF001
+    if link is None:
+        raise ConnectionError("it is not connected")
     return cast("socket.socket", link)
 
 

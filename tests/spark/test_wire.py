@@ -198,6 +198,25 @@ def test_a_connection_that_is_lost_in_the_middle_leaves_no_gap_and_repeats_nothi
     assert read == "groups" or found == places
 
 
+def test_what_cannot_be_sent_is_sent_anew(client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = fill(client, 500)
+
+    with Wire(options(redis_url, fetchEntries="100")) as reader:
+        sent: Callable[[list[bytes]], None] = reader._connection.send_packed_command
+        fails = iter([False, True, True, False, True])
+
+        def send(command: list[bytes]) -> None:
+            if next(fails, False):
+                raise BrokenPipeError("cut")
+            sent(command)
+
+        monkeypatch.setattr(reader._connection, "send_packed_command", send)
+        found = [place for page in reader.pages(LOG, FIRST, LAST) for place in places_of(page)]
+
+    assert found == places
+    assert next(fails, None) is None
+
+
 def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Server]) -> None:
     server = start_server(appendonly="yes")
     with server.client() as client:
