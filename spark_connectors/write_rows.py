@@ -197,13 +197,13 @@ def _said(ids: list[bytes] | None, extras: list[bytes] | None, ttls: list[bytes]
     """What is said of each message, as `codec.pack_said` says it."""
     if ids is not None and ttls is None:
         if extras is None:
-            return [b";%d;%b" % (len(id), id) if id else b"" for id in ids]
+            return [b";%d;;%b" % (len(id), id) if id else b"" for id in ids]
         return [
-            b";%d;%b%b" % (len(id), id, extra) if id else b";;" + extra if extra else b""
+            b";%d;;%b%b" % (len(id), id, extra) if id else b";;;" + extra if extra else b""
             for id, extra in zip(ids, extras, strict=True)
         ]
     nothing = [b""] * count
     return [
-        b"%b;%b;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extra) if ttl or id or extra else b""
+        b"%b;%b;;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extra) if id or extra else ttl
         for ttl, id, extra in zip(ttls or nothing, ids or nothing, extras or nothing, strict=True)
     ]
