@@ -110,7 +110,10 @@ def check_id(id: str) -> bytes:
 
 
 def pack_said(message: Message, content_type: str | None) -> bytes:
-    """What the sender says of a message, as `enqueue` takes it; empty if that is nothing. Raises `InvalidInput`."""
+    """What the sender says of a message, as `enqueue` takes it; empty if that is nothing. Raises `InvalidInput`.
+
+    It is a packed header with the TTL (`+<ms>`, `@<instant>`) where the deadline will be.
+    """
     ttl = b""
     if message.ttl is not None and message.expires_at is not None:
         raise InvalidInput("ttl: give ttl or expires_at, not both")
@@ -120,9 +123,16 @@ def pack_said(message: Message, content_type: str | None) -> bytes:
         ttl = b"@%d" % max(0, units.instant(message.expires_at, "expires_at"))
     id = b"" if message.id is None else check_id(message.id)
     extras = pack_extras(content_type, message.headers)
-    if not (ttl or id or extras):
-        return b""
-    return b"%b;%b;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
+    if not (id or extras):
+        return ttl
+    return b"%b;%b;;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
+
+
+def said_id(said: bytes) -> tuple[bool, bool]:
+    """Whether a message has an id, according to what is said of it; and whether no more than that is said."""
+    ttl, _, rest = said.partition(b";")
+    length, _, rest = rest.partition(b";;")
+    return length != b"", ttl == b"" and length != b"" and len(rest) == int(length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,22 +244,29 @@ def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, window: int 
     It may be repeated where each has an id, and the queue or the call knows duplicates.
     """
     words: list[Word] = [window or "", ""]
-    simple, repeatable = known.simple and not window, known.window > 0 or window > 0
+    simple, named, only = known.simple and not window, True, True
     for pair in packed:
         words += pair
-        if pair[0] and pair[0].startswith((b"+0;", b"@")):
-            simple = False
-        if repeatable:
-            repeatable = pair[0] != b"" and pair[0].split(b";", 2)[1] != b""
-    return _enqueue(known, words, simple, now, repeatable=repeatable)
+        simple = simple and not (pair[0] == b"+0" or pair[0].startswith((b"+0;", b"@")))
+        if named:
+            named, bare = codec.said_id(pair[0])
+            only = only and bare
+    words[1] = "ids" if named and only else ""
+    return _enqueue(known, words, simple, now, repeatable=named and (known.window > 0 or window > 0))
+
+
+def enqueue_named(known: Known, words: Sequence[bytes], *, window: int = 0) -> Command:
+    """Store messages that have no more than an id, at most `BATCH`: what is said and the body of each in turn."""
+    repeatable = known.window > 0 or window > 0
+    return _enqueue(known, (window or "", "ids", *words), known.simple and not window, repeatable=repeatable)
 
 
 def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
     """Store messages of which there is nothing to say but their bodies, at most `BATCH`."""
-    return _enqueue(known, ("", "1", *bodies), known.simple, now)
+    return _enqueue(known, ("", "bodies", *bodies), known.simple, now)
 
 
-def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word, *, repeatable: bool = False) -> Command:
+def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word = "", *, repeatable: bool = False) -> Command:
     script = _scripts.load("enqueue")
     prefix = known.short(script) if simple else known.prefix(script)
     return Command(script, known.name, (*prefix, now, *words), repeatable=repeatable)

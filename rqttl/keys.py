@@ -10,7 +10,7 @@ from rqttl.errors import InvalidName
 #: The parts of a queue, in no particular order; `lua/README.md` says what each one holds.
 PARTS = (
     "meta", "log", "loose", "expiry", "leases", "returned", "delayed", "redelivered", "bell", "waiting", "consumers",
-    "seen",
+    "seen", "named", "windows",
 )  # fmt: skip
 
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from rqttl import commands
-from rqttl.commands import BATCH_BYTES, Known, Reply
+from rqttl.commands import BATCH_BYTES, Command, Known, Reply
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
 from rqttl.flows import Flow, Follow, Look, Together, fenced
 from spark_connectors.write_pieces import Job, Piece, Pump
@@ -28,11 +29,13 @@ class Enqueue:
         self._pump = Pump(job, self._send)
         self._packer = Packer()
         self._batch: Batch
+        self._named = False
 
     def write(self, batch: Batch) -> None:
         """Store the rows of a batch."""
         self._batch = batch
         messages = self._packer.messages(batch, ids_needed=self._once)
+        self._named = messages.named
         self._pump.run(
             [piece for queue, rows in batch.by_queue().items() for piece in self._pieces(queue, rows, messages)]
         )
@@ -48,7 +51,7 @@ class Enqueue:
         if known is None:
             self._refuse_gone(queue, rows)
             return
-        sizes, said, bodies = messages.sizes, messages.said, messages.bodies
+        sizes = messages.sizes
         if max(sizes) > known.max_body:
             large = [row for row in rows if sizes[row] > known.max_body]
             self._refuse(large, MessageTooLarge.code, f"body: larger than max_message_bytes, {known.max_body}")
@@ -56,9 +59,10 @@ class Enqueue:
         start = 0
         while start < len(rows):
             some = rows[start : start + self._pump.size]
-            while len(some) > 1 and sum([sizes[row] for row in some]) > BATCH_BYTES:
+            while len(some) > 1 and sum(_chosen(sizes, some)) > BATCH_BYTES:
                 some = some[: len(some) // 2]
-            yield Piece(queue, some, [(said[row], bodies[row]) for row in some])
+            pairs = zip(_chosen(messages.said, some), _chosen(messages.bodies, some), strict=True)
+            yield Piece(queue, some, list(chain.from_iterable(pairs) if messages.named else pairs))
             start += len(some)
 
     def _send(self, pieces: Sequence[Piece]) -> None:
@@ -87,7 +91,7 @@ class Enqueue:
     def _calls(self, pieces: Sequence[Piece]) -> list[Reply | None]:
         """The replies to calls in one round trip, `None` where a queue is gone."""
         known = [(self._known(piece.queue), piece) for piece in pieces]
-        calls = [commands.enqueue(one, piece.sent, window=self._window) for one, piece in known if one is not None]
+        calls = [self._call(one, piece) for one, piece in known if one is not None]
         replies = iter(self._insist(lambda: self._job.broker.step(Together(calls))) if calls else ())
         return [None if one is None else self._settled(piece, next(replies)) for one, piece in known]
 
@@ -103,7 +107,11 @@ class Enqueue:
             return None
 
     def _again(self, piece: Piece) -> Flow[Reply]:
-        return fenced(piece.queue, lambda known: commands.enqueue(known, piece.sent, window=self._window))
+        return fenced(piece.queue, lambda known: self._call(known, piece))
+
+    def _call(self, known: Known, piece: Piece) -> Command:
+        store = commands.enqueue_named if self._named else commands.enqueue
+        return store(known, piece.sent, window=self._window)
 
     def _known(self, queue: str) -> Known | None:
         try:
@@ -132,3 +140,8 @@ class Enqueue:
     def _refuse(self, rows: Sequence[int], reason: str, why: str) -> None:
         for row in rows:
             self._batch.refuse(row, reason, why)
+
+
+def _chosen(values: list[T], rows: Sequence[int]) -> list[T]:
+    """The values of these rows; those of a run of rows without looking at each."""
+    return values[rows.start : rows.stop] if isinstance(rows, range) else [values[row] for row in rows]

@@ -89,11 +89,15 @@ def _fault(name: str) -> str:
 
 @dataclass(slots=True)
 class Messages:
-    """The messages of a batch: what is said of each, its body, and the size of that."""
+    """The messages of a batch: what is said of each, its body, and the size of that.
+
+    `named` says that each has an id and nothing else is said of any; but for refused rows.
+    """
 
     said: list[bytes]
     bodies: list[bytes]
     sizes: list[int]
+    named: bool
 
 
 @dataclass
@@ -111,7 +115,8 @@ class Packer:
         bodies = _binary(batch.column("body"))
         sizes = pc.binary_length(bodies).fill_null(0).to_pylist()
         ids, extras, ttls = _ids(batch), self._all_extras(batch), self._all_ttls(batch)
-        return Messages(_said(ids, extras, ttls, batch.count), bodies.to_pylist(), sizes)
+        named = ids_needed and extras is None and ttls is None
+        return Messages(_said(ids, extras, ttls, batch.count), bodies.to_pylist(), sizes, named)
 
     def _all_extras(self, batch: Batch) -> list[bytes] | None:
         kinds, headers = batch.values("content_type"), batch.values("headers")
@@ -197,13 +202,13 @@ def _said(ids: list[bytes] | None, extras: list[bytes] | None, ttls: list[bytes]
     """What is said of each message, as `codec.pack_said` says it."""
     if ids is not None and ttls is None:
         if extras is None:
-            return [b";%d;%b" % (len(id), id) if id else b"" for id in ids]
+            return [b";%d;;%b" % (len(id), id) if id else b"" for id in ids]
         return [
-            b";%d;%b%b" % (len(id), id, extra) if id else b";;" + extra if extra else b""
+            b";%d;;%b%b" % (len(id), id, extra) if id else b";;;" + extra if extra else b""
             for id, extra in zip(ids, extras, strict=True)
         ]
     nothing = [b""] * count
     return [
-        b"%b;%b;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extra) if ttl or id or extra else b""
+        b"%b;%b;;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extra) if id or extra else ttl
         for ttl, id, extra in zip(ttls or nothing, ids or nothing, extras or nothing, strict=True)
     ]

@@ -1,7 +1,7 @@
 --- Remove what is left of a queue that is not there: keys without their record. A queue that is there stays.
 --
 -- @use    queue reply
--- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen
+-- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows
 -- @args
 -- @reply  cleared: 0 if the queue is there
 

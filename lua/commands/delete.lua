@@ -1,7 +1,7 @@
 --- Delete a queue with all that is in it. Nothing is dead-lettered.
 --
 -- @use    clock queue reply
--- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen
+-- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows
 -- @args   now if_unused if_empty
 -- @reply  removed: how many ready messages went
 -- @refuse not_found in_use: followed by the condition and what was found

@@ -1,15 +1,16 @@
 --- Store messages, at most a few hundred: all that fit the queue's limits, in order, under rising ids.
 --
 -- What must make room for them is decided first and removed last: while Redis has no memory left, the first write of
--- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit or a TTL of 0 can
--- act; the caller knows. With `plain` the batch is nothing but bodies; without, what was said of each comes before it.
+-- an enqueue has to be one that Redis refuses. The keys behind the bar are needed only where a limit, a TTL of 0 or a
+-- window for duplicates can act; the caller knows. `form` is `bodies` for a batch of nothing but bodies, `ids` for one
+-- in which each message has an id and nothing else is said of it, and else empty; what is said stands before the body.
 -- `window` is empty, or for how many ms this call wants ids to be remembered, and those to be known that others like it
 -- have stored.
 --
 -- @use     clock queue lapse record plain arrival mixed admit append length handover seen intake wake reply target
--- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered seen
+-- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered seen named windows
 -- @targets expired maxlen
--- @args    version targets now window plain batch...
+-- @args    version targets now window form batch...
 -- @reply   ids: for each message `<id>`, `<id> <own deadline>`, `!<the limit that refused it>`, or `=` for a duplicate
 -- @refuse  not_found stale lapsed again
 
@@ -19,28 +20,23 @@ if refusal then
   return rare(reply).refuse(refusal)
 end
 if arg.window ~= '' then q.remember = tonumber(arg.window) end
-local items, plan = nil, nil
-if arg.plain ~= '' and plain.is_calm(q) then
-  items = plain.weigh(arg.batch)
-else
-  items = arrival.read(q, now, arg.plain ~= '' and rare(plain).spread(arg.batch) or arg.batch)
+local step, plan = arg.form == 'bodies' and 1 or 2, nil
+local items = arg.form ~= '' and plain.is_calm(q) and plain.weigh(q, now, arg.batch, step)
+  or arrival.read(q, now, step == 1 and rare(plain).spread(arg.batch) or arg.batch)
+if q.again then
+  return rare(reply).refuse('again')
 end
 if items.count < items.n or (q.max_length or q.max_length_bytes) and length.pressed(q, items.count, items.size) then
   rare(queue).open_rest(q)
-  if items.plain then items = arrival.read(q, now, rare(plain).spread(arg.batch)) end
+  if items.step then items = arrival.read(q, now, step == 1 and rare(plain).spread(arg.batch) or arg.batch) end
   plan = rare(admit).decide(q, now, items)
   if not plan then
     return rare(reply).refuse('again')
   end
 end
 
-local results
-if items.mixed then
-  results = mixed.store(q, now, items)
-else
-  results = append.all(q, now, items.body, items.plain and 1 or 2, items.n)
-end
-local repeated = items.ids and rare(seen).note(q, now, items) or 0
+local results = items.step and append.all(q, now, items.words, step, items.n) or mixed.store(q, now, items)
+local repeated = (items.names or items.new) and rare(seen).note(q, now, items) or 0
 local enqueued = record[7] + items.n - repeated
 if plan then
   rare(intake).finish(q, now, items, plan, enqueued)

@@ -3,7 +3,7 @@
 -- They arrive like messages that are sent without a TTL, at most a few hundred: this queue's TTLs and limits act, what
 -- finds no room stays where it is, and duplicates are not looked for. Id, body, headers and deaths are kept.
 --
--- @use     clock queue redrive admit arrival mixed append intake handover reply target
+-- @use     clock queue redrive admit mixed append intake handover reply target
 -- @keys    meta log expiry bell waiting loose leases returned delayed redelivered
 -- @targets expired maxlen
 -- @source  expiry leases returned delayed redelivered

@@ -2,7 +2,7 @@
 -- compact. Consumers that stopped waiting are forgotten. A queue whose lifetime is over is deleted.
 --
 -- @use     clock queue lapse retire record sweep compact seen wake dead_letter reply
--- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers seen
+-- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
 -- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the queue, or empty
@@ -29,5 +29,5 @@ local compacted, uneven = compact.run(q, 100, busy)
 wake.pass_on(q)
 q.hint = nil
 record.save(q)
-return reply.ok(q, now, q.due or '', (done.more or uneven or forgotten == 250) and 1 or 0, done.reclaimed, done.promoted, done.expired,
+return reply.ok(q, now, q.due or '', (done.more or uneven or forgotten >= 250) and 1 or 0, done.reclaimed, done.promoted, done.expired,
   done.trimmed, compacted, '')

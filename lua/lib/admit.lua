@@ -34,7 +34,7 @@ function admit.finish(q, now, plan, items)
     local fate = items.fate[i]
     local gone = (fate == 'dead' or fate == 'late') and dead or fate == 'refused' and refused
     if gone then
-      gone[#gone + 1] = {items.id[i], {items.header[i] or '', items.body[i]}}
+      gone[#gone + 1] = {items.id[i], {items.words[i - 1], items.words[i]}}
     end
   end
   dead_letter.bury(q, now, 'expired', dead)

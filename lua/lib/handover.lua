@@ -16,7 +16,7 @@ function handover.choose(q, now, items, pressed)
   end
   for i = 2, last, 2 do
     if not items.fate[i] then
-      items.count, items.size = items.count - 1, items.size - #items.body[i]
+      items.count, items.size = items.count - 1, items.size - #items.words[i]
     end
     if items.fate[i] ~= 'late' and items.fate[i] ~= 'duplicate' then items.fate[i] = 'handed' end
   end

@@ -8,9 +8,3 @@ function message.deadline(header)
   end
   return tonumber(header) or tonumber((string.match(header, '^%d*')))
 end
-
---- The header of a message of which `text` is told: its id, of this length, and extras.
-function message.pack(deadline, length, text)
-  local own = deadline and string.format('%.0f', deadline) or ''
-  return text == '' and own or own .. ';' .. length .. ';;' .. text
-end

@@ -6,7 +6,7 @@ local mixed = {}
 --- Store a mixed batch: all but those that are dead or refused. Returns what the client is told of each.
 function mixed.store(q, now, items)
   if not next(items.fate) and not next(items.own) then
-    return append.all(q, now, items.body, 2, items.n, items.header)
+    return append.all(q, now, items.words, 2, items.n)
   end
   local deadlines, results = {}, {}
   for i = 2, 2 * items.n, 2 do
@@ -25,13 +25,13 @@ end
 
 --- Put one message where its fate leads it. Returns its id, and its own deadline where it is told of.
 function mixed.place(q, now, items, i)
-  local fate, header = items.fate[i], items.header[i] or ''
+  local fate, header, body = items.fate[i], items.words[i - 1], items.words[i]
   if fate == 'duplicate' then
     return '='
   elseif not fate then
-    return append.one(q, now, header, items.body[i]), items.own[i]
+    return append.one(q, now, header, body), items.own[i]
   elseif fate == 'handed' then
-    return rare(handover).give(q, now, header, items.body[i]), items.own[i]
+    return rare(handover).give(q, now, header, body), items.own[i]
   end
   items.id[i] = append.next_id(q, now)
   return items.id[i], items.own[i]

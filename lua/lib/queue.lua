@@ -55,7 +55,7 @@ end
 --- Nothing of the queue is left.
 function queue.unlink(q)
   redis.call('UNLINK', q.meta, q.log, q.loose, q.expiry, q.leases, q.returned, q.delayed, q.redelivered, q.bell, q.waiting,
-    q.consumers, q.seen)
+    q.consumers, q.seen, q.named, q.windows)
 end
 
 function queue.count(q, name, n)

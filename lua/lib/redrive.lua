@@ -1,6 +1,6 @@
 --- Dead letters that go back: they leave the queue that holds them (`from`), and arrive in another (`q`).
 --
--- @use queue purge lifetime history arrival record log
+-- @use queue purge lifetime history record log
 local redrive = {}
 
 --- Those of these letters that are ready and in time, in the order of `ids`; and how many of `ids` were looked at.
@@ -20,15 +20,14 @@ end
 
 --- The letters as messages that arrive, sent without a TTL of their own.
 function redrive.read(q, from, now, letters)
-  local items = {n = #letters, size = 0, count = 0, body = {}}
+  local items = {n = #letters, size = 0, count = 0, words = {}, own = {}, fate = {}}
   local mark = {queue = from.name, reason = 'redriven', now = string.format('%d', now)}
   local ttl = lifetime.resolve(q, now, '', '')
   local own, dead = ttl and now + ttl, ttl and ttl <= 0 or q.message_ttl == 0
-  arrival.mix(items)
   for i, entry in ipairs(letters) do
     local id, parts = entry[1], entry[2]
     mark.facts = string.sub(id, 1, 13) .. ' - 0 0 '
-    items.header[2 * i], items.body[2 * i] = history.redrive(parts[1], id, mark, own), parts[2]
+    items.words[2 * i - 1], items.words[2 * i] = history.redrive(parts[1], id, mark, own), parts[2]
     items.own[2 * i] = own
     if dead then
       items.fate[2 * i] = 'dead'

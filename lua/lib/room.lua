@@ -1,13 +1,12 @@
 --- Room for arriving messages: who must go, and who may come in. Nothing is written here.
 --
--- @use arrival length expiry queue handover
+-- @use length expiry queue handover
 local room = {}
 local BUDGET = 250
 
 --- Decide. `again` in the plan means: what it names must go first, and that is all that one call may do.
 function room.decide(q, now, items)
   local plan = {kept = {}, own = {}, victims = {}}
-  if not items.mixed then arrival.mix(items) end
   items.limit, items.id = {}, {}
   local ready, bytes, full = queue.ready(q), q.bytes, false
   local many, large = length.over(q, ready + items.count, bytes + items.size)
@@ -56,12 +55,12 @@ function room.refuse(q, items, count, size)
     if twin and items.fate[twin] == 'refused' then
       items.fate[i], items.limit[i] = 'refused', items.limit[twin]
     elseif not items.fate[i] then
-      local many, large = length.over(q, count + 1, size + #items.body[i])
+      local many, large = length.over(q, count + 1, size + #items.words[i])
       if many > 0 or large > 0 then
         items.fate[i], items.limit[i] = 'refused', many > 0 and 'max_length' or 'max_length_bytes'
-        items.count, items.size = items.count - 1, items.size - #items.body[i]
+        items.count, items.size = items.count - 1, items.size - #items.words[i]
       else
-        count, size = count + 1, size + #items.body[i]
+        count, size = count + 1, size + #items.words[i]
       end
     end
   end

@@ -27,6 +27,7 @@ LOOKS, PAUSE = 3, 0.1
 TYPES = {
     "meta": "hash", "log": "stream", "loose": "hash", "expiry": "zset", "leases": "zset", "returned": "zset",
     "delayed": "zset", "redelivered": "hash", "bell": "list", "waiting": "zset", "consumers": "zset", "seen": "zset",
+    "named": "set", "windows": "zset",
 }  # fmt: skip
 
 

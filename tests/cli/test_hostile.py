@@ -198,7 +198,7 @@ def test_ids_and_headers_that_are_no_text_are_shown_all_the_same(run: Run, broke
     broker.declare_queue("orders")
     extras = msgpack.packb(["\udc80", {"\udc81": "\udc82"}], unicode_errors="surrogateescape")
     known = broker.step(Look("orders"))
-    broker.step(commands.enqueue(known, [(b";2;\xff\x1b" + extras, b"x")]))
+    broker.step(commands.enqueue(known, [(b";2;;\xff\x1b" + extras, b"x")]))
 
     result = run("peek", "orders")
 

@@ -247,11 +247,27 @@ def test_what_calls_have_remembered_is_forgotten_by_those_that_follow_and_by_swe
     for i in range(100):
         send(free, str(i))
         clocked.advance(WINDOW // 10)
-    assert client.zcard("rqttl:{free}:seen") == 10
+    assert (client.scard("rqttl:{free}:named"), client.zcard("rqttl:{free}:windows")) == (10, 10)
     send(free, *[str(i) for i in range(700)])
     clocked.advance(WINDOW)
     free.sweep()
-    assert client.exists("rqttl:{free}:seen") == 0
+    assert client.exists("rqttl:{free}:named", "rqttl:{free}:windows") == 0
+
+
+def test_an_id_whose_time_is_over_is_new_however_much_is_to_be_forgotten_first(
+    clocked: Clocked, free: Queue, client: redis.Redis
+) -> None:
+    ids = [str(i) for i in range(1_000)]
+    send(free, *ids[:500])
+    send(free, *ids[500:], "late", window=WINDOW + 1)
+    clocked.advance(WINDOW)
+
+    assert send(free, "0", "499", "999", "late", "0") == [False, False, True, True, True]
+    assert client.scard("rqttl:{free}:named") == 503
+    clocked.advance(1)
+    assert send(free, "late", "0", "new") == [False, True, False]
+    assert client.scard("rqttl:{free}:named") == 4
+    assert free.stats().enqueued == 1_005
 
 
 @pytest.mark.parametrize("window", [0, -1, "soon", True])

@@ -141,12 +141,14 @@ PRODUCERS = {
     "stored where duplicates are known": Scenario(
         _enqueue(Message(b"a", id="new"), Message(b"b", id="old")),
         {"duplicate_window": 9},
-        {"seen": {"old": NOW - 8, "x": NOW - 9}},
+        {"seen": {";3;;old": NOW - 8, ";1;;x": NOW - 9}},
     ),
-    "a duplicate only": Scenario(_enqueue(Message(b"b", id="old")), {"duplicate_window": 9}, {"seen": {"old": NOW}}),
+    "a duplicate only": Scenario(
+        _enqueue(Message(b"b", id="old")), {"duplicate_window": 9}, {"seen": {";3;;old": NOW}}
+    ),
     "stored where the call knows duplicates": Scenario(
-        lambda lab: commands.enqueue(lab.known(), [(b";3;new", b"a"), (b";3;old", b"b")], window=9, now=NOW),
-        parts={"seen": {"\nold": NOW + 8, "x": NOW - 9}},
+        lambda lab: commands.enqueue(lab.known(), [(b";3;;new", b"a"), (b";3;;old", b"b")], window=9, now=NOW),
+        parts={"seen": {";1;;x": NOW - 9}, "named": [";3;;old"], "windows": {";3;;old": NOW + 8}},
     ),
     "stored and rung for": Scenario(_enqueue(b"a"), parts=_WAITING),
     "dead on arrival, no target": Scenario(_enqueue(Message(b"a", ttl=0))),
@@ -237,8 +239,10 @@ CONSUMERS = {
     "sweep that retires, dead-lettering the delayed": Scenario(
         _sweep, {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_DELAYED, **_PAST}
     ),
-    "sweep that forgets": Scenario(_sweep, {"duplicate_window": 9}, {"seen": {"old": NOW - 9, "new": NOW}}),
-    "sweep that forgets what calls have remembered": Scenario(_sweep, {}, {"seen": {"\nold": NOW, "\nnew": NOW + 1}}),
+    "sweep that forgets": Scenario(_sweep, {"duplicate_window": 9}, {"seen": {";3;;old": NOW - 9, ";3;;new": NOW}}),
+    "sweep that forgets what calls have remembered": Scenario(
+        _sweep, {}, {"named": ["a", "b", "c"], "windows": {"a\nb": NOW, "c": NOW + 1}}
+    ),
     "sweep that keeps": Scenario(_sweep, {**_MORTAL, "on_expire": "keep"}, {**_READY, **_PAST}),
     "sweep of nothing": Scenario(_sweep, parts={"meta": {"due": 0}}),
     "sweep that reclaims": Scenario(_sweep, parts={**_LATE, **_WAITING}),

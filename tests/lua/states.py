@@ -152,6 +152,8 @@ class Lab:
             self.client.hset(key, mapping=contents)
         elif part == "bell":
             self.client.rpush(key, *contents)
+        elif part == "named":
+            self.client.sadd(key, *contents)
         else:
             self.client.zadd(key, contents)
 
@@ -166,6 +168,8 @@ class Lab:
             return {name.decode(): _number(value.decode()) for name, value in client.hgetall(key).items()}
         if part == "bell":
             return [one.decode() for one in client.lrange(key, 0, -1)]
+        if part == "named":
+            return sorted(one.decode() for one in client.smembers(key))
         return {one.decode(): int(score) for one, score in client.zrange(key, 0, -1, withscores=True)}
 
 

@@ -83,7 +83,7 @@ def test_unpacking_is_safe(data: bytes) -> None:
 def packed(deadline: int | None, id: str | None, deaths: bytes, content_type: str | None, given: object) -> bytes:
     """A header as scripts write it, for what a sender says."""
     said, _ = commands.pack(Message(b"", id=id, content_type=content_type, headers=given), 99)  # type: ignore[arg-type]  # generated
-    _, length, rest = said.split(b";", 2) if said else (b"", b"", b"")
+    _, length, _, rest = said.split(b";", 3) if said else (b"", b"", b"", b"")
     own = b"%d" % deadline if deadline is not None else b""
     end = int(length or 0)
     history = b"%d" % len(deaths) if deaths else b""

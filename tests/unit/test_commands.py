@@ -86,8 +86,8 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     assert (delete["now"], delete["if_unused"], delete["if_empty"]) == (5, "1", "")
     purge = bound(commands.purge(KEYSPACE, "orders", b"id", ["a", "b"]))
     assert (purge["upto"], purge["rest"]) == (b"id", ["a", "b"])
-    enqueue = bound(commands.enqueue(here, [(b"", b"x"), (b"+5;;", b"y")], now=5))
-    assert (enqueue["version"], enqueue["now"], enqueue["rest"]) == (b"v1", 5, [b"", b"x", b"+5;;", b"y"])
+    enqueue = bound(commands.enqueue(here, [(b"", b"x"), (b"+5", b"y")], now=5))
+    assert (enqueue["version"], enqueue["now"], enqueue["rest"]) == (b"v1", 5, [b"", b"x", b"+5", b"y"])
 
 
 def test_the_options_that_scripts_read_go_to_declare_and_update() -> None:
@@ -183,11 +183,40 @@ def test_what_must_not_be_repeated() -> None:
 @pytest.mark.parametrize(
     "message,said",
     [
-        (b"x", b""), (Message(b"x"), b""), (Message(b"x", ttl="5s"), b"+5000;;"), (Message(b"x", ttl=0), b"+0;;"),
-        (Message(b"x", expires_at=7), b"@7;;"), (Message(b"x", id="é"), b";2;\xc3\xa9"),
-        (Message(b"x", ttl=1, id="a", headers={"b": 1}), b"+1;1;a\x92\xc0\x81\xa1b\x01"), ({"v": 1}, b";;\x92\x01\xc0"),
-        (Message({"v": 1}, content_type="text/x"), b";;\x92\xa6text/x\xc0"),
+        (b"x", b""), (Message(b"x"), b""), (Message(b"x", ttl="5s"), b"+5000"), (Message(b"x", ttl=0), b"+0"),
+        (Message(b"x", expires_at=7), b"@7"), (Message(b"x", id="é"), b";2;;\xc3\xa9"),
+        (Message(b"x", ttl=1, id="a", headers={"b": 1}), b"+1;1;;a\x92\xc0\x81\xa1b\x01"),
+        ({"v": 1}, b";;;\x92\x01\xc0"), (Message({"v": 1}, content_type="text/x"), b";;;\x92\xa6text/x\xc0"),
     ],
 )  # fmt: skip
 def test_what_a_sender_says_is_packed_for_the_script(message: object, said: bytes) -> None:
     assert commands.pack(message, 100)[0] == said
+
+
+@pytest.mark.parametrize(
+    "packed,form",
+    [
+        ([(b";1;;a", b"x"), (b";2;;;;", b"x"), (b";12;;123456789012", b"")], "ids"),
+        ([(b";1;;a", b"x"), (b"", b"x")], ""), ([(b"", b"x")], ""), ([(b"+5", b"x")], ""), ([(b"+5;1;;a", b"x")], ""),
+        ([(b";1;;a\x92\x01\xc0", b"x")], ""),
+        ([(b";;;\x92\x01\xc0", b"x")], ""), ([(b";1;;a", b"x"), (b"@5;1;;a", b"x")], ""),
+    ],
+)  # fmt: skip
+def test_only_a_batch_that_says_nothing_but_ids_is_said_to_be_one(packed: list[tuple[bytes, bytes]], form: str) -> None:
+    command = commands.enqueue(known(), packed, window=5)
+
+    assert bound(command)["form"] == form
+    if form:
+        flat = [word for pair in packed for word in pair]
+        assert commands.enqueue_named(known(), flat, window=5) == command
+        assert commands.enqueue_named(known(), flat) == commands.enqueue(known(), packed)
+
+
+def test_what_has_ids_may_be_repeated_where_somebody_knows_duplicates() -> None:
+    some: Sequence[tuple[bytes, bytes]] = [(b";1;;a", b"x"), (b"+5;1;;b\x92\x01\xc0", b"x")]
+
+    assert commands.enqueue(known(), some, window=5).repeatable
+    assert commands.enqueue(known(duplicate_window=5), some).repeatable
+    assert not commands.enqueue(known(), some).repeatable
+    for other in (b"", b"+5", b";;;\x92\x01\xc0"):
+        assert not commands.enqueue(known(), [*some, (other, b"x")], window=5).repeatable

@@ -1,0 +1,98 @@
+"""`enqueue`: the forms of a batch say nothing that the batch does not, and what a call must do again."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Message, commands
+from rqttl.commands import Command, Reply
+from tests.lua.states import NOW, Lab, State, place, plain
+
+WINDOW = 9
+OPTIONS: dict[str, dict[str, Any]] = {
+    "none": {}, "window": {"duplicate_window": WINDOW}, "retention": {"message_ttl": 5}, "TTL": {"default_ttl": 5},
+    "at once": {"message_ttl": 0}, "limit": {"max_length": 4},
+    "strict": {"max_length": 4, "overflow": "reject-publish"},
+    "strict window": {"max_length": 4, "overflow": "reject-publish", "duplicate_window": WINDOW},
+    "mortal": {"expires": "1h"},
+}  # fmt: skip
+
+
+def as_any(command: Command) -> Command:
+    """The same call, saying nothing of the form of its batch."""
+    place = command.words[0] + 1 + command.script.args.index("form")  # type: ignore[operator]  # the number of keys
+    words = (*command.words[:place], "", *command.words[place + 1 :])
+    assert command.words[place] == "ids"
+    return Command(command.script, command.queue, words, command.repeatable)
+
+
+def batches(chance: random.Random) -> list[list[tuple[bytes, bytes]]]:
+    """Batches of few ids, so that some come again, in the same batch too; their last digits run over."""
+    ids = [f"{i:0{1 + i % 12}d}" for i in range(200)]
+    sent = [[Message(b"x" * chance.randrange(4), id=chance.choice(ids)) for _ in range(chance.choice((1, 3, 12, 25)))]
+            for _ in range(4)]  # fmt: skip
+    return [[commands.pack(message, 99) for message in batch] for batch in sent]
+
+
+def settled(lab: Lab, command: Command) -> Reply:
+    """The reply to a call that is made again for as long as the script says so."""
+    while (reply := lab.run(command)) == [b"refused", b"again"]:
+        pass
+    return reply
+
+
+@pytest.mark.parametrize("window", [0, WINDOW])
+@pytest.mark.parametrize("way", OPTIONS)
+def test_a_batch_of_ids_is_stored_as_any_other(lab: Lab, way: str, window: int) -> None:
+    duplicates = 0
+    for seed in range(5):
+        found: list[tuple[list[Reply], State]] = []
+        for known_form in (True, False):
+            lab.client.flushall()
+            lab.seed(options=OPTIONS[way], log=plain(place(-9)), meta={"last": f"{NOW}-100093"})
+            replies = []
+            for i, packed in enumerate(batches(random.Random(seed))):
+                command = commands.enqueue(lab.known(), packed, window=window, now=NOW + 3 * i)
+                replies.append(settled(lab, command if known_form else as_any(command)))
+            found.append((replies, lab.snapshot()))
+        assert found[0] == found[1]
+        duplicates += sum(reply[2].count(b"=") for reply in found[0][0])
+    assert (duplicates > 0) == (window > 0 or "window" in way)
+
+
+def test_names_whose_time_is_over_go_before_one_of_them_is_taken_for_known(lab: Lab) -> None:
+    lab.seed(named=["a", "b", ";3;;old"], windows={"a\nb": NOW - 1, ";3;;old": NOW})
+    command = commands.enqueue(lab.known(), [(b";3;;old", b"x"), (b";3;;new", b"x")], window=WINDOW, now=NOW)
+
+    assert lab.run(command) == [b"refused", b"again"]
+    left = lab.snapshot()["orders"]
+    assert "named" not in left
+    assert "log" not in left
+    assert lab.run(command)[0] == b"ok"
+    state = lab.snapshot()["orders"]
+    assert (state["named"], state["windows"]) == ([";3;;new", ";3;;old"], {";3;;old\n;3;;new": NOW + WINDOW})
+
+
+def test_forgetting_beforehand_is_refused_too_while_memory_is_full(lab: Lab) -> None:
+    lab.seed(named=[";3;;old"], windows={";3;;old": NOW})
+    command = commands.enqueue(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
+    before = lab.dump()
+    lab.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.ResponseError):
+            lab.run(command)
+    finally:
+        lab.client.config_set("maxmemory", 0)
+
+    assert lab.dump() == before
+
+
+def test_names_that_are_not_over_are_known_without_more_ado(lab: Lab) -> None:
+    lab.seed(named=[";3;;old"], windows={";3;;old": NOW + 1})
+    command = commands.enqueue(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
+
+    assert lab.run(command) == [b"ok", b"", [b"="]]
