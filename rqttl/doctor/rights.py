@@ -22,7 +22,7 @@ CHECK = "rights"
 #: What follows the key in the commands that scripts call, so that Redis finds the key and takes their number of words.
 REST: dict[str, tuple[Word, ...]] = {
     "BLPOP": (1,), "EXISTS": (), "HDEL": ("f",), "HEXISTS": ("f",), "HGET": ("f",), "HGETALL": (), "HINCRBY": ("f", 1),
-    "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "LLEN": (), "LPOP": (),
+    "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "LLEN": (), "LPOP": (), "PEXPIRE": (1,),
     "RPUSH": ("v",), "SADD": ("m",), "SMEMBERS": (), "SREM": ("m",), "SSCAN": (0,), "UNLINK": (),
     "XADD": ("*", "f", "v"), "XDEL": ("0-0",), "XLEN": (), "XRANGE": ("-", "+"), "XREVRANGE": ("+", "-"),
     "XTRIM": ("MAXLEN", 1),
