@@ -124,6 +124,15 @@ class Enqueue:
                     self._batch.refuse(row, QueueFull.code, f"queue {piece.queue!r} is full: {result[1:].decode()}")
         self._job.report.counts["stored"] += len(results) - repeated - refused
         self._job.report.counts["duplicates"] += repeated
+        if late := self._late(piece, results):
+            self._job.report.counts["late"] += late
+
+    def _late(self, piece: Piece, results: Sequence[bytes]) -> int:
+        """How many of the rows stored came after their `expires_at`. A TTL of 0 is meant as it is said."""
+        ends = self._batch.column("expires_at")
+        if ends is None:
+            return 0
+        return sum(_is_late(result) and ends[row].is_valid for row, result in zip(piece.rows, results, strict=True))
 
     def _refuse_gone(self, queue: str, rows: Sequence[int]) -> None:
         error = QueueNotFound(queue)
@@ -132,3 +141,9 @@ class Enqueue:
     def _refuse(self, rows: Sequence[int], reason: str, why: str) -> None:
         for row in rows:
             self._batch.refuse(row, reason, why)
+
+
+def _is_late(result: bytes) -> bool:
+    """Whether the deadline of a message had passed when it was stored; both are in what Redis says of it."""
+    place, _, deadline = result.partition(b" ")
+    return deadline != b"" and int(deadline) <= int(place[:13])
