@@ -138,11 +138,15 @@ def test_the_end_of_a_lifetime_tells_what_it_dropped_or_moved_elsewhere(lab: Lab
     assert trace(lab) == (lost(place(-8)) if on_expire == "drop" else lost(trimmed=place(-8)))
 
 
-def test_of_very_many_that_are_out_and_moved_aside_none_is_higher_than_the_cursor(lab: Lab) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_of_very_many_that_are_out_and_moved_aside_none_is_higher_than_the_cursor(lab: Lab, ahead: bool) -> None:
     out = many(-9, 1001)
-    lab.seed(loose=plain(*out), leases=dict.fromkeys(out, token(9)), meta={"cursor": place(-5), "last": place(-1)})
+    lab.seed(
+        loose=plain(*out), leases=dict.fromkeys(out, token(9)), log=plain(*([place(-3)] if ahead else [])),
+        meta={"cursor": place(-5), "last": place(-1)},
+    )  # fmt: skip
 
-    assert delete(lab) == lost(place(-5))
+    assert delete(lab) == lost(place(-3) if ahead else place(-5))
 
 
 def test_a_trace_of_the_wrong_type_is_in_nobodys_way(lab: Lab) -> None:
