@@ -10,8 +10,10 @@ from rqttl.errors import InvalidName
 #: The parts of a queue, in no particular order; `lua/README.md` says what each one holds.
 PARTS = (
     "meta", "log", "loose", "expiry", "leases", "returned", "delayed", "redelivered", "bell", "waiting", "consumers",
-    "seen", "named", "windows",
+    "seen", "named", "windows", "gone",
 )  # fmt: skip
+#: The part that outlives its queue, for a week.
+TRACE = "gone"
 
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"
 _NAME = re.compile(rf"(?:{_WORD}|\{{{_WORD}\}}[A-Za-z0-9._:/-]+)", re.ASCII)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,21 +21,19 @@ from pyspark.sql.datasource import (
 
 from rqttl.keys import Keyspace
 from spark_connectors import plan, scan
-from spark_connectors.errors import DataLoss
+from spark_connectors.loss import Alarm
 from spark_connectors.options import Options
 from spark_connectors.plan import Window
-from spark_connectors.ranges import Range, before
+from spark_connectors.ranges import LAST, Range, before
+from spark_connectors.watch import Span, Watcher, now, settle
 from spark_connectors.wire import Wire
-
-_log = logging.getLogger("spark_connectors")
 
 
 @dataclass
 class BatchPartition(InputPartition):
-    """What one task reads, and when each of its queues was made."""
+    """What one task reads."""
 
-    ranges: tuple[Range, ...]
-    born: tuple[int, ...]
+    spans: tuple[Span, ...]
 
 
 class RqttlBatchReader(DataSourceReader):
@@ -56,31 +53,17 @@ class RqttlBatchReader(DataSourceReader):
             plan.may_read(wire, keys, ranges)
             packed = plan.partitions(self._options, wire, keys, ranges)
         # Spark makes a partition of `None` of an empty list
-        return [BatchPartition(tuple(some), tuple(found[one.queue].born for one in some)) for some in packed or [[]]]
+        return [BatchPartition(tuple(_span(one, found[one.queue].born) for one in some)) for some in packed or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a task. Raises `DataLoss` if one of its queues was deleted meanwhile."""
-        if not isinstance(partition, BatchPartition) or not partition.ranges:
+        """The messages of a task. Raises `DataLoss` if some were lost with their queue before they were read."""
+        if not isinstance(partition, BatchPartition) or not partition.spans:
             return
-        keys = Keyspace(self._options.text("namespace"))
+        keys, alarm = Keyspace(self._options.text("namespace")), Alarm(fail=self._options.flag("failOnDataLoss"))
+        watches = [Watcher(span, keys, alarm) for span in partition.spans]
         with Wire(self._options) as wire:
-            yield from scan.read(wire, keys, partition.ranges, self._columns)
-            self._still_there(wire, keys, partition)
-
-    def _still_there(self, wire: Wire, keys: Keyspace, partition: BatchPartition) -> None:
-        """A queue that was deleted while it was read, and perhaps made again, was not read as it was planned."""
-        queues = [found.queue for found in partition.ranges]
-        born: list[bytes | None] = []
-        for start in range(0, len(queues), 500):
-            some = queues[start : start + 500]
-            born += [found[0] for found in wire.ask_all([("HMGET", keys.key(queue, "meta"), "born") for queue in some])]
-        for queue, was, now in zip(queues, partition.born, born, strict=True):
-            if int(now or 0) == was:
-                continue
-            text = f"queue {queue!r} was deleted while it was read"
-            if self._options.flag("failOnDataLoss"):
-                raise DataLoss(f"{text}; with failOnDataLoss=false what is left is read")
-            _log.warning("%s", text)
+            yield from scan.read(wire, keys, [span.range for span in partition.spans], self._columns, watches)
+            settle(wire, keys, watches, alarm)
 
 
 class RqttlFilteringReader(RqttlBatchReader):
@@ -99,6 +82,11 @@ class RqttlFilteringReader(RqttlBatchReader):
         for one in filters:
             self._window = self._window.meet(_window(one))
             yield one
+
+
+def _span(found: Range, born: int) -> Span:
+    """A range to watch for a deletion of its queue alone: what leaves the queue otherwise is not in a batch."""
+    return Span(found, born, LAST, now())
 
 
 def _window(one: Filter) -> Window:

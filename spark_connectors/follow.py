@@ -10,17 +10,14 @@ from rqttl.keys import Keyspace
 from spark_connectors import patterns
 from spark_connectors.errors import NoSuchQueue
 from spark_connectors.limits import Part, ShareOut
-from spark_connectors.loss import Alarm, Loss, judge, trimmed
-from spark_connectors.offsets import Mark, Offset, State, beginning, placed, ranges
+from spark_connectors.loss import Alarm, judge
+from spark_connectors.offsets import FIELDS, Mark, Offset, State, beginning, placed, ranges
 from spark_connectors.options import Options
 from spark_connectors.plan import facts, may_read, partitions
-from spark_connectors.ranges import Range, before
+from spark_connectors.ranges import before
 from spark_connectors.walk import Sizes, Walker
+from spark_connectors.watch import Span, ask, now, traces
 from spark_connectors.wire import Wire
-
-_CHUNK = 500
-#: What a queue's record says of its state.
-FIELDS = ("version", "born", "last", "trimmed", "enqueued")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +26,6 @@ class Limit:
 
     amount: int
     in_bytes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A range of a batch, with what tells a reader that something of it is gone: `born` and `missed` as in its end."""
-
-    range: Range
-    born: int
-    missed: str
-
-
-def state_of(fields: Sequence[bytes | None]) -> State | None:
-    """The state that `FIELDS` of a record say; `None` if there is no such queue."""
-    version, born, last, trimmed_, enqueued = fields
-    return None if version is None else State.of(born, last, trimmed_, enqueued)
 
 
 class Follower:
@@ -59,7 +41,7 @@ class Follower:
         self._wire: Wire | None = None
         self._initial: Offset | None = None
         #: Queues that no offset has a mark of yet, as they were when first seen.
-        self._first: dict[tuple[str, int], Mark] = {}
+        self._first: dict[str, Mark] = {}
         self._states: dict[str, State] | None = None
         self._target: dict[str, State] | None = None
 
@@ -113,15 +95,18 @@ class Follower:
         """What a batch reads. Raises `DataLoss` if something of that is gone since the batch was first planned."""
         wanted = ranges(start, end)
         there = facts(self._connected(), self._keys, [found.queue for found in wanted])
+        born = {name: one.born for name, one in there.items()}
+        left = [found.queue for found in wanted if born.get(found.queue) != end.marks[found.queue].born]
+        lost = traces(self._connected(), self._keys, left)
         kept = []
         for found in wanted:
             one, mark = there.get(found.queue), end.marks[found.queue]
-            planned = Span(found, mark.born, mark.missed)
             state = None if one is None else State(one.born, one.last, one.trimmed, 0)
-            self._alarm.tell(missing(planned, found.after, state))
+            begun = replace(mark, after=found.after, ahead=found.rows)
+            self._alarm.tell(judge(found.queue, begun, state, lost.get(found.queue), unseen=now() - mark.seen))
             if one is not None and one.born == mark.born:
                 rows, loose = min(found.rows, one.length + one.loose), bool(one.loose) or not one.settled
-                kept.append(replace(planned, range=replace(found, rows=max(1, rows), loose=loose)))
+                kept.append(Span(replace(found, rows=max(1, rows), loose=loose), mark.born, mark.missed, now()))
         return kept
 
     def parts(self, spans: Sequence[Span]) -> list[list[Span]]:
@@ -158,18 +143,34 @@ class Follower:
 
     def _settled(self, start: Offset, there: Mapping[str, State]) -> dict[str, Mark]:
         """How far the query has got in each queue that is there, once what is lost has been told."""
-        selected = set(self._selected({*start.marks, *there}))
-        for name, mark in start.marks.items():
-            if name in selected and (name in there or self._is_gone(name)):
-                self._alarm.tell(judge(name, mark, there.get(name)))
-        marks = {}
+        self._tell_deleted(start, there)
+        marks, first = {}, {}
         for name, state in there.items():
             known = start.marks.get(name)
             if known is None or not known.continues(state):
-                known = self._first.setdefault((name, state.born), beginning(state))
-                self._alarm.tell(judge(name, known, state))
+                known = first[name] = self._first_mark(name, state)
+            self._alarm.tell(judge(name, known, state))
             marks[name] = known
+        self._first = first
         return marks
+
+    def _tell_deleted(self, start: Offset, there: Mapping[str, State]) -> None:
+        """Tell what was lost with queues that are gone, or other ones by now."""
+        known = {**self._first, **start.marks}
+        selected = set(self._selected(known))
+        left = {
+            name: mark for name, mark in known.items()
+            if name in selected and (not mark.continues(there[name]) if name in there else self._is_gone(name))
+        }  # fmt: skip
+        found = traces(self._connected(), self._keys, left)
+        for name, mark in left.items():
+            # one of which nothing has been read goes without a word, unless something was lost
+            if name in start.marks or name in found:
+                self._alarm.tell(judge(name, mark, there.get(name), found.get(name), unseen=now() - mark.seen))
+
+    def _first_mark(self, name: str, state: State) -> Mark:
+        known = self._first.get(name)
+        return known if known is not None and known.continues(state) else beginning(state)
 
     def _limited(
         self, now: Mapping[str, Mark], there: Mapping[str, State], ends: dict[str, Mark], limit: Limit, turn: str
@@ -217,7 +218,7 @@ class Follower:
         """The state of each of these queues that is there."""
         looked = list(names)
         found = self._ask([("HMGET", self._keys.key(name, "meta"), *FIELDS) for name in looked])
-        states = {name: state_of(fields) for name, fields in zip(looked, found, strict=True)}
+        states = {name: State.of(fields) for name, fields in zip(looked, found, strict=True)}
         return {name: state for name, state in states.items() if state is not None}
 
     def _held(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -237,32 +238,9 @@ class Follower:
         return self._states is not None and name not in self._states
 
     def _ask(self, calls: list[tuple[str, ...]]) -> list[Any]:
-        wire = self._connected()
-        return [reply for i in range(0, len(calls), _CHUNK) for reply in wire.ask_all(calls[i : i + _CHUNK])]
+        return ask(self._connected(), calls)
 
     def _connected(self) -> Wire:
         if self._wire is None:
             self._wire = Wire(self._options)
         return self._wire
-
-
-class Watcher:
-    """Looks, with each page of a span, whether anything of it or behind it was removed before it could be read."""
-
-    def __init__(self, span: Span, meta: str, alarm: Alarm) -> None:
-        self.words = ("HMGET", meta, *FIELDS)
-        self._span = span
-        self._alarm = alarm
-
-    def told(self, reply: Any, after: str) -> None:
-        """Raise or log what is missing from `after` on."""
-        self._alarm.tell(missing(self._span, after, state_of(reply)))
-
-
-def missing(span: Span, after: str, state: State | None) -> Loss | None:
-    """What a batch cannot read any more of a span from `after` on, now that the queue is in this state."""
-    name, upto = span.range.queue, span.range.upto
-    if state is None or state.born != span.born:
-        what = "deleted" if state is None else "deleted and made again"
-        return Loss(f"queue {name!r} was {what}; a batch was to read its messages after {after} up to {upto}")
-    return trimmed(name, after, span.missed, state)

@@ -10,7 +10,7 @@ what it read before. Names are sorted, because Spark compares offsets as text. P
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from spark_connectors.errors import InvalidOffset
 from spark_connectors.ranges import FIRST, Range, position
 
 VERSION = 1
+#: What a queue's record says of its state.
+FIELDS = ("version", "born", "last", "trimmed", "enqueued")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,13 @@ class State:
     enqueued: int
 
     @classmethod
-    def of(cls, born: bytes | None, last: bytes | None, trimmed: bytes | None, enqueued: bytes | None) -> State:
-        """From the fields of `meta`. A sequence is `0-0` there while there has been none."""
-        return cls(int(born or 0), _place(last), _place(trimmed), int(enqueued or 0))
+    def of(cls, fields: Sequence[bytes | None]) -> State | None:
+        """From the `FIELDS` of a record; `None` if there is no such queue.
+
+        A sequence is `0-0` there while there has been none.
+        """
+        version, born, last, trimmed, enqueued = fields
+        return None if version is None else cls(int(born or 0), _place(last), _place(trimmed), int(enqueued or 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,11 @@ class Mark:
     def continues(self, state: State) -> bool:
         """Whether it belongs to the queue that is there now."""
         return self.born == state.born
+
+    @property
+    def seen(self) -> int:
+        """A time, in ms, at which the queue was there for sure."""
+        return max(int(self.after[:13]), self.born)
 
     def unread(self, state: State) -> int:
         """How many messages can lie between it and the end, at most. Those that were handled or lost count too."""

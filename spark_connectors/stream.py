@@ -24,10 +24,11 @@ from pyspark.sql.streaming.datasource import (
 
 from rqttl.keys import Keyspace
 from spark_connectors import scan
-from spark_connectors.follow import Follower, Limit, Span, Watcher
+from spark_connectors.follow import Follower, Limit
 from spark_connectors.loss import Alarm
 from spark_connectors.offsets import Offset
 from spark_connectors.options import Options
+from spark_connectors.watch import Span, Watcher, settle
 from spark_connectors.wire import Wire
 
 
@@ -91,8 +92,9 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         keys, alarm = Keyspace(self._options.text("namespace")), Alarm(fail=self._options.flag("failOnDataLoss"))
         with Wire(self._options) as wire:
             for spans in _in_order(partition.spans, wire.most):
-                watches = [Watcher(span, keys.key(span.range.queue, "meta"), alarm) for span in spans]
+                watches = [Watcher(span, keys, alarm) for span in spans]
                 yield from scan.read(wire, keys, [span.range for span in spans], self._columns, watches)
+                settle(wire, keys, watches, alarm)
 
     def stop(self) -> None:
         """Close the connection; Spark often does not call it."""

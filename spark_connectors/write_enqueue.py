@@ -132,6 +132,15 @@ class Enqueue:
                     self._batch.refuse(row, QueueFull.code, f"queue {piece.queue!r} is full: {result[1:].decode()}")
         self._job.report.counts["stored"] += len(results) - repeated - refused
         self._job.report.counts["duplicates"] += repeated
+        if late := self._late(piece, results):
+            self._job.report.counts["late"] += late
+
+    def _late(self, piece: Piece, results: Sequence[bytes]) -> int:
+        """How many of the rows stored came after their `expires_at`. A TTL of 0 is meant as it is said."""
+        ends = self._batch.column("expires_at")
+        if ends is None:
+            return 0
+        return sum(_is_late(result) and ends[row].is_valid for row, result in zip(piece.rows, results, strict=True))
 
     def _refuse_gone(self, queue: str, rows: Sequence[int]) -> None:
         error = QueueNotFound(queue)
@@ -145,3 +154,9 @@ class Enqueue:
 def _chosen(values: list[T], rows: Sequence[int]) -> list[T]:
     """The values of these rows; those of a run of rows without looking at each."""
     return values[rows.start : rows.stop] if isinstance(rows, range) else [values[row] for row in rows]
+
+
+def _is_late(result: bytes) -> bool:
+    """Whether the deadline of a message had passed when it was stored; both are in what Redis says of it."""
+    place, _, deadline = result.partition(b" ")
+    return deadline != b"" and int(deadline) <= int(place[:13])

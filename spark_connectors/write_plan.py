@@ -39,7 +39,11 @@ MESSAGE: Mapping[str, Column] = {
                       "the headers; values may be numbers, flags and binary too"),
     "ttl": Column("string, bigint or an interval", re.compile(r"string|int|bigint|interval (day|hour|minute|second).*"),
                   "its TTL: `30s`, `5m`, or milliseconds"),
-    "expires_at": Column("timestamp", re.compile("timestamp"), "instead: when it expires; it may have passed"),
+    "expires_at": Column(
+        "timestamp", re.compile("timestamp"),
+        "instead: when it expires. Where that has passed, as in rows that were read as dead letters, the message "
+        "expires at once: leave the column out (`drop`), or use `redrive`",
+    ),
 }  # fmt: skip
 #: What `redrive` and `purge` use of a row.
 LETTER: Mapping[str, Column] = {

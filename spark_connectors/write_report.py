@@ -16,6 +16,7 @@ NAMED = 5
 class Report:
     """Counts of a task, or of several together. Holds no bodies and no headers."""
 
+    #: By ending, and `late`: those of `stored` whose deadline had passed by then.
     counts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     #: For each reason, the first rows that were refused, and why the very first was.

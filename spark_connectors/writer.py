@@ -57,6 +57,13 @@ class _Writer:
     def _commit(self, messages: Sequence[WriterCommitMessage | None], which: str = "") -> None:
         total = self._told(messages)
         _tell(logging.INFO, f"{self._plan.operation}{which}: {total.told()}, by {len(messages)} tasks")
+        if late := total.counts["late"]:
+            _tell(
+                logging.WARNING,
+                f"{self._plan.operation}{which}: {late:,} of the rows stored were past their expires_at, and expired "
+                "at once. Rows that were read from a dead-letter queue have the one that they missed: leave this "
+                "column out, or put letters back with operation=redrive",
+            )
         if not total.refused:
             return
         text = (

@@ -1,4 +1,5 @@
---- Remove what is left of a queue that is not there: keys without their record. A queue that is there stays.
+--- Remove what is left of a queue that is not there: keys without their record. A queue that is there stays, and so
+-- does the trace of one that was deleted.
 --
 -- @use    queue reply
 -- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows

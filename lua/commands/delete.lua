@@ -1,7 +1,7 @@
---- Delete a queue with all that is in it. Nothing is dead-lettered.
+--- Delete a queue with all that is in it. Nothing is dead-lettered; a trace tells what was lost.
 --
--- @use    clock queue reply
--- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows
+-- @use    clock queue gone reply
+-- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows gone
 -- @args   now if_unused if_empty
 -- @reply  removed: how many ready messages went
 -- @refuse not_found in_use: followed by the condition and what was found
@@ -19,5 +19,5 @@ elseif arg.if_empty ~= '' and messages > 0 then
   return reply.refuse('in_use', 'if_empty', messages)
 end
 local removed = queue.ready(q)
-queue.unlink(q)
+gone.delete(q)
 return reply.ok(q, removed)

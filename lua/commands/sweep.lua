@@ -2,7 +2,7 @@
 -- compact. Consumers that stopped waiting are forgotten. A queue whose lifetime is over is deleted.
 --
 -- @use     clock queue lapse retire record sweep compact seen wake dead_letter reply
--- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows
+-- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows gone
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
 -- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the queue, or empty

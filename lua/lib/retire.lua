@@ -1,6 +1,6 @@
 --- The end of a queue's lifetime: its messages are dropped or dead-lettered, as `on_expire` says, and it is deleted.
 --
--- @use queue ready log dead_letter lapse reply announce
+-- @use queue gone ready log dead_letter lapse reply announce
 local retire = {}
 local BUDGET = 250
 
@@ -18,7 +18,7 @@ function retire.run(q, now)
     if dead < there then return dead end
     there = 0
   end
-  queue.unlink(q)
+  gone.delete(q)
   reply.note(q, 'gone', announce.name(q.meta))
   return dead, there
 end

@@ -20,6 +20,7 @@ from rqttl.demo.day import AGENTS, CONSUMERS, DAY, Day, boarding_call, by_minute
 from rqttl.demo.flights import DemoUnavailable, Flight
 from rqttl.demo.names import DEAD_LETTER, NAMESPACE, boarding
 from rqttl.errors import QueueNotFound
+from rqttl.keys import TRACE
 
 #: Seconds between two looks at the queues.
 LOOK = 0.5
@@ -62,12 +63,16 @@ def _delete_queues(broker: Broker) -> None:
     """Delete all queues, and then the dead-letter queues, which may have come about only now.
 
     What is deleted first lets die what has expired; and a process that was killed may not have registered a target.
+    Nobody follows these queues, so what they leave for such readers goes as well.
     """
     names = broker.queues()
     targets = [DEAD_LETTER.replace("{queue}", name) for name in names]
-    for name in dict.fromkeys([*sorted(set(names) - set(targets)), *targets]):
+    deleted = list(dict.fromkeys([*sorted(set(names) - set(targets)), *targets]))
+    for name in deleted:
         with contextlib.suppress(QueueNotFound):
             broker.queue(name).delete()
+    if traces := [broker.keyspace.key(name, TRACE) for name in deleted]:
+        broker.store.run_plain(lambda client: client.unlink(*traces))
 
 
 class Stage:

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from rqttl.broker import Broker
 from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
-from rqttl.keys import PARTS
+from rqttl.keys import PARTS, TRACE
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LOOKS, PAUSE = 3, 0.1
 TYPES = {
     "meta": "hash", "log": "stream", "loose": "hash", "expiry": "zset", "leases": "zset", "returned": "zset",
     "delayed": "zset", "redelivered": "hash", "bell": "list", "waiting": "zset", "consumers": "zset", "seen": "zset",
-    "named": "set", "windows": "zset",
+    "named": "set", "windows": "zset", "gone": "hash",
 }  # fmt: skip
 
 
@@ -167,9 +167,9 @@ def _registered(broker: Broker, there: Sequence[str], missing: Sequence[str]) ->
 
 
 def _remains(broker: Broker, names: Sequence[str]) -> Iterator[Finding]:
-    """Keys of queues that are not there."""
+    """Keys of queues that are not there, but for the trace that a deleted one leaves."""
     for name in names:
-        keys = {part: broker.keyspace.key(name, part) for part in PARTS}
+        keys = {part: broker.keyspace.key(name, part) for part in PARTS if part != TRACE}
         record, *kinds = _ask(
             broker,
             [("HMGET", keys["meta"], "version", "due"), *[("TYPE", key) for key in keys.values()]],

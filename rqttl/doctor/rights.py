@@ -22,8 +22,9 @@ CHECK = "rights"
 #: What follows the key in the commands that scripts call, so that Redis finds the key and takes their number of words.
 REST: dict[str, tuple[Word, ...]] = {
     "BLPOP": (1,), "EXISTS": (), "HDEL": ("f",), "HEXISTS": ("f",), "HGET": ("f",), "HGETALL": (), "HINCRBY": ("f", 1),
-    "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "LLEN": (), "LPOP": (),
-    "RPUSH": ("v",), "SADD": ("m",), "SMEMBERS": (), "SMISMEMBER": ("m",), "SREM": ("m",), "SSCAN": (0,), "UNLINK": (),
+    "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "LLEN": (), "LPOP": (), "PEXPIRE": (1,),
+    "RPUSH": ("v",), "SADD": ("m",), "SMEMBERS": (), "SMISMEMBER": ("m",), "SREM": ("m",), "SSCAN": (0,),
+    "UNLINK": (),
     "XADD": ("*", "f", "v"), "XDEL": ("0-0",), "XLEN": (), "XRANGE": ("-", "+"), "XREVRANGE": ("+", "-"),
     "XTRIM": ("MAXLEN", 1),
     "ZADD": (0, "m"), "ZCARD": (), "ZCOUNT": (0, 0), "ZMSCORE": ("m",), "ZRANGE": (0, 0), "ZRANGEBYSCORE": (0, 0),

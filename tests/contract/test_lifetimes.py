@@ -63,7 +63,7 @@ def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
 
     with pytest.raises(QueueNotFound):
         use(clocked, queue)
-    assert client.keys() == []
+    assert client.keys() == [b"rqttl:{q}:gone"]
 
 
 def test_settling_finds_no_queue_either(clocked: Clocked) -> None:
@@ -346,4 +346,4 @@ def test_many_queues_with_lifetimes_are_listed_in_few_round_trips(clocked: Clock
 
     assert clocked.queues() == ["q03", *(f"q{i}" for i in range(10, 60))]
     assert [type(one) for one in steps] == [flows.Together]
-    assert client.keys("*{q05}*") == []
+    assert client.keys("*{q05}*") == [b"rqttl:{q05}:gone"]

@@ -65,6 +65,21 @@ def test_keys_without_a_queue_are_found_and_deleted(broker: Broker, client: redi
     assert everything(client) == before
 
 
+def test_the_trace_of_a_deleted_queue_is_no_finding_and_survives_a_repair(broker: Broker, client: redis.Redis) -> None:
+    for name in ("orders", "torn"):
+        broker.declare_queue(name).enqueue(b"x")
+        broker.queue(name).delete()
+    client.rpush("rqttl:{torn}:bell", "")
+
+    [(queue, _, found)] = wrong(broker)
+    assert (queue, found[:36]) == ("torn", "1 key without a queue: bell; 0 messa")
+    assert repaired(broker) == {("torn", "clear"): "its keys are deleted"}
+    assert wrong(broker) == []
+    assert sorted(client.keys()) == [b"rqttl:{orders}:gone", b"rqttl:{torn}:gone"]
+    with pytest.raises(QueueNotFound):
+        list(examine_queues(broker, ["orders"]))
+
+
 def test_a_record_that_names_no_version_is_left_over_too(broker: Broker, client: redis.Redis) -> None:
     client.hset("rqttl:{orders}:meta", "acked", 1)
 

@@ -148,7 +148,7 @@ class Lab:
         elif part == "loose":
             for one, (header, body) in contents.items():
                 self.client.hset(key, one, b"%d:%b%b" % (len(header), header, body))
-        elif part in ("meta", "redelivered"):
+        elif part in ("meta", "redelivered", "gone"):
             self.client.hset(key, mapping=contents)
         elif part == "bell":
             self.client.rpush(key, *contents)
@@ -164,7 +164,7 @@ class Lab:
         if part == "loose":
             found = {one.decode(): value.partition(b":") for one, value in client.hgetall(key).items()}
             return {one: (rest[: int(size)], rest[int(size) :]) for one, (size, _, rest) in found.items()}
-        if part in ("meta", "redelivered"):
+        if part in ("meta", "redelivered", "gone"):
             return {name.decode(): _number(value.decode()) for name, value in client.hgetall(key).items()}
         if part == "bell":
             return [one.decode() for one in client.lrange(key, 0, -1)]

@@ -61,7 +61,7 @@ def test_what_is_over_goes_with_every_key_in_one_step(lab: Lab) -> None:
     reply = lab.run(commands.sweep(lab.known(), now=NOW + LIFE))
 
     assert reply == [b"ok", [b"gone", b"orders"], NOW + LIFE, b"", 0, 0, 0, 0, 0, 0, 900]
-    assert lab.snapshot() == {}
+    assert lab.snapshot() == {"orders": {"gone": {"born": NOW, "held": place(-1), "trimmed": "0-0"}}}
 
 
 def test_dead_lettering_what_is_over_goes_in_bounded_steps_and_nobody_gets_in_between(lab: Lab) -> None:
@@ -74,7 +74,9 @@ def test_dead_lettering_what_is_over_goes_in_bounded_steps_and_nobody_gets_in_be
     assert lab.refusal(touch(lab, NOW + LIFE)) == [b"lapsed"]
     assert lab.run(sweep)[2:] == [NOW + LIFE, b"", 1, 0, 0, 49, 0, 0, b""]
     assert lab.run(sweep)[1:] == [[b"gone", b"orders"], NOW + LIFE, b"", 0, 0, 0, 1, 0, 0, 0]
-    assert list(lab.snapshot()) == ["dead"]
+    state = lab.snapshot()
+    assert set(state) == {"dead", "orders"}
+    assert state["orders"] == {"gone": {"born": NOW, "held": "0-0", "trimmed": place(-1)}}
 
 
 def test_a_consumer_that_leaves_no_longer_keeps_the_queue(lab: Lab) -> None:

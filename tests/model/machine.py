@@ -119,6 +119,8 @@ class Machine(RuleBasedStateMachine):
         self.raw, registry = self.reader.read()
         assert self.raw.keys() == self.world.queues.keys()
         assert registry >= self.world.queues.keys() - self.unlisted
+        traces = {name: (found[b"held"], found[b"trimmed"]) for name, found in self.reader.gone.items()}
+        assert traces == self.world.gone
         for name, raw in self.raw.items():
             q = self.world.queues[name]
             self.compare_contents(q, raw)

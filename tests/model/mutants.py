@@ -95,6 +95,8 @@ MUTANTS = (
     ),
     Mutant("one message over the limit", "lib/length.lua", "count - q.max_length)", "count - q.max_length - 1)"),
     Mutant("one byte over the limit", "lib/length.lua", "size - q.max_length_bytes)", "size - q.max_length_bytes - 1)"),
+    Mutant("a deleted queue forgets what it lost", "lib/gone.lua", "'trimmed', q.trimmed)", "'trimmed', '0-0')"),
+    Mutant("what lost nothing leaves a trace", "lib/gone.lua", "held == '0-0' and q.trimmed == '0-0'", "false"),
     Mutant("returned messages are not trimmed", "commands/nack.lua", "length.hold(q, now, #held + 250)", "false"),
     Mutant(
         "live messages are dropped before expired ones",

@@ -92,7 +92,7 @@ class QueueRules(Machine):
         if self._exists(who, name):
             expected: list[int] = []
             flow = flows.delete(self.clients[who].keyspace, name, if_unused=False, if_empty=False)
-            removed = self.act(who, flow, "delete", lambda: expected.append(len(self.world.queues.pop(name).ready)))
+            removed = self.act(who, flow, "delete", lambda: expected.append(self.world.delete(name)))
             assert [removed] == expected
             self.waiters = [waiter for waiter in self.waiters if waiter.queue != name]
             self.seen = [delivery for delivery in self.seen if delivery[0] != name]

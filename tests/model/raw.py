@@ -88,20 +88,25 @@ class Reader:
         words: list[tuple[Any, ...]] = [("MULTI",)]
         for name in names:
             words += [(command, self._keyspace.key(name, part), *rest) for command, part, *rest in READS]
+        words += [("HGETALL", self._trace(name)) for name in names]
         words += [("SMEMBERS", self._keyspace.registry), ("KEYS", "*"), ("EXEC",)]
         self._packed = self._connection.pack_commands(words)
+        #: The traces of queues that were deleted, by name.
+        self.gone: dict[str, dict[bytes, bytes]] = {}
         self._replies = len(words)
 
     def read(self) -> tuple[dict[str, RawQueue], set[str]]:
         """The queues that exist, and the registry."""
         self._connection.send_packed_command(self._packed)
         *parts, registry, keys = [self._connection.read_response() for _ in range(self._replies)][-1]
+        parts, gone = parts[: -len(self._names)], parts[-len(self._names) :]
         queues = {}
         for i, name in enumerate(self._names):
             part = parts[i * len(READS) : (i + 1) * len(READS)]
             if part[0]:
                 queues[name] = raw_queue(part)
-        strays = {key.decode() for key in keys} - {self._keyspace.registry}
+        self.gone = {name: mapping(found) for name, found in zip(self._names, gone, strict=True) if found}
+        strays = {key.decode() for key in keys} - {self._keyspace.registry, *map(self._trace, self._names)}
         for name in queues:
             prefix = self._keyspace.key(name, "")
             strays = {key for key in strays if not key.startswith(prefix)}
@@ -110,6 +115,9 @@ class Reader:
 
     def close(self) -> None:
         self._connection.disconnect()
+
+    def _trace(self, name: str) -> str:
+        return self._keyspace.key(name, "gone")
 
 
 def check_places(raw: RawQueue) -> None:

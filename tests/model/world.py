@@ -16,6 +16,8 @@ class World:
 
     def __init__(self) -> None:
         self.queues: dict[str, ModelQueue] = {}
+        #: Of queues that were deleted, the last ones with a loss: the highest place in them, and what they had trimmed.
+        self.gone: dict[str, tuple[bytes, bytes]] = {}
 
     # Deaths
 
@@ -258,6 +260,14 @@ class World:
         q.counters["purged"] += len(gone)
         q.trimmed = max([q.trimmed, *[m.seq for m in gone]])
         return len(gone)
+
+    def delete(self, name: str) -> int:
+        """The queue is gone, and its trace tells what was lost, if anything. Returns how many messages were ready."""
+        q = self.queues.pop(name)
+        held = max([m.seq for m in q.messages], default=b"0-0")
+        if max(held, q.trimmed) > b"0-0":
+            self.gone[name] = (held, q.trimmed)
+        return len(q.ready)
 
     def update(self, name: str, changes: Options) -> bool:
         """Whether the changed options are in force; they are not where they contradict each other."""

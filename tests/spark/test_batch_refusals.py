@@ -117,20 +117,3 @@ def test_a_start_behind_which_messages_were_removed_fails_if_it_is_to(clocked: C
     assert load(queues="orders.dead", startingOffsets=start, failOnDataLoss="false").ids() == numbers(5, 5)
     assert load(queues="orders.dead", startingOffsets=json.dumps({"orders.dead": places[4]})).ids() == numbers(5, 5)
     assert load(queues="orders.dead").ids() == numbers(5, 5)
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_queue_that_is_deleted_while_it_is_read_fails_the_task_if_it_is_to(
-    clocked: Clocked, load: Load, again: bool
-) -> None:
-    dead = bury(clocked, 10)
-    strict, lenient = load(queues="orders.dead"), load(queues="orders.dead", failOnDataLoss="false")
-
-    dead.delete()
-    clocked.advance(1)
-    if again:
-        bury(clocked, 3)
-
-    with pytest.raises(DataLoss, match=r"queue 'orders.dead' was deleted while it was read"):
-        strict.rows()
-    assert lenient.rows() == []

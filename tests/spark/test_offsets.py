@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_connectors.errors import DataLoss, InvalidOffset
-from spark_connectors.loss import Alarm, judge
+from spark_connectors.loss import KEPT, Alarm, Trace, judge
 from spark_connectors.offsets import Mark, Offset, State, beginning, placed, ranges
 from spark_connectors.ranges import FIRST, Range, sequence
 
@@ -67,9 +67,10 @@ def test_what_is_no_offset_is_refused_by_name(found: dict[str, object]) -> None:
 
 
 def test_the_record_of_a_queue_that_never_held_anything_is_at_the_first_place() -> None:
-    found = State.of(b"1600000000000", b"0-0", b"0-0", b"0")
+    found = State.of([b"v1", b"1600000000000", b"0-0", b"0-0", b"0"])
 
     assert found == State(BORN, FIRST, FIRST, 0)
+    assert State.of([None] * 5) is None
     assert beginning(found).at_end(found) == beginning(found)
 
 
@@ -142,19 +143,77 @@ def test_what_was_trimmed_beyond_the_mark_is_lost(mark: Mark, there: State) -> N
     assert f"'q': messages after {mark.after}, the highest of them {there.trimmed}," in loss.text
 
 
-@pytest.mark.parametrize("there, what", [(None, "deleted"), (state(born=BORN + 1), "deleted and made again")])
-def test_a_deleted_queue_is_a_loss_for_certain_only_if_something_was_known_to_be_unread(
-    there: State | None, what: str
-) -> None:
-    known, unknown = judge("q", Mark(at(5), BORN, 5, "", 7), there), judge("q", Mark(at(5), BORN, 5), there)
+def trace(held: int = 0, *, trimmed: int = 0, born: int = BORN) -> Trace:
+    """What a deleted queue left; a place of 0 says that there was none."""
+    return Trace(born, at(held) if held else "0-0", at(trimmed) if trimmed else "0-0")
 
-    assert known is not None
-    assert unknown is not None
-    assert known.certain
-    assert f"'q' was {what} while it held messages after {at(5)} that had not been read: 7 at most" in known.text
-    assert not unknown.certain
-    assert f"'q' was {what}." in unknown.text
-    assert "cannot be known any more" in unknown.text
+
+GONE = pytest.mark.parametrize("there, what", [(None, "deleted"), (state(born=BORN + 5), "deleted and made again")])
+
+
+@GONE
+@pytest.mark.parametrize("mark, left, highest", [
+    (Mark(at(50), BORN), trace(51), 51),
+    (Mark(at(50), BORN), trace(51, trimmed=70), 70),
+    (Mark(at(50), BORN), trace(49, trimmed=51), 51),
+    (Mark(at(50), BORN), trace(trimmed=51), 51),
+    # what had been told lies beyond, but it had left the queue already
+    (Mark(at(50), BORN, 0, at(70)), trace(51, trimmed=70), 70),
+    (Mark(at(50), BORN, 0, at(70)), trace(trimmed=71), 71),
+    (Mark(FIRST, BORN), trace(1), 1),
+    # of a queue that was made and deleted meanwhile nothing had been read
+    (Mark(at(50), BORN), trace(7, born=BORN + 1), 7),
+])  # fmt: skip
+def test_what_was_deleted_beyond_the_mark_is_lost(
+    there: State | None, what: str, mark: Mark, left: Trace, highest: int
+) -> None:
+    loss = judge("q", mark, there, left)
+
+    assert loss is not None
+    assert loss.certain
+    assert loss.text == (
+        f"queue 'q' was {what}, and messages after {mark.after} that had not been read were lost, "
+        f"the highest of them {at(highest)}"
+    )
+
+
+@GONE
+@pytest.mark.parametrize("mark, left", [
+    (Mark(at(50), BORN), trace(50)),
+    (Mark(at(50), BORN), trace(trimmed=50)),
+    (Mark(at(50), BORN, 0, at(70)), trace(50, trimmed=70)),
+    (Mark(at(50), BORN, 0, "", 7), trace(50)),
+])  # fmt: skip
+def test_what_was_deleted_and_had_been_read_is_no_loss(there: State | None, what: str, mark: Mark, left: Trace) -> None:
+    assert judge("q", mark, there, left, unseen=KEPT + 1) is None
+
+
+@GONE
+@pytest.mark.parametrize("left", [None, trace(70, born=BORN - 1)])
+def test_without_a_trace_nothing_was_lost_or_nobody_can_know_after_a_week(
+    there: State | None, what: str, left: Trace | None
+) -> None:
+    read, unread = Mark(at(5), BORN, 5), Mark(at(5), BORN, 5, "", 7)
+
+    for mark, unseen in ((read, 0), (read, KEPT + 1), (unread, 0), (unread, KEPT)):
+        loss = judge("q", mark, there, left, unseen=unseen)
+        assert loss is not None
+        assert not loss.certain
+        assert loss.text.startswith(f"queue 'q' was {what}. It had been read up to {at(5)}, and nothing is remembered")
+    loss = judge("q", unread, there, left, unseen=KEPT + 1)
+    assert loss is not None
+    assert loss.certain
+    assert f"messages after {at(5)} that had not been read, 7 at most, cannot be known any more: " in loss.text
+
+
+def test_a_trace_is_as_redis_keeps_it() -> None:
+    assert Trace.of([None, None, None]) is None
+    assert Trace.of([b"%d" % BORN, at(5).encode(), b"0-0"]) == trace(5)
+
+
+def test_a_queue_was_there_when_its_last_message_that_was_read_came_or_when_it_was_made() -> None:
+    assert Mark(at(7), BORN).seen == 1_700_000_000_007
+    assert Mark(FIRST, BORN).seen == BORN
 
 
 def test_an_alarm_raises_or_logs_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""What a stream has missed, on real queues without Spark: trims, deletions, and what is no loss."""
+"""What a stream has missed in queues that are there, on real queues without Spark; and what is no loss."""
 
 from __future__ import annotations
 
@@ -19,37 +19,6 @@ from tests.spark.following import TRIMS, Follow, again, by_limit, followers, let
 @pytest.fixture
 def follow(server: Server) -> Follow:
     return followers(server.url)
-
-
-def test_a_queue_that_is_deleted_with_messages_known_to_be_unread_is_a_loss(broker: Broker, follow: Follow) -> None:
-    for name in "ab":
-        letters(broker.declare_queue(name), 10)
-    end = follow(queuePattern="#").latest(follow(queuePattern="#").initial(), Limit(1))
-
-    broker.queue("b").delete()
-
-    with pytest.raises(DataLoss, match=r"queue 'b' was deleted while it held messages after \S+ that .*: 10 at most"):
-        follow(queuePattern="#").latest(again(end), None)
-    letters(broker.declare_queue("b"), 1)
-    with pytest.raises(DataLoss, match="queue 'b' was deleted and made again while it held"):
-        follow(queuePattern="#").latest(again(end), None)
-
-
-def test_a_batch_whose_queue_was_deleted_cannot_be_repeated(
-    client: redis.Redis, broker: Broker, follow: Follow
-) -> None:
-    letters(broker.declare_queue("a"), 5)
-    start = follow(queues="a").initial()
-    end = follow(queues="a").latest(start, None)
-    broker.queue("a").delete()
-
-    with pytest.raises(DataLoss, match=r"^\[RQTTL_DATA_LOSS\] queue 'a' was deleted; a batch was to read"):
-        follow(queues="a").spans(start, end)
-    assert rows(client, follow(queues="a", failOnDataLoss="false"), start, end) == {}
-    letters(broker.declare_queue("a"), 5)
-    with pytest.raises(DataLoss, match="queue 'a' was deleted and made again; a batch was to read"):
-        follow(queues="a").spans(start, end)
-    assert rows(client, follow(queues="a", failOnDataLoss="false"), start, end) == {}
 
 
 @pytest.mark.parametrize("how", TRIMS)

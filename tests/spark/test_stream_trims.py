@@ -117,15 +117,62 @@ def test_letters_that_were_acked_redriven_or_rejected_are_no_loss(stream: Stream
     assert len(there) == 20
 
 
-def test_a_queue_that_was_deleted_and_made_again_is_read_from_its_beginning(stream: Streams, broker: Broker) -> None:
+def handled(letters: Queue) -> None:
+    """Somebody handles what is there, so the queue is empty when it is deleted."""
+    letters.ack_many(letters.receive_many(100))
+
+
+def only_read(letters: Queue) -> None:
+    """Nothing has come since the query read, but nobody has handled the letters."""
+
+
+@pytest.mark.parametrize("again", [0, 4])
+@pytest.mark.parametrize("before", [handled, only_read])
+def test_a_queue_that_was_deleted_empty_or_read_to_its_end_is_no_loss(
+    before: Callable[[Queue], None], again: int, stream: Streams, broker: Broker
+) -> None:
     letters = bury(broker, 10)
     query = stream()
     query.run()
+    if before is handled:
+        bury(broker, 5, first=10)
+    before(letters)
     letters.delete()
-    again = bury(broker, 4)
+    if again:
+        bury(broker, again)
 
-    assert query.run() == [4]
-    assert query.rows[10:] == places(again)
+    assert query.run() == ([again] if again else [])
+    assert query.rows[10:] == (places(letters) if again else [])
+
+
+@pytest.mark.parametrize("again", [0, 4])
+def test_letters_that_came_after_the_last_batch_and_went_with_their_queue_fail_the_query(
+    again: int, stream: Streams, broker: Broker
+) -> None:
+    letters = bury(broker, 10)
+    query = stream()
+    query.run()
+    last = places(letters)[-1][1]
+    bury(broker, 5, first=10)
+    unseen = places(letters)[-1][1]
+    letters.delete()
+    if again:
+        bury(broker, again)
+
+    with pytest.raises(StreamingQueryException) as raised:
+        query.run()
+    assert query.run(failOnDataLoss="false") == ([again] if again else [])
+
+    what = "deleted and made again" if again else "deleted"
+    assert (
+        f"[RQTTL_DATA_LOSS] queue 'orders.dead' was {what}, and messages after {last} that had not been read "
+        f"were lost, the highest of them {unseen}"
+    ) in str(raised.value)
+    if again:
+        # it has been told, and is over
+        assert query.rows[10:] == places(letters)
+        bury(broker, 2, first=20)
+        assert query.run() == [2]
 
 
 def test_a_queue_that_was_deleted_with_letters_that_had_been_left_for_later_fails_the_query(

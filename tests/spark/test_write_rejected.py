@@ -138,6 +138,19 @@ class TestDriver:
 
         assert caplog.messages == [f"enqueue{which}: 7 stored, by 2 tasks"]
 
+    def test_a_commit_warns_of_rows_that_came_too_late(
+        self, kind: type[Writer], which: str, broker: Broker, redis_url: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        late = report(4)
+        late.counts["late"] = 2
+
+        end(writer(kind, redis_url, broker), "commit", report(3), late, late)
+
+        (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert warning.getMessage().startswith(
+            f"enqueue{which}: 4 of the rows stored were past their expires_at, and expired at once."
+        )
+
     def test_refused_rows_fail_the_job_once_all_others_are_written(
         self, kind: type[Writer], which: str, broker: Broker, redis_url: str
     ) -> None:

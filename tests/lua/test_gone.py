@@ -1,0 +1,173 @@
+"""`gone`: the trace that a deleted queue leaves of what was lost with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rqttl import QueueOptions, commands
+from rqttl.doctor import calls
+from tests.lua.states import NOW, Lab, at, place, plain, token
+
+KEY = "rqttl:{orders}:gone"
+WEEK = 7 * 24 * 3_600_000
+
+
+def trace(lab: Lab) -> Any:
+    """What is left of the queue, which is its trace or nothing."""
+    left = lab.snapshot().get("orders", {})
+    assert set(left) <= {"gone"}
+    return left.get("gone")
+
+
+def delete(lab: Lab) -> Any:
+    lab.run(commands.delete(lab.keyspace, "orders", if_unused=False, if_empty=False))
+    return trace(lab)
+
+
+def lost(held: str = "0-0", trimmed: str = "0-0", born: int = NOW) -> dict[str, object]:
+    return {"born": born, "held": held, "trimmed": trimmed}
+
+
+def many(ms: int, count: int) -> list[str]:
+    return [place(ms, serial) for serial in range(count)]
+
+
+def aside(*places: str) -> dict[str, int]:
+    """Ready messages behind the cursor."""
+    return {one: int(one[:13]) for one in places}
+
+
+#: What a queue holds, and the highest place of it. `cursor` and `last` are beyond all of it where they tell nothing.
+HELD: dict[str, tuple[dict[str, Any], str]] = {
+    "ready": ({"log": plain(place(-9), place(-8))}, place(-8)),
+    "past their deadline": ({"log": {place(-9): (at(-5), b"x")}, "expiry": {place(-9): NOW - 5}}, place(-9)),
+    "leased": ({"log": plain(place(-9)), "leases": {place(-9): token(9)}, "meta": {"cursor": place(-2)}}, place(-9)),
+    "delayed": ({"log": plain(place(-9)), "delayed": {place(-9): NOW + 9}, "meta": {"cursor": place(-2)}}, place(-9)),
+    "moved aside, ready": (
+        {"log": plain(place(-9)), "leases": {place(-9): token(9)}, "loose": plain(place(-8), place(-7)),
+         "returned": aside(place(-8), place(-7)), "meta": {"cursor": place(-2)}}, place(-7),
+    ),
+    "moved aside, of one millisecond": (
+        {"loose": plain(*many(-9, 3)), "returned": aside(*many(-9, 3)), "meta": {"cursor": place(-2)}}, place(-9, 2),
+    ),
+    "moved aside, leased": (
+        {"loose": plain(place(-9), place(-8)), "returned": aside(place(-9)), "leases": {place(-8): token(9)},
+         "meta": {"cursor": place(-2)}}, place(-8),
+    ),
+    "moved aside, delayed": (
+        {"log": plain(place(-9)), "leases": {place(-9): token(9)}, "loose": plain(place(-7)),
+         "delayed": {place(-7): NOW + 9}, "meta": {"cursor": place(-2)}}, place(-7),
+    ),
+    "moved aside, and others ahead": (
+        {"loose": plain(place(-9)), "returned": aside(place(-9)), "log": plain(place(-3)),
+         "meta": {"cursor": place(-5)}}, place(-3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", HELD)
+def test_the_highest_of_what_was_deleted_is_told_whatever_its_state(lab: Lab, how: str) -> None:
+    parts, highest = HELD[how]
+    lab.seed(**parts)
+    lab.client.hset("rqttl:{orders}:meta", "last", place(-1))
+
+    assert delete(lab) == lost(highest)
+
+
+def test_a_trace_ends_by_itself_after_a_week(lab: Lab) -> None:
+    lab.seed(log=plain(place(-9)))
+    delete(lab)
+
+    assert WEEK - 60_000 < lab.client.pttl(KEY) <= WEEK
+
+
+def test_a_queue_that_is_empty_and_lost_nothing_leaves_no_trace(lab: Lab) -> None:
+    lab.seed(meta={"last": place(-1), "cursor": place(-1), "acked": 7})
+
+    assert delete(lab) is None
+
+
+def test_what_had_been_trimmed_is_told_too(lab: Lab) -> None:
+    lab.seed(log=plain(place(-9)), meta={"trimmed": place(-7), "last": place(-7)})
+
+    assert delete(lab) == lost(place(-9), place(-7))
+
+
+def test_a_queue_that_is_empty_tells_what_had_been_trimmed(lab: Lab) -> None:
+    lab.seed(log=plain(place(-9)))
+    lab.run(commands.purge(lab.keyspace, "orders", ""))
+
+    assert delete(lab) == lost(trimmed=place(-9))
+
+
+def test_the_last_deletion_with_a_loss_counts(lab: Lab) -> None:
+    def declare(now: int) -> None:
+        lab.run(commands.declare(lab.keyspace, QueueOptions.read("orders", {}), now=now))
+
+    lab.seed(log=plain(place(-9)))
+    first = delete(lab)
+    lab.client.pexpire(KEY, 1000)
+
+    # one that lost nothing neither changes the trace nor keeps it longer
+    declare(NOW + 5)
+    assert lab.snapshot()["orders"]["gone"] == first
+    assert delete(lab) == first
+    assert lab.client.pttl(KEY) <= 1000
+
+    declare(NOW + 7)
+    lab.client.execute_command("XADD", "rqttl:{orders}:log", place(8), "", "x")
+    assert delete(lab) == lost(place(8), born=NOW + 7)
+    assert lab.client.pttl(KEY) > 1000
+
+
+@pytest.mark.parametrize("on_expire", ["drop", "dead-letter"])
+def test_the_end_of_a_lifetime_tells_what_it_dropped_or_moved_elsewhere(lab: Lab, on_expire: str) -> None:
+    over = {"used": NOW - 5, "active": NOW - 5}
+    lab.seed("dead")
+    lab.seed(
+        options={"expires": 5, "on_expire": on_expire, "dead_letter": "dead"}, log=plain(place(-9), place(-8)),
+        leases={place(-9): token(50)}, meta=over,
+    )  # fmt: skip
+
+    for _ in range(2):
+        if "meta" in lab.snapshot()["orders"]:
+            lab.run(commands.sweep(lab.known(), now=NOW))
+
+    assert trace(lab) == (lost(place(-8)) if on_expire == "drop" else lost(trimmed=place(-8)))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_of_very_many_that_are_out_and_moved_aside_none_is_higher_than_the_cursor(lab: Lab, ahead: bool) -> None:
+    out = many(-9, 1001)
+    lab.seed(
+        loose=plain(*out), leases=dict.fromkeys(out, token(9)), log=plain(*([place(-3)] if ahead else [])),
+        meta={"cursor": place(-5), "last": place(-1)},
+    )  # fmt: skip
+
+    assert delete(lab) == lost(place(-3) if ahead else place(-5))
+
+
+def test_a_trace_of_the_wrong_type_is_in_nobodys_way(lab: Lab) -> None:
+    lab.seed(log=plain(place(-9)))
+    lab.client.set(KEY, "x")
+
+    assert delete(lab) == lost(place(-9))
+
+
+def test_a_record_without_the_fields_of_later_versions_is_told_as_born_at_no_time(lab: Lab) -> None:
+    lab.seed(log=plain(place(-9)))
+    lab.client.hdel("rqttl:{orders}:meta", "trimmed", "born")
+
+    assert delete(lab) == lost(place(-9), born=0)
+
+
+def test_clearing_what_is_left_over_leaves_the_trace(lab: Lab) -> None:
+    lab.seed(log=plain(place(-9)))
+    before = delete(lab)
+    lab.client.rpush("rqttl:{orders}:bell", "")
+
+    lab.run(calls.clear(lab.keyspace, "orders"))
+
+    assert trace(lab) == before

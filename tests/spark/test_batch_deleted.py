@@ -1,0 +1,97 @@
+"""What a batch has missed of queues that were deleted while it read, without Spark; and what is no loss."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from rqttl import Broker, Message
+from spark_connectors.errors import DataLoss
+from tests.contract.clocked import Clocked
+from tests.servers import Server
+from tests.spark.letters import bury
+from tests.spark.reading import Load, loader
+
+
+@pytest.fixture
+def load(server: Server) -> Load:
+    return loader(server.url)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_batch_fails_if_its_queue_was_deleted_with_what_was_to_be_read(
+    clocked: Clocked, load: Load, again: bool
+) -> None:
+    dead = bury(clocked, 10)
+    strict, lenient = load(queues="orders.dead"), load(queues="orders.dead", failOnDataLoss="false")
+    dead.delete()
+    clocked.advance(1)
+    if again:
+        bury(clocked, 3)
+
+    with pytest.raises(DataLoss, match=r"queue 'orders.dead' was deleted.* that had not been read were lost"):
+        strict.rows()
+    assert lenient.rows() == []
+
+
+def test_a_batch_whose_letters_were_handled_before_the_queue_went_is_what_was_left_of_it(
+    broker: Broker, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = bury(broker, 10)
+    job = load(queues="orders.dead")
+    assert dead.redrive() == 10
+    dead.delete()
+
+    assert job.rows() == []
+    assert "'orders.dead' was deleted. It had been read up to" in caplog.text
+
+
+def test_a_batch_that_was_read_to_its_end_before_the_queue_went_is_whole(broker: Broker, load: Load) -> None:
+    bury(broker, 10)
+    bury(broker, 2_000, into="mails.dead", source="mails")
+    job = load(queues="orders.dead,mails.dead", numPartitions=1)
+    # small queues are read first
+    batches = job.batches(0, rows=1)
+    first = next(batches).to_pylist()
+    broker.queue("orders.dead").delete()
+
+    found = first + [row for batch in batches for row in batch.to_pylist()]
+
+    assert len(found) == 2_010
+
+
+def test_a_batch_fails_if_the_queue_went_before_the_rest_was_read(broker: Broker, load: Load) -> None:
+    dead = bury(broker, 5_000)
+    job = load(queues="orders.dead", fetchEntries=100)
+    batches = job.batches(0, rows=1)
+    first = next(batches).to_pylist()
+    dead.delete()
+
+    with pytest.raises(DataLoss, match=r"queue 'orders.dead' was deleted, and messages after \d{13}-\d{6} that had"):
+        list(batches)
+    assert [row["id"] for row in first] == [f"m-{i}" for i in range(len(first))]
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_what_lay_beside_the_log_and_went_before_it_was_looked_at_fails_the_batch(
+    clocked: Clocked, client: redis.Redis, load: Load, handled: bool
+) -> None:
+    queue = clocked.declare_queue("a")
+    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else 5) for i in range(4_000)])
+    clocked.advance(10)
+    queue.sweep()
+    queue.enqueue_many([b"x"] * 50)
+    beside = client.hlen("rqttl:{a}:loose")
+    assert beside > 100
+    batches = load(queues="a").batches(0, rows=1)
+    first = next(batches).to_pylist()
+    assert len(first) + beside == 250
+    if handled:
+        queue.ack_many(queue.receive_many(250))
+    queue.delete()
+
+    if handled:
+        assert list(batches) == []
+    else:
+        with pytest.raises(DataLoss, match="queue 'a' was deleted, and messages after 0000000000000-000000 that had"):
+            list(batches)
