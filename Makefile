@@ -6,8 +6,9 @@ READY  := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 
 # Tests that need no server of the leg run once; everything else runs on each kind of server. Those that need a JVM run
-# once, in one process: they share a Spark session, and it has the cores.
-PARALLEL := -n 2 --dist worksteal -m 'not spark'
+# once, in two processes: each has a Spark session, and mostly one waits for Spark while the other works.
+SPREAD   := -n 2 --dist worksteal
+PARALLEL := $(SPREAD) -m 'not spark'
 
 .PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark coverage-of-spec
 
@@ -46,7 +47,7 @@ test-fake: $(READY)
 	RQTTL_TEST_REDIS=fake $(PYTEST) $(PARALLEL) tests/contract
 
 test-spark: setup
-	RQTTL_TEST_REDIS=7.0 $(PYTEST) -m spark tests/spark
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(SPREAD) -m spark tests/spark
 
 check: $(READY)
 	$(BIN)/ruff check .

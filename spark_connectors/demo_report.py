@@ -77,6 +77,8 @@ def session(folder: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g", "spark.local.dir": str(folder),
         "spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+        # it lives for seconds: what the second compiler and parallel collectors cost, it does not earn back
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }.items():  # fmt: skip
         builder = builder.config(name, value)
     found = builder.getOrCreate()

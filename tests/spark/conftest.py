@@ -1,8 +1,8 @@
 """A Spark session for all tests of a process, and programs for spark-submit.
 
-Each test that needs a JVM has the mark `spark`, by its fixtures: one process runs all of them, so that there is one
-session. Without Java they are skipped on a developer's machine and fail in CI. Redis is that of `tests/conftest.py`:
-`client`, `broker`, `redis_url` (a unix socket, which executors of this machine can reach too), `start_server`.
+Each test that needs a JVM has the mark `spark`, by its fixtures; all of a process share one session. Without Java they
+are skipped on a developer's machine and fail in CI. Redis is that of `tests/conftest.py`: `client`, `broker`,
+`redis_url` (a unix socket, which executors of this machine can reach too), `start_server`.
 """
 
 from __future__ import annotations

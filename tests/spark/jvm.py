@@ -12,6 +12,9 @@ from pathlib import Path
 #: Two workers of one core and 1 GiB, each a JVM of its own: what is shipped to executors, and what is not, shows.
 CLUSTER = "local-cluster[2,1,1024]"
 
+#: A JVM of a test lives for seconds: what its second compiler and its parallel collectors cost, it does not earn back.
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 _QUIET = """
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
@@ -27,6 +30,8 @@ def settings(folder: Path, *, level: str = "ERROR") -> dict[str, str]:
     """The environment of a driver that takes nothing from the settings of this machine, and this very Python."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "log4j2.properties").write_text(_QUIET.format(level=level))
+    defaults = [f"spark.{whose}.extraJavaOptions {BRIEF}\n" for whose in ("driver", "executor")]
+    (folder / "spark-defaults.conf").write_text("".join(defaults))
     python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
     return {**python, "SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
 

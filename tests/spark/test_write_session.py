@@ -250,8 +250,7 @@ def test_a_stream_with_another_output_mode_is_refused(
     query.stop()
 
 
-# A session of its own. A speculative twin cannot be had on one machine, since Spark starts it on another one; two
-# attempts at a time are in the tests without a session.
+# A session of its own. Two attempts at a time are in `test_speculation.py`.
 
 FAILING = """
 import sys, time

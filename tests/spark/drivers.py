@@ -1,0 +1,57 @@
+"""Drivers of tests, in process groups of their own: they can be killed with their JVM and their workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.spark.jvm import settings
+
+#: The longest that anything of a driver may take.
+PATIENCE = 240
+
+
+class Drivers:
+    """Runs the text of a program, again and again; what is left of it goes with `end`."""
+
+    def __init__(self, folder: Path, program: str) -> None:
+        self._folder = folder
+        self._script = folder / "driver.py"
+        self._script.write_text(program)
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *arguments: object) -> subprocess.Popen[bytes]:
+        """Start it, as it is when nobody else's Spark is set."""
+        environment = {**os.environ, **settings(self._folder / "conf")}
+        environment.pop("SPARK_HOME", None)
+        words = [str(word) for word in (sys.executable, self._script, *arguments)]
+        self._started.append(subprocess.Popen(words, cwd=self._folder, env=environment, stdin=subprocess.DEVNULL,
+                                              start_new_session=True))  # fmt: skip
+        return self._started[-1]
+
+    def end(self) -> None:
+        """Kill those that still run."""
+        for process in self._started:
+            if process.poll() is None:
+                kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a driver as the kernel does when memory is short: with its JVM, without a word."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def wait_until(seen: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Ask again and again, as long as the driver runs."""
+    deadline = time.monotonic() + PATIENCE
+    while not seen():
+        assert process.poll() is None, "the driver ended too early"
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.02)
