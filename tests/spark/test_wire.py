@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,9 +12,8 @@ import redis
 
 from rqttl import Broker
 from spark_connectors import wire
-from spark_connectors.connecting import READING, link_of
+from spark_connectors.connecting import READING
 from spark_connectors.errors import (
-    MalformedEntry,
     NoPermission,
     NotAuthenticated,
     RefusedByRedis,
@@ -24,31 +21,11 @@ from spark_connectors.errors import (
     Unreachable,
 )
 from spark_connectors.options import Options
-from spark_connectors.pages import Page, take
 from spark_connectors.ranges import FIRST, LAST
 from spark_connectors.wire import Wire, keep_gc_quiet
 from tests.servers import Server
+from tests.spark.wires import LOG, fill, options, places_of
 from tests.spark.writing import until
-
-LOG = "rqttl:{q}:log"
-
-
-def options(url: str, **more: str) -> Options:
-    said = {"url": url, "queues": "q", "retryBackoff": "1ms", **more}
-    return Options.read("batch", said)
-
-
-def fill(client: redis.Redis, count: int, *, size: int = 10, key: str = LOG) -> list[bytes]:
-    places = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(count)]
-    pipeline = client.pipeline(transaction=False)
-    for place in places:
-        pipeline.execute_command("XADD", key, place, "", "x" * size)
-    pipeline.execute()
-    return places
-
-
-def places_of(page: Page) -> list[bytes]:
-    return [page.place(row) for row in range(len(page))]
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000, 2500])
@@ -85,60 +62,6 @@ def test_pages_are_smaller_where_entries_are_large(client: redis.Redis, redis_ur
     assert max(sizes) == 100
     # one page had been asked for before anybody knew
     assert max(sizes[6:]) <= 2
-
-
-class Slowly:
-    """A socket that gives few bytes at once."""
-
-    def __init__(self, link: socket.socket) -> None:
-        self._link = link
-        self._sizes = itertools.cycle([1, 7, 2, 400, 1, 33, 1000, 5])
-
-    def recv_into(self, room: memoryview) -> int:
-        return self._link.recv_into(room[: next(self._sizes)])
-
-
-FORGED = b"*2\r\n$20\r\n1700000000000-100000\r\n*2\r\n$1\r\na\r\n$2\r\nxx\r\n"
-
-
-@pytest.mark.parametrize("body", [b"x" * 10, b"", FORGED, FORGED * 9, FORGED[:-5], b"*2\r\n$20\r\n", b"\r\n" * 30])
-def test_entries_are_found_however_they_come_and_whatever_bodies_look_like(
-    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, body: bytes
-) -> None:
-    places = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(120)]
-    for place in places:
-        client.execute_command("XADD", LOG, place, b"h", body)
-    monkeypatch.setattr(wire, "link_of", lambda connection: Slowly(link_of(connection)))
-
-    with Wire(options(redis_url)) as reader:
-        pages = list(reader.pages(LOG, FIRST, LAST))
-        groups = list(reader.groups([(LOG, FIRST, places[9].decode(), 10), (LOG, places[9].decode(), LAST, 110)]))
-
-    for found in (pages, [page for group in groups for _, page in group]):
-        assert [place for page in found for place in places_of(page)] == places
-        bodies = [one for page in found for one in take(page.data, page.bodies, page.body_stops).to_pylist()]
-        assert bodies == [body] * 120
-
-
-def test_entries_of_another_program_are_named_with_their_queue(client: redis.Redis, redis_url: str) -> None:
-    fill(client, 3)
-    client.xadd(LOG, {"a": 1, "b": 2}, id="1800000000000-100000")
-
-    with (
-        Wire(options(redis_url)) as reader,
-        pytest.raises(MalformedEntry, match=r"queue 'q', sequence 1800.* one field"),
-    ):
-        list(reader.pages(LOG, FIRST, LAST))
-
-
-def test_a_refusal_in_place_of_a_page_is_told_with_its_command(client: redis.Redis, redis_url: str) -> None:
-    client.set(LOG, "text")
-
-    with Wire(options(redis_url)) as reader:
-        with pytest.raises(RefusedByRedis, match=r"refused XRANGE rqttl:\{q\}:log: WRONGTYPE"):
-            list(reader.pages(LOG, FIRST, LAST))
-        client.delete(LOG)
-        assert list(reader.pages(LOG, FIRST, LAST)) == []
 
 
 def test_small_ranges_come_in_few_round_trips(client: redis.Redis, redis_url: str) -> None:
@@ -196,25 +119,6 @@ def test_a_connection_that_is_lost_in_the_middle_leaves_no_gap_and_repeats_nothi
 
     assert sorted(found) == places
     assert read == "groups" or found == places
-
-
-def test_what_cannot_be_sent_is_sent_anew(client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = fill(client, 500)
-
-    with Wire(options(redis_url, fetchEntries="100")) as reader:
-        sent: Callable[[list[bytes]], None] = reader._connection.send_packed_command
-        fails = iter([False, True, True, False, True])
-
-        def send(command: list[bytes]) -> None:
-            if next(fails, False):
-                raise BrokenPipeError("cut")
-            sent(command)
-
-        monkeypatch.setattr(reader._connection, "send_packed_command", send)
-        found = [place for page in reader.pages(LOG, FIRST, LAST) for place in places_of(page)]
-
-    assert found == places
-    assert next(fails, None) is None
 
 
 def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Server]) -> None:

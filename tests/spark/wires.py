@@ -1,0 +1,28 @@
+"""A log of entries, and the options to read it with."""
+
+from __future__ import annotations
+
+import redis
+
+from spark_connectors.options import Options
+from spark_connectors.pages import Page
+
+LOG = "rqttl:{q}:log"
+
+
+def options(url: str, **more: str) -> Options:
+    said = {"url": url, "queues": "q", "retryBackoff": "1ms", **more}
+    return Options.read("batch", said)
+
+
+def fill(client: redis.Redis, count: int, *, size: int = 10, key: str = LOG) -> list[bytes]:
+    places = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(count)]
+    pipeline = client.pipeline(transaction=False)
+    for place in places:
+        pipeline.execute_command("XADD", key, place, "", "x" * size)
+    pipeline.execute()
+    return places
+
+
+def places_of(page: Page) -> list[bytes]:
+    return [page.place(row) for row in range(len(page))]
