@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -132,27 +132,31 @@ def take(data: Array, starts: Array, stops: Array) -> pa.Array:
     return found.take(pa.array(np.arange(0, 2 * n, 2))).cast(pa.binary())
 
 
-def pages(buffer: Array, filled: int, count: int) -> tuple[list[Page], int] | None:
-    """The first `count` replies in what came, and where the next begins; `None` if they are not there to their end.
+def pages(buffer: Array, start: int, filled: int, count: int) -> tuple[list[Page], int]:
+    """The next replies, `count` of them or those that are there to their end, and where the one after them begins.
 
-    What came fills the buffer but for `SPARE` bytes or more. Raises `Odd` for what is no page of messages.
+    What came ends at `filled`, with `SPARE` bytes or more of the buffer behind it. Raises `Odd` for what is no page of
+    messages.
     """
-    data, found = buffer[:filled], _found(buffer, filled)
-    at, first, given = 0, 0, list[Page]()
-    for _ in range(count):
-        head = _head(data, at)
-        if head is None:
-            return None
-        at, rows = head
-        if rows:
-            if found is None or not found.runs(at, first, rows):
-                return _walked(data.tobytes(), data, count)
-            if first + rows > len(found.begins):
-                return None
-        given.append(found.page[first : first + rows] if found else Page.of("", []))
-        first += rows
-        at = int(found.ends[first - 1]) if rows and found else at
-    return given, at
+    data, found = buffer[start:filled], _found(buffer[start:], filled - start)
+    at, first, rows = 0, 0, list[int]()
+    while len(rows) < count and (head := _head(data, at)):
+        begin, more = head
+        if found is None or (more and not found.runs(begin, first, more)):
+            return _walked(data, count, start)
+        if first + more > len(found.begins):
+            break
+        rows.append(more)
+        first += more
+        at = int(found.ends[first - 1]) if more else begin
+    return _cut(found.page, at, rows) if found else [], start + at
+
+
+def _cut(page: Page, end: int, rows: Sequence[int]) -> list[Page]:
+    """Pages of so many rows each, of which the last ends here."""
+    whole = Page(page.data[:end], *page.columns())
+    ends = np.cumsum([0, *rows]).tolist()
+    return [whole[first:last] for first, last in pairwise(ends)]
 
 
 def _found(buffer: Array, filled: int) -> _Found | None:
@@ -186,14 +190,15 @@ class _Found:
         follows = np.append(begins, len(data))[1 : len(whole) + 1]
         self._irregular = np.append([0], np.cumsum(~regular))
         self._gaps = np.append([0], np.cumsum(self.ends != follows))
-        cut = _MARK_TO_TEXT + (int(begins[-1]) if len(whole) < len(begins) else len(data))
-        self._cut_regular = _BETWEEN.startswith(data[cut - len(_BETWEEN) : cut].tobytes())
+        self._cut = int(begins[-1]) if len(whole) < len(begins) else len(data)
+        between = data[self._cut + len(_MARK) + WIDTH : self._cut + _MARK_TO_TEXT].tobytes()
+        self._cut_regular = _BETWEEN.startswith(between)
 
     def runs(self, at: int, first: int, rows: int) -> bool:
         """Whether so many from the `first` on, or all that there are, are entries for certain if one begins here."""
         stop = min(first + rows, len(self.begins))
         whole = first + rows <= len(self.begins)
-        if first == stop or self.begins[first] != at or not (whole or self._cut_regular):
+        if (self.begins[first] if first < stop else self._cut) != at or not (whole or self._cut_regular):
             return False
         linked = stop - 1 if whole else stop
         return bool(self._irregular[stop] == self._irregular[first] and self._gaps[linked] == self._gaps[first])
@@ -227,31 +232,35 @@ def _head(data: Array, at: int) -> tuple[int, int] | None:
     return (at + stop + 2, int(line[1:stop])) if stop >= 0 else None
 
 
-def _walked(raw: bytes, data: Array, count: int) -> tuple[list[Page], int] | None:
+def _walked(data: Array, count: int, start: int) -> tuple[list[Page], int]:
     """What `pages` gives, found entry by entry."""
-    at, given = 0, list[Page]()
-    for _ in range(count):
-        head = _head(data, at)
-        if head is None:
-            return None
-        at, rows = head
-        spans: list[tuple[int, ...]] = []
-        for _ in range(rows):
-            places = at + len(_MARK)
-            start = at + _MARK_TO_TEXT
-            if not (_MARK.startswith(raw[at:places]) and _BETWEEN.startswith(raw[places + WIDTH : start])):
-                raise Odd(raw[at:places].decode("latin-1"))
-            if start > len(raw):
-                return None
-            header = _bulk(raw, start)
-            body = header and _bulk(raw, header[1] + 3)
-            if not header or not body:
-                return None
-            spans.append((places, *header, *body))
-            at = body[1] + 2
-        columns = np.array(spans, np.int64).reshape(-1, 5).T
-        given.append(Page(data, *columns))
-    return given, at
+    raw, at = data.tobytes(), 0
+    rows, spans = list[int](), list[tuple[int, ...]]()
+    while len(rows) < count and (head := _head(data, at)):
+        found, end = _entries(raw, *head)
+        if len(found) < head[1]:
+            break
+        rows.append(len(found))
+        spans += found
+        at = end
+    columns = np.array(spans, np.int64).reshape(-1, 5).T
+    return _cut(Page(data, *columns), at, rows), start + at
+
+
+def _entries(raw: bytes, at: int, rows: int) -> tuple[list[tuple[int, ...]], int]:
+    """Where the parts of so many entries lie, or of those that are there to their end, and where these end."""
+    spans: list[tuple[int, ...]] = []
+    for _ in range(rows):
+        places, start = at + len(_MARK), at + _MARK_TO_TEXT
+        if not (_MARK.startswith(raw[at:places]) and _BETWEEN.startswith(raw[places + WIDTH : start])):
+            raise Odd(raw[at:places].decode("latin-1"))
+        header = _bulk(raw, start)
+        body = header and _bulk(raw, header[1] + 3)
+        if not header or not body:
+            break
+        spans.append((places, *header, *body))
+        at = body[1] + 2
+    return spans, at
 
 
 def _bulk(raw: bytes, at: int) -> tuple[int, int] | None:

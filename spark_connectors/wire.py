@@ -198,7 +198,8 @@ class Wire:
 
     def _raw(self, count: int, more: int) -> tuple[list[Page], list[list[bytes | None]]]:
         """Read so many pages, and so many lists of texts after them."""
-        link, buffer, filled = link_of(self._connection), np.empty(self._room, np.uint8), 0
+        link, buffer, filled, at = link_of(self._connection), np.empty(self._room, np.uint8), 0, 0
+        given: list[Page] = []
         while True:
             if len(buffer) - filled <= SPARE:
                 buffer = np.concatenate([buffer, np.empty_like(buffer)])
@@ -208,11 +209,14 @@ class Wire:
             filled += got
             if buffer[filled - 1] != _LINE_FEED:
                 continue
-            found = pages.pages(buffer, filled, count)
-            texts = None if found is None else pages.texts(buffer[found[1] : filled].tobytes(), more)
-            if found is not None and texts is not None:
+            if len(given) < count:
+                found, at = pages.pages(buffer, at, filled, count - len(given))
+                given += found
+            if len(given) < count:
+                continue
+            if (texts := pages.texts(buffer[at:filled].tobytes(), more)) is not None:
                 self._in_flight, self._room = 0, max(_CHUNK, filled + filled // 4)
-                return found[0], texts
+                return given, texts
 
     def _send(self, calls: Sequence[Words]) -> None:
         """Put commands on their way. When that fails, `_receive` finds out and sends them again."""

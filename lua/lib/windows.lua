@@ -4,7 +4,7 @@
 -- window; so they cost a call little, and are forgotten together. What is in `named` is known, unless some window is
 -- over: then it may be one of those, and they go first.
 local windows = {}
-local BUDGET = 250
+local OVER = 2000
 
 --- Which of these names calls want remembered.
 function windows.known(q, now, names)
@@ -22,7 +22,7 @@ function windows.catch_up(q, now)
     return false
   end
   redis.call('HSET', q.meta, 'last', q.last) -- the first write is one that Redis refuses when memory is full
-  windows.close(q, now, BUDGET)
+  windows.close(q, now, OVER)
   return true
 end
 

@@ -2,7 +2,7 @@
 
 A million dead letters of 200 bytes, `local[2]`, medians of interleaved repeats. The yardsticks are a naive source that
 yields tuples (`naive_source.py`), the rate at which Redis gives out XRANGE when nobody parses it, and one process that
-pipelines XADD.
+pipelines XADD. What Spark itself leaves of the second is told by a source without any work (`ready_source.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MILLION = 1_000_000
-ROUNDS = 3
+ROUNDS = 5
 START = 1_700_000_000_000
 QUEUES, EACH = 5_000, 200
 BURSTY = 200_000
@@ -115,6 +115,10 @@ class Bench:
         options = {"url": self.server.url, "key": key, "numPartitions": 2}
         return self.spark.read.format("naive").options(**options).load()  # type: ignore[arg-type]  # numbers will do
 
+    def ready(self) -> DataFrame:
+        options = {"url": self.server.url, "rows": MILLION, "numPartitions": 2}
+        return self.spark.read.format("ready").options(**options).load()  # type: ignore[arg-type]  # numbers will do
+
     @staticmethod
     def to_nowhere(frame: DataFrame) -> None:
         frame.write.format("noop").mode("append").save()
@@ -127,6 +131,7 @@ class Bench:
             "ours": lambda: self.to_nowhere(self.load()),
             "naive": lambda: self.to_nowhere(self.naive()),
             "few": lambda: self.to_nowhere(self.load(schema=FEW)),
+            "ready": lambda: self.to_nowhere(self.ready()),
             "drain": lambda: drain(self.server.socket, key),
         }
         found: dict[str, list[float]] = {name: [] for name in runs}
@@ -142,7 +147,8 @@ class Bench:
         middle = {name: statistics.median(times) for name, times in found.items()}
         said = ", ".join(f"{name} {MILLION / taken:,.0f}/s" for name, taken in middle.items())
         self.table.row("rows/s, 2 partitions, to the naive source", middle["naive"] / middle["ours"], ">= 3", said)
-        self.table.row("rows/s to the drain rate of XRANGE", middle["drain"] / middle["ours"], ">= 0.35")
+        alone = f"a source without any work: {middle['drain'] / middle['ready']:.3f}"
+        self.table.row("rows/s to the drain rate of XRANGE", middle["drain"] / middle["ours"], ">= 0.35", alone)
         self.table.row("four columns by schema, to all", middle["ours"] / middle["few"], ">= 1.3")
         self.table.row("server us per row read", statistics.median(cpu), "<= 0.7")
         self.one_queue = middle["ours"]
@@ -224,6 +230,7 @@ def session(folder: Path) -> SparkSession:
 
 def main() -> int:
     from tests.bench.naive_source import NaiveSource
+    from tests.bench.ready_source import ReadySource
 
     binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
     if binary is None:
@@ -236,6 +243,7 @@ def main() -> int:
 
             spark_connectors.register(spark)
             spark.dataSource.register(NaiveSource)
+            spark.dataSource.register(ReadySource)
             table = Table()
             bench = Bench(spark, server, table)
             for part in (bench.reading, bench.splitting, bench.many_queues, bench.writing):

@@ -48,8 +48,8 @@ def place(i: int) -> bytes:
     return b"%013d-100000" % (1_700_000_000_000 + i)
 
 
-def look(raw: bytes, count: int, behind: bytes = b"\r\n" * 32) -> tuple[list[Page], int] | None:
-    return pages.pages(np.frombuffer(raw + behind, np.uint8), len(raw), count)
+def look(raw: bytes, count: int, behind: bytes = b"\r\n" * 32, start: int = 0) -> tuple[list[Page], int]:
+    return pages.pages(np.frombuffer(raw + behind, np.uint8), start, len(raw), count)
 
 
 def taken_apart(page: Page) -> list[tuple[bytes, bytes, bytes]]:
@@ -66,7 +66,6 @@ def test_what_was_put_in_is_found(lists: list[list[tuple[bytes, bytes]]], rest: 
 
     found = look(raw + rest, len(lists), behind)
 
-    assert found is not None
     assert found[1] == len(raw)
     wanted = [[(place(i), *one) for i, one in enumerate(some)] for some in lists]
     assert [taken_apart(page) for page in found[0]] == wanted
@@ -76,16 +75,23 @@ def test_what_was_put_in_is_found(lists: list[list[tuple[bytes, bytes]]], rest: 
     assert sum(page.size for page in found[0]) <= len(raw)
 
 
-@given(st.lists(ENTRIES, min_size=1, max_size=3), GARBAGE, st.data())
-def test_what_is_cut_off_is_waited_for(
+@given(st.lists(ENTRIES, min_size=1, max_size=4), GARBAGE, st.data())
+def test_what_is_cut_off_is_waited_for_and_the_rest_is_found(
     lists: list[list[tuple[bytes, bytes]]], behind: bytes, data: st.DataObject
 ) -> None:
     raw = replies(*lists)
-    ends = [i for i in range(len(raw)) if raw[:i].endswith(b"\r\n")]
+    lines = [i for i in range(len(raw)) if raw[:i].endswith(b"\r\n")]
+    ends = [len(replies(*lists[:i])) for i in range(len(lists) + 1)]
 
-    cut = data.draw(st.sampled_from(ends) if ends else st.just(0))
+    cut = data.draw(st.sampled_from(lines) if lines else st.just(0))
+    found, at = look(raw[:cut], len(lists), behind)
+    rest, end = look(raw, len(lists) - len(found), behind, start=at)
 
-    assert look(raw[:cut], len(lists), behind) is None
+    assert at == max(one for one in ends if one <= cut)
+    assert end == len(raw)
+    assert [taken_apart(page) for page in (*found, *rest)] == [
+        [(place(i), *one) for i, one in enumerate(some)] for some in lists
+    ]
 
 
 @pytest.mark.parametrize("raw", [
@@ -102,9 +108,6 @@ def test_what_is_no_page_of_messages_is_odd(raw: bytes) -> None:
 
 def test_pages_of_one_buffer_and_of_others_are_joined_in_their_order() -> None:
     here, there = look(replies([(b"a", b"1"), (b"b", b"2")], [(b"c", b"3")]), 2), look(replies([(b"d", b"4")]), 1)
-    assert here is not None
-    assert there is not None
-
     joined = Joiner().join([here[0][1], there[0][0], here[0][0], Page.of("q", [[PLACE, [b"e", b"5"]]])])
 
     assert [one[1:] for one in taken_apart(joined)] == [
