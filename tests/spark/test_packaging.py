@@ -131,7 +131,7 @@ def test_from_the_archive_alone_everything_of_the_core_works(tmp_path: Path, red
     program = f"""
 import sys
 sys.path.insert(0, {str(archive)!r})
-import rqttl, spark_connectors, spark_connectors.wire
+import rqttl, spark_connectors, spark_connectors.connecting
 with rqttl.connect({redis_url!r}) as broker:
     broker.declare_queue("orders").enqueue({{"sku": "A-17"}})
     print(broker.queue("orders").receive().decode(), "hiredis" in sys.modules)
