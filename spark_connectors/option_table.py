@@ -84,7 +84,8 @@ OPTIONS: Mapping[str, Option] = {
             "the two seems flatter (`auto`), or not at all (`none`)", ("auto", "time", "probe", "none")),
         Option("fetchEntries", "count", "1000", _READ,
             "the most entries that one request asks for. A task waits a round trip for each: where Redis is "
-            "milliseconds away, 5,000, with `fetchBytes` of 2 MB, reads about three times as fast", least=1, most=100_000),
+            "milliseconds away, 5,000, with `fetchBytes` of 2 MB, reads about three times as fast",
+            least=1, most=100_000),
         Option("fetchBytes", "count", "524288", _READ,
             "about how large a reply should be; of large entries a request asks for fewer", least=1024),
         Option("failOnDataLoss", "flag", "true", _READ,

@@ -50,7 +50,8 @@ _FIRST_PAGE = 64
 _MOST_CALLS = 64
 #: The least that is made room for.
 _CHUNK = 2**16
-_LINE_FEED = 10
+#: What every reply ends with.
+_END = b"\r\n"
 
 
 class Wire:
@@ -207,7 +208,7 @@ class Wire:
             if not got:
                 raise ConnectionError("it closed the connection")
             filled += got
-            if buffer[filled - 1] != _LINE_FEED:
+            if buffer[filled - 2 : filled].tobytes() != _END:
                 continue
             if len(given) < count:
                 found, at = pages.pages(buffer, at, filled, count - len(given))

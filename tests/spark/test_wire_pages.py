@@ -51,6 +51,17 @@ def test_entries_are_found_however_they_come_and_whatever_bodies_look_like(
         assert bodies == [body] * 120
 
 
+def test_messages_of_megabytes_are_read(client: redis.Redis, redis_url: str) -> None:
+    bodies = [b"x" * 10_000_000, FORGED * 3, b"\r\n" * 5_000_001, b""]
+    for i, body in enumerate(bodies):
+        client.execute_command("XADD", LOG, f"1700000000000-10000{i}", b"h", body)
+
+    with Wire(options(redis_url)) as reader:
+        pages = list(reader.pages(LOG, FIRST, LAST))
+
+    assert [body for page in pages for body in take(page.data, page.bodies, page.body_stops).to_pylist()] == bodies
+
+
 def test_entries_of_another_program_are_named_with_their_queue(client: redis.Redis, redis_url: str) -> None:
     fill(client, 3)
     client.xadd(LOG, {"a": 1, "b": 2}, id="1800000000000-100000")
