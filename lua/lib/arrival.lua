@@ -32,7 +32,7 @@ end
 
 --- Note the name of a message, if it has an id: that part of its header, `;<length of id>;;<id>`.
 function arrival.name(items, i, said)
-  local from, length, at = string.match(said, '();(%d+);;()')
+  local from, length, at = string.match(said, '^[+@]?%d*();(%d+);;()') -- what stands behind may look like one
   if from then
     items.name = items.name or {}
     items.name[i] = string.sub(said, from, at + length - 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import redis
 
@@ -48,6 +50,18 @@ def test_without_a_window_or_an_id_nothing_is_a_duplicate(clocked: Clocked, queu
     assert not any(free.enqueue(b"x", id="same").duplicate for _ in range(3))
     assert not any(queue.enqueue(b"x").duplicate for _ in range(3))
     assert not any(one.duplicate for one in queue.enqueue_many([b"same"] * 300) if isinstance(one, Receipt))
+
+
+@pytest.mark.parametrize("ttl", [None, "5s"])
+def test_what_a_message_without_an_id_carries_is_never_taken_for_one(queue: Queue, ttl: str | None) -> None:
+    texts: list[dict[str, Any]] = [{"headers": {"note": "see ;1;;a"}}, {"content_type": "text;1;;a"}]
+    sent = [Message(b"x", ttl=ttl, **text) for text in texts for _ in range(2)]
+
+    for window in (None, WINDOW):
+        receipts = queue.enqueue_many(sent, duplicate_window=window)
+        assert not any(isinstance(one, Receipt) and one.duplicate for one in receipts)
+    assert not queue.enqueue(b"x", id="a").duplicate
+    assert len(bodies(queue)) == 9
 
 
 def test_a_batch_has_duplicates_of_itself_and_of_earlier_ones(queue: Queue) -> None:
