@@ -46,8 +46,8 @@ def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFu
 def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
     """Store messages in order; their ids are remembered for `window` ms.
 
-    Without limits several batches go in one round trip; with limits one after the other, because a batch that has to
-    be repeated must not be overtaken.
+    Without limits several batches go in one round trip; with limits, or a window of the call, one after the other,
+    because a batch that has to be repeated must not be overtaken.
     """
     known: Known = yield Look(queue)
     if _plain(messages, known.max_body):
@@ -75,7 +75,7 @@ def _plain(messages: Sequence[Message | object], most: int) -> bool:
 def _in_batches(queue: str, known: Known, packed: Sequence[tuple[bytes, bytes]], window: int) -> Flow[list[Reply]]:
     replies: list[Reply] = []
     pieces = list(_batches(packed))
-    if len(pieces) == 1 or known.limited:
+    if len(pieces) == 1 or known.limited or window:
         for piece in pieces:
             replies += [(yield from _store(queue, piece, window))]
     else:

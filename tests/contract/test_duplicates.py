@@ -64,6 +64,18 @@ def test_what_a_message_without_an_id_carries_is_never_taken_for_one(queue: Queu
     assert len(bodies(queue)) == 9
 
 
+def test_a_batch_that_must_first_forget_ids_is_not_overtaken_by_the_next(clocked: Clocked) -> None:
+    free = clocked.declare_queue("free")
+    free.enqueue_many([Message(b"old", id="0")], duplicate_window=WINDOW)
+    clocked.advance(WINDOW)
+    sent = [Message(b"%d" % i, id=str(i)) for i in range(600)]
+
+    receipts = free.enqueue_many([*sent, Message(b"late", id="1")], duplicate_window=WINDOW)
+
+    assert bodies(free) == [b"old", *(message.body for message in sent)]
+    assert [isinstance(one, Receipt) and one.duplicate for one in receipts] == [False] * 600 + [True]
+
+
 def test_a_batch_has_duplicates_of_itself_and_of_earlier_ones(queue: Queue) -> None:
     queue.enqueue(b"old", id="a")
     sent = [Message(b"1", id="a"), Message(b"2", id="b"), Message(b"3"), Message(b"4", id="b", ttl="5s"), b"5"]
