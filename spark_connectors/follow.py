@@ -148,7 +148,7 @@ class Follower:
         for name, state in there.items():
             known = start.marks.get(name)
             if known is None or not known.continues(state):
-                known = first[name] = self._first_mark(name, state)
+                known = first[name] = self._first_mark(name, state, made_again=known is not None)
             self._alarm.tell(judge(name, known, state))
             marks[name] = known
         self._first = first
@@ -168,9 +168,12 @@ class Follower:
             if name in start.marks or name in found:
                 self._alarm.tell(judge(name, mark, there.get(name), found.get(name), unseen=now() - mark.seen))
 
-    def _first_mark(self, name: str, state: State) -> Mark:
+    def _first_mark(self, name: str, state: State, *, made_again: bool) -> Mark:
+        """Before the first message. Of a queue that the query follows nothing was gone before it began."""
         known = self._first.get(name)
-        return known if known is not None and known.continues(state) else beginning(state)
+        if known is not None and known.continues(state):
+            return known
+        return replace(beginning(state), missed="") if made_again else beginning(state)
 
     def _limited(
         self, now: Mapping[str, Mark], there: Mapping[str, State], ends: dict[str, Mark], limit: Limit, turn: str

@@ -88,6 +88,26 @@ def test_what_was_trimmed_after_a_new_queue_was_first_seen_is_a_loss(clocked: Cl
     assert lenient.latest(start, None).marks["a"].after == places[4]
 
 
+@pytest.mark.parametrize("how", TRIMS)
+def test_what_a_queue_that_was_made_again_lost_before_the_next_look_is_a_loss(
+    how: str, client: redis.Redis, clocked: Clocked, follow: Follow
+) -> None:
+    letters(clocked.declare_queue("a"), 5)
+    read = again(follow(queues="a").latest(follow(queues="a").initial(), None))
+    clocked.queue("a").delete()
+    clocked.advance(1)
+    lost = letters(clocked.declare_queue("a"), 5)
+    TRIMS[how](clocked)
+
+    with pytest.raises(DataLoss, match=f"queue 'a': messages after 0000000000000-000000, the highest of them {lost[1]}"
+                       if how == "limit" else "queue 'a': messages after 0000000000000-000000"):  # fmt: skip
+        follow(queues="a").latest(read, None)
+    lenient = follow(queues="a", failOnDataLoss="false")
+    end = lenient.latest(read, None)
+    assert rows(client, lenient, read, end) == {"a": 3 if how == "limit" else 0}
+    assert follow(queues="a").latest(again(end), None).marks == end.marks
+
+
 def test_what_lay_behind_a_starting_place_of_the_user_and_is_gone_is_a_loss(clocked: Clocked, follow: Follow) -> None:
     places = letters(clocked.declare_queue("a"), 15)
     by_limit(clocked)
