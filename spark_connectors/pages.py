@@ -170,6 +170,8 @@ def _found(buffer: Array, filled: int) -> _Found | None:
         except IndexError:
             # the last is cut off, or some of them lie in a body
             continue
+        except OverflowError:
+            return None
     return None
 
 
@@ -205,17 +207,22 @@ class _Found:
 
 
 def _text(data: Array, seen: Array, at: Array) -> tuple[Array, Array]:
-    """Where texts begin and stop of which the lengths stand here. Raises `IndexError` beyond the buffer."""
+    """Where texts begin and stop of which the lengths stand here.
+
+    Raises `IndexError` beyond the buffer, and `OverflowError` for lengths of eight digits or more.
+    """
     digits = seen[at] ^ ZEROS
-    width = data[at[0] : at[0] + 8].tobytes().find(b"\r") if len(at) else 0
-    if width > 0 and not ((digits ^ digits[0]) << np.uint64(56 - 8 * width)).any():
+    line = data[at[0] : at[0] + 8].tobytes() if len(at) else b""
+    width = line.find(b"\r")
+    # what only looks like an entry may have anything here
+    if line[: max(0, width)].isdigit() and not ((digits ^ digits[0]) << np.uint64(56 - 8 * width)).any():
         # all are as long as each other
         starts = at + (width + 2)
-        stops = starts + int(data[at[0] : at[0] + width].tobytes())
+        stops = starts + int(line[:width])
     else:
         value, widths = leading(digits)
         if (widths == 8).any():
-            raise IndexError("a text is longer than it can be in a page of many")
+            raise OverflowError("a text is longer than is looked for here, which says nothing of whether it is whole")
         starts = at + (widths + 2)
         stops = starts + value
     if len(at) and int(stops.max()) + 2 > len(data):

@@ -94,10 +94,24 @@ def test_what_is_cut_off_is_waited_for_and_the_rest_is_found(
     ]
 
 
+@pytest.mark.parametrize("size", [9_999_999, 10_000_000, 100_000_000])
+@pytest.mark.parametrize("others", [[], [(b"h", b"x")]])
+def test_a_text_of_many_digits_at_the_end_is_not_waited_for(size: int, others: list[tuple[bytes, bytes]]) -> None:
+    raw = replies([*others, (b"h", b"x" * size)])
+
+    assert look(raw[:-7], 1)[0] == []
+    found, end = look(raw, 1)
+
+    assert [page.sizes().tolist() for page in found] == [[*(2 for _ in others), size + 1]]
+    assert end == len(raw)
+
+
 @pytest.mark.parametrize("raw", [
     b"-NOPERM this user has no permissions\r\n", b"+OK\r\n", b":1\r\n", b"*-1\r\n",
     b"*1\r\n*2\r\n" + bulk(b"1-1") + b"*2\r\n" + bulk(b"") + bulk(b""),
     b"*1\r\n*2\r\n" + bulk(PLACE) + b"*4\r\n" + bulk(b"a") + bulk(b"b") + bulk(b"c") + bulk(b"d"),
+    b"*1\r\n*2\r\n" + bulk(PLACE) + b"*10\r\n" + 10 * bulk(b"abc"),
+    b"*1\r\n*2\r\n" + bulk(b"1-1") + b"*2\r\n" + bulk(b"") + bulk(FORGED.replace(b"$3", b"$x")),
     b"*2\r\n" + entry(PLACE, b"", b"") + b"*2\r\n" + bulk(PLACE) + b"*4\r\n" + 4 * bulk(b""),
     b"*2\r\n" + entry(PLACE, b"", FORGED) + b"*2\r\n" + bulk(b"1-1") + b"*2\r\n" + 2 * bulk(b""),
 ])  # fmt: skip
