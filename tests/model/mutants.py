@@ -136,8 +136,8 @@ MUTANTS = (
     Mutant(
         "the death does not count its delivery",
         "lib/dead_letter.lua",
-        "(death.failed[id] or 0) + death.more",
-        "(death.failed[id] or 0)",
+        "failed + death.more or fewest",
+        "failed or '0'",
     ),
     Mutant("ids follow the clock back", "lib/append.lua", "q.prefix > q.last", "q.prefix ~= q.last"),
     Mutant("the floor is ignored", "lib/lifetime.lua", "own < q.min_ttl", "own < 0"),
