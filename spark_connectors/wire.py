@@ -68,6 +68,7 @@ class Wire:
         #: The most entries of a page.
         self.most = options.number("fetchEntries")
         self._bytes = options.number("fetchBytes")
+        #: Bytes that a buffer for replies is made of: a quarter more than the last one needed.
         self._room = _CHUNK
         #: About how large an entry is.
         self.entry_bytes = self._bytes / _FIRST_PAGE

@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.spark.jvm import settings
+from tests.spark.writing import until
 
 #: The longest that anything of a driver may take.
 PATIENCE = 240
@@ -50,8 +49,11 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 def wait_until(seen: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     """Ask again and again, as long as the driver runs."""
-    deadline = time.monotonic() + PATIENCE
-    while not seen():
+
+    def is_there() -> bool:
+        if seen():
+            return True
         assert process.poll() is None, "the driver ended too early"
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.02)
+        return False
+
+    until(is_there, PATIENCE)

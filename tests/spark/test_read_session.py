@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -22,6 +21,7 @@ from tests.spark.letters import DEATHS, bury
 from tests.spark.loading import Loader, ids, told
 from tests.spark.reading import numbers
 from tests.spark.test_schema import TYPES
+from tests.spark.writing import until
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -200,10 +200,7 @@ def test_a_limit_ends_the_reading_and_leaves_no_connection(client: redis.Redis, 
 
     assert client.info("commandstats")["cmdstat_xrange"]["calls"] < 250
     # the task ends after Spark has its row
-    ends = time.monotonic() + 60
-    while len(client.client_list()) > before and time.monotonic() < ends:
-        time.sleep(0.01)
-    assert len(client.client_list()) <= before
+    until(lambda: len(client.client_list()) <= before)
 
 
 def test_a_schema_that_spark_made_can_be_given_back(load: Loader, broker: Broker) -> None:

@@ -78,3 +78,4 @@ def until(condition: Callable[[], bool], patience: float = 60.0) -> None:
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
