@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         QueueNotFound,
         RqttlError,
     )
+    from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
     from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Redriven, Swept
@@ -51,6 +52,7 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageTooLarge",
+    "OptionArguments",
     "OutcomeUnknown",
     "Peeked",
     "Queue",
@@ -69,7 +71,7 @@ __all__ = [
 ]
 
 #: Where the public names are, those first that are imported soonest.
-_MODULES = ("errors", "options", "types", "delivery", "queue", "consumer", "broker")
+_MODULES = ("errors", "options", "types", "option_types", "delivery", "queue", "consumer", "broker")
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that exists
 

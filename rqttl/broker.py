@@ -20,7 +20,10 @@ from rqttl.queue import Queue
 from rqttl.types import QueueStats
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from rqttl.embedded import EmbeddedServer
+    from rqttl.option_types import OptionArguments
 
 
 def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
@@ -67,7 +70,7 @@ class Broker:
         """The hooks of this broker: functions that hear of calls, waits and renewals."""
         return self._driver.events
 
-    def declare_queue(self, name: str, **options: object) -> Queue:
+    def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
         """Make a queue, or find it with the same options. Options: see the table in the README.
 
         Declaring again with equal options changes nothing (DEC-01); a queue that only a dead letter has made is

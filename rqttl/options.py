@@ -105,7 +105,7 @@ OPTIONS: Mapping[str, Option] = {
         _per_reason("rejected", "where rejected messages go; empty = drop"),
         _per_reason("delivery_limit", "where messages go that failed too often; empty = drop"),
         Option("expires", "duration", None, _duration(1), "the queue is deleted after so long without use"),
-        Option("auto_delete_on_idle", "duration", None, _duration(1), "the same; whatever comes in or looks keeps it"),
+        Option("auto_delete_on_idle", "duration", None, _duration(1), "the same, but sends and looks count as use too"),
         _choice("on_expire", ENDINGS, "what becomes of the messages of a queue that expires"),
         Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),

@@ -18,7 +18,10 @@ from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, 
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from rqttl.broker import Broker
+    from rqttl.option_types import OptionArguments
 
 
 class Queue:
@@ -218,7 +221,7 @@ class Queue:
         """The options in force, durations in milliseconds."""
         return self._driver.perform(flows.known_options(self._driver.keyspace, self.name)).options
 
-    def update(self, **changes: object) -> UpdateResult:
+    def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Change options; `None` unsets one. They act at once, also on messages that are there already.
 
         A shorter `message_ttl` and a lower limit (under `drop-head`) let ready messages die. The result counts them;
@@ -226,7 +229,7 @@ class Queue:
         """
         return self._driver.perform(flows.update(self.name, changes))
 
-    def preview_update(self, **changes: object) -> UpdateResult:
+    def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Count the messages that `update` would let die now, without changing an option.
 
         Messages whose time is over under the options in force die as in every look (they are swept), and are not

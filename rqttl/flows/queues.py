@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -59,7 +59,7 @@ def _living(queue: str, command: Command) -> Flow[Reply]:
         yield Look(queue, fresh=True)  # it is gone then, or lives on after all
 
 
-def update(queue: str, changes: dict[str, object]) -> Flow[UpdateResult]:
+def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     """Change options, let them act on the messages that are there, and count those that die by it."""
     before = after = (yield from _fresh(queue, changes)).options
 
@@ -76,7 +76,7 @@ def update(queue: str, changes: dict[str, object]) -> Flow[UpdateResult]:
     return UpdateResult(before, after, sum(one.expired for one in swept), sum(one.trimmed for one in swept))
 
 
-def preview(queue: str, changes: dict[str, object], *, now: Word = "") -> Flow[UpdateResult]:
+def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flow[UpdateResult]:
     """Count the messages that `update` would let die; the queue is swept first, as it is there."""
     yield from _fresh(queue, changes)
     yield from sweep(queue, now=now)
@@ -95,7 +95,7 @@ def preview(queue: str, changes: dict[str, object], *, now: Word = "") -> Flow[U
             return UpdateResult(before, after, int(expired), int(trimmed))
 
 
-def _fresh(queue: str, changes: dict[str, object]) -> Flow[Known]:
+def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[Known]:
     """The options in force, not those that this client last saw. Raises where the changes do not fit to them."""
     known: Known = yield Look(queue, fresh=True)
     known.options.changed(changes)

@@ -48,7 +48,9 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "queue": (NAMES, lambda bad: lambda b, q, d: b.queue(bad)),
     "declare_queue": (NAMES, lambda bad: lambda b, q, d: b.declare_queue(bad)),
     "declare_queue(message_ttl)": (DURATIONS, lambda bad: lambda b, q, d: b.declare_queue("new", message_ttl=bad)),
-    "declare_queue(unknown)": (["max_lenght", "topic"], lambda bad: lambda b, q, d: b.declare_queue("n", **{bad: 1})),
+    "declare_queue(unknown)": (
+        ["max_lenght", "topic"], lambda bad: lambda b, q, d: b.declare_queue("n", **dict[str, Any]({bad: 1})),
+    ),
     "update(lease)": ([*DURATIONS, 0], lambda bad: lambda b, q, d: q.update(lease=bad)),
     "update(max_length)": ([-1, "5", 1.0, True], lambda bad: lambda b, q, d: q.update(max_length=bad)),
     "update(dead_letter)": (["orders", "{queue}", "", 5], lambda bad: lambda b, q, d: q.update(dead_letter=bad)),
