@@ -73,7 +73,7 @@ class Broker:
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
         """Make a queue, or find it with the same options. Options: see the table in the README.
 
-        Declaring again with equal options changes nothing (DEC-01); a queue that only a dead letter has made is
+        Declaring again with equal options changes nothing; a queue that only a dead letter has made is
         adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
         """
         read = QueueOptions.read(check_queue_name(name), options)

@@ -196,7 +196,7 @@ def _unpack_deaths(data: bytes) -> tuple[Death, ...]:
 
 
 def pack_description(text: str | None) -> bytes:
-    """The description of a rejection as bytes. Raises `InvalidInput` beyond 4096 bytes (Service Bus S-032)."""
+    """The description of a rejection as bytes. Raises `InvalidInput` beyond 4096 bytes."""
     if text is None:
         return b""
     if not isinstance(text, str):

@@ -53,7 +53,7 @@ class Queue:
 
         `body`: bytes as they are, any other value as msgpack, or a `Message`. Stored once if this returns. The receipt
         says when the message expires, or that its id was seen within the queue's `duplicate_window`, so that it was not
-        stored again (C-42). Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
+        stored again. Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
         lost, and then the message may be stored or not. With an id and such a window the call is repeated instead; its
         receipt may then call the message a duplicate of itself.
         """
@@ -238,7 +238,7 @@ class Queue:
         return self._driver.perform(flows.preview(self.name, changes))
 
     def touch(self) -> None:
-        """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew (QTL-05, C-27)."""
+        """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew."""
         self._driver.perform(flows.touch(self._driver.keyspace, self.name))
 
     def sweep(self) -> list[Swept]:
@@ -249,7 +249,7 @@ class Queue:
         return self._driver.perform(flows.sweep(self.name))
 
     def purge(self, sequences: Iterable[str] | None = None) -> int:
-        """Remove the messages that are ready now, without dead-lettering them (QTL-23). Returns how many.
+        """Remove the messages that are ready now, without dead-lettering them. Returns how many.
 
         With `sequences` (`Peeked.sequence`) only those of them that are ready now go; others are left alone, as are
         names of messages that are not there. Raises `OutcomeUnknown` if a reply was lost.
@@ -283,7 +283,7 @@ class Queue:
         return self._driver.perform(flows.redrive_these(self._driver.keyspace, self.name, letters))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete the queue with all that is in it, without dead-lettering anything (DLX-22).
+        """Delete the queue with all that is in it, without dead-lettering anything.
 
         Returns how many ready messages went. Raises `QueueInUse` if it has consumers (with `if_unused`) or messages in
         any state (with `if_empty`).

@@ -16,6 +16,7 @@ from tests.contract.looks import bodies, dead, dropped, one, ready, taken
 TEN_YEARS = 315_360_000_000
 
 
+@pytest.mark.spec("DEC-01")
 def test_declaring_again_with_equal_options_changes_nothing(broker: Broker, client: redis.Redis) -> None:
     queue = broker.declare_queue("q", message_ttl="60s", max_length=5)
     queue.enqueue(b"kept")
@@ -251,7 +252,7 @@ def test_a_deleted_queue_is_gone_for_clients_that_knew_it(broker: Broker, client
     assert client.keys() == [b"rqttl:{q}:gone"]  # what was lost with it, for whoever follows the queue
 
 
-@pytest.mark.spec("DLX-22")
+@pytest.mark.spec("DLX-22", "QTL-23")
 def test_deleting_and_purging_dead_letter_nothing(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue_many([b"1", b"2", b"3"])
@@ -264,6 +265,7 @@ def test_deleting_and_purging_dead_letter_nothing(clocked: Clocked) -> None:
     assert clocked.queues() == []
 
 
+@pytest.mark.spec("QTL-23")
 def test_purge_leaves_what_is_leased_and_what_is_delayed(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue_many([b"leased", b"delayed", b"ready"])
