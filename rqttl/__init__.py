@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rqttl.delivery import Delivery
     from rqttl.errors import (
         AlreadySettled,
+        BrokerClosed,
         ContractError,
         EmbeddedUnavailable,
         InvalidDuration,
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadySettled",
     "Broker",
+    "BrokerClosed",
     "Consumer",
     "ContractError",
     "Death",

@@ -82,6 +82,7 @@ class Broker:
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue, without asking Redis whether it exists. Raises `InvalidName`."""
+        self._driver.check_open()
         return self._handle(check_queue_name(name))
 
     def queues(self) -> list[str]:
@@ -135,12 +136,17 @@ class Broker:
         self._driver.interrupt()
 
     def close(self) -> None:
-        """Close the connections, and leave the embedded server if this broker uses one."""
+        """Close the connections, and leave the embedded server if this broker uses one.
+
+        Every later call of the broker, its queues, consumers and deliveries raises `BrokerClosed`; so does one that
+        waits in another thread. Closing twice does no harm.
+        """
         self._driver.close()
         if self._server is not None:
             self._server.close()
 
     def __enter__(self) -> Broker:
+        self._driver.check_open()
         return self
 
     def __exit__(
