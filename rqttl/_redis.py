@@ -35,6 +35,7 @@ from rqttl.commands import Command, Reply
 from rqttl.errors import BrokerClosed, InvalidInput, OutcomeUnknown
 from rqttl.events import Events
 from rqttl.flows.messages import ENDED
+from rqttl.text import type_name
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ class Store:
 
     def __init__(self, client: redis.Redis, events: Events) -> None:
         if not isinstance(client, redis.Redis):
-            raise InvalidInput(f"client: expected a redis.Redis, got {type(client).__name__}")
+            raise InvalidInput(f"client: expected a redis.Redis (or a URL for connect()), got {type_name(client)}")
         settings = client.connection_pool.connection_kwargs
         if settings.get("decode_responses"):
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
@@ -257,8 +258,7 @@ class Store:
         """Keep a connection for the next call; after `close`, close it."""
         self._idle.append((connection, time.monotonic()))
         if self._closed:
-            self._give_back()
-            self._pool.disconnect(inuse_connections=False)
+            self.close()
 
     def _give_back(self) -> None:
         """Leave all connections to the pool: it may have room for a few only, and a client's call needs one of them."""

@@ -18,6 +18,7 @@ from rqttl._driver import driver_of
 from rqttl.commands import Presence, Word
 from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
+from rqttl.text import shown
 from rqttl.units import MAX_DURATION, Duration
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class Consumer:
         self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
     ) -> None:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= commands.BATCH:
-            raise InvalidInput(f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {prefetch!r}")
+            raise InvalidInput(
+                f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {shown(prefetch, int)}"
+            )
         #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.

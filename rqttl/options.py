@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
 from rqttl.keys import check_queue_name
+from rqttl.text import shown
 
 Value = int | str | bool
 #: Why a message died; also the suffix of the option that names the target for it.
@@ -46,7 +47,9 @@ def _duration(least: int) -> Callable[[str, object], Value]:
 def _count(least: int) -> Callable[[str, object], Value]:
     def read(name: str, value: object) -> Value:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_COUNT:
-            raise InvalidOption(f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {value!r}")
+            raise InvalidOption(
+                f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {shown(value, int)}"
+            )
         return value
 
     return read
@@ -54,7 +57,7 @@ def _count(least: int) -> Callable[[str, object], Value]:
 
 def _flag(name: str, value: object) -> Value:
     if not isinstance(value, bool):
-        raise InvalidOption(f"{name}: expected true or false, got {value!r}")
+        raise InvalidOption(f"{name}: expected true or false, got {shown(value, bool)}")
     return value
 
 
@@ -63,7 +66,7 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str) -> Option:
 
     def read(name: str, value: object) -> Value:
         if value not in choices:
-            raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+            raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
         return str(value)
 
     return Option(name, "choice", choices[0], read, meaning, choices)
@@ -74,7 +77,7 @@ def _target(empty_drops: bool) -> Callable[[str, object], Value]:
         if isinstance(value, str) and value == "" and empty_drops:
             return ""
         if not isinstance(value, str):
-            raise InvalidOption(f"{name}: expected a queue name or a template with {{queue}}, got {value!r}")
+            raise InvalidOption(f"{name}: expected a queue name or a template with {{queue}}, got {shown(value)}")
         try:
             check_queue_name(value.replace("{queue}", "q"))
         except InvalidName as error:

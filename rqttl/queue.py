@@ -14,6 +14,7 @@ from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
+from rqttl.text import shown
 from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
 from rqttl.units import Duration, Instant
 
@@ -81,8 +82,8 @@ class Queue:
         option knows. So a writer that names all its messages may send them once more, and after a lost reply the call
         is repeated.
         """
-        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-            raise InvalidInput(f"messages: expected a sequence of messages, got {type(messages).__name__}")
+        if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
+            raise InvalidInput(f"messages: expected a sequence of messages, got {shown(messages)}")
         window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
         return self._driver.perform(flows.enqueue(self.name, list(messages), int(window)))
 
@@ -107,7 +108,7 @@ class Queue:
         Fewer may come although more are ready where bodies are large: one answer holds about 4 MB.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidInput(f"count: expected a whole number from 1 on, got {count!r}")
+            raise InvalidInput(f"count: expected a whole number from 1 on, got {shown(count, int)}")
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
         patience = 0 if wait is None else units.duration(wait, "wait")
         settler = Settler(self.ack_many, self.nack_many, self.reject_many, self.renew_many)
@@ -210,7 +211,7 @@ class Queue:
         are left out. Where more than 5,000 messages are leased or delayed after a compaction, some may be missing.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidInput(f"limit: expected a whole number from 1 on, got {limit!r}")
+            raise InvalidInput(f"limit: expected a whole number from 1 on, got {shown(limit, int)}")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
 
     def stats(self) -> QueueStats:
@@ -292,6 +293,9 @@ class Queue:
         return self._driver.perform(flow)
 
 
-def _check_deliveries(deliveries: Sequence[Delivery]) -> None:
-    if not isinstance(deliveries, Sequence) or not all(isinstance(one, Delivery) for one in deliveries):
-        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {str(deliveries)[:80]}")
+def _check_deliveries(deliveries: object) -> None:
+    if not isinstance(deliveries, Sequence) or isinstance(deliveries, str):
+        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
+    for one in deliveries:
+        if not isinstance(one, Delivery):
+            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {shown(one)}")

@@ -12,6 +12,7 @@ from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch, QueueNotFound
 from rqttl.flows.steps import SWEEPS, Enter, Flow, Follow, Look, Together, fenced, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
 from rqttl.options import REASONS, QueueOptions, UpdateResult
+from rqttl.text import shown
 from rqttl.types import Peeked, QueueStats
 from rqttl.units import as_datetime
 
@@ -129,11 +130,11 @@ def purge_these(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flo
 
 def _checked(sequences: Iterable[str]) -> set[str]:
     if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
-        raise InvalidInput(f"sequences: expected sequences of messages, got {str(sequences)[:80]!r}")
+        raise InvalidInput(f"sequences: expected sequences of messages, got {shown(sequences)}")
     found = list(sequences)
     for one in found:
         if not codec.is_sequence(one):
-            raise InvalidInput(f"sequences: expected the sequence of a message, got {str(one)[:80]!r}")
+            raise InvalidInput(f"sequences: expected the sequence of a message, got {shown(one)}")
     return set(found)
 
 
@@ -283,7 +284,7 @@ def _known(keyspace: Keyspace, queue: str, reply: Reply) -> Known:
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[Peeked]]:
     """Look at messages, in pages that a script can carry."""
     if after is not None and not codec.is_sequence(after):
-        raise InvalidInput(f"after: expected the sequence of a message, got {str(after)[:80]!r}")
+        raise InvalidInput(f"after: expected the sequence of a message, got {shown(after)}")
     seen: list[Peeked] = []
     place = after or ""
     while len(seen) < limit:
