@@ -71,10 +71,12 @@ class Broker:
         return self._driver.events
 
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
-        """Make a queue, or find it with the same options. Options: see the table in the README.
+        """Make a queue, or find it with the same options.
 
-        Declaring again with equal options changes nothing; a queue that only a dead letter has made is
-        adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
+        Each option is explained in `rqttl.OptionArguments`, all of them in a table of the README. `None` leaves one out;
+        names may have hyphens (`**{"max-length": 5}`). Declaring again with equal options changes nothing; a queue that
+        only a dead letter has made is adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`,
+        `InvalidDuration`.
         """
         read = QueueOptions.read(check_queue_name(name), options)
         self._driver.perform(flows.declare(self._driver.keyspace, read))

@@ -1,4 +1,4 @@
-"""Values as text, for messages of errors."""
+"""Text for messages of errors: refused values, and what to install."""
 
 from __future__ import annotations
 
@@ -37,3 +37,8 @@ def shown(value: object, expected: type = str) -> str:
     if isinstance(value, (str, bytes, bytearray)) and len(value) > _LONGEST:
         short = f"{short} ({len(value)} {'characters' if isinstance(value, str) else 'bytes'})"
     return short if kind is expected else f"{name} {short}"
+
+
+def install(extra: str) -> str:
+    """The command that installs what an extra brings. The package is in no index, so it needs a checkout."""
+    return f"`pip install '.[{extra}]'` in a checkout of rqttl"

@@ -10,6 +10,7 @@ from rqttl._driver import Driver, driver_of
 from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedBroker, ClockedDriver
 from rqttl.testing.errors import FakeUnavailable, NotOnFake
+from rqttl.text import install
 from rqttl.units import Instant
 
 if TYPE_CHECKING:
@@ -98,5 +99,5 @@ def _open_client(beside: redis.Redis | None = None) -> FakeClient:
     try:
         from rqttl.testing._client import FakeClient
     except ImportError as error:
-        raise FakeUnavailable(f"fake broker: {error}; install what it needs: pip install 'rqttl[testing]'") from error
+        raise FakeUnavailable(f"fake broker: {error}; install what it needs: {install('testing')}") from error
     return FakeClient(beside if isinstance(beside, FakeClient) else None)

@@ -57,6 +57,7 @@ def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "read
 
     What is due happens first. The failure says what is there instead.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     if state not in (*_STATES, "all"):
         raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {shown(state)}")
     stats = queue.stats()

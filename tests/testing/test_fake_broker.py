@@ -190,5 +190,5 @@ def test_without_what_it_is_made_of_it_says_what_to_install(missing: str, monkey
     monkeypatch.delitem(sys.modules, "rqttl.testing._client")
     monkeypatch.setitem(sys.modules, missing, None)
 
-    with pytest.raises(FakeUnavailable, match=rf"{missing}.*pip install 'rqttl\[testing\]'"):
+    with pytest.raises(FakeUnavailable, match=rf"{missing}.*`pip install '\.\[testing\]'` in a checkout"):
         fake_broker()

@@ -205,6 +205,15 @@ def test_links_files_and_make_targets_exist(document: str) -> None:
     assert set(targets) <= make_targets()
 
 
+def test_no_hint_installs_from_an_index_where_the_package_is_not() -> None:
+    files = subprocess.run(["git", "ls-files", "*.py", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    index = re.compile(r"pip install [^`\n#]*(?<![\w/])rqttl(?![-/])\b")  # a wheel has a hyphen, a folder a slash
+
+    assert [name for name in files.stdout.split() if index.search(read(name))] == []
+    hint = "'rqttl[testing]'"
+    assert index.search(f"pip install {hint}")
+
+
 @pytest.mark.parametrize("document,lines", [(README, 320), (ARCHITECTURE, 300), (PROTOCOL, 300), (SPARK, 300)])
 def test_a_document_can_be_read_in_one_go(document: str, lines: int) -> None:
     assert len(read(document).splitlines()) <= lines
