@@ -73,9 +73,9 @@ class Broker:
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
         """Make a queue, or find it with the same options.
 
-        Each option is explained in `rqttl.OptionArguments`, all of them in a table of the README. `None` leaves one out;
-        names may have hyphens (`**{"max-length": 5}`). Declaring again with equal options changes nothing; a queue that
-        only a dead letter has made is adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`,
+        Each option is explained in `rqttl.OptionArguments`, all of them in a table of the README. `None` leaves one
+        out; names may have hyphens (`**{"max-length": 5}`). Declaring again with equal options changes nothing; a
+        queue that only a dead letter has made is adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`,
         `InvalidDuration`.
         """
         read = QueueOptions.read(check_queue_name(name), options)
