@@ -281,7 +281,7 @@ class Consumer:
                 return
             lease = min((self._lease or held[0].lease_ms) + longer, MAX_DURATION)
             try:
-                self.queue.renew_many(held, lease)
+                self.queue.renew_many(held, units.as_timedelta(lease))
             except LeaseLost as lost:
                 logger.warning("%s", lost)
         for listener in self.queue.broker.events.on_renewed:

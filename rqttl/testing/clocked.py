@@ -16,7 +16,7 @@ from typing import Any
 
 import redis
 
-from rqttl import flows
+from rqttl import flows, units
 from rqttl.broker import Broker
 from rqttl.commands import Command, Presence
 from rqttl.consumer import STAY, Consumer
@@ -125,7 +125,8 @@ class ClockedBroker(Broker):
             self._wait = None
             raise EndlessWait(step.queue)
         if step.left <= ENDLESS or step.due is not None:
-            self.clock.advance(step.left if step.due is None else min(step.left, step.due))
+            passing = step.left if step.due is None else min(step.left, step.due)
+            self.clock.advance(units.as_timedelta(passing))
 
 
 class ClockedQueue(Queue):
