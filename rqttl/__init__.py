@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         QueueNotFound,
         RqttlError,
     )
-    from rqttl.options import QueueOptions
+    from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
     from rqttl.types import Death, Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
     from rqttl.units import Duration, Instant
@@ -68,6 +68,7 @@ __all__ = [
     "Redriven",
     "RqttlError",
     "Swept",
+    "UpdateResult",
     "connect",
 ]
 
