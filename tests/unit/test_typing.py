@@ -32,14 +32,24 @@ fake = fake_broker()
 options: rqttl.OptionArguments = {"max_length": 3, "message_ttl": "60s"}
 """
 RIGHT = [
-    "max_length=3", "max_length=None", 'message_ttl="60s"', "message_ttl=timedelta(minutes=1)", "never_expire=True",
-    'overflow="reject-publish"', 'dead_letter="{queue}.dead"', 'dead_letter_expired=""', "**options",
-]  # fmt: skip
+    "max_length=3",
+    "max_length=None",
+    'message_ttl="60s"',
+    "message_ttl=timedelta(minutes=1)",
+    "message_ttl=0",
+    "never_expire=True",
+    'overflow="reject-publish"',
+    'dead_letter="{queue}.dead"',
+    'dead_letter_expired=""',
+    "**options",
+    "**orders.options().as_arguments()",
+]
 #: Options that mypy refuses, and what it says of each.
 WRONG = {
     "max_lenght=3": 'Unexpected keyword argument "max_lenght"',
     'max_length="3"': 'Argument "max_length" to "{}" of "{}" has incompatible type "str"; expected "int | None"',
     "max_length=1.5": 'Argument "max_length" to "{}" of "{}" has incompatible type "float"; expected "int | None"',
+    "message_ttl=60": 'Argument "message_ttl" to "{}" of "{}" has incompatible type "Literal[60]"; expected "timedelta',
     "lease=1.5": 'Argument "lease" to "{}" of "{}" has incompatible type "float"',
     'never_expire="no"': 'Argument "never_expire" to "{}" of "{}" has incompatible type "str"; expected "bool | None"',
     'overflow="drop-tail"': 'Argument "overflow" to "{}" of "{}" has incompatible type "Literal[\'drop-tail\']"',
