@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from rqttl.options import QueueOptions
     from rqttl.queue import Queue
-    from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+    from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 
 __version__ = "0.1.0"
 
@@ -63,6 +63,7 @@ __all__ = [
     "Receipt",
     "Redriven",
     "RqttlError",
+    "RunCounts",
     "Swept",
     "connect",
 ]

@@ -12,6 +12,7 @@ from rqttl import codec
 from rqttl.commands import Known
 from rqttl.errors import AlreadySettled, LeaseLost
 from rqttl.flows import Claimed
+from rqttl.options import QueueOptions
 from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
 
@@ -34,6 +35,8 @@ class Settler(Protocol):
 
 #: How a delivery was settled whose lease had ended.
 LOST = "lease lost"
+#: How a delivery was settled that could not be settled: its lease is renewed no more, and the message comes again.
+LEFT = "left to its lease"
 
 
 class Delivery:
@@ -205,3 +208,8 @@ def deliveries(settler: Settler, claimed: Claimed, lease: int | None) -> list[De
     if not failures:
         return [Delivery(settler, known, entry, token, 0, lease) for entry in claimed.entries]
     return [Delivery(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]
+
+
+def options_of(delivery: Delivery) -> QueueOptions:
+    """Return the options of the queue as they were when the message was handed out."""
+    return delivery._known.options  # noqa: SLF001  # of this module
