@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         QueueNotFound,
         RqttlError,
     )
-    from rqttl.options import QueueOptions
+    from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
     from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 
@@ -65,6 +65,7 @@ __all__ = [
     "RqttlError",
     "RunCounts",
     "Swept",
+    "UpdateResult",
     "connect",
 ]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from rqttl.commands import BATCH, Word
-from rqttl.delivery import Delivery
+from rqttl.delivery import Delivery, lease_words
 
 
 class Acks:
@@ -56,7 +56,7 @@ class Sending:
     def take(self) -> Sequence[Word]:
         """Acks for the next call, as words of a command."""
         self._under_way += self._acks.take() if not self._under_way else ()
-        return [word for one in self._under_way for word in (one.sequence, one.token)]
+        return [word for one in self._under_way for word in lease_words(one)]
 
     def confirm(self) -> None:
         """The call that carried the acks has succeeded."""
@@ -69,4 +69,4 @@ class Sending:
         if not sequences:
             return []
         wanted = set(sequences)
-        return [one for one in self._sent if one.sequence in wanted]
+        return [one for one in self._sent if lease_words(one)[0] in wanted]

@@ -17,10 +17,11 @@ from redis.exceptions import RedisError
 
 from rqttl import commands, delivery, flows, units
 from rqttl._acks import Acks, Sending
+from rqttl._driver import driver_of
 from rqttl._interrupt import Gate, Interrupt
 from rqttl._patience import is_away, patiently
 from rqttl.commands import Command, Presence
-from rqttl.delivery import LOST, Delivery
+from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.messages import ENDED
 from rqttl.units import MAX_DURATION, Duration
@@ -67,9 +68,12 @@ class Consumer:
     ) -> None:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= commands.BATCH:
             raise InvalidInput(f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {prefetch!r}")
+        #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.
         self.lost: list[str] = []
+        self._driver = driver_of(queue)
+        self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
         self._prefetch = prefetch
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
@@ -154,33 +158,33 @@ class Consumer:
 
     # The settler of its deliveries
 
-    def ack_many(self, deliveries: Sequence[Delivery]) -> None:
+    def _ack(self, deliveries: Sequence[Delivery]) -> None:
         """Collect acks; see the class."""
         if self._no_more_renewing.asked():
             self.queue.ack_many(deliveries)
             return
         for one in deliveries:
-            one.check_unsettled()
-            one.settled = "ack"
+            delivery.check_unsettled(one)
+            delivery.mark(one, "ack")
             self._acks.add(one)
         if self._no_more_renewing.asked():
             # closed in between: its last call may have missed these
             self._report(Presence(self._name, -1, 0))
         self._announce()
 
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
+    def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
         """Give deliveries back, at once."""
         with self._talking:
             self.queue.nack_many(deliveries, delay)
         self._announce()
 
-    def reject_many(self, deliveries: Sequence[Delivery], description: str | None) -> None:
+    def _reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
         """Refuse deliveries, at once."""
         with self._talking:
             self.queue.reject_many(deliveries, description)
         self._announce()
 
-    def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
+    def _prolong(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
         """Extend leases, at once. The consumer goes on renewing them in its own rhythm."""
         with self._talking:
             self.queue.renew_many(deliveries, lease)
@@ -215,7 +219,7 @@ class Consumer:
             consumer=self._name, stay=STAY, finished=sending.take,
         )  # fmt: skip
         claimed = self._perform(flow, sending)
-        found = delivery.deliveries(self, claimed, self._lease)
+        found = delivery.deliveries(self._settler, claimed, self._lease)
         self._held += found
         self._buffer.extend(found)
         return bool(found)
@@ -247,15 +251,15 @@ class Consumer:
                         claimed: flows.Claimed = done.value
                         break
                     if type(step) is not flows.Listen:
-                        answer = self.queue.broker.step(step)
+                        answer = self._driver.step(step)
                         if type(step) is Command and answer[0] == b"ok":
                             sending.confirm()
                         continue
                 stop = self._no_more_fetching
-                answer = ENDED if stop.asked() else self.queue.broker.step(replace(step, interrupt=stop))
+                answer = ENDED if stop.asked() else self._driver.step(replace(step, interrupt=stop))
         self._last_heard = time.monotonic()
         for one in sending.among(claimed.lost):
-            one.settled = LOST
+            delivery.mark(one, LOST)
             self.lost.append(one.id)
             logger.warning("queue %s: the ack of %s came after its lease had ended", self.queue.name, one.id)
         return claimed
@@ -320,11 +324,11 @@ class Consumer:
             held = [one for one in list(self._held) if one.settled is None]
             if not held:
                 return
-            lease = min((self._lease or held[0].lease_ms) + longer, MAX_DURATION)
+            lease = min((self._lease or delivery.lease_of(held[0])) + longer, MAX_DURATION)
             try:
                 self.queue.renew_many(held, timedelta(milliseconds=lease))
             except LeaseLost as lost:
                 logger.warning("%s", lost)
         self._announce()
-        for listener in self.queue.broker.events.on_renewed:
+        for listener in self._driver.events.on_renewed:
             listener(self.queue.name, sum(one.settled != LOST for one in held))

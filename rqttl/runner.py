@@ -20,7 +20,7 @@ from rqttl._patience import patiently
 from rqttl._stop_signals import StopSignals
 from rqttl.commands import BATCH
 from rqttl.consumer import Consumer
-from rqttl.delivery import LEFT, LOST, Delivery, options_of
+from rqttl.delivery import LEFT, LOST, Delivery, mark, options_of
 from rqttl.errors import InvalidInput, LeaseLost, RqttlError
 from rqttl.types import RunCounts
 from rqttl.units import MAX_DURATION, Duration
@@ -162,7 +162,7 @@ class Runner:
         except LeaseLost as lost:
             logger.warning("%s", lost)
         except (RedisError, RqttlError) as error:
-            delivery.settled = LEFT
+            mark(delivery, LEFT)
             logger.warning(
                 "queue %s: message %s could not be settled (%s), and comes again when its lease ends",
                 delivery.queue, _name(delivery), error,
@@ -180,7 +180,7 @@ def _name(delivery: Delivery) -> str:
     try:
         return delivery.id
     except Exception:  # noqa: BLE001  # what a foreign header holds is unknown
-        return delivery.sequence.decode()
+        return delivery.sequence
 
 
 @contextmanager

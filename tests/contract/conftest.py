@@ -6,13 +6,15 @@ on that. The few tests that cannot pass then are listed in `fake_cannot.py`, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import redis
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from rqttl.testing import FakeBroker, fake_broker
 from tests.conftest import FAKE
 from tests.contract.clocked import Clocked
@@ -29,6 +31,19 @@ def clocked(client: redis.Redis) -> Iterator[Clocked]:
     broker.close()
 
 
+@pytest.fixture
+def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Do something in a signal handler of this thread, a moment from now."""
+    before = signal.getsignal(signal.SIGALRM)
+
+    def arrange(action: Callable[[], None]) -> None:
+        signal.signal(signal.SIGALRM, lambda *_: action())
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+
+    yield arrange
+    signal.signal(signal.SIGALRM, before)
+
+
 if FAKE:
 
     @pytest.fixture
@@ -40,7 +55,7 @@ if FAKE:
     @pytest.fixture
     def client(broker: FakeBroker) -> redis.Redis:
         """The client of the fake broker."""
-        return broker.store.client
+        return driver_of(broker).store.client
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
