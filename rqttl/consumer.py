@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -326,7 +325,7 @@ class Consumer:
                 return
             lease = min((self._lease or delivery.lease_of(held[0])) + longer, MAX_DURATION)
             try:
-                self.queue.renew_many(held, timedelta(milliseconds=lease))
+                self.queue.renew_many(held, units.as_timedelta(lease))
             except LeaseLost as lost:
                 logger.warning("%s", lost)
         self._announce()

@@ -8,7 +8,6 @@ import random
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
-from datetime import timedelta
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -149,7 +148,7 @@ class Runner:
         )  # fmt: skip
         delay = None
         if options_of(delivery).get("redelivery_delay") is None:
-            delay = timedelta(milliseconds=_backoff.pause(delivery.delivery_count, self._chance))
+            delay = units.as_timedelta(_backoff.pause(delivery.delivery_count, self._chance))
         self._settle(delivery, lambda: delivery.nack(delay))
         self._count(delivery, failed=True)
 
