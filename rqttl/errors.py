@@ -78,7 +78,8 @@ class QueueInUse(RqttlError):
 class LeaseLost(RqttlError):
     """Some deliveries were settled or renewed after their lease had ended: those in `ids`. All others were settled.
 
-    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `consume`, which renews.
+    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `run` or
+    `consume`, which renew.
     """
 
     code = "lease_lost"
