@@ -72,7 +72,14 @@ def receive(queue: str, settings: Settings, **given: Any) -> None:
     The oldest ready ones come first, and only what was written is acked; the
     rest goes back as if nobody had seen it, also after Ctrl-C and when the
     reader goes away. On a terminal bodies are escaped and cut; into a pipe or a
-    file they go as they are, each with a newline after it.
+    file they go as they are, each with a newline after it. --json prints one
+    object a line.
+
+    A pipe gets one message at a time, which is acked when the reader has taken
+    it out of the pipe. Nobody can know whether the reader used it: --max 3
+    takes three messages and no more, `| head -3` may take a few more. A reader
+    that takes nothing for 2s gets as much as the pipe holds, often 64 KB, and
+    that is acked.
     """
     wanted = _checked(**given)
     # what a consumer logs, such as that it tries again, ends in what is told here
@@ -127,7 +134,8 @@ def _ack_each(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
                 break
             written = False
             try:
-                written = sink.take(delivery)
+                # `--max` says how many the reader wants: nobody waits until the last of them is read
+                written = sink.take(delivery) and sink.wait_until_read(patient=done + 1 < wanted.most)
             finally:
                 if not written:
                     with suppress(LeaseLost):  # then it is back already
@@ -158,6 +166,8 @@ def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
         try:
             for delivery in batch:
                 if (wanted.no_ack and ending.asked) or not sink.take(delivery):
+                    break
+                if not sink.wait_until_read(patient=done + written + 1 < wanted.most):
                     break
                 written += 1
                 sink.tell(delivery)
