@@ -11,7 +11,7 @@ from rqttl.commands import BATCH, Command, Known, Reply, Word
 from rqttl.delivery import LOST, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
-from rqttl.options import QueueOptions
+from rqttl.options import QueueOptions, UpdateResult
 from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
 from rqttl.units import Duration, Instant
 
@@ -211,12 +211,21 @@ class Queue:
         """The options in force, durations in milliseconds."""
         return self.broker.perform(flows.known_options(self.broker.keyspace, self.name)).options
 
-    def update(self, **changes: object) -> None:
+    def update(self, **changes: object) -> UpdateResult:
         """Change options; `None` unsets one. They act at once, also on messages that are there already.
 
-        Raises `InvalidOption`, `InvalidDuration`.
+        A shorter `message_ttl` and a lower limit (under `drop-head`) let ready messages die. The result counts them;
+        `preview_update` counts them beforehand. Raises `InvalidOption`, `InvalidDuration`, and changes nothing then.
         """
-        self.broker.perform(flows.update(self.name, changes))
+        return self.broker.perform(flows.update(self.name, changes))
+
+    def preview_update(self, **changes: object) -> UpdateResult:
+        """Count the messages that `update` would let die now, without changing an option.
+
+        Messages whose time is over under the options in force die as in every look (they are swept), and are not
+        counted. The counts are exact while nobody else uses the queue. Raises as `update` does.
+        """
+        return self.broker.perform(flows.preview(self.name, changes))
 
     def touch(self) -> None:
         """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew (QTL-05, C-27)."""
