@@ -26,7 +26,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 LEVEL, CHECK = 9, 16
 
 
-@click.command(epilog="Example: rqttl doctor orders --repair")
+@click.command(epilog="\b\nExample: rqttl doctor orders --repair")
 @any_queues_argument
 @click.option("--repair", is_flag=True, help="Put right what can be, after asking.")
 @yes_flag

@@ -9,7 +9,7 @@ import click
 
 from rqttl import errors
 from rqttl.cli import text
-from rqttl.cli.queue_options import flag, shown
+from rqttl.cli.option_text import flag, naming_flag, shown
 from rqttl.options import OPTIONS
 
 #: How Redis says that a user may not do something, also from within a script.
@@ -96,6 +96,10 @@ def _ours(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueInUse):
         found = text.plural(error.found, "consumer" if error.condition == "if_unused" else "message")
         return f"queue {error.queue!r} was not deleted: it has {found}, and {flag(error.condition)} is given"
+    if isinstance(error, errors.QueueFull):
+        return f"queue {error.queue!r} is full: {flag(error.limit)} is {error.value:,}"
+    if isinstance(error, errors.InvalidInput):
+        return naming_flag(str(error))
     return str(error)
 
 

@@ -134,7 +134,7 @@ class Program(click.Group):
     cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Example: rqttl send orders hello --ttl 30s",
+    epilog="\b\nExample: rqttl send orders hello --ttl 30s",
 )
 @connecting
 @click.version_option(rqttl.__version__, prog_name="rqttl", message="%(prog)s %(version)s")

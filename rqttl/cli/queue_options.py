@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from rqttl.cli.option_text import flag, shown
 from rqttl.cli.shared import read_duration
-from rqttl.options import OPTIONS, Option, Value
-from rqttl.units import as_text
+from rqttl.options import OPTIONS, Option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ def read_names(context: click.Context, option: click.Parameter, values: Sequence
     for name, value in zip(names, values, strict=True):
         if name not in OPTIONS:
             near = difflib.get_close_matches(name, OPTIONS, n=1)
-            hint = f"; did you mean {flag(near[0])[2:]}?" if near else ""
+            hint = f"; did you mean --unset {flag(near[0])[2:]}?" if near else ""
             raise click.BadParameter(f"no queue option is called {value!r}{hint}", context, option)
     return list(dict.fromkeys(names))
 
@@ -49,21 +49,3 @@ def read_names(context: click.Context, option: click.Parameter, values: Sequence
 def complete_names(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
     """The names of queue options that begin so. For `shell_complete`."""
     return [name for name in (flag(option)[2:] for option in OPTIONS) if name.startswith(begun)]
-
-
-def flag(option: str) -> str:
-    """The flag of an option."""
-    return f"--{option.replace('_', '-')}"
-
-
-def shown(option: Option, value: Value | None) -> str:
-    """The value of an option as it would be written on the command line."""
-    if value is None:
-        return "(none)"
-    if option.kind == "duration":
-        return as_text(int(value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if option.kind == "count":
-        return f"{value:,}"
-    return str(value) or "(drop)"

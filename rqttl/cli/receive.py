@@ -42,7 +42,7 @@ class Wanted:
     folder: Path | None
 
 
-@click.command(epilog="Example: rqttl receive orders --max 10 --wait 5s")
+@click.command(epilog="\b\nExample: rqttl receive orders --max 10 --wait 5s")
 @queue_argument
 @click.option(
     "--max", "most", type=click.IntRange(min=0), metavar="N",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 INTERVAL, SHORTEST = 2_000, 100
 
 
-@click.command(epilog="Example: rqttl stats 'orders.*' --watch --interval 1s")
+@click.command(epilog="\b\nExample: rqttl stats 'orders.*' --watch --interval 1s")
 @any_queues_argument
 @click.option("--watch", "-w", is_flag=True, help="Go on looking until Ctrl-C, and show rates per second.")
 @click.option(

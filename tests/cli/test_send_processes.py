@@ -216,7 +216,7 @@ def test_that_nobody_reads_the_answer_hides_no_failure(broker: Broker, redis_url
         os.close(theirs)
         _, stderr = process.communicate(b"a\nb\nc\n" if full else b"a\nb\n", PATIENCE)
 
-    told = b"rqttl: queue 'orders' is full: 1 message refused (max_length is 2) [queue_full]\n"
+    told = b"rqttl: queue 'orders' is full: 1 message refused (--max-length is 2) [queue_full]\n"
     assert (process.returncode, stderr) == ((3, told) if full else (0, b""))
     assert orders.stats().ready == 2
 
