@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from rqttl.cli.completing import complete_queues
 from rqttl.cli.option_text import flag, shown
 from rqttl.cli.shared import read_duration
 from rqttl.options import OPTIONS, Option
@@ -16,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _READ: dict[str, dict[str, Any]] = {"duration": {"callback": read_duration}, "count": {"type": int}}
 _METAVARS = {"duration": "TIME", "count": "N", "target": "QUEUE"}
+_COMPLETED: dict[str, dict[str, Any]] = {"target": {"shell_complete": complete_queues}}
 
 
 def queue_options(command: F) -> F:
@@ -32,7 +34,8 @@ def _flag(option: Option) -> Callable[[F], F]:
         return click.option(f"{name}/--no-{name[2:]}", default=None, help=f"{meaning}.")
     default = f"  [default: {shown(option, option.default)}]" if option.default is not None else ""
     reading = {"type": click.Choice(option.choices)} if option.kind == "choice" else _READ.get(option.kind, {})
-    return click.option(name, metavar=_METAVARS.get(option.kind), help=f"{meaning}.{default}", **reading)
+    completing = _COMPLETED.get(option.kind, {})
+    return click.option(name, metavar=_METAVARS.get(option.kind), help=f"{meaning}.{default}", **reading, **completing)
 
 
 def read_names(context: click.Context, option: click.Parameter, values: Sequence[str]) -> list[str]:

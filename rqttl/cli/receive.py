@@ -17,7 +17,7 @@ from rqttl.cli.errors import Refused
 from rqttl.cli.receive_end import Ending
 from rqttl.cli.receive_files import Folder
 from rqttl.cli.receive_output import Filed, Printed, Sink, Stream
-from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_duration
+from rqttl.cli.shared import Settings, connecting, queue_argument, read_duration
 from rqttl.errors import LeaseLost
 from rqttl.queue import Queue
 from rqttl.units import MAX_DURATION
@@ -64,7 +64,7 @@ class Wanted:
     "--output-dir", "folder", type=click.Path(path_type=Path), metavar="DIR",
     help="Write each body into a new file there, named after the id, and print its path.",
 )  # fmt: skip
-@json_flag
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object a line, also for one message.")
 @connecting
 def receive(queue: str, settings: Settings, **given: Any) -> None:
     """Print messages of a queue and ack them.
@@ -72,8 +72,7 @@ def receive(queue: str, settings: Settings, **given: Any) -> None:
     The oldest ready ones come first, and only what was written is acked; the
     rest goes back as if nobody had seen it, also after Ctrl-C and when the
     reader goes away. On a terminal bodies are escaped and cut; into a pipe or a
-    file they go as they are, each with a newline after it. --json prints one
-    object a line.
+    file they go as they are, each with a newline after it.
 
     A pipe gets one message at a time, which is acked when the reader has taken
     it out of the pipe. Nobody can know whether the reader used it: --max 3

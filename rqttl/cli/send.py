@@ -70,7 +70,7 @@ class Sent:
 )  # fmt: skip
 @click.option("--ttl", callback=read_duration, metavar="TIME", help="How long the messages live.")
 @click.option("--expires-at", callback=read_instant, metavar="WHEN",
-              help="Until when: 2026-11-21T10:00:00Z, '2026-11-21 10:00Z', or ms since 1970.")  # fmt: skip
+              help="Until when: 2026-11-21T10:00:00Z, or ms since 1970.")  # fmt: skip
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be repeated.")
 @click.option("--id", "id", metavar="ID", help="The id of the message: with one BODY or --format body.")
 @click.option("--content-type", metavar="TYPE", help="What the bodies are, such as application/json.")
@@ -84,7 +84,7 @@ def send(queue: str, body: Sequence[str], path: str | None, form: str, as_json: 
     the carriage return stays). With --format body the whole file or stdin is one message, such as a picture.
 
     With --format json a line is an object with body or body_base64 and, if need be, headers, id, ttl, expires_at,
-    content_type; what `rqttl receive --format json` prints will do. A body that is text is stored as UTF-8, any other
+    content_type; what `rqttl receive --json` prints will do. A body that is text is stored as UTF-8, any other
     value as msgpack (as JSON where content_type says so). What a line says goes before the flags.
 
     Says how many were stored. If some were refused the exit code is 3.

@@ -131,7 +131,8 @@ def _watch(
     def take() -> Look:
         return _look(broker, patterns)
 
-    setting, seconds = Setting(as_text(interval), sort, glyphs_for(sys.stdout.encoding)), interval / 1000
+    glyphs, width = glyphs_for(sys.stdout.encoding), output.columns_of(sys.stdout)
+    setting, seconds = Setting(as_text(interval), sort, glyphs, width), interval / 1000
     try:
         with Stopping():
             if is_live() and not as_json:

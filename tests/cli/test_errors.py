@@ -26,9 +26,9 @@ def failed(result: Result, code: int) -> str:
 @pytest.mark.parametrize(
     "arguments, told",
     [
-        (("sned",), "no such command 'sned'; did you mean send? (see `rqttl --help`)"),
-        (("queue", "list"), "no such command 'list'; did you mean ls? (see `rqttl queue --help`)"),
-        (("declare", "orders"), "no such command 'declare'; did you mean queue declare? (see `rqttl --help`)"),
+        (("sned",), "no such command 'sned'; did you mean `send`? (see `rqttl --help`)"),
+        (("queue", "list"), "no such command 'list'; did you mean `queue ls`? (see `rqttl queue --help`)"),
+        (("declare", "orders"), "no such command 'declare'; did you mean `queue declare`? (see `rqttl --help`)"),
         (("frobnicate",), "no such command 'frobnicate' (see `rqttl --help`)"),
         (("send",), "missing argument 'QUEUE'"),
         (("send", "orders", "x", "--ttl", "soon"), "'--ttl': expected a number with a unit"),
