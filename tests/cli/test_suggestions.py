@@ -69,13 +69,5 @@ def test_every_suggestion_is_a_command_or_an_option_of_the_root() -> None:
     assert suggested <= paths
 
 
-def test_no_synonym_is_the_name_of_a_command_of_the_same_group() -> None:
-    names = {" ".join(path) for path in ALL}
-    for path, words in suggestions._WORDS.items():
-        group = path.rpartition(" ")[0]
-        taken = {f"{group} {word}".strip() for word in words.split()} & names
-        assert taken <= {f"{path.split()[0]} {word}" for word in words.split() if (path, word) == ("queue show", "show")}
-
-
-def test_every_command_but_those_of_one_word_for_it_has_synonyms() -> None:
+def test_every_command_is_what_some_word_means() -> None:
     assert {" ".join(path) for path in LEAVES} <= set(suggestions._WORDS)
