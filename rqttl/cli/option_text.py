@@ -8,19 +8,21 @@ from typing import Any
 from rqttl.options import OPTIONS, Option, QueueOptions, Value
 from rqttl.units import as_text
 
-#: Arguments of the library whose flag has the same name, or the name given here.
-_FLAGS = {"id": "--id", "ttl": "--ttl", "expires_at": "--expires-at", "content_type": "--content-type",
-          "headers": "--header", "scan_period": "--scan-period", "namespace": "--namespace", "after": "--after"}  # fmt: skip
 #: Names that are no words of English, and not a part of a longer name or a quoted value.
 _NAMES = re.compile(
-    rf"(?<![\w'\"./:-])({'|'.join(sorted((name for name in OPTIONS if '_' in name), key=len, reverse=True))})"
-    r"(?![\w'\"./-])"
+    rf"(?<![\w'\"./:{{-])({'|'.join(sorted((name for name in OPTIONS if '_' in name), key=len, reverse=True))})"
+    r"(?![\w'\"/}-]|\.\w)"
 )
 
 
 def flag(option: str) -> str:
     """The flag of an option."""
     return f"--{option.replace('_', '-')}"
+
+
+#: Arguments of the library that are no queue options, and their flags.
+_FLAGS = {name: flag(name) for name in ("id", "ttl", "expires_at", "content_type", "scan_period", "namespace", "after")}
+_FLAGS["headers"] = "--header"
 
 
 def shown(option: Option, value: Value | None) -> str:

@@ -49,7 +49,10 @@ def failed(result: Result, code: int) -> str:
         (("queue", "declare", "orders", "--max-length", "few"), "'--max-length'"),
         (("queue", "declare", "orders", "--max-length", "-1"), "--max-length: expected a whole number from 0"),
         (("queue", "declare", "orders", "--overflow", "explode"), "'--overflow'"),
-        (("queue", "declare", "orders", "--min-ttl", "2s", "--max-ttl", "1s"), "--min-ttl: 2000 ms is more than --max-ttl"),
+        (
+            ("queue", "declare", "orders", "--min-ttl", "2s", "--max-ttl", "1s"),
+            "--min-ttl: 2000 ms is more than --max-ttl",
+        ),
         (("queue", "declare", "orders", "--dead-letter", "orders"), "cannot be its own target"),
         (("--namespace", "a b", "queue", "ls"), "--namespace: expected 1 to 64 of"),
         (("--url", "http://example.org", "queue", "ls"), "url: expected redis://"),

@@ -166,8 +166,13 @@ def test_a_full_queue_refuses_what_is_too_much_and_all_is_counted(run: Run, brok
 
     result = run("send", "orders", "--header", "a=b", stdin=b"".join(b"%d\n" % i for i in range(1234)))
 
-    assert (result.exit_code, result.stdout) == (3, "stored 10 messages in orders; refused 1,224 (--max-length is 10)\n")
-    assert result.stderr == ("rqttl: queue 'orders' is full: 1,224 messages refused (--max-length is 10) [queue_full]\n")
+    assert (result.exit_code, result.stdout) == (
+        3,
+        "stored 10 messages in orders; refused 1,224 (--max-length is 10)\n",
+    )
+    assert result.stderr == (
+        "rqttl: queue 'orders' is full: 1,224 messages refused (--max-length is 10) [queue_full]\n"
+    )
     assert bodies(orders) == [b"%d" % i for i in range(10)]
 
 

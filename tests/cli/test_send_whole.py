@@ -1,4 +1,4 @@
-"""`rqttl send --format body`: a file or all of stdin as one message; and what flags say of messages is checked first."""
+"""`rqttl send --format body`: a file or all of stdin as one message; and flags that no message can have."""
 
 from __future__ import annotations
 

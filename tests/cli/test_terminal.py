@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rqttl import Broker
 from rqttl.cli import cli
 from tests.cli.conftest import Run
-from tests.cli.processes import Terminal, command, environment, on_terminal
+from tests.cli.processes import STYLE, Terminal, command, environment, on_terminal
 from tests.cli.test_conventions import ON_REDIS, argv
 from tests.cli.test_text import HOSTILE
 from tests.cli.tree import Path
@@ -60,7 +60,7 @@ def test_without_colours_there_is_none(broker: Broker, redis_url: str, path: Pat
         terminal.end()
 
     assert terminal.raw
-    assert b"\x1b" not in terminal.raw
+    assert STYLE.search(terminal.raw.decode()) is None
 
 
 def test_with_colours_heads_are_bold(broker: Broker, redis_url: str) -> None:
