@@ -104,7 +104,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("never_expire", "flag", False, _flag, "messages' own TTLs are ignored"),
         Option("max_length", "count", None, _count(0), "limit of ready messages"),
         Option("max_length_bytes", "count", None, _count(0), "limit of the body bytes of ready messages"),
-        _choice("overflow", OVERFLOWS, "what a full queue does"),
+        _choice("overflow", OVERFLOWS, "rule for a full queue"),
         Option("dead_letter", "target", None, _target(empty_drops=False), "where dead messages go, for every reason"),
         _per_reason("expired", "where expired messages go; empty = drop"),
         _per_reason("maxlen", "where messages beyond a limit go; empty = drop"),
