@@ -34,9 +34,10 @@ from rqttl._interrupt import Interrupt
 from rqttl._packing import pack_command
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
-from rqttl.errors import InvalidInput, OutcomeUnknown
+from rqttl.errors import BrokerClosed, InvalidInput, OutcomeUnknown
 from rqttl.events import Events
 from rqttl.flows.messages import ENDED
+from rqttl.text import type_name
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ def _asked(interrupts: Sequence[Interrupt]) -> bool:
 
 def _hang_up(sock: Any) -> None:
     """End a read of another thread, without losing a reply that Redis has sent or is about to send."""
-    if sock is not None:
+    if isinstance(sock, socket.socket):
         with suppress(OSError):  # it is closed already
             # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
             socket.socket.shutdown(sock, socket.SHUT_WR)
@@ -106,7 +107,7 @@ class Store:
 
     def __init__(self, client: redis.Redis, events: Events) -> None:
         if not isinstance(client, redis.Redis):
-            raise InvalidInput(f"client: expected a redis.Redis, got {type(client).__name__}")
+            raise InvalidInput(f"client: expected a redis.Redis (or a URL for connect()), got {type_name(client)}")
         settings = client.connection_pool.connection_kwargs
         if settings.get("decode_responses"):
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
@@ -117,10 +118,16 @@ class Store:
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
         self._interrupt = Interrupt()
+        self._closed = False
         #: The longest that a blocking call may take: well below the time-out of a reply. Asked of a connection (not
         #: opened) and not of the settings, because some versions of redis-py have a time-out where none is given.
         timeout = self._pool.connection_class(**settings).socket_timeout
         self.longest_block = 5_000 if not timeout else max(10, int(timeout * 500))
+
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` after `close`."""
+        if self._closed:
+            raise BrokerClosed
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
@@ -157,6 +164,7 @@ class Store:
         """Run an ordinary command that may be repeated."""
         started = time.monotonic()
         for pause in (*PAUSES, None):
+            self.check_open()
             self._give_back()
             try:
                 return call(self.client)
@@ -188,8 +196,7 @@ class Store:
             return b""
         if found is None:
             return ENDED if _asked(interrupts) else None
-        heard: bytes = found[1]
-        return heard
+        return bytes(found[1])
 
     def _block(self, words: tuple[Any, ...], interrupts: Sequence[Interrupt]) -> Any:
         """Ask something that the interrupts may end."""
@@ -217,10 +224,11 @@ class Store:
         self._interrupt.ask()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections but those that are in use at this moment, which are closed after that."""
+        self._closed = True
+        self.interrupt()
         self._give_back()
-        self.client.close()
-        self._pool.disconnect()
+        self._pool.disconnect(inuse_connections=False)
 
     def _insist(self, command: Command, attempt: Callable[[Command], T]) -> T:
         started = time.monotonic()
@@ -241,6 +249,7 @@ class Store:
 
     def _take(self) -> Connection:
         """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
+        self.check_open()
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
             self._idle, self._process = deque(), os.getpid()
@@ -257,6 +266,12 @@ class Store:
             return self._pool.get_connection()
         except (ConnectionError, TimeoutError) as error:
             raise NotSent from error
+
+    def _keep(self, connection: Connection) -> None:
+        """Keep a connection for the next call; after `close`, close it."""
+        self._idle.append((connection, time.monotonic()))
+        if self._closed:
+            self.close()
 
     def _give_back(self) -> None:
         """Leave all connections to the pool: it may have room for a few only, and a client's call needs one of them."""
@@ -285,7 +300,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
+            self._keep(connection)
         return reply
 
     def _send_all(self, commands: Sequence[Command]) -> list[Any]:
@@ -305,7 +320,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
+            self._keep(connection)
         refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
         if refused and len(refused) == len(replies):
             self._meet(refused[0])

@@ -21,8 +21,9 @@ from rqttl._interrupt import Gate, Interrupt
 from rqttl._patience import is_away, patiently
 from rqttl.commands import Command, Presence
 from rqttl.delivery import LOST, Delivery, Settler
-from rqttl.errors import InvalidInput, LeaseLost, RqttlError
+from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.messages import ENDED
+from rqttl.text import shown
 from rqttl.units import MAX_DURATION, Duration
 
 if TYPE_CHECKING:
@@ -66,12 +67,15 @@ class Consumer:
         self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
     ) -> None:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= commands.BATCH:
-            raise InvalidInput(f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {prefetch!r}")
+            raise InvalidInput(
+                f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {shown(prefetch, int)}"
+            )
         #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.
         self.lost: list[str] = []
         self._driver = driver_of(queue)
+        self._driver.check_open()
         self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
         self._prefetch = prefetch
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
@@ -100,6 +104,9 @@ class Consumer:
     ) -> None:
         try:
             self.close()
+        except BrokerClosed:
+            if not isinstance(error, BrokerClosed):
+                raise
         except (RedisError, RqttlError) as failure:
             if error is None:
                 raise
@@ -111,6 +118,7 @@ class Consumer:
 
     def __next__(self) -> Delivery:
         while not self._no_more_fetching.asked():
+            self._driver.check_open()
             one = self._next_of_buffer()
             if one is None:
                 if not self._refill_patiently():
@@ -127,7 +135,10 @@ class Consumer:
         self._no_more_fetching.ask()
 
     def close(self) -> None:
-        """Send what was acked, release what was never handed out, and leave the queue. Leases are renewed no more."""
+        """Send what was acked, release what was never handed out, and leave the queue. Leases are renewed no more.
+
+        Raises `BrokerClosed` if the broker was closed before: the messages come again when their leases end.
+        """
         self.stop()
         self._no_more_renewing.ask()
         if self._keeper.is_alive():
@@ -159,6 +170,7 @@ class Consumer:
 
     def _ack(self, deliveries: Sequence[Delivery]) -> None:
         """Collect acks; see the class."""
+        self._driver.check_open()
         if self._no_more_renewing.asked():
             self.queue.ack_many(deliveries)
             return
@@ -309,6 +321,8 @@ class Consumer:
                 if time.monotonic() - renewed >= self._rhythm:
                     self._renew()
                     renewed = time.monotonic()
+            except BrokerClosed:
+                return  # nothing can be sent any more; the thread that iterates raises it
             except (RedisError, RqttlError) as error:
                 # tried again at the next turn, whatever it was: a queue may come back, as a server does; leases that
                 # end meanwhile are told when they are settled

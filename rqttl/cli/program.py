@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 import rqttl
-from rqttl.cli import errors, text
+from rqttl.cli import errors, output, text
 from rqttl.cli.shared import Settings, connecting, help_alone
 
 #: The sections of the help with their commands. `name` is `name` in the module `rqttl.cli.name`, which is imported when
@@ -61,10 +61,13 @@ def _flush_or_drop_output() -> None:
         _drop_output()
 
 
-def _tell(line: str) -> None:
-    """A line of an error, which may name what somebody else has made up, or a URL."""
+def _tell(line: str, columns: int | None = None) -> None:
+    """A line of an error, which may name what somebody else has made up, or a URL; folded at words to `columns`."""
+    said = text.visible(text.without_secrets(line))
+    if columns is not None:
+        said = text.folded_at_words(said, columns)
     with suppress(OSError):  # where it cannot be told, there is still the exit code
-        print(text.visible(text.without_secrets(line)), file=sys.stderr)  # noqa: T201  # this is where errors are told
+        print(said, file=sys.stderr)  # noqa: T201  # this is where errors are told
 
 
 class Program(click.Group):
@@ -115,7 +118,7 @@ class Program(click.Group):
                 for told in traceback.format_exc().rstrip("\n").split("\n"):
                     _tell(told)
             if line:
-                _tell(f"rqttl: {line}")
+                _tell(f"rqttl: {line}", output.columns_of(sys.stderr))
             sys.exit(code)
         sys.exit(result if isinstance(result, int) else errors.DONE)
 
@@ -134,7 +137,7 @@ class Program(click.Group):
     cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Example: rqttl send orders hello --ttl 30s",
+    epilog="\b\nExample: rqttl send orders hello --ttl 30s",
 )
 @connecting
 @click.version_option(rqttl.__version__, prog_name="rqttl", message="%(prog)s %(version)s")
