@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -25,8 +26,9 @@ def answer_json(value: Any) -> None:
 
 
 def note(line: str) -> None:
-    """A line that is not what was asked for."""
-    click.echo(f"rqttl: {line}", err=True)
+    """A line that is not what was asked for. A command does not fail because nobody can read it."""
+    with suppress(OSError):
+        click.echo(f"rqttl: {line}", err=True)
 
 
 def note_no_queue(patterns: Sequence[str]) -> None:

@@ -232,7 +232,7 @@ def test_the_mark_is_on_the_disk_before_any_other_file(folder: Path, monkeypatch
     def killed(_: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_embedded_folder.os, "fsync", killed)
+    monkeypatch.setattr(os, "fsync", killed)
     with pytest.raises(KeyboardInterrupt):
         acquire(folder)
 
