@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+from rqttl._embedded_folder import is_claimed
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, plural, problem, warning
 
@@ -78,6 +80,11 @@ def _is_private(facts: Facts) -> bool:
         and bool(facts.setting("unixsocket"))
         and facts.setting("unixsocketperm") == "700"
     )
+
+
+def is_embedded(facts: Facts) -> bool:
+    """Tell whether this is an embedded server: only its own user can connect, and its folder has the mark of rqttl."""
+    return _is_private(facts) and is_claimed(Path(facts.setting("dir") or ""))
 
 
 def role(facts: Facts) -> Iterator[Finding]:
