@@ -78,7 +78,8 @@ class QueueInUse(RqttlError):
 class LeaseLost(RqttlError):
     """Some deliveries were settled or renewed after their lease had ended: those in `ids`. All others were settled.
 
-    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `consume`, which renews.
+    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `run` or
+    `consume`, which renew.
     """
 
     code = "lease_lost"
@@ -121,6 +122,18 @@ class OutcomeUnknown(RqttlError):
         )
         self.queue = queue
         self.action = action
+
+
+class BrokerClosed(RqttlError):
+    """A call came after `close()` of its broker, or it was waiting when another thread closed the broker.
+
+    Make a new broker, and close it only when nobody uses its queues and consumers any more.
+    """
+
+    code = "closed"
+
+    def __init__(self) -> None:
+        super().__init__("the broker is closed: its queues and consumers end with it; connect again")
 
 
 class EmbeddedUnavailable(RqttlError):

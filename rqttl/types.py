@@ -19,8 +19,9 @@ Body = object
 class Message:
     """One message to enqueue.
 
-    `body`: bytes are stored untouched, any other value is packed with msgpack. `ttl` is relative, `expires_at`
-    absolute; give at most one. `id` is free text of up to 255 bytes; without it the queue's own sequence is the id.
+    `body`: bytes are stored untouched, any other value is packed with msgpack. `ttl` is how long it lives, `expires_at`
+    is the end of its life; give at most one. `id` is free text of up to 255 bytes; without it the queue's own sequence
+    is the id.
     """
 
     body: Body
@@ -53,16 +54,19 @@ class Receipt(NamedTuple):
     """A message was stored. `expires_at` is its effective deadline, `None` if it never expires.
 
     `duplicate`: it was not, because its id was seen within the queue's `duplicate_window`, or that of such a call.
+    `expired`: its time was over when it arrived, so that nobody receives it. The clock of Redis decides, and a message
+    with a TTL of 0 that a waiting consumer got is not `expired`.
     """
 
     id: str
     expires_at: datetime | None = None
     duplicate: bool = False
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Deaths of one message in one queue for one reason (RabbitMQ `x-death`, DH-01, DH-05).
+    """Deaths of one message in one queue for one reason (RabbitMQ: `x-death`).
 
     `first_at` is the first of them; all other fields describe the newest. `expires_at` is the deadline that was in
     force, whatever the reason of the death; `None` if there was none.
@@ -137,6 +141,19 @@ class QueueStats:
     next_lease_end: datetime | None = None
     next_delay_end: datetime | None = None
     ends_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """The work of one `Queue.run`.
+
+    `handled` counts calls of the handler that returned, `failed` those that raised. `lost` counts those of them whose
+    lease had ended before the message was settled (Redis was away for longer than the lease): it is handled again.
+    """
+
+    handled: int
+    failed: int
+    lost: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import click
 from rqttl.cli.shared import Settings, debug_flag, json_flag, note_default_server
 
 
-@click.command(epilog="Example: rqttl demo --limit 5000")
+@click.command(epilog="\b\nExample: rqttl demo --limit 5000")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50_000, show_default=True, metavar="N",
     help="How many departures to play.",

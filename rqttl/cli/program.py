@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 import rqttl
-from rqttl.cli import errors, streams, text
+from rqttl.cli import errors, output, streams, text
 from rqttl.cli.shared import Settings, connecting, help_alone
 
 #: The sections of the help with their commands. `name` is `name` in the module `rqttl.cli.name`, which is imported when
@@ -34,10 +34,13 @@ class _ReaderGone(Exception):
     """Whoever read our output has seen enough; kept from click, for which that is a failure."""
 
 
-def _tell(line: str) -> None:
-    """A line of an error, which may name what somebody else has made up, or a URL."""
+def _tell(line: str, columns: int | None = None) -> None:
+    """A line of an error, which may name what somebody else has made up, or a URL; folded at words to `columns`."""
+    said = text.visible(text.without_secrets(line))
+    if columns is not None:
+        said = text.folded_at_words(said, columns)
     with suppress(OSError):  # where it cannot be told, there is still the exit code
-        print(text.visible(text.without_secrets(line)), file=sys.stderr)  # noqa: T201  # this is where errors are told
+        print(said, file=sys.stderr)  # noqa: T201  # this is where errors are told
 
 
 class Program(click.Group):
@@ -88,7 +91,7 @@ class Program(click.Group):
                 for told in traceback.format_exc().rstrip("\n").split("\n"):
                     _tell(told)
             if line:
-                _tell(f"rqttl: {line}")
+                _tell(f"rqttl: {line}", output.columns_of(sys.stderr))
             sys.exit(code)
         finally:
             streams.flush_or_drop(sys.stdout)
@@ -110,7 +113,7 @@ class Program(click.Group):
     cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Example: rqttl send orders hello --ttl 30s",
+    epilog="\b\nExample: rqttl send orders hello --ttl 30s",
 )
 @connecting
 @click.version_option(rqttl.__version__, prog_name="rqttl", message="%(prog)s %(version)s")

@@ -17,10 +17,10 @@ from rqttl.cli.errors import Refused
 from rqttl.cli.receive_end import Ending
 from rqttl.cli.receive_files import Folder
 from rqttl.cli.receive_output import Filed, Printed, Sink, Stream
-from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_duration
+from rqttl.cli.shared import Settings, connecting, queue_argument, read_duration
 from rqttl.delivery import lease_of
 from rqttl.errors import LeaseLost
-from rqttl.units import MAX_DURATION
+from rqttl.units import MAX_DURATION, as_timedelta
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Messages that are taken with one call at most.
 TOGETHER = 100
 #: For how long `--follow` waits before it asks itself whether to go on; and so for how long Redis may be away.
-ROUND = 5_000
+ROUND = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Wanted:
     """What is to be received, and how."""
 
     most: int
-    wait: int
+    wait: timedelta
     follow: bool
-    lease: int | None
+    lease: timedelta | None
     auto_ack: bool
     no_ack: bool
     form: str
     folder: Path | None
 
 
-@click.command(epilog="Example: rqttl receive orders --max 10 --wait 5s")
+@click.command(epilog="\b\nExample: rqttl receive orders --max 10 --wait 5s")
 @queue_argument
 @click.option(
     "--max", "most", type=click.IntRange(min=0), metavar="N",
@@ -67,7 +67,7 @@ class Wanted:
     "--output-dir", "folder", type=click.Path(path_type=Path), metavar="DIR",
     help="Write each body into a new file there, named after the id, and print its path.",
 )  # fmt: skip
-@json_flag
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object a line, also for one message.")
 @connecting
 def receive(queue: str, settings: Settings, **given: Any) -> None:
     """Print messages of a queue and ack them.
@@ -76,6 +76,12 @@ def receive(queue: str, settings: Settings, **given: Any) -> None:
     rest goes back as if nobody had seen it, also after Ctrl-C and when the
     reader goes away. On a terminal bodies are escaped and cut; into a pipe or a
     file they go as they are, each with a newline after it.
+
+    A pipe gets one message at a time, which is acked when the reader has taken
+    it out of the pipe. Nobody can know whether the reader used it: --max 3
+    takes three messages and no more, `| head -3` may take a few more. A reader
+    that takes nothing for 2s gets as much as the pipe holds, often 64 KB, and
+    that is acked.
     """
     wanted = _checked(**given)
     # what a consumer logs, such as that it tries again, ends in what is told here
@@ -93,8 +99,8 @@ def receive(queue: str, settings: Settings, **given: Any) -> None:
         output.note(f"nothing is ready in {queue}")
 
 
-def _checked(*, most: int | None, wait: int | None, follow: bool, lease: int | None, auto_ack: bool, no_ack: bool,
-             form: str | None, folder: Path | None, as_json: bool) -> Wanted:  # fmt: skip
+def _checked(*, most: int | None, wait: timedelta | None, follow: bool, lease: timedelta | None, auto_ack: bool,
+             no_ack: bool, form: str | None, folder: Path | None, as_json: bool) -> Wanted:  # fmt: skip
     for one, other, both in (
         ("--auto-ack", "--no-ack", auto_ack and no_ack),
         ("--auto-ack", "--lease", auto_ack and lease is not None),
@@ -107,7 +113,7 @@ def _checked(*, most: int | None, wait: int | None, follow: bool, lease: int | N
     limit = most if most is not None else 0 if follow else 1
     return Wanted(
         most=limit or sys.maxsize,
-        wait=wait or 0,
+        wait=wait or timedelta(0),
         follow=follow,
         lease=lease,
         auto_ack=auto_ack,
@@ -130,7 +136,8 @@ def _ack_each(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
                 break
             written = False
             try:
-                written = sink.take(delivery)
+                # `--max` says how many the reader wants: nobody waits until the last of them is read
+                written = sink.take(delivery) and sink.wait_until_read(patient=done + 1 < wanted.most)
             finally:
                 if not written:
                     with suppress(LeaseLost):  # then it is back already
@@ -150,7 +157,7 @@ def _ack_each(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
 def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
     """Take messages, and settle nothing that was written."""
     done, lease = 0, 0
-    wait = MAX_DURATION if wanted.follow else wanted.wait
+    wait = as_timedelta(MAX_DURATION) if wanted.follow else wanted.wait
     while done < wanted.most and not ending.asked:
         # what was taken with auto_ack is gone when the reader goes away: one at a time
         count = 1 if wanted.auto_ack else min(TOGETHER, wanted.most - done)
@@ -162,6 +169,8 @@ def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
             for delivery in batch:
                 if (wanted.no_ack and ending.asked) or not sink.take(delivery):
                     break
+                if not sink.wait_until_read(patient=done + written + 1 < wanted.most):
+                    break
                 written += 1
                 sink.tell(delivery)
         finally:
@@ -171,5 +180,5 @@ def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
                     queue.nack_many(batch[written:], counted=False)
     if wanted.no_ack and done:
         said = f"{text.plural(done, 'message')} not acked, each comes again when its lease of"
-        output.note(f"{said} {text.age(timedelta(milliseconds=lease))} ends")
+        output.note(f"{said} {text.age(as_timedelta(lease))} ends")
     return done

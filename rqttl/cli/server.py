@@ -11,7 +11,7 @@ from rqttl.cli import output
 from rqttl.cli.shared import Settings, debug_flag, json_flag
 
 
-@click.command(epilog="Example: rqttl server --folder ./data")
+@click.command(epilog="\b\nExample: rqttl server --folder ./data")
 @click.option(
     "--folder", type=click.Path(file_okay=False), metavar="PATH",
     help="Where its data is.  [default: the folder of the URL, else the one that all commands share]",

@@ -28,13 +28,15 @@ class Companion(Protocol):
 class Clock:
     """A clock that stands still until `advance`. Safe to share between threads.
 
-    `start` is an aware datetime or milliseconds since 1970, from 2001 to 2286; without it, the time of this machine.
+    `start` is an aware datetime, ISO 8601 text with a zone, or milliseconds since 1970, from 2001 to 2286; without it,
+    the time of this machine.
     Nothing happens by itself when the clock is moved: what has become due then happens with the next call that touches
     the queue, as on a server without a reaper, or with `FakeBroker.run_reaper()`.
     """
 
     def __init__(self, start: Instant | None = None) -> None:
         self._ms = _checked(int(time.time() * 1000) if start is None else units.instant(start, "start"), "start")
+        self._owner = threading.get_ident()
         self._moving = threading.RLock()
         self._companions: list[Companion] = []
 
@@ -51,8 +53,12 @@ class Clock:
         """The time, in milliseconds since 1970."""
         return self._ms
 
+    def is_of_this_thread(self) -> bool:
+        """Return whether this thread has made the clock: its waits move it, those of other threads are real."""
+        return threading.get_ident() == self._owner
+
     def advance(self, duration: Duration) -> None:
-        """Let time pass: a `timedelta`, milliseconds as `int`, or text such as `"5s"`.
+        """Let time pass: a `timedelta`, or text such as `"5s"`.
 
         Whoever works in a `consume` loop keeps its leases, however far the clock goes, as in reality. Raises
         `InvalidDuration`.

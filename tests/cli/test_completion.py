@@ -69,6 +69,19 @@ def test_where_bash_begins_a_word_at_a_colon_only_what_follows_it_is_offered(off
     assert offered("rqttl receive eu:ord", COMP_WORDBREAKS=" =") == ["eu:orders", "eu:orders:dead"]
 
 
+@pytest.mark.usefixtures("queues")
+@pytest.mark.parametrize("command", ["declare x", "update orders"])
+@pytest.mark.parametrize("flag", ["--dead-letter", "--dead-letter-expired"])
+def test_queues_are_offered_for_dead_letters(offered: Complete, command: str, flag: str) -> None:
+    assert offered(f"rqttl queue {command} {flag} orders.") == ["orders.dead"]
+
+
+@pytest.mark.parametrize("command", ["show", "purge", "redrive", "report"])
+def test_reasons_of_deaths_are_offered(offered: Complete, command: str) -> None:
+    assert offered(f"rqttl dead {command} dead --reason ") == ["expired", "maxlen", "rejected", "delivery_limit"]
+    assert offered(f"rqttl dead {command} dead --reason expired --reason deliv") == ["delivery_limit"]
+
+
 def test_the_redis_and_the_namespace_of_the_line_are_asked(redis_url: str, broker: Broker) -> None:
     Broker(driver_of(broker).store.client, "shop").declare_queue("carts")
 

@@ -110,7 +110,7 @@ def test_an_ack_that_comes_too_late_is_logged_and_listed_by_its_id(
     assert "mine" in caplog.text
     with pytest.raises(LeaseLost):
         delivery.ack()
-    assert queue.stats().ready == 1
+    assert queue.stats().leased == 1
 
 
 def test_a_delivery_of_a_loop_is_settled_once_too(broker: Broker) -> None:
@@ -143,7 +143,7 @@ def test_nack_with_a_delay_and_reject_work_inside_the_loop(clocked: Clocked) -> 
 
 
 def test_expired_messages_are_not_shown_however_long_they_waited_in_the_queue(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=100, lease="1h")
+    queue = clocked.declare_queue("q", message_ttl="100ms", lease="1h")
     queue.enqueue_many([b"1", b"2", b"3"])
     shown = []
 
