@@ -137,7 +137,7 @@ class BrokerClosed(RqttlError):
 
 
 class EmbeddedUnavailable(RqttlError):
-    """No embedded server can be had: no binary, a folder that is not private, data it cannot read, no answer.
+    """No embedded server: no binary, a folder that is not private or not its own, data it cannot read, no answer.
 
     Do what the message says; or name a Redis of your own with `--url` or `$RQTTL_URL`.
     """

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 import click
@@ -25,10 +26,11 @@ def answer_json(value: Any) -> None:
 
 
 def note(line: str) -> None:
-    """A line that is not what was asked for; on a terminal folded at words."""
+    """A line that is not what was asked for; on a terminal folded at words. If nobody can read it that is no failure."""
     columns = columns_of(sys.stderr)
     said = f"rqttl: {line}"
-    click.echo(said if columns is None else text.folded_at_words(said, columns), err=True)
+    with suppress(OSError):
+        click.echo(said if columns is None else text.folded_at_words(said, columns), err=True)
 
 
 def columns_of(stream: TextIO) -> int | None:

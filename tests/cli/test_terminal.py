@@ -154,12 +154,3 @@ def test_a_note_is_folded_as_an_error_is(broker: Broker, redis_url: str) -> None
 
 def test_the_width_that_the_user_says_counts(redis_url: str) -> None:
     assert max(map(len, on_terminal(*ERROR, columns=80, COLUMNS="40", RQTTL_URL=redis_url).splitlines())) <= 40
-
-
-def test_where_no_error_can_be_told_there_is_still_the_exit_code(redis_url: str) -> None:
-    with open("/dev/full", "w") as full:  # noqa: PTH123  # `Path` is another thing here
-        done = subprocess.run(
-            command("queue", "show", "x"), env=environment(RQTTL_URL=redis_url), stderr=full, check=False
-        )
-
-    assert done.returncode == 3
