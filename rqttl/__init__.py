@@ -24,26 +24,30 @@ if TYPE_CHECKING:
         LeaseLost,
         MessageTooLarge,
         OutcomeUnknown,
+        QueueDamaged,
         QueueFull,
         QueueInUse,
         QueueMismatch,
         QueueNotFound,
         RqttlError,
     )
+    from rqttl.events import CommandEvent, Events
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
-    from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+    from rqttl.types import Death, Message, Peeked, PerQueue, QueueStats, Receipt, Redriven, Swept
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AlreadySettled",
     "Broker",
+    "CommandEvent",
     "Consumer",
     "ContractError",
     "Death",
     "Delivery",
     "EmbeddedUnavailable",
+    "Events",
     "InvalidDuration",
     "InvalidInput",
     "InvalidName",
@@ -53,7 +57,9 @@ __all__ = [
     "MessageTooLarge",
     "OutcomeUnknown",
     "Peeked",
+    "PerQueue",
     "Queue",
+    "QueueDamaged",
     "QueueFull",
     "QueueInUse",
     "QueueMismatch",
@@ -69,7 +75,7 @@ __all__ = [
 ]
 
 #: Where the public names are, those first that are imported soonest.
-_MODULES = ("errors", "options", "types", "delivery", "queue", "consumer", "broker")
+_MODULES = ("errors", "options", "types", "events", "delivery", "queue", "consumer", "broker")
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that exists
 

@@ -29,6 +29,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from rqttl._observing import Observer, heard, word
 from rqttl._packing import pack_command
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
@@ -83,6 +84,20 @@ def _too_late(error: BaseException | None, started: float) -> bool:
     return isinstance(error, TimeoutError) and time.monotonic() - started > PATIENCE
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether a command failed because of what a queue holds: a key of another type, or a record that lacks a field."""
+    said = str(error)
+    return "WRONGTYPE" in said or "attempt to " in said  # the latter is Lua's, of a value that is not there
+
+
+def _checked(replies: list[Any], *, tolerant: bool) -> list[Any]:
+    """The replies. Raises the first error among them; if `tolerant`, the first that is no damage."""
+    for reply in replies:
+        if isinstance(reply, Exception) and not (tolerant and is_damage(reply)):
+            raise reply
+    return replies
+
+
 class NotSent(Exception):
     """The call certainly did not reach Redis. `__cause__` says why."""
 
@@ -98,7 +113,7 @@ class Store:
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
         self.client = client
         self._pool = client.connection_pool
-        self._events = events
+        self._observer = Observer(events)
         self._loaded: set[str] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
@@ -111,53 +126,85 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        if not self._events.on_command:
-            return self._insist(command, self._send_one)
-        started = time.perf_counter()
-        outcome = "ok"
-        try:
-            reply = self._insist(command, self._send_one)
-            if reply[0] != b"ok":
-                outcome = reply[1].decode()
-            return reply
-        except Exception as error:
-            outcome = type(error).__name__
-            raise
-        finally:
-            for listener in self._events.on_command:
-                listener(command.script.name, command.queue, time.perf_counter() - started, outcome)
+        return self._observer.one(
+            (command.script.name, command.queue), lambda: self._insist(command, self._send_one), word
+        )
 
-    def run_together(self, commands: Sequence[Command]) -> list[Reply]:
-        """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be."""
+    def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
+        """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
+
+        `tolerant`: the error of a command that met a damaged queue takes the place of its reply. Every other error is
+        raised.
+        """
         for script in {command.script for command in commands}:
             # loaded beforehand, so that none of them is missing halfway and then overtaken by the next
             if script.sha not in self._loaded:
                 self._load(script)
         strictest = next((command for command in commands if not command.repeatable), commands[0])
-        replies = self._insist(strictest, lambda _: self._send_all(commands))
-        return [
+        replies = self._observer.each(
+            lambda: [(command.script.name, command.queue) for command in commands],
+            lambda: self._insist(strictest, lambda _: self._send_scripts(commands)),
+        )
+        replies = [
             self.run(command) if isinstance(reply, NoScriptError) else reply
             for command, reply in zip(commands, replies, strict=True)
         ]
+        return _checked(replies, tolerant=tolerant)
 
-    def run_plain(self, call: Callable[[redis.Redis], T]) -> T:
-        """Run an ordinary command that may be repeated."""
+    def read(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Run plain commands of Redis in one round trip, in order; all may be repeated.
+
+        The error of a command that met a key of another type takes the place of its reply. Every other error is raised.
+        """
+        return _checked(self.ask(calls), tolerant=True)
+
+    def ask(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Run plain commands of Redis as `read` does. The error of any command takes the place of its reply."""
+        return self._observer.each(
+            lambda: [(str(call[0]), None) for call in calls], lambda: self._try_again(lambda: self._send_all(calls))
+        )
+
+    def members(self, key: str, page: int = 1000) -> set[bytes]:
+        """All members of a set, read in pages."""
+        found: set[bytes] = set()
+        cursor: bytes | int = 0
+        while True:
+            ((cursor, some),) = self.read([("SSCAN", key, cursor, "COUNT", page)])
+            found.update(some)
+            if int(cursor) == 0:
+                return found
+
+    def run_plain(self, name: str, call: Callable[[redis.Redis], T]) -> T:
+        """Run an ordinary command, `name` for listeners, that may be repeated."""
+        return self._observer.one((name, None), lambda: self._try_again(lambda: self._call(call)))
+
+    def _call(self, call: Callable[[redis.Redis], T]) -> T:
+        self._give_back()
+        return call(self.client)
+
+    def _try_again(self, attempt: Callable[[], T]) -> T:
+        """Make an attempt, and repeat it while Redis is away."""
         started = time.monotonic()
         for pause in (*PAUSES, None):
-            self._give_back()
             try:
-                return call(self.client)
+                return attempt()
+            except NotSent as error:
+                if pause is None or _too_late(error.__cause__, started):
+                    raise error.__cause__ from None  # type: ignore[misc]  # NotSent always has a cause
             except (ConnectionError, TimeoutError) as error:
                 if pause is None or _too_late(error, started):
                     raise
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def listen(self, key: str, ms: int) -> bytes | None:
+    def listen(self, queue: str, key: str, ms: int) -> bytes | None:
         """Wait for an element of a list on a connection of its own, at most `ms`. `ENDED` after `interrupt`.
 
         A lost connection ends the wait too: what comes next looks at the queue and finds out whether Redis is there.
         """
+        return self._observer.one(("BLPOP", queue), lambda: self._listen(key, ms), heard)
+
+    def _listen(self, key: str, ms: int) -> bytes | None:
         seconds = max(0.01, min(ms, self.longest_block) / 1000)
         self._give_back()
         try:
@@ -263,7 +310,9 @@ class Store:
                 reply: Reply = self._ask(connection, words)
             except NoScriptError:
                 self._loaded.discard(script.sha)
-                self._ask(connection, ("SCRIPT", "LOAD", script.text))
+                self._observer.one(
+                    ("SCRIPT LOAD", None), lambda: self._ask(connection, ("SCRIPT", "LOAD", script.text))
+                )
                 self._loaded.add(script.sha)
                 reply = self._ask(connection, words)
         except ResponseError:
@@ -276,15 +325,22 @@ class Store:
             self._idle.append((connection, time.monotonic()))
         return reply
 
-    def _send_all(self, commands: Sequence[Command]) -> list[Any]:
+    def _send_scripts(self, commands: Sequence[Command]) -> list[Any]:
+        replies = self._send_all([("EVALSHA", command.script.sha, *command.words) for command in commands])
+        refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
+        if refused and len(refused) == len(replies):
+            self._meet(refused[0])
+        return replies
+
+    def _send_all(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send calls together, and read their replies; errors of Redis are among them."""
         connection = self._take()
         replies: list[Any] = []
         try:
             self._connect(connection)
-            calls: list[Any] = [("EVALSHA", command.script.sha, *command.words) for command in commands]
             # when this fails, the first of them may have arrived whole
             connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
-            for _ in commands:
+            for _ in calls:
                 try:
                     replies.append(connection.read_response())
                 except ResponseError as error:
@@ -294,11 +350,6 @@ class Store:
             raise
         finally:
             self._idle.append((connection, time.monotonic()))
-        refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
-        if refused and len(refused) == len(replies):
-            self._meet(refused[0])
-        if refused:
-            raise refused[0]
         return replies
 
     def _connect(self, connection: Connection) -> None:
@@ -332,5 +383,5 @@ class Store:
             raise NotSent from error
 
     def _load(self, script: Script) -> None:
-        self.run_plain(lambda client: client.script_load(script.text))
+        self.run_plain("SCRIPT LOAD", lambda client: client.script_load(script.text))
         self._loaded.add(script.sha)

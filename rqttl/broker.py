@@ -17,11 +17,11 @@ from rqttl._redis import Store, open_client
 from rqttl.commands import Command, Known
 from rqttl.errors import QueueNotFound
 from rqttl.events import Events
-from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Together
+from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Read, Together
 from rqttl.keys import Keyspace, check_namespace, check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.queue import Queue
-from rqttl.types import QueueStats
+from rqttl.types import PerQueue, QueueStats
 
 if TYPE_CHECKING:
     from rqttl.embedded import EmbeddedServer
@@ -69,38 +69,33 @@ class Broker:
         """Make a queue, or find it with the same options. Options: see the table in the README.
 
         Declaring again with equal options changes nothing (DEC-01); a queue that only a dead letter has made is
-        adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
+        adopted. `declared` of the handle says which of these happened. Raises `QueueMismatch`, `InvalidName`,
+        `InvalidOption`, `InvalidDuration`.
         """
-        self.perform(flows.declare(self.keyspace, QueueOptions.read(check_queue_name(name), options)))
-        return Queue(self, name)
+        declared = self.perform(flows.declare(self.keyspace, QueueOptions.read(check_queue_name(name), options)))
+        return Queue(self, name, declared)
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue, without asking Redis whether it exists. Raises `InvalidName`."""
         return Queue(self, check_queue_name(name))
 
     def queues(self) -> list[str]:
-        """The names of all queues, sorted."""
-        members: Any = self.store.run_plain(lambda client: client.smembers(self.keyspace.registry))
-        names = sorted(name.decode() for name in members)
-        kinds: dict[str, bytes | Exception | None] = {}
-        for start in range(0, len(names), 1000):
-            part = names[start : start + 1000]
-            pipeline = self.store.client.pipeline(transaction=False)
-            for name in part:
-                pipeline.hget(self.keyspace.key(name, "meta"), "plain")
-            kinds |= zip(part, pipeline.execute(raise_on_error=False), strict=True)
-        living = set(self.perform(flows.living(self.keyspace, [name for name in names if kinds[name] == b"mortal"])))
-        return [name for name in names if (name in living if kinds[name] == b"mortal" else kinds[name] is not None)]
+        """The names of all queues, sorted. The call only reads."""
+        return self.perform(flows.names(self.keyspace))
 
-    def stats(self, names: Iterable[str] | None = None) -> dict[str, QueueStats]:
+    def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> PerQueue[QueueStats]:
         """`Queue.stats` of many queues (without names: of all), in few round trips.
 
-        Queues that are not there are left out. Raises `InvalidName`.
+        Queues that are not there are left out. A damaged queue is left out and named in `damaged` of the answer. With
+        `sweep=False` the call only reads: a user who may not write can make it, and it costs Redis a tenth as much;
+        `next_lease_end` and `next_delay_end` are `None` then. Raises `InvalidName`.
         """
-        return self.perform(flows.stats_of(self.keyspace, self._wanted(names)))
+        wanted = self._wanted(names)
+        flow = flows.stats_of(self.keyspace, wanted) if sweep else flows.look(self.keyspace, wanted)
+        return self.perform(flow)
 
-    def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
-        """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`."""
+    def options(self, names: Iterable[str] | None = None) -> PerQueue[QueueOptions]:
+        """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
         return self.perform(flows.options_of(self.keyspace, self._wanted(names)))
 
     def _wanted(self, names: Iterable[str] | None) -> list[str]:
@@ -111,12 +106,14 @@ class Broker:
 
         One that is just connecting is not counted, nor is `run_once`. Redis may forbid to ask (`PUBSUB`).
         """
-        found: Any = self.store.run_plain(lambda client: client.pubsub_numsub(self.keyspace.due_channel))
+        found: Any = self.store.run_plain(
+            "PUBSUB NUMSUB", lambda client: client.pubsub_numsub(self.keyspace.due_channel)
+        )
         return int(found[0][1])
 
     def time(self) -> datetime:
         """The time by the clock of Redis, which is the one that counts."""
-        seconds, micros = self.store.run_plain(lambda client: client.time())
+        seconds, micros = self.store.run_plain("TIME", lambda client: client.time())
         return units.as_datetime(seconds * 1000 + micros // 1000)
 
     def interrupt(self) -> None:
@@ -160,13 +157,15 @@ class Broker:
         if type(step) is Look:
             return self._look(step)
         if type(step) is Together:
-            return self.store.run_together(step.commands)
+            return self.store.run_together(step.commands, tolerant=step.tolerant)
+        if type(step) is Read:
+            return self.store.read(step.calls)
         if type(step) is Clock:
             return int(time.monotonic() * 1000)
         if type(step) is Listen:
             for listener in self.events.on_waiting:
                 listener(step.queue)
-            return self.store.listen(self.keyspace.key(step.queue, "bell"), step.ms)
+            return self.store.listen(step.queue, self.keyspace.key(step.queue, "bell"), step.ms)
         if type(step) is Enter:
             return self._enter(step.queue, step.gone)
         if type(step) is Follow:
@@ -177,11 +176,11 @@ class Broker:
         registry = self.keyspace.registry
         if gone:
             self._known.pop(queue, None)
-            removed = self.store.run_plain(lambda c: c.srem(registry, queue))
-            if not self.store.run_plain(lambda c: c.exists(self.keyspace.key(queue, "meta"))):
+            removed = self.store.run_plain("SREM", lambda c: c.srem(registry, queue))
+            if not self.store.run_plain("EXISTS", lambda c: c.exists(self.keyspace.key(queue, "meta"))):
                 return removed
             # somebody has made it again after it ended and before it was taken out
-        return self.store.run_plain(lambda c: c.sadd(registry, queue))
+        return self.store.run_plain("SADD", lambda c: c.sadd(registry, queue))
 
     def _follow(self, notes: Sequence[bytes]) -> None:
         """The caller's own call has succeeded and must not seem to have failed: what fails here is left to reapers."""

@@ -12,7 +12,7 @@ from rqttl.delivery import LOST, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
-from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+from rqttl.types import Declared, Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 
 class Queue:
-    """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none."""
+    """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none.
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    `declared` is `created`, `adopted` or `found` on a handle that `declare_queue` returned, else `None`.
+    """
+
+    def __init__(self, broker: Broker, name: str, declared: Declared | None = None) -> None:
         self.broker = broker
         self.name = name
+        self.declared = declared
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -203,13 +207,20 @@ class Queue:
             raise InvalidInput(f"limit: expected a whole number from 1 on, got {limit!r}")
         return self.broker.perform(flows.peek(self.broker.keyspace, self.name, limit, after))
 
-    def stats(self) -> QueueStats:
-        """What the queue holds, and counters since it was created. What is due is swept first."""
-        return self.broker.perform(flows.stats(self.name))
+    def stats(self, *, sweep: bool = True) -> QueueStats:
+        """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
+
+        With `sweep=False` the call only reads, so a user who may not write can make it. Expired messages, ended leases
+        and ended delays that nobody has swept are then counted as they are stored, and `overdue` says for how long the
+        oldest of them has been waiting. Such a call raises `QueueDamaged` where a key has another type.
+        """
+        if sweep:
+            return self.broker.perform(flows.stats(self.name))
+        return self.broker.perform(flows.only(self.name, flows.look(self.broker.keyspace, [self.name], ends=True)))
 
     def options(self) -> QueueOptions:
-        """The options in force, durations in milliseconds."""
-        return self.broker.perform(flows.known_options(self.broker.keyspace, self.name)).options
+        """The options in force, durations in milliseconds. The call only reads."""
+        return self.broker.perform(flows.only(self.name, flows.options_of(self.broker.keyspace, [self.name])))
 
     def update(self, **changes: object) -> UpdateResult:
         """Change options; `None` unsets one. They act at once, also on messages that are there already.

@@ -91,7 +91,7 @@ def check_queue(options: Options, queue: str | None) -> None:
     broker = open_broker(options)
     try:
         if queue is None:
-            insist(options, lambda: broker.store.run_plain(lambda client: client.ping()))
+            insist(options, lambda: broker.store.run_plain("PING", lambda client: client.ping()))
         else:
             insist(options, lambda: broker.queue(queue).options())
     except QueueNotFound:

@@ -72,7 +72,7 @@ def _delete_queues(broker: Broker) -> None:
         with contextlib.suppress(QueueNotFound):
             broker.queue(name).delete()
     if traces := [broker.keyspace.key(name, TRACE) for name in deleted]:
-        broker.store.run_plain(lambda client: client.unlink(*traces))
+        broker.store.run_plain("UNLINK", lambda client: client.unlink(*traces))
 
 
 class Stage:

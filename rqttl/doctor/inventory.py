@@ -19,7 +19,7 @@ from rqttl.keys import PARTS, TRACE
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
-    import redis
+    pass
 
 PAGE = 500
 #: How often what looks wrong is looked at again, and the seconds in between.
@@ -67,7 +67,7 @@ def take(broker: Broker, names: Sequence[str] = ()) -> Stock:
 
 
 def _registry(broker: Broker) -> set[str]:
-    names: Any = broker.store.run_plain(lambda c: set(c.sscan_iter(broker.keyspace.registry, count=PAGE)))
+    names = broker.store.members(broker.keyspace.registry, PAGE)
     return {name.decode("utf-8", "backslashreplace") for name in names}
 
 
@@ -79,7 +79,8 @@ def _scan(broker: Broker) -> tuple[dict[str, set[str]], list[str]]:
     while cursor or not begun:
         begun = True
         page: Any = broker.store.run_plain(
-            lambda client, at=cursor: client.scan(at, match=broker.keyspace.everything, count=PAGE)  # type: ignore[misc]  # bound at once
+            "SCAN",
+            lambda client, at=cursor: client.scan(at, match=broker.keyspace.everything, count=PAGE),  # type: ignore[misc]  # bound at once
         )
         cursor = page[0]
         for key in page[1]:
@@ -93,17 +94,16 @@ def _scan(broker: Broker) -> tuple[dict[str, set[str]], list[str]]:
 
 def _ask(broker: Broker, calls: Sequence[tuple[Any, ...]], *, together: bool = False) -> list[Any]:
     """The answers to many calls, errors among them; as one transaction if `together`."""
-
-    def run(client: redis.Redis, page: Sequence[tuple[Any, ...]]) -> list[Any]:
-        pipeline = client.pipeline(transaction=together)
-        for words in page:
-            pipeline.execute_command(*words)
-        return pipeline.execute(raise_on_error=False)
-
     answers: list[Any] = []
     for start in range(0, len(calls), PAGE):
         page = calls[start : start + PAGE]
-        answers += broker.store.run_plain(lambda client, page=page: run(client, page))  # type: ignore[misc]  # bound at once
+        if not together:
+            answers += broker.store.ask(page)
+            continue
+        *queued, done = broker.store.ask([("MULTI",), *page, ("EXEC",)])
+        if isinstance(done, Exception):
+            raise next((one for one in queued if isinstance(one, Exception)), done)
+        answers += done
     return answers
 
 

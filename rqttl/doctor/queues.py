@@ -150,7 +150,7 @@ def _targets(broker: Broker, queue: str, given: str, circles: set[frozenset[str]
 
 def _given(broker: Broker, queue: str) -> str | None:
     key = broker.keyspace.key(queue, "meta")
-    found: Any = broker.store.run_plain(lambda client: client.hget(key, "given"))
+    found: Any = broker.store.run_plain("HGET", lambda client: client.hget(key, "given"))
     return None if found is None else found.decode("utf-8", "replace")
 
 

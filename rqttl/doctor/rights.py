@@ -150,7 +150,7 @@ def _denied(user: str, scripts: Sequence[_scripts.Script], outer: dict[str, str]
 
 def _user(broker: Broker) -> str:
     try:
-        name: object = broker.store.run_plain(lambda client: client.acl_whoami())
+        name: object = broker.store.run_plain("ACL WHOAMI", lambda client: client.acl_whoami())
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)

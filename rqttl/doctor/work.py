@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from datetime import timedelta
 
 from redis.exceptions import ResponseError
 
 from rqttl import _scripts
+from rqttl.broker import Broker
 from rqttl.doctor import calls
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, plural, problem, some, warning
@@ -23,7 +24,7 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
     try:
         for name in _scripts.names():
             script = _scripts.load(name)
-            known: Any = broker.store.run_plain(lambda client, text=script.text: client.script_load(text))  # type: ignore[misc]  # bound at once
+            known = _load(broker, script.text)
             if known not in (script.sha, script.sha.encode()):
                 yield problem(
                     "scripts",
@@ -45,14 +46,22 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
         yield ok("scripts", f"{plural(len(_scripts.names()), 'script')} known, and they run")
 
 
+def _load(broker: Broker, text: str) -> object:
+    return broker.store.run_plain("SCRIPT LOAD", lambda client: client.script_load(text))
+
+
 def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:
-    """Whether what is due gets done. `dues` are the next due times of queues; 0 is `now`, since nobody knows when."""
+    """Whether due work gets done. `dues` are next due times of queues, as lower bounds: late ones are looked at."""
     broker = facts.broker
     now = int(broker.time().timestamp() * 1000)
-    late = {name: now - due for name, due in dues.items() if due and now - due > OVERDUE}
+    suspects = {name: now - due for name, due in dues.items() if due and now - due > OVERDUE}
+    looks = broker.stats(suspects, sweep=False)
+    # the lifetime of a queue that is not among the looks is over, and nobody has deleted it
+    waits = {name: waits for name, waits in suspects.items() if name not in looks.damaged}
+    waits |= {name: stats.overdue // timedelta(milliseconds=1) for name, stats in looks.items()}
+    late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
     try:
-        answer: Any = broker.store.run_plain(lambda client: client.pubsub_numsub(broker.keyspace.due_channel))
-        count = int(answer[0][1])
+        count: int | None = broker.reapers()
     except ResponseError:
         count = None
     listen = "it cannot be seen whether a reaper listens" if count is None else _listening(count)

@@ -25,6 +25,7 @@ from rqttl.flows.messages import ENDED
 from rqttl.queue import Queue
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import EndlessWait
+from rqttl.types import Declared
 from rqttl.units import MAX_DURATION, Duration, Instant
 
 logger = logging.getLogger("rqttl.testing")
@@ -50,7 +51,8 @@ class ClockedBroker(Broker):
 
     def declare_queue(self, name: str, **options: object) -> Queue:
         """See `Broker.declare_queue`."""
-        return ClockedQueue(self, super().declare_queue(name, **options).name)
+        queue = super().declare_queue(name, **options)
+        return ClockedQueue(self, queue.name, queue.declared)
 
     def queue(self, name: str) -> Queue:
         """See `Broker.queue`."""
@@ -69,7 +71,12 @@ class ClockedBroker(Broker):
         if isinstance(step, Command):
             return super().step(self._timed(step))
         if isinstance(step, flows.Together):
-            return super().step(flows.Together([self._timed(command) for command in step.commands]))
+            return super().step(replace(step, commands=[self._timed(command) for command in step.commands]))
+        if isinstance(step, flows.Read):
+            now = divmod(self.clock.ms * 1000, 1_000_000)
+            return [
+                now if call[0] == "TIME" else reply for call, reply in zip(step.calls, super().step(step), strict=True)
+            ]
         if isinstance(step, flows.Clock):
             return self.clock.ms if self._owns_clock() else self.clock.ms + int(time.monotonic() * 1000)
         if isinstance(step, flows.Listen):
@@ -90,7 +97,7 @@ class ClockedBroker(Broker):
             listener(step.queue)
         key = self.keyspace.key(step.queue, "bell")
         if not self._owns_clock():
-            return self._listen_really(key, step.ms)
+            return self._listen_really(step.queue, key, step.ms)
         heard = self._hear(key)
         if heard is None:
             self._let_pass(step)
@@ -98,18 +105,18 @@ class ClockedBroker(Broker):
             self._wait = None
         return heard
 
-    def _listen_really(self, key: str, ms: int) -> bytes | None:
+    def _listen_really(self, queue: str, key: str, ms: int) -> bytes | None:
         began, ends = self.clock.ms, time.monotonic() + min(ms, LOOK) / 1000
         while not self._interrupted:
             left = ends - time.monotonic()
-            heard = self.store.listen(key, max(1, min(TICK, int(left * 1000))))
+            heard = self.store.listen(queue, key, max(1, min(TICK, int(left * 1000))))
             if heard is not None or left <= 0 or self.clock.ms != began:
                 return heard
         return self._hear(key)
 
     def _hear(self, key: str) -> bytes | None:
         """What the bell holds now, without waiting. `ENDED` after `interrupt`."""
-        found: Any = self.store.run_plain(lambda client: client.lpop(key))
+        found: Any = self.store.run_plain("LPOP", lambda client: client.lpop(key))
         heard: bytes | None = found
         return ENDED if heard is None and self._interrupted else heard
 
@@ -131,8 +138,8 @@ class ClockedBroker(Broker):
 class ClockedQueue(Queue):
     """A queue whose `consume` goes along with the clock."""
 
-    def __init__(self, broker: ClockedBroker, name: str) -> None:
-        super().__init__(broker, name)
+    def __init__(self, broker: ClockedBroker, name: str, declared: Declared | None = None) -> None:
+        super().__init__(broker, name, declared)
         self.clock = broker.clock
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:

@@ -71,7 +71,7 @@ def test_stats_as_json_are_one_document(clocked: Clocked, run_clocked: Run) -> N
 
     document = json.loads(result.stdout)
     assert [one["queue"] for one in document["queues"]] == ["mails", "orders", "orders.dead"]
-    assert document["queues"][1]["sweep_lag_ms"] == document["totals"]["sweep_lag_ms"] == 65_000
+    assert document["queues"][1]["overdue_ms"] == document["totals"]["overdue_ms"] == 65_000
     assert document["totals"]["deaths"] == {"expired": 3, "maxlen": 0, "rejected": 1, "delivery_limit": 0}
     golden.check("stats.json", result.stdout)
 

@@ -27,7 +27,7 @@ def stats(ready: int = 0, *, lag: int = 0, deaths: Mapping[str, int] | None = No
     found: dict[str, Any] = {**counted, "oldest_ready_age": None, **others}
     return QueueStats(
         ready=ready, deaths={**REASONS, **(deaths or {})}, dropped={**REASONS, "cycle": 0},
-        sweep_lag=timedelta(milliseconds=lag), **found,
+        overdue=timedelta(milliseconds=lag), **found,
     )  # fmt: skip
 
 
@@ -117,14 +117,14 @@ def test_queues_together_are_added_up_and_the_longest_wait_counts() -> None:
         stats(11, leased=2, enqueued=20, deaths={"expired": 33, "maxlen": 1}, lag=10), next_lease_end=at(3),
         oldest_ready_age=timedelta(seconds=1),
     )  # fmt: skip
-    assert (together([]).ready, together([]).sweep_lag, together([]).oldest_ready_age) == (0, timedelta(0), None)
+    assert (together([]).ready, together([]).overdue, together([]).oldest_ready_age) == (0, timedelta(0), None)
 
 
 def test_programs_get_durations_in_milliseconds() -> None:
     facts = stats_facts(stats(3, lag=1_500))
 
-    assert (facts["ready"], facts["sweep_lag_ms"], facts["oldest_ready_age_ms"]) == (3, 1_500, None)
-    assert facts.keys().isdisjoint({"sweep_lag", "oldest_ready_age"})
+    assert (facts["ready"], facts["overdue_ms"], facts["oldest_ready_age_ms"]) == (3, 1_500, None)
+    assert facts.keys().isdisjoint({"overdue", "oldest_ready_age"})
 
 
 # Whether a reaper runs
