@@ -74,5 +74,5 @@ class Observer:
 
     def _tell(self, places: Sequence[Place], outcomes: Sequence[str], seconds: float) -> None:
         for (name, queue), outcome in zip(places, outcomes, strict=False):  # an interrupt leaves no outcome
-            for listener in self._events.on_command:
+            for listener in tuple(self._events.on_command):
                 listener(CommandEvent(name, queue, seconds, outcome))

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from redis.exceptions import ResponseError
 
-from rqttl import _scripts
-from rqttl.broker import Broker
+from rqttl import _scripts, flows
+from rqttl._driver import Driver
 from rqttl.doctor import calls
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, plural, problem, some, warning
@@ -20,11 +20,11 @@ OVERDUE = 5_000
 
 def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
     """Whether the scripts can be loaded, and run."""
-    broker = facts.broker
+    driver = facts.driver
     try:
         for name in _scripts.names():
             script = _scripts.load(name)
-            known = _load(broker, script.text)
+            known = _load(driver, script.text)
             if known not in (script.sha, script.sha.encode()):
                 yield problem(
                     "scripts",
@@ -39,29 +39,29 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
             "give this user +script|load, or load them as another one after each restart",
         )
     try:
-        broker.store.run(calls.audit(broker.keyspace, queue, "log", "", 1))
+        driver.store.run(calls.audit(driver.keyspace, queue, "log", "", 1))
     except ResponseError as error:
         yield problem("scripts", f"cannot be run: {error}", "give this user +evalsha, and the keys of the namespace")
     else:
         yield ok("scripts", f"{plural(len(_scripts.names()), 'script')} known, and they run")
 
 
-def _load(broker: Broker, text: str) -> object:
-    return broker.store.run_plain("SCRIPT LOAD", lambda client: client.script_load(text))
+def _load(driver: Driver, text: str) -> object:
+    return driver.store.run_plain("SCRIPT LOAD", lambda client: client.script_load(text))
 
 
 def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:
     """Whether due work gets done. `dues` are next due times of queues, as lower bounds: late ones are looked at."""
-    broker = facts.broker
-    now = int(broker.time().timestamp() * 1000)
-    suspects = {name: now - due for name, due in dues.items() if due and now - due > OVERDUE}
-    looks = broker.stats(suspects, sweep=False)
+    driver = facts.driver
+    now = driver.server_time()
+    suspects = {name: due for name, due in dues.items() if due is not None and now - due > OVERDUE}
+    looks = driver.perform(flows.look(driver.keyspace, list(suspects)))
     # the lifetime of a queue that is not among the looks is over, and nobody has deleted it
-    waits = {name: waits for name, waits in suspects.items() if name not in looks.damaged}
+    waits = {name: now - due for name, due in suspects.items() if due and name not in looks.damaged}
     waits |= {name: stats.overdue // timedelta(milliseconds=1) for name, stats in looks.items()}
     late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
     try:
-        count: int | None = broker.reapers()
+        count: int | None = driver.reapers()
     except ResponseError:
         count = None
     listen = "it cannot be seen whether a reaper listens" if count is None else _listening(count)

@@ -60,8 +60,8 @@ class Record:
 
     @property
     def due(self) -> int | None:
-        """The earliest time at which anything can be due, in ms; `None` if nothing can be."""
-        return self.number("due") or None
+        """The earliest time at which anything can be due, in ms; `None` if nothing can be. 0: nobody knows when."""
+        return self.number("due") if self.fields.get("due") else None
 
     def totals(self) -> dict[str, Any]:
         """The part of `QueueStats` that the record alone tells."""

@@ -173,6 +173,6 @@ def test_without_a_url_commands_share_an_embedded_server_that_keeps_its_data(tmp
         )  # fmt: skip
         return shown.stdout
 
-    assert told("queue", "declare", "orders") == "queue orders is there\n"
+    assert told("queue", "declare", "orders") == "queue orders: declared\n"
     assert told("send", "orders", "a", "b") == "stored 2 messages in orders\n"
     assert told("receive", "orders", "--max", "0") == "a\nb\n"

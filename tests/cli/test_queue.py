@@ -38,7 +38,7 @@ VALUES = {name: sample(option)[1] for name, option in OPTIONS.items()}
 def test_every_option_can_be_declared(run: Run, broker: Broker) -> None:
     result = run("queue", "declare", "orders", *ALL)
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders is there\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders: declared\n", "")
     assert dict(broker.queue("orders").options()) == VALUES
 
 

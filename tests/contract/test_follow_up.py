@@ -7,7 +7,8 @@ import logging
 import pytest
 import redis
 
-from rqttl import Broker
+from rqttl import Broker, CommandEvent
+from rqttl._driver import driver_of
 from tests.contract.clocked import Clocked
 
 
@@ -21,7 +22,7 @@ def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_awa
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as outage, caplog.at_level(logging.WARNING, "rqttl"):
-        outage.setattr(clocked.store, "run_plain", away)
+        outage.setattr(driver_of(clocked).store, "run_plain", away)
         receipt = queue.enqueue(b"2")
 
     assert [one.id for one in queue.peek()] == [receipt.id]
@@ -37,8 +38,8 @@ def test_a_target_that_was_deleted_meanwhile_is_no_error_of_the_sender(clocked: 
     queue.enqueue_many([b"1", b"2"])
     other = Broker(client)
 
-    def delete(script: str, name: str, seconds: float, outcome: str) -> None:
-        if (script, name) == ("enqueue", "orders"):
+    def delete(event: CommandEvent) -> None:
+        if (event.name, event.queue) == ("enqueue", "orders"):
             clocked.events.on_command.remove(delete)
             other.queue("dead").delete()
 

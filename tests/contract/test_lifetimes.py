@@ -8,8 +8,11 @@ import pytest
 import redis
 
 from rqttl import Queue, QueueNotFound, flows
+from rqttl._driver import driver_of
 from rqttl.commands import Command
 from tests.contract.clocked import Clocked
+from tests.drivers import before_step
+from tests.lua.states import everything
 
 LIFE = 10_000
 #: What a caller may do to a queue, and whether `expires` and `auto_delete_on_idle` count it as use.
@@ -42,6 +45,7 @@ def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(clocked: Cloc
     assert clocked.queues() == ["q", "stays"]
     clocked.advance(1)
     assert clocked.queues() == ["stays"]
+    clocked.queue("q").sweep()
     assert client.keys("*{q}*") == []
 
 
@@ -51,7 +55,7 @@ def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(clocked: Cloc
     lambda clocked, queue: queue.receive(wait="1h"), lambda clocked, queue: queue.stats(),
     lambda clocked, queue: queue.peek(), lambda clocked, queue: queue.touch(), lambda clocked, queue: queue.purge(),
     lambda clocked, queue: queue.sweep() and queue.stats(), lambda clocked, queue: queue.delete(),
-    lambda clocked, queue: queue.update(max_length=5), lambda clocked, queue: queue.options(),
+    lambda clocked, queue: queue.update(max_length=5),
 ])  # fmt: skip
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
@@ -64,6 +68,19 @@ def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
     with pytest.raises(QueueNotFound):
         use(clocked, queue)
     assert client.keys() == [b"rqttl:{q}:gone"]
+
+
+def test_a_look_after_that_finds_no_queue_and_leaves_its_keys_to_others(clocked: Clocked, client: redis.Redis) -> None:
+    queue = clocked.declare_queue("q", expires=LIFE)
+    queue.enqueue(b"x")
+    clocked.advance(LIFE)
+    before = everything(client)
+
+    for look in (queue.options, lambda: queue.stats(sweep=False)):
+        with pytest.raises(QueueNotFound):
+            look()
+    assert (clocked.queues(), clocked.options(["q"]), clocked.stats(["q"], sweep=False)) == ([], {}, {})
+    assert everything(client) == before
 
 
 def test_settling_finds_no_queue_either(clocked: Clocked) -> None:
@@ -119,9 +136,11 @@ def test_a_consumer_that_waits_is_a_use_and_a_lease_is_none(clocked: Clocked) ->
 
 
 @pytest.mark.spec("QTL-10")
-def test_a_consumer_that_was_killed_counts_until_its_stay_is_over_then_the_time_begins(clocked: Clocked) -> None:
+def test_a_consumer_that_was_killed_counts_until_its_stay_is_over_then_the_time_begins(
+    clocked: Clocked, client: redis.Redis
+) -> None:
     queue = clocked.declare_queue("q", expires=LIFE)
-    clocked.store.client.zadd("rqttl:{q}:consumers", {"killed": clocked.now + LIFE})
+    client.zadd("rqttl:{q}:consumers", {"killed": clocked.now + LIFE})
     queue.receive()
 
     clocked.advance(2 * LIFE - 1)
@@ -294,19 +313,6 @@ def test_a_consumer_that_hears_late_that_its_wait_is_over_still_uses_its_queue(c
     assert not is_there(clocked)
 
 
-def before_step(clocked: Clocked, kind: object, action: Callable[[], object]) -> None:
-    """Do something once, right before this broker carries out the first step of this kind."""
-    step = clocked.step
-
-    def carry_out(one: flows.Step) -> object:
-        if one == kind or type(one) is kind:
-            clocked.step = step  # type: ignore[method-assign]
-            action()
-        return step(one)
-
-    clocked.step = carry_out  # type: ignore[method-assign, assignment]
-
-
 @pytest.mark.parametrize("end", ["delete", "stats", "sweep"])
 def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
     clocked: Clocked, client: redis.Redis, end: str
@@ -314,7 +320,7 @@ def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
     queue, other = clocked.declare_queue("q", expires=LIFE), Clocked(client)
     if end != "delete":
         clocked.advance(LIFE)
-    before_step(clocked, flows.Enter("q", gone=True), lambda: other.declare_queue("q"))
+    before_step(driver_of(clocked), flows.Enter("q", gone=True), lambda: other.declare_queue("q"))
 
     if end == "stats":
         assert queue.stats().ready == 0
@@ -327,7 +333,7 @@ def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
 def test_a_queue_whose_name_is_taken_out_right_before_it_is_made_is_listed(
     clocked: Clocked, client: redis.Redis
 ) -> None:
-    before_step(clocked, Command, lambda: Clocked(client).step(flows.Enter("q", gone=True)))
+    before_step(driver_of(clocked), Command, lambda: driver_of(Clocked(client)).step(flows.Enter("q", gone=True)))
 
     clocked.declare_queue("q")
 
@@ -339,11 +345,12 @@ def test_many_queues_with_lifetimes_are_listed_in_few_round_trips(clocked: Clock
         queue = clocked.declare_queue(f"q{i:02}", expires=LIFE + i, on_expire="keep" if i == 3 else "drop")
         queue.enqueue(b"x")
     clocked.advance(LIFE + 9)
-    clocked.queues()
     steps: list[flows.Step] = []
-    step = clocked.step
-    clocked.step = lambda one: steps.append(one) or step(one)  # type: ignore[method-assign, assignment, func-returns-value]
+    driver = driver_of(clocked)
+    step = driver.step
+    driver.step = lambda one: steps.append(one) or step(one)  # type: ignore[method-assign, assignment, func-returns-value]
 
     assert clocked.queues() == ["q03", *(f"q{i}" for i in range(10, 60))]
-    assert [type(one) for one in steps] == [flows.Together]
-    assert client.keys("*{q05}*") == [b"rqttl:{q05}:gone"]
+    # the registry, the records, and the contents of the one that `keep`s its messages
+    assert [len(one.calls) for one in steps if isinstance(one, flows.Read)] == [1, 61, 2]
+    assert len(steps) == 3

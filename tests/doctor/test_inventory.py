@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from rqttl import Broker, QueueNotFound, flows
+from rqttl._driver import driver_of
 from rqttl.doctor import examine, examine_queues, inventory, repair, work
 from rqttl.doctor.findings import Repair
 from rqttl.keys import PARTS, Keyspace
@@ -21,8 +22,8 @@ from tests.unit.test_docs import PROTOCOL, first_cells, read
 def test_all_is_well_with_queues_of_all_kinds(broker: Broker) -> None:
     for name in ("orders", "{billing}.orders", "a:b/c", "x"):
         broker.declare_queue(name).enqueue(b"x")
-    Broker(broker.store.client, "other").declare_queue("foreign")
-    broker.store.client.set("rqttlx:{orders}:log", "not ours")
+    Broker(driver_of(broker).store.client, "other").declare_queue("foreign")
+    driver_of(broker).store.client.set("rqttlx:{orders}:log", "not ours")
 
     assert wrong(broker) == []
     assert only(examine_queues(broker, ["x"]), "keys")[1] == "1 queue, all in the registry, no other keys"
@@ -153,7 +154,7 @@ def test_what_a_client_is_just_doing_is_no_finding(
     else:
         client.sadd("rqttl:queues", "new")  # its client makes it next
     finish: Callable[[], Any] = (
-        (lambda: broker.step(flows.Enter("orders"))) if made else (lambda: broker.declare_queue("new"))
+        (lambda: driver_of(broker).step(flows.Enter("orders"))) if made else (lambda: broker.declare_queue("new"))
     )
     monkeypatch.setattr("rqttl.doctor.inventory.time.sleep", lambda _: finish())
 
@@ -207,7 +208,7 @@ def test_many_keys_are_looked_at_in_pages(broker: Broker, client: redis.Redis, m
     client.rpush("rqttl:{q8}:bell", "")
 
     assert [(queue, level) for queue, level, _ in wrong(broker)] == [("q7", "problem"), ("q9", "warning")]
-    assert len(inventory.take(broker).dues) == 49
+    assert len(inventory.take(driver_of(broker)).dues) == 49
 
 
 def test_only_the_queues_named_are_looked_at(broker: Broker, client: redis.Redis) -> None:
@@ -239,13 +240,29 @@ def test_who_may_not_list_keys_is_told_so(broker: Broker, client: redis.Redis, r
 # What is due
 
 
-def test_what_lies_overdue_says_that_no_reaper_runs(broker: Broker, client: redis.Redis) -> None:
-    broker.declare_queue("orders")
-    broker.declare_queue("later").enqueue(b"x", ttl="1h")
+def make_late(broker: Broker, client: redis.Redis, ms: int) -> None:
+    """The message in `orders` has been over for so long."""
+    late = int(broker.time().timestamp() * 1000) - ms
+    (sequence,) = client.zrange("rqttl:{orders}:expiry", 0, 0)
+    client.zadd("rqttl:{orders}:expiry", {str(sequence, "ascii"): late})
+    client.hset("rqttl:{orders}:meta", "due", late)
+
+
+def test_a_due_time_that_nothing_is_behind_is_not_overdue(broker: Broker, client: redis.Redis) -> None:
+    queue = broker.declare_queue("orders")
+    queue.enqueue(b"x")
+    queue.ack_many(queue.receive_many(1))
+    client.hset("rqttl:{orders}:meta", "due", int(broker.time().timestamp() * 1000) - 60_000)
+
     assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
 
-    late = int(broker.time().timestamp() * 1000) - work.OVERDUE - 3_000
-    client.hset("rqttl:{orders}:meta", "due", late)
+
+def test_what_lies_overdue_says_that_no_reaper_runs(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("later").enqueue(b"x", ttl="1h")
+    broker.declare_queue("orders").enqueue(b"x", ttl="1h")
+    assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
+
+    make_late(broker, client, work.OVERDUE + 3_000)
 
     level, found, advice = server(broker, "reaper")
     assert level == "warning"
@@ -263,14 +280,13 @@ def test_what_was_due_a_moment_ago_or_nobody_knows_when_is_not_overdue(broker: B
 
 
 def test_reapers_that_listen_are_counted(broker: Broker, client: redis.Redis) -> None:
-    broker.declare_queue("orders")
+    broker.declare_queue("orders").enqueue(b"x", ttl="1h")
     heard = client.pubsub()
     heard.subscribe("rqttl:due")
     heard.get_message(timeout=5)
 
     assert server(broker, "reaper")[1] == "1 reaper listens; nothing is overdue"
-    late = int(broker.time().timestamp() * 1000) - 60_000
-    client.hset("rqttl:{orders}:meta", "due", late)
+    make_late(broker, client, 60_000)
     level, found, advice = server(broker, "reaper")
     assert (level, found.split(";")[0]) == ("warning", "1 reaper listens")
     assert "its log" in advice

@@ -180,7 +180,7 @@ def test_a_slow_handler_keeps_its_message_over_a_restart(
     queue.enqueue(b"x")
     renewals, failures = threading.Semaphore(0), threading.Semaphore(0)
     broker.events.on_renewed.append(lambda name, count: renewals.release())
-    broker.events.on_command.append(lambda script, *_: failures.release() if _[-1] == "ConnectionError" else None)
+    broker.events.on_command.append(lambda event: failures.release() if event.outcome == "ConnectionError" else None)
 
     with queue.consume(lease="9s", wait=0) as deliveries:
         for delivery in deliveries:
