@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 
 from rqttl import _scripts, flows
 from rqttl._driver import Driver
-from rqttl.doctor import calls
+from rqttl.doctor import calls, reader
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, plural, problem, some, warning
 from rqttl.units import as_text
@@ -21,6 +21,13 @@ OVERDUE = 5_000
 def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
     """Whether the scripts can be loaded, and run."""
     driver = facts.driver
+    if not reader.may_write(driver, queue):
+        yield warning(
+            "scripts",
+            "this user may only look, so scripts are not checked",
+            "ask once more as the user of the programs that send and receive",
+        )
+        return
     try:
         for name in _scripts.names():
             script = _scripts.load(name)

@@ -243,8 +243,8 @@ def test_who_may_not_list_keys_is_told_so(broker: Broker, client: redis.Redis, r
 def make_late(broker: Broker, client: redis.Redis, ms: int) -> None:
     """The message in `orders` has been over for so long."""
     late = int(broker.time().timestamp() * 1000) - ms
-    (sequence,) = client.zrange("rqttl:{orders}:expiry", 0, 0)
-    client.zadd("rqttl:{orders}:expiry", {str(sequence, "ascii"): late})
+    sequence = broker.queue("orders").peek()[0].sequence
+    client.zadd("rqttl:{orders}:expiry", {sequence: late})
     client.hset("rqttl:{orders}:meta", "due", late)
 
 
