@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from rqttl.events import CommandEvent, Events
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
-    from rqttl.types import Death, Message, Peeked, PerQueue, QueueStats, Receipt, Redriven, Swept
+    from rqttl.types import Death, Header, Message, Peeked, PerQueue, QueueStats, Receipt, Redriven, Swept
+    from rqttl.units import Duration, Instant
 
 __version__ = "0.1.0"
 
@@ -46,8 +47,11 @@ __all__ = [
     "ContractError",
     "Death",
     "Delivery",
+    "Duration",
     "EmbeddedUnavailable",
     "Events",
+    "Header",
+    "Instant",
     "InvalidDuration",
     "InvalidInput",
     "InvalidName",
@@ -75,7 +79,7 @@ __all__ = [
 ]
 
 #: Where the public names are, those first that are imported soonest.
-_MODULES = ("errors", "options", "types", "events", "delivery", "queue", "consumer", "broker")
+_MODULES = ("errors", "units", "options", "types", "events", "delivery", "queue", "consumer", "broker")
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that exists
 

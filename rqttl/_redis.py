@@ -31,22 +31,16 @@ from redis.retry import Retry
 
 from rqttl._observing import Observer, heard, word
 from rqttl._packing import pack_command
+from rqttl._retrying import PAUSES, SOCKET_TIMEOUT, NotSent, insist, try_again
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
-from rqttl.errors import InvalidInput, OutcomeUnknown
+from rqttl.errors import InvalidInput
 from rqttl.events import Events
 from rqttl.flows.messages import ENDED
 
 T = TypeVar("T")
 
-#: Seconds between the attempts of a call that may be repeated, or that was never sent.
-PAUSES = (0.02, 0.1, 0.3, 1.0)
-#: Seconds that a reply may take. Scripts take milliseconds; this covers a server that stalls.
-SOCKET_TIMEOUT = 15.0
 CONNECT_TIMEOUT = 5.0
-#: Seconds after which a call that timed out is not made again: one more than a reply may take, so that a connection
-#: that has silently died costs one time-out, and a server that hangs two.
-PATIENCE = SOCKET_TIMEOUT + 1
 #: Seconds for which a connection that was just used is used again without asking the pool, which polls its socket.
 FRESH = 1.0
 _SCHEMES = ("redis", "rediss", "unix")
@@ -80,10 +74,6 @@ def open_client(url: str) -> redis.Redis:
         ) from None
 
 
-def _too_late(error: BaseException | None, started: float) -> bool:
-    return isinstance(error, TimeoutError) and time.monotonic() - started > PATIENCE
-
-
 def is_damage(error: Exception) -> bool:
     """Whether a command failed because of what a queue holds: a key of another type, or a record that lacks a field."""
     said = str(error)
@@ -96,10 +86,6 @@ def _checked(replies: list[Any], *, tolerant: bool) -> list[Any]:
         if isinstance(reply, Exception) and not (tolerant and is_damage(reply)):
             raise reply
     return replies
-
-
-class NotSent(Exception):
-    """The call certainly did not reach Redis. `__cause__` says why."""
 
 
 class Store:
@@ -126,9 +112,7 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        return self._observer.one(
-            (command.script.name, command.queue), lambda: self._insist(command, self._send_one), word
-        )
+        return self._observer.one((command.script.name, command.queue), lambda: insist(command, self._send_one), word)
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
@@ -143,7 +127,7 @@ class Store:
         strictest = next((command for command in commands if not command.repeatable), commands[0])
         replies = self._observer.each(
             lambda: [(command.script.name, command.queue) for command in commands],
-            lambda: self._insist(strictest, lambda _: self._send_scripts(commands)),
+            lambda: insist(strictest, lambda _: self._send_scripts(commands)),
         )
         replies = [
             self.run(command) if isinstance(reply, NoScriptError) else reply
@@ -161,7 +145,7 @@ class Store:
     def ask(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Run plain commands of Redis as `read` does. The error of any command takes the place of its reply."""
         return self._observer.each(
-            lambda: [(str(call[0]), None) for call in calls], lambda: self._try_again(lambda: self._send_all(calls))
+            lambda: [(str(call[0]), None) for call in calls], lambda: try_again(lambda: self._send_all(calls))
         )
 
     def members(self, key: str, page: int = 1000) -> set[bytes]:
@@ -176,26 +160,11 @@ class Store:
 
     def run_plain(self, name: str, call: Callable[[redis.Redis], T]) -> T:
         """Run an ordinary command, `name` for listeners, that may be repeated."""
-        return self._observer.one((name, None), lambda: self._try_again(lambda: self._call(call)))
+        return self._observer.one((name, None), lambda: try_again(lambda: self._call(call)))
 
     def _call(self, call: Callable[[redis.Redis], T]) -> T:
         self._give_back()
         return call(self.client)
-
-    def _try_again(self, attempt: Callable[[], T]) -> T:
-        """Make an attempt, and repeat it while Redis is away."""
-        started = time.monotonic()
-        for pause in (*PAUSES, None):
-            try:
-                return attempt()
-            except NotSent as error:
-                if pause is None or _too_late(error.__cause__, started):
-                    raise error.__cause__ from None  # type: ignore[misc]  # NotSent always has a cause
-            except (ConnectionError, TimeoutError) as error:
-                if pause is None or _too_late(error, started):
-                    raise
-            time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
 
     def listen(self, queue: str, key: str, ms: int) -> bytes | None:
         """Wait for an element of a list on a connection of its own, at most `ms`. `ENDED` after `interrupt`.
@@ -256,23 +225,6 @@ class Store:
         self._give_back()
         self.client.close()
         self._pool.disconnect()
-
-    def _insist(self, command: Command, attempt: Callable[[Command], T]) -> T:
-        started = time.monotonic()
-        for pause in (*PAUSES, None):
-            try:
-                return attempt(command)
-            except NotSent as error:
-                if pause is None or _too_late(error.__cause__, started):
-                    raise error.__cause__ from None  # type: ignore[misc]  # NotSent always has a cause
-            except (ConnectionError, TimeoutError) as error:
-                if not command.repeatable:
-                    raise OutcomeUnknown(command.queue, command.script.name) from error
-                if pause is None or _too_late(error, started):
-                    raise
-                command = command.again()
-            time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
 
     def _take(self) -> Connection:
         """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +12,6 @@ import redis
 
 from rqttl import Broker, Message
 from rqttl.cli import stats_watch
-from rqttl.reaper import Reaper
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.contract.clocked import Clocked
@@ -45,7 +43,7 @@ def fill(clocked: Clocked) -> None:
     )
     clocked.declare_queue("orders.dead")
     clocked.declare_queue("mails")
-    orders.enqueue_many([Message(b"x", ttl=500 if i < 3 else None) for i in range(2_010)])
+    orders.enqueue_many([Message(b"x", ttl="500ms" if i < 3 else None) for i in range(2_010)])
     clocked.advance(1_500)
     first, second, third, *_ = orders.receive_many(5)
     first.ack()
@@ -97,7 +95,7 @@ def test_queues_are_chosen_and_sorted(clocked: Clocked, run_clocked: Run, given:
     clocked.advance(100)
     clocked.declare_queue("orders").enqueue_many([b"x"] * 3)
     late = clocked.declare_queue("orders.late")
-    late.enqueue_many([b"rejected", Message(b"x", ttl=50), b"y"])
+    late.enqueue_many([b"rejected", Message(b"x", ttl="50ms"), b"y"])
     late.reject_many(late.receive_many(1))
     clocked.advance(100)
 
@@ -187,7 +185,7 @@ def test_a_watch_prints_a_table_of_rates_for_each_look(clocked: Clocked, run_clo
     orders = clocked.queue("orders")
 
     def work() -> None:
-        clocked.queue("mails").enqueue_many([Message(b"x", ttl=500) for _ in range(30)])
+        clocked.queue("mails").enqueue_many([Message(b"x", ttl="500ms") for _ in range(30)])
         orders.ack_many(orders.receive_many(5))
         clocked.advance(2_500)
 
@@ -335,21 +333,3 @@ def test_looks_follow_each_other_at_the_interval_but_never_hurry(monkeypatch: py
 
     assert len([next(seen) for _ in range(5)]) == 5
     assert waits == [2.0, 1.5, 1.5, 0.0, 1.9]
-
-
-def test_a_reaper_that_runs_is_found(broker: Broker, run: Run) -> None:
-    """The real one, so that what is counted is what it does."""
-    counted: list[int] = []
-
-    def count(*_: object) -> None:
-        ends = time.monotonic() + 60
-        while broker.reapers() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
-            time.sleep(0.01)
-        counted.append(broker.reapers())
-        reaper.stop()
-
-    broker.declare_queue("orders").enqueue(b"x", ttl=1)
-    reaper = Reaper(broker, on_swept=count)
-    reaper.run()
-
-    assert counted == [1]

@@ -96,7 +96,7 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
 
     for attempt in ("_send_one", "_send_all", "_call"):
         monkeypatch.setattr(store, attempt, lose)
-    monkeypatch.setattr("rqttl._redis.PAUSES", ())
+    monkeypatch.setattr("rqttl._retrying.PAUSES", ())
     for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reapers):
         with pytest.raises(redis.ConnectionError):
             ask()

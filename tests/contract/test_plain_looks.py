@@ -114,6 +114,21 @@ def test_a_lease_that_was_settled_in_time_leaves_nothing_overdue(clocked: Clocke
     assert queue.stats(sweep=False).overdue == clocked.stats(sweep=False)["q"].overdue == ms(0)
 
 
+def test_a_look_after_the_lifetime_of_a_queue_finds_none_and_leaves_its_keys(
+    clocked: Clocked, client: redis.Redis
+) -> None:
+    queue = clocked.declare_queue("q", expires="10s")
+    queue.enqueue(b"x")
+    clocked.advance(10_000)
+    before = everything(client)
+
+    for look in (queue.options, lambda: queue.stats(sweep=False)):
+        with pytest.raises(QueueNotFound):
+            look()
+    assert (clocked.queues(), clocked.options(["q"]), clocked.stats(["q"], sweep=False)) == ([], {}, {})
+    assert everything(client) == before
+
+
 def test_a_look_changes_nothing(clocked: Clocked, client: redis.Redis) -> None:
     mixed(clocked)
     clocked.declare_queue("idle", auto_delete_on_idle="10s").enqueue(b"x")

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import rqttl
-from rqttl import _redis
+from rqttl import _retrying
 from rqttl._driver import driver_of
 from rqttl.delivery import lease_words
 from tests.process.proxy import Proxy
@@ -36,7 +36,7 @@ def proxy(server: Server, redis_url: str) -> Iterator[Proxy]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many attempts as ever, with hardly a pause."""
-    monkeypatch.setattr(_redis, "PAUSES", (0.001, 0.001, 0.001, 0.001))
+    monkeypatch.setattr(_retrying, "PAUSES", (0.001, 0.001, 0.001, 0.001))
 
 
 @pytest.fixture(params=["no retries", "the retries of redis-py"])

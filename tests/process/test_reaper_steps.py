@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
+from typing import Any, Literal
 
 import pytest
 import redis
@@ -165,7 +167,7 @@ def test_a_queue_that_is_deleted_is_no_failure(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("period", [None, -1, "-1"])
-def test_without_a_scan_period_there_is_no_reaper(broker: Broker, period: int | str | None) -> None:
+def test_without_a_scan_period_there_is_no_reaper(broker: Broker, period: Literal[-1, "-1"] | None) -> None:
     broker.declare_queue("orders")
     enqueue_dead(broker, "orders", 1)
 
@@ -173,8 +175,8 @@ def test_without_a_scan_period_there_is_no_reaper(broker: Broker, period: int | 
     assert broker.queue("orders").stats().deaths["expired"] == 1  # swept by this very call
 
 
-@pytest.mark.parametrize("period", [0, -2, "soon", True])
-def test_a_wrong_scan_period_is_refused(broker: Broker, period: int | str) -> None:
+@pytest.mark.parametrize("period", [0, -2, 60, "60", "soon", True])
+def test_a_wrong_scan_period_is_refused(broker: Broker, period: Any) -> None:
     with pytest.raises(InvalidDuration, match="scan_period"):
         Reaper(broker, scan_period=period)
 
@@ -224,3 +226,21 @@ def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does
         server.process.send_signal(signal.SIGCONT)
         assert again.wait(PATIENCE)
         listening.close()
+
+
+def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
+    """The real one, so that what is counted is what it does."""
+    counted: list[int] = []
+
+    def count(*_: object) -> None:
+        ends = time.monotonic() + PATIENCE
+        while broker.reapers() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
+            time.sleep(0.01)
+        counted.append(broker.reapers())
+        reaper.stop()
+
+    broker.declare_queue("orders").enqueue(b"x", ttl="1ms")
+    reaper = Reaper(broker, on_swept=count)
+    reaper.run()
+
+    assert counted == [1]
