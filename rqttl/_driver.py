@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -43,6 +43,8 @@ class Driver:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
         self.store = Store(client, self.events)
+        #: Functions that are called when the driver is closed.
+        self.closing: list[Callable[[], None]] = []
         self._known: dict[str, Known] = {}
 
     def perform(self, flow: Flow[T]) -> T:
@@ -70,7 +72,7 @@ class Driver:
         if type(step) is Listen:
             for listener in self.events.on_waiting:
                 listener(step.queue)
-            return self.store.listen(step.queue, self.keyspace.key(step.queue, "bell"), step.ms)
+            return self.store.listen(step.queue, self.keyspace.key(step.queue, "bell"), step.ms, step.interrupt)
         if type(step) is Enter:
             return self._enter(step.queue, step.gone)
         if type(step) is Follow:
@@ -81,6 +83,16 @@ class Driver:
         """The time by the clock of Redis."""
         seconds, micros = self.store.run_plain("TIME", lambda client: client.time())
         return Ms(seconds * 1000 + micros // 1000)
+
+    def members(self, key: str, page: int = 1000) -> set[bytes]:
+        """All members of a set, read in pages."""
+        found: set[bytes] = set()
+        cursor: bytes | int = 0
+        while True:
+            ((cursor, some),) = self.store.read([("SSCAN", key, cursor, "COUNT", page)])
+            found.update(some)
+            if int(cursor) == 0:
+                return found
 
     def reapers(self) -> int:
         """How many reapers listen for what becomes due."""
@@ -96,9 +108,15 @@ class Driver:
     def require_server(self, what: str) -> None:
         """Do nothing: a server is there that can do `what`. The driver of a fake broker raises."""
 
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` after `close`."""
+        self.store.check_open()
+
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Whoever waits, and whoever calls from now on, gets `BrokerClosed`."""
         self.store.close()
+        for listener in list(self.closing):
+            listener()
 
     def _enter(self, queue: str, gone: bool) -> Any:
         registry = self.keyspace.registry

@@ -33,6 +33,20 @@ def heard(answer: bytes | Exception | None) -> str:
     return "timeout" if answer is None else "interrupted" if answer == ENDED else "ok"
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether a command failed because of what a queue holds: a key of another type, or a record that lacks a field."""
+    said = str(error)
+    return "WRONGTYPE" in said or "attempt to " in said  # the latter is Lua's, of a value that is not there
+
+
+def checked(replies: list[Any], *, tolerant: bool) -> list[Any]:
+    """The replies. Raises the first error among them; if `tolerant`, the first that is no damage."""
+    for reply in replies:
+        if isinstance(reply, Exception) and not (tolerant and is_damage(reply)):
+            raise reply
+    return replies
+
+
 class Observer:
     """Tells the listeners of `events` what is sent to Redis. Inert unless somebody listens."""
 

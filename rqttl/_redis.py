@@ -12,7 +12,8 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -29,14 +30,16 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from rqttl._observing import Observer, heard, word
+from rqttl._interrupt import Interrupt
+from rqttl._observing import Observer, checked, heard, word
 from rqttl._packing import pack_command
 from rqttl._retrying import PAUSES, SOCKET_TIMEOUT, NotSent, insist, try_again
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
-from rqttl.errors import InvalidInput
+from rqttl.errors import BrokerClosed, InvalidInput
 from rqttl.events import Events
 from rqttl.flows.messages import ENDED
+from rqttl.text import type_name
 
 T = TypeVar("T")
 
@@ -74,18 +77,16 @@ def open_client(url: str) -> redis.Redis:
         ) from None
 
 
-def is_damage(error: Exception) -> bool:
-    """Whether a command failed because of what a queue holds: a key of another type, or a record that lacks a field."""
-    said = str(error)
-    return "WRONGTYPE" in said or "attempt to " in said  # the latter is Lua's, of a value that is not there
+def _asked(interrupts: Sequence[Interrupt]) -> bool:
+    return any(one.asked() for one in interrupts)
 
 
-def _checked(replies: list[Any], *, tolerant: bool) -> list[Any]:
-    """The replies. Raises the first error among them; if `tolerant`, the first that is no damage."""
-    for reply in replies:
-        if isinstance(reply, Exception) and not (tolerant and is_damage(reply)):
-            raise reply
-    return replies
+def _hang_up(sock: Any) -> None:
+    """End a read of another thread, without losing a reply that Redis has sent or is about to send."""
+    if isinstance(sock, socket.socket):
+        with suppress(OSError):  # it is closed already
+            # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
+            socket.socket.shutdown(sock, socket.SHUT_WR)
 
 
 class Store:
@@ -93,7 +94,7 @@ class Store:
 
     def __init__(self, client: redis.Redis, events: Events) -> None:
         if not isinstance(client, redis.Redis):
-            raise InvalidInput(f"client: expected a redis.Redis, got {type(client).__name__}")
+            raise InvalidInput(f"client: expected a redis.Redis (or a URL for connect()), got {type_name(client)}")
         settings = client.connection_pool.connection_kwargs
         if settings.get("decode_responses"):
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
@@ -103,12 +104,17 @@ class Store:
         self._loaded: set[str] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
-        self._interrupted = False
-        self._listening: set[Connection] = set()
+        self._interrupt = Interrupt()
+        self._closed = False
         #: The longest that a blocking call may take: well below the time-out of a reply. Asked of a connection (not
         #: opened) and not of the settings, because some versions of redis-py have a time-out where none is given.
         timeout = self._pool.connection_class(**settings).socket_timeout
         self.longest_block = 5_000 if not timeout else max(10, int(timeout * 500))
+
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` after `close`."""
+        if self._closed:
+            raise BrokerClosed
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
@@ -133,14 +139,14 @@ class Store:
             self.run(command) if isinstance(reply, NoScriptError) else reply
             for command, reply in zip(commands, replies, strict=True)
         ]
-        return _checked(replies, tolerant=tolerant)
+        return checked(replies, tolerant=tolerant)
 
     def read(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Run plain commands of Redis in one round trip, in order; all may be repeated.
 
         The error of a command that met a key of another type takes the place of its reply. Every other error is raised.
         """
-        return _checked(self.ask(calls), tolerant=True)
+        return checked(self.ask(calls), tolerant=True)
 
     def ask(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Run plain commands of Redis as `read` does. The error of any command takes the place of its reply."""
@@ -148,38 +154,31 @@ class Store:
             lambda: [(str(call[0]), None) for call in calls], lambda: try_again(lambda: self._send_all(calls))
         )
 
-    def members(self, key: str, page: int = 1000) -> set[bytes]:
-        """All members of a set, read in pages."""
-        found: set[bytes] = set()
-        cursor: bytes | int = 0
-        while True:
-            ((cursor, some),) = self.read([("SSCAN", key, cursor, "COUNT", page)])
-            found.update(some)
-            if int(cursor) == 0:
-                return found
-
     def run_plain(self, name: str, call: Callable[[redis.Redis], T]) -> T:
         """Run an ordinary command, `name` for listeners, that may be repeated."""
         return self._observer.one((name, None), lambda: try_again(lambda: self._call(call)))
 
     def _call(self, call: Callable[[redis.Redis], T]) -> T:
+        self.check_open()
         self._give_back()
         return call(self.client)
 
-    def listen(self, queue: str, key: str, ms: int) -> bytes | None:
-        """Wait for an element of a list on a connection of its own, at most `ms`. `ENDED` after `interrupt`.
+    def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | None:
+        """Wait for an element of a list on a connection of its own, at most `ms`.
 
-        A lost connection ends the wait too: what comes next looks at the queue and finds out whether Redis is there.
+        `ENDED` after `interrupt()`, and after the given interrupt was asked. A lost connection ends the wait too: what
+        comes next looks at the queue and finds out whether Redis is there.
         """
-        return self._observer.one(("BLPOP", queue), lambda: self._listen(key, ms), heard)
+        interrupts = [self._interrupt] if interrupt is None else [self._interrupt, interrupt]
+        return self._observer.one(("BLPOP", queue), lambda: self._listen(key, ms, interrupts), heard)
 
-    def _listen(self, key: str, ms: int) -> bytes | None:
+    def _listen(self, key: str, ms: int, interrupts: Sequence[Interrupt]) -> bytes | None:
         seconds = max(0.01, min(ms, self.longest_block) / 1000)
         self._give_back()
         try:
-            found = self._block(("BLPOP", key, f"{seconds:.3f}"))
+            found = self._block(("BLPOP", key, f"{seconds:.3f}"), interrupts)
         except (ConnectionError, TimeoutError, NotSent):
-            if self._interrupted:
+            if _asked(interrupts):
                 return ENDED
             time.sleep(PAUSES[0])
             return None
@@ -188,46 +187,44 @@ class Store:
                 raise
             return b""
         if found is None:
-            return ENDED if self._interrupted else None
-        heard: bytes = found[1]
-        return heard
+            return ENDED if _asked(interrupts) else None
+        return bytes(found[1])
 
-    def _block(self, words: tuple[Any, ...]) -> Any:
-        """Ask something that `interrupt` may end."""
+    def _block(self, words: tuple[Any, ...], interrupts: Sequence[Interrupt]) -> Any:
+        """Ask something that the interrupts may end."""
         connection = self._pool.get_connection()
-        self._listening.add(connection)
+        # this very socket: once the connection is back in its pool, another thread may use it with a new one
+        hang_up = partial(_hang_up, connection._sock)  # noqa: SLF001  # redis-py cannot end a read from outside
         try:
-            # after it was added: whoever interrupts from now on finds it
-            return None if self._interrupted else self._ask(connection, words)
+            with ExitStack() as stack:
+                for one in interrupts:
+                    stack.enter_context(one.ending(hang_up))
+                # looked at only now: whoever asks from here on finds the socket
+                return None if _asked(interrupts) else self._ask(connection, words)
         except ResponseError:
             raise
         except BaseException:
             connection.disconnect()
             raise
         finally:
-            self._listening.discard(connection)
-            if self._interrupted:
+            if _asked(interrupts):
                 connection.disconnect()
             self._pool.release(connection)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
-        self._interrupted = True
-        for connection in list(self._listening):
-            sock: Any = connection._sock  # noqa: SLF001  # redis-py has no way to end a read from outside
-            if sock is not None:
-                with suppress(OSError):  # it is closed already
-                    # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
-                    socket.socket.shutdown(sock, socket.SHUT_WR)
+        self._interrupt.ask()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections but those that are in use at this moment, which are closed after that."""
+        self._closed = True
+        self.interrupt()
         self._give_back()
-        self.client.close()
-        self._pool.disconnect()
+        self._pool.disconnect(inuse_connections=False)
 
     def _take(self) -> Connection:
         """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
+        self.check_open()
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
             self._idle, self._process = deque(), os.getpid()
@@ -244,6 +241,12 @@ class Store:
             return self._pool.get_connection()
         except (ConnectionError, TimeoutError) as error:
             raise NotSent from error
+
+    def _keep(self, connection: Connection) -> None:
+        """Keep a connection for the next call; after `close`, close it."""
+        self._idle.append((connection, time.monotonic()))
+        if self._closed:
+            self.close()
 
     def _give_back(self) -> None:
         """Leave all connections to the pool: it may have room for a few only, and a client's call needs one of them."""
@@ -274,7 +277,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
+            self._keep(connection)
         return reply
 
     def _send_scripts(self, commands: Sequence[Command]) -> list[Any]:
@@ -301,7 +304,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
+            self._keep(connection)
         return replies
 
     def _connect(self, connection: Connection) -> None:

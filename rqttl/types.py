@@ -70,7 +70,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Deaths of one message in one queue for one reason (RabbitMQ `x-death`, DH-01, DH-05).
+    """Deaths of one message in one queue for one reason (RabbitMQ: `x-death`).
 
     `first_at` is the first of them; all other fields describe the newest. `expires_at` is the deadline that was in
     force, whatever the reason of the death; `None` if there was none.
@@ -159,6 +159,19 @@ class PerQueue(dict[str, T], Generic[T]):
     def __init__(self, found: Mapping[str, T] | None = None, damaged: Mapping[str, QueueDamaged] | None = None) -> None:
         super().__init__(found or {})
         self.damaged: dict[str, QueueDamaged] = dict(damaged or {})
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """The work of one `Queue.run`.
+
+    `handled` counts calls of the handler that returned, `failed` those that raised. `lost` counts those of them whose
+    lease had ended before the message was settled (Redis was away for longer than the lease): it is handled again.
+    """
+
+    handled: int
+    failed: int
+    lost: int
 
 
 @dataclass(frozen=True, slots=True)

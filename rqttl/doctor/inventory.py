@@ -67,7 +67,7 @@ def take(driver: Driver, names: Sequence[str] = ()) -> Stock:
 
 
 def _registry(driver: Driver) -> set[str]:
-    names = driver.store.members(driver.keyspace.registry, PAGE)
+    names = driver.members(driver.keyspace.registry, PAGE)
     return {name.decode("utf-8", "backslashreplace") for name in names}
 
 

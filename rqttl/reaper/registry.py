@@ -36,9 +36,9 @@ class Registry:
 
     def read(self) -> tuple[int, dict[str, int | None]]:
         """The server's time, and each queue that is there with its next due time, if anything is due in it."""
-        store, key = self._driver.store, self._driver.keyspace.registry
+        key = self._driver.keyspace.registry
         now = self._driver.server_time()
-        names = {name.decode() for name in store.members(key, PAGE)}
+        names = {name.decode() for name in self._driver.members(key, PAGE)}
         found: dict[str, int | None] = {}
         missing = []
         for name, fields in self._look(sorted(names | self._removed), "version", "due"):
