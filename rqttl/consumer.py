@@ -134,10 +134,12 @@ class Consumer:
             self._report(Presence(self._name, -1, 0))
         self._announce()
 
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
+    def nack_many(
+        self, deliveries: Sequence[Delivery], delay: Duration | None, *, description: str | None = None
+    ) -> None:
         """Give deliveries back, at once."""
         with self._talking:
-            self.queue.nack_many(deliveries, delay)
+            self.queue.nack_many(deliveries, delay, description=description)
         self._announce()
 
     def reject_many(self, deliveries: Sequence[Delivery], description: str | None) -> None:

@@ -22,7 +22,9 @@ class Settler(Protocol):
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
         """Done."""
 
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
+    def nack_many(
+        self, deliveries: Sequence[Delivery], delay: Duration | None, *, description: str | None = None
+    ) -> None:
         """Give back."""
 
     def reject_many(self, deliveries: Sequence[Delivery], description: str | None) -> None:
@@ -38,6 +40,8 @@ LOST = "lease lost"
 
 class Delivery:
     """A message that was handed out. As a context manager it acks on success and gives back on an exception.
+
+    What it gives back so is a failed delivery, described by the class and the text of the exception; see `nack`.
 
     Settle it once: `ack` (done), `nack` (give back) or `reject` (refuse for good). Until then nobody else gets the
     message while the lease lasts; afterwards somebody else may, and settling raises `LeaseLost`. A lease is no lock:
@@ -76,7 +80,7 @@ class Delivery:
         self.sequence = sequence
         #: The stored bytes.
         self.body = body
-        #: The lease, as scripts know it: its end in microseconds. Empty with `auto_ack`.
+        #: The lease, as scripts know it: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
         self.token = token
         #: How it was settled, or `None`.
         self.settled: str | None = None if token else "auto_ack"
@@ -143,15 +147,19 @@ class Delivery:
         """
         self._settler.ack_many([self])
 
-    def nack(self, delay: Duration | None = None) -> None:
+    def nack(self, delay: Duration | None = None, description: str | None = None) -> None:
         """Settle: give the message back as a failed delivery, to its old place and with its old deadline.
 
-        With `delay` it is handed out again no sooner than that. It is dead at once if its deadline has passed
-        (`expired`) or if this was delivery number `max_deliveries` (`delivery_limit`).
+        With `delay` it is handed out again no sooner than that, with `0` at once, and without one after the pause that
+        the queue's `redelivery_delay` makes. It is dead at once if its deadline has passed (`expired`) or if this was
+        delivery number `max_deliveries` (`delivery_limit`).
 
-        Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`.
+        `description`, up to 4096 bytes, says why it failed. The message keeps the last one that it was given, and a
+        death by `delivery_limit` records it.
+
+        Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`, `InvalidInput`.
         """
-        self._settler.nack_many([self], delay)
+        self._settler.nack_many([self], delay, description=description)
 
     def reject(self, description: str | None = None) -> None:
         """Settle: refuse the message for good; it dies with reason `rejected`.
@@ -193,7 +201,7 @@ class Delivery:
             else:
                 # the handler's own exception is the news; a lost lease has brought the message back already
                 with suppress(LeaseLost):
-                    self._settler.nack_many([self], None)
+                    self._settler.nack_many([self], None, description=None if error is None else codec.describe(error))
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id!r} of {self.queue!r}, {len(self.body)} bytes, delivery {self.delivery_count}>"

@@ -56,7 +56,7 @@ def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, se
 
 
 def _lines(shown: Sequence[Peeked], now: datetime, *, utc: bool) -> Iterator[str]:
-    """A table in which each message has its body on a line of its own."""
+    """A table in which each message has its body on a line of its own, and so the description of its last failure."""
     columns = ("state", "enqueued" if utc else "age", *COLUMNS[2:])
     rows = [_cells(one, now, utc=utc) for one in shown]
     head = [column.removeprefix(">") for column in columns]
@@ -70,7 +70,11 @@ def _lines(shown: Sequence[Peeked], now: datetime, *, utc: bool) -> Iterator[str
     yield "─" * min(sum(widths) + _GAP * (len(widths) - 1), total or 80)
     for one, cells in zip(shown, rows, strict=True):
         yield from _folded(cells, widths, right)
-        yield "  " + text.fitted(messages.body(one, 4 * (total or _BODY)), (total or _BODY) - 2)
+        below = [messages.body(one, 4 * (total or _BODY))]
+        if one.description:
+            below.append(f"last failure: {text.visible(one.description, 4 * (total or _BODY))}")
+        for line in below:
+            yield "  " + text.fitted(line, (total or _BODY) - 2)
 
 
 def _cells(one: Peeked, now: datetime, *, utc: bool) -> list[str]:

@@ -14,8 +14,12 @@ from rqttl.units import as_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_READ: dict[str, dict[str, Any]] = {"duration": {"callback": read_duration}, "count": {"type": int}}
-_METAVARS = {"duration": "TIME", "count": "N", "target": "QUEUE"}
+_READ: dict[str, dict[str, Any]] = {
+    "duration": {"callback": read_duration},
+    "count": {"type": int},
+    "number": {"type": float},
+}
+_METAVARS = {"duration": "TIME", "count": "N", "number": "NUMBER", "target": "QUEUE"}
 
 
 def queue_options(command: F) -> F:

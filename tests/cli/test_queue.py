@@ -16,13 +16,15 @@ from tests.cli.conftest import Run
 from tests.contract.clocked import Clocked, at
 
 
-def sample(option: Option) -> tuple[list[str], int | str | bool]:
+def sample(option: Option) -> tuple[list[str], float | str | bool]:
     """Words of a command line that give an option a value other than its default, and that value."""
     name = flag(option.name)
     if option.kind == "duration":
         return [name, "5m"], 300_000
     if option.kind == "count":
         return [name, "10"], 10
+    if option.kind == "number":
+        return (["--redelivery-jitter", "0.5"], 0.5) if option.default == 0 else ([name, "1.5"], 1.5)
     if option.kind == "choice":
         return [name, option.choices[-1]], option.choices[-1]
     if option.kind == "target":
@@ -53,6 +55,31 @@ def test_declare_can_answer_in_json(run: Run) -> None:
 
     assert answer["queue"] == "orders"
     assert (answer["options"]["max_length"], answer["options"]["lease"]) == (5, 30_000)
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["--redelivery-jitter", "2"], "redelivery_jitter: expected a number from 0 to 1, got 2.0"),
+        (
+            ["--redelivery-multiplier", "nan"],
+            "redelivery_multiplier: expected a number from 1 to 9007199254740991, got nan",
+        ),
+        (
+            ["--redelivery-multiplier", "twice"],
+            "invalid value for '--redelivery-multiplier': 'twice' is not a valid float",
+        ),
+        (["--redelivery-max-delay", "5s"], "redelivery_max_delay: 5000 ms does nothing without redelivery_delay"),
+    ],
+)
+def test_a_pause_that_cannot_be_is_wrong_usage_in_one_line(
+    run: Run, broker: Broker, words: list[str], told: str
+) -> None:
+    result = run("queue", "declare", "orders", *words)
+
+    assert (result.exit_code, result.stdout, broker.queues()) == (2, "", [])
+    assert result.stderr.startswith(f"rqttl: {told}")
+    assert result.stderr.count("\n") == 1
 
 
 def test_every_option_of_a_queue_is_a_flag_of_update() -> None:
@@ -278,9 +305,11 @@ def test_what_was_done_before_redis_went_away_is_still_told(run: Run, broker: Br
         ("message_ttl", None, "(none)"),
         ("never_expire", True, "yes"),
         ("max_length", 12345, "12,345"),
+        ("redelivery_multiplier", 2, "2"),
+        ("redelivery_jitter", 0.25, "0.25"),
         ("dead_letter_expired", "", "(drop)"),
         ("overflow", "drop-head", "drop-head"),
     ],
 )
-def test_values_are_shown_as_people_write_them(name: str, value: int | str | bool | None, text: str) -> None:
+def test_values_are_shown_as_people_write_them(name: str, value: float | str | bool | None, text: str) -> None:
     assert shown(OPTIONS[name], value) == text

@@ -58,6 +58,8 @@ def takes(option: Option, value: object) -> bool:
 
 
 def values_of(option: Option) -> str:
+    if option.kind == "number":
+        return f"number {'≥ 1' if takes(option, 2) else '0 to 1'}, also with a fraction"
     if option.kind in ("duration", "count"):
         return f"{option.kind.replace('count', 'number')} {'≥' if takes(option, 0) else '>'} 0"
     if option.kind == "choice":
@@ -240,7 +242,7 @@ def test_links_files_and_make_targets_exist(document: str) -> None:
     assert set(targets) <= make_targets()
 
 
-@pytest.mark.parametrize("document,lines", [(README, 250), (ARCHITECTURE, 250), (PROTOCOL, 300), (SPARK, 280)])
+@pytest.mark.parametrize("document,lines", [(README, 320), (ARCHITECTURE, 250), (PROTOCOL, 300), (SPARK, 280)])
 def test_a_document_can_be_read_in_one_go(document: str, lines: int) -> None:
     assert len(read(document).splitlines()) <= lines
 
