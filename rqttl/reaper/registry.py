@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rqttl import flows, units
+from rqttl import flows
 from rqttl.errors import QueueNotFound
 from rqttl.options import REASONS
 from rqttl.reaper.report import note
@@ -20,7 +20,7 @@ from rqttl.reaper.report import note
 if TYPE_CHECKING:
     import redis
 
-    from rqttl.broker import Broker
+    from rqttl._driver import Driver
 
 PAGE = 1000
 #: A name without a queue is taken out after so many seconds: no declaration takes that long.
@@ -30,16 +30,16 @@ STALE = 600.0
 class Registry:
     """The names of all queues, and their upkeep."""
 
-    def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
-        self._broker = broker
+    def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
+        self._driver = driver
         self._clock = clock
         self._missing: dict[str, float] = {}  # names without a queue, and since when
         self._removed: set[str] = set()  # names taken out in the last pass: looked at once more
 
     def read(self) -> tuple[int, dict[str, int | None]]:
         """The server's time, and each queue that is there with its next due time, if anything is due in it."""
-        store, key = self._broker.store, self._broker.keyspace.registry
-        now = units.instant(self._broker.time(), "time")
+        store, key = self._driver.store, self._driver.keyspace.registry
+        now = self._driver.server_time()
         names = store.run_plain(lambda client: {name.decode() for name in client.sscan_iter(key, count=PAGE)})
         found: dict[str, int | None] = {}
         missing = []
@@ -62,7 +62,7 @@ class Registry:
     def targets(self, queue: str) -> set[str]:
         """Where dead letters of a queue go."""
         try:
-            options = self._broker.step(flows.Look(queue)).options
+            options = self._driver.step(flows.Look(queue)).options
         except QueueNotFound:
             return set()
         return {options.target(reason) for reason in REASONS} - {""}
@@ -78,24 +78,24 @@ class Registry:
         def ask(client: redis.Redis) -> list[Any]:
             pipeline = client.pipeline(transaction=False)
             for name in page:
-                pipeline.hmget(self._broker.keyspace.key(name, "meta"), list(fields))
+                pipeline.hmget(self._driver.keyspace.key(name, "meta"), list(fields))
             return pipeline.execute(raise_on_error=False)
 
-        return self._broker.store.run_plain(ask)
+        return self._driver.store.run_plain(ask)
 
     def _enter(self, names: set[str]) -> list[str]:
-        entered = [name for name in sorted(names) if self._broker.step(flows.Enter(name))]
+        entered = [name for name in sorted(names) if self._driver.step(flows.Enter(name))]
         for name in entered:
             note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
         return entered
 
     def _take_out(self, missing: list[str]) -> None:
-        key, now = self._broker.keyspace.registry, self._clock()
+        key, now = self._driver.keyspace.registry, self._clock()
         self._missing = {name: self._missing.get(name, now) for name in missing}
         self._removed = {name for name, since in self._missing.items() if now - since >= STALE}
         removed = sorted(self._removed)
         if removed:
-            self._broker.store.run_plain(lambda client: client.srem(key, *removed))
+            self._driver.store.run_plain(lambda client: client.srem(key, *removed))
         for name in removed:
             del self._missing[name]
             note(logging.INFO, "removed", f"queue {name}: is not there, taken out of the registry", queue=name)

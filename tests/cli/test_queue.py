@@ -7,7 +7,7 @@ import json
 import pytest
 import redis
 
-from rqttl import Broker
+from rqttl import Broker, Queue
 from rqttl.cli.queue_options import complete_names, flag, shown
 from rqttl.cli.queue_update import update
 from rqttl.options import OPTIONS, Option
@@ -55,31 +55,6 @@ def test_declare_can_answer_in_json(run: Run) -> None:
 
     assert answer["queue"] == "orders"
     assert (answer["options"]["max_length"], answer["options"]["lease"]) == (5, 30_000)
-
-
-@pytest.mark.parametrize(
-    "words, told",
-    [
-        (["--redelivery-jitter", "2"], "redelivery_jitter: expected a number from 0 to 1, got 2.0"),
-        (
-            ["--redelivery-multiplier", "nan"],
-            "redelivery_multiplier: expected a number from 1 to 9007199254740991, got nan",
-        ),
-        (
-            ["--redelivery-multiplier", "twice"],
-            "invalid value for '--redelivery-multiplier': 'twice' is not a valid float",
-        ),
-        (["--redelivery-max-delay", "5s"], "redelivery_max_delay: 5000 ms does nothing without redelivery_delay"),
-    ],
-)
-def test_a_pause_that_cannot_be_is_wrong_usage_in_one_line(
-    run: Run, broker: Broker, words: list[str], told: str
-) -> None:
-    result = run("queue", "declare", "orders", *words)
-
-    assert (result.exit_code, result.stdout, broker.queues()) == (2, "", [])
-    assert result.stderr.startswith(f"rqttl: {told}")
-    assert result.stderr.count("\n") == 1
 
 
 def test_every_option_of_a_queue_is_a_flag_of_update() -> None:
@@ -160,14 +135,56 @@ def test_an_update_that_changes_nothing_says_so(run: Run, broker: Broker) -> Non
     assert result.stdout == "queue orders: nothing changed\n--lease  1m, as before\n"
 
 
-def test_an_update_acts_on_what_is_there(run_clocked: Run, clocked: Clocked) -> None:
-    queue = clocked.declare_queue("orders")
-    queue.enqueue(b"x")
+def waiting_letters(clocked: Clocked) -> Queue:
+    """Ten messages, the first six 2 s old."""
+    queue = clocked.declare_queue("orders", dead_letter="dead", dead_letter_maxlen="")
+    queue.enqueue_many([b"x"] * 6)
     clocked.advance(2_000)
+    queue.enqueue_many([b"y"] * 4)
+    return queue
 
-    run_clocked("queue", "update", "orders", "--message-ttl", "1s")
 
-    assert queue.stats().deaths["expired"] == 1
+DEADLY = ("queue", "update", "orders", "--message-ttl", "1s", "--max-length", "3")
+
+
+def test_an_update_counts_the_messages_that_die_by_it(run_clocked: Run, clocked: Clocked) -> None:
+    queue = waiting_letters(clocked)
+
+    dry, done = run_clocked(*DEADLY, "--dry-run"), run_clocked(*DEADLY, "--yes")
+
+    assert (dry.stderr, done.stderr) == ("", "")
+    golden.check("queue-update-deaths-dry-run.txt", dry.stdout)
+    golden.check("queue-update-deaths.txt", done.stdout)
+    stats = queue.stats()
+    assert (stats.ready, stats.deaths["expired"], stats.deaths["maxlen"]) == (3, 6, 1)
+
+
+def test_an_update_tells_programs_its_counts(run_clocked: Run, clocked: Clocked) -> None:
+    waiting_letters(clocked)
+
+    for extra in ("--dry-run", "--yes"):
+        answer = json.loads(run_clocked(*DEADLY, extra, "--json").stdout)
+
+        assert (answer["expired"], answer["trimmed"]) == (6, 1)
+
+
+def test_an_update_that_nobody_agreed_to_lets_no_message_die(run_clocked: Run, clocked: Clocked) -> None:
+    queue = waiting_letters(clocked)
+    before = queue.options()
+
+    result = run_clocked(*DEADLY)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    golden.check("queue-update-unanswered.txt", result.stderr.replace("`cli", "`rqttl"))
+    assert (queue.options(), queue.stats().ready) == (before, 10)
+
+
+def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clocked: Clocked) -> None:
+    waiting_letters(clocked)
+
+    result = run_clocked("queue", "update", "orders", "--message-ttl", "1h", "--max-length", "10")
+
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

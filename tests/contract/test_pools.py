@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from rqttl import Broker, InvalidInput
+from rqttl._driver import driver_of
 from tests.servers import Server
 
 
@@ -41,7 +42,7 @@ def test_a_broker_never_waits_longer_than_half_the_time_out_of_a_reply(redis_url
     for options, most in (({}, 5_000), ({"socket_timeout": 2}, 1_000), ({"socket_timeout": None}, 5_000)):
         with redis.Redis.from_url(redis_url, **options) as client:
             connection = client.connection_pool.get_connection()
-            waits, timeout = Broker(client).store.longest_block, connection.socket_timeout
+            waits, timeout = driver_of(Broker(client)).store.longest_block, connection.socket_timeout
             client.connection_pool.release(connection)
         assert waits <= most
         assert timeout is None or waits <= timeout * 500
