@@ -35,9 +35,10 @@ _BODY = 200
 def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, settings: Settings) -> None:
     """Look at messages in order, without touching them.
 
-    Ready, leased and delayed ones, each with the beginning of its body; how
-    often it was delivered, and what it was stored under (`sequence`) where its
-    id is another. Expired ones that no sweep has met yet are left out.
+    Ready, leased and delayed ones, each with the beginning of its body and why
+    its last delivery failed; how often it was delivered, and what it was stored
+    under (`sequence`) where its id is another. Expired ones that no sweep has
+    met yet are left out.
     """
     with settings.using() as broker:
         # one more, to know whether there are more
