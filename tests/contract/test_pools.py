@@ -21,7 +21,7 @@ def test_a_pool_of_one_connection_is_enough(redis_url: str) -> None:
         assert broker.queues() == ["q"]
         queue.ack_many(queue.receive_many(1_000))
         broker.events.on_command.append(lambda script, *_: scripts.append(script))
-        assert queue.receive(wait=100) is None
+        assert queue.receive(wait="100ms") is None
 
         assert len(scripts) <= 4, "a wait that cannot listen would poll"
 
@@ -30,7 +30,7 @@ def test_a_pool_of_one_connection_is_enough(redis_url: str) -> None:
 def test_a_wait_may_be_longer_than_the_time_out_of_the_client(redis_url: str, timeout: float | None) -> None:
     options: dict[str, Any] = {} if timeout is None else {"socket_timeout": timeout}
     with redis.Redis.from_url(redis_url, **options) as client, Broker(client) as broker:
-        assert broker.declare_queue("q").receive(wait=700) is None
+        assert broker.declare_queue("q").receive(wait="700ms") is None
 
 
 def test_a_client_that_decodes_is_refused(server: Server) -> None:

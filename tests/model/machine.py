@@ -166,7 +166,7 @@ class Machine(RuleBasedStateMachine):
     @staticmethod
     def compare_facts(q: ModelQueue, raw: RawQueue) -> None:
         """Options, counters and sizes; what went in has come out or is there; nothing can become due unnoticed."""
-        words = [str(word).encode() for word in QueueOptions.read(q.name, q.options).fields()]
+        words = [str(word).encode() for word in QueueOptions.read_stored(q.name, q.options).fields()]
         fields = dict(zip(words[::2], words[1::2], strict=True))
         assert {name: raw.meta.get(name) for name in FIELDS} == {name: fields.get(name) for name in FIELDS}
         counters = raw.counters
