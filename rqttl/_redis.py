@@ -32,9 +32,10 @@ from redis.retry import Retry
 from rqttl._packing import pack_command
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
-from rqttl.errors import InvalidInput, OutcomeUnknown
+from rqttl.errors import BrokerClosed, InvalidInput, OutcomeUnknown
 from rqttl.events import Events
 from rqttl.flows.messages import ENDED
+from rqttl.text import type_name
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ class Store:
 
     def __init__(self, client: redis.Redis, events: Events) -> None:
         if not isinstance(client, redis.Redis):
-            raise InvalidInput(f"client: expected a redis.Redis, got {type(client).__name__}")
+            raise InvalidInput(f"client: expected a redis.Redis (or a URL for connect()), got {type_name(client)}")
         settings = client.connection_pool.connection_kwargs
         if settings.get("decode_responses"):
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
@@ -102,12 +103,17 @@ class Store:
         self._loaded: set[str] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
-        self._interrupted = False
+        self._interrupted = self._closed = False
         self._listening: set[Connection] = set()
         #: The longest that a blocking call may take: well below the time-out of a reply. Asked of a connection (not
         #: opened) and not of the settings, because some versions of redis-py have a time-out where none is given.
         timeout = self._pool.connection_class(**settings).socket_timeout
         self.longest_block = 5_000 if not timeout else max(10, int(timeout * 500))
+
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` after `close`."""
+        if self._closed:
+            raise BrokerClosed
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
@@ -144,6 +150,7 @@ class Store:
         """Run an ordinary command that may be repeated."""
         started = time.monotonic()
         for pause in (*PAUSES, None):
+            self.check_open()
             self._give_back()
             try:
                 return call(self.client)
@@ -173,8 +180,7 @@ class Store:
             return b""
         if found is None:
             return ENDED if self._interrupted else None
-        heard: bytes = found[1]
-        return heard
+        return bytes(found[1])
 
     def _block(self, words: tuple[Any, ...]) -> Any:
         """Ask something that `interrupt` may end."""
@@ -199,16 +205,17 @@ class Store:
         self._interrupted = True
         for connection in list(self._listening):
             sock: Any = connection._sock  # noqa: SLF001  # redis-py has no way to end a read from outside
-            if sock is not None:
+            if isinstance(sock, socket.socket):
                 with suppress(OSError):  # it is closed already
                     # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
                     socket.socket.shutdown(sock, socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections but those that are in use at this moment, which are closed after that."""
+        self._closed = True
+        self.interrupt()
         self._give_back()
-        self.client.close()
-        self._pool.disconnect()
+        self._pool.disconnect(inuse_connections=False)
 
     def _insist(self, command: Command, attempt: Callable[[Command], T]) -> T:
         started = time.monotonic()
@@ -229,6 +236,7 @@ class Store:
 
     def _take(self) -> Connection:
         """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
+        self.check_open()
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
             self._idle, self._process = deque(), os.getpid()
@@ -245,6 +253,12 @@ class Store:
             return self._pool.get_connection()
         except (ConnectionError, TimeoutError) as error:
             raise NotSent from error
+
+    def _keep(self, connection: Connection) -> None:
+        """Keep a connection for the next call; after `close`, close it."""
+        self._idle.append((connection, time.monotonic()))
+        if self._closed:
+            self.close()
 
     def _give_back(self) -> None:
         """Leave all connections to the pool: it may have room for a few only, and a client's call needs one of them."""
@@ -273,7 +287,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
+            self._keep(connection)
         return reply
 
     def _send_all(self, commands: Sequence[Command]) -> list[Any]:
@@ -293,7 +307,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
+            self._keep(connection)
         refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
         if refused and len(refused) == len(replies):
             self._meet(refused[0])

@@ -20,7 +20,10 @@ from rqttl.queue import Queue
 from rqttl.types import QueueStats
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from rqttl.embedded import EmbeddedServer
+    from rqttl.option_types import OptionArguments
 
 
 def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
@@ -67,11 +70,13 @@ class Broker:
         """The hooks of this broker: functions that hear of calls, waits and renewals."""
         return self._driver.events
 
-    def declare_queue(self, name: str, **options: object) -> Queue:
-        """Make a queue, or find it with the same options. Options: see the table in the README.
+    def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
+        """Make a queue, or find it with the same options.
 
-        Declaring again with equal options changes nothing (DEC-01); a queue that only a dead letter has made is
-        adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
+        Each option is explained in `rqttl.OptionArguments`, all of them in a table of the README. `None` leaves one
+        out; names may have hyphens (`**{"max-length": 5}`). Declaring again with equal options changes nothing; a
+        queue that only a dead letter has made is adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`,
+        `InvalidDuration`.
         """
         read = QueueOptions.read(check_queue_name(name), options)
         self._driver.perform(flows.declare(self._driver.keyspace, read))
@@ -79,6 +84,7 @@ class Broker:
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue, without asking Redis whether it exists. Raises `InvalidName`."""
+        self._driver.check_open()
         return self._handle(check_queue_name(name))
 
     def queues(self) -> list[str]:
@@ -132,12 +138,17 @@ class Broker:
         self._driver.interrupt()
 
     def close(self) -> None:
-        """Close the connections, and leave the embedded server if this broker uses one."""
+        """Close the connections, and leave the embedded server if this broker uses one.
+
+        Every later call of the broker, its queues, consumers and deliveries raises `BrokerClosed`; so does one that
+        waits in another thread. Closing twice does no harm.
+        """
         self._driver.close()
         if self._server is not None:
             self._server.close()
 
     def __enter__(self) -> Broker:
+        self._driver.check_open()
         return self
 
     def __exit__(

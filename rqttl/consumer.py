@@ -17,7 +17,8 @@ from rqttl import commands, delivery, flows, units
 from rqttl._driver import driver_of
 from rqttl.commands import Presence, Word
 from rqttl.delivery import LOST, Delivery, Settler
-from rqttl.errors import InvalidInput, LeaseLost, RqttlError
+from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
+from rqttl.text import shown
 from rqttl.units import MAX_DURATION, Duration
 
 if TYPE_CHECKING:
@@ -46,12 +47,15 @@ class Consumer:
         self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
     ) -> None:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= commands.BATCH:
-            raise InvalidInput(f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {prefetch!r}")
+            raise InvalidInput(
+                f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {shown(prefetch, int)}"
+            )
         #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.
         self.lost: list[str] = []
         self._driver = driver_of(queue)
+        self._driver.check_open()
         self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
         self._prefetch = prefetch
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
@@ -80,13 +84,18 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except BrokerClosed:
+            if not isinstance(error, BrokerClosed):
+                raise
 
     def __iter__(self) -> Consumer:
         return self
 
     def __next__(self) -> Delivery:
         while not self._stopped.is_set():
+            self._driver.check_open()
             try:
                 one = self._buffer.popleft()
             except IndexError:
@@ -102,7 +111,10 @@ class Consumer:
         self._stopped.set()
 
     def close(self) -> None:
-        """Send what was acked, give back the rest, and leave the queue."""
+        """Send what was acked, give back the rest, and leave the queue.
+
+        Raises `BrokerClosed` if the broker was closed before: the messages come again when their leases end.
+        """
         self.stop()
         if self._keeper.is_alive():
             self._keeper.join()
@@ -130,6 +142,7 @@ class Consumer:
 
     def _ack(self, deliveries: Sequence[Delivery]) -> None:
         """Collect acks; see the class."""
+        self._driver.check_open()
         for one in deliveries:
             delivery.check_unsettled(one)
             delivery.mark(one, "ack")
@@ -274,6 +287,8 @@ class Consumer:
                 if time.monotonic() - renewed >= self._rhythm:
                     self._renew()
                     renewed = time.monotonic()
+            except BrokerClosed:
+                return  # nothing can be sent any more; the thread that iterates raises it
             except (RedisError, RqttlError) as error:
                 # tried again at the next turn, whatever it was: a queue may come back, as a server does; leases that
                 # end meanwhile are told when they are settled

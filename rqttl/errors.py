@@ -123,6 +123,18 @@ class OutcomeUnknown(RqttlError):
         self.action = action
 
 
+class BrokerClosed(RqttlError):
+    """A call came after `close()` of its broker, or it was waiting when another thread closed the broker.
+
+    Make a new broker, and close it only when nobody uses its queues and consumers any more.
+    """
+
+    code = "closed"
+
+    def __init__(self) -> None:
+        super().__init__("the broker is closed: its queues and consumers end with it; connect again")
+
+
 class EmbeddedUnavailable(RqttlError):
     """No embedded server can be had: no binary, a folder that is not private, data it cannot read, no answer.
 

