@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -29,12 +27,14 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from rqttl._interrupt import Interrupt
+from rqttl._listening import Listener
 from rqttl._packing import pack_command
+from rqttl._pools import free_connection, is_exhausted, open_pool
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
-from rqttl.errors import InvalidInput, OutcomeUnknown
+from rqttl.errors import InvalidInput, OutcomeUnknown, PoolExhausted
 from rqttl.events import Events
-from rqttl.flows.messages import ENDED
 
 T = TypeVar("T")
 
@@ -48,6 +48,8 @@ CONNECT_TIMEOUT = 5.0
 PATIENCE = SOCKET_TIMEOUT + 1
 #: Seconds for which a connection that was just used is used again without asking the pool, which polls its socket.
 FRESH = 1.0
+#: Such connections are no more than one in so many of those that the pool may have.
+SHARE = 4
 _SCHEMES = ("redis", "rediss", "unix")
 
 
@@ -65,12 +67,9 @@ def open_client(url: str) -> redis.Redis:
             raise ValueError  # an unencoded / ? or # in the password: what follows would be taken for the host
         if scheme != "unix" and not re.fullmatch(r"/?[0-9]*/?", parts.path):
             raise ValueError  # redis-py would quietly use database 0
-        client = redis.Redis.from_url(
-            url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
-        )
-        pool = client.connection_pool
+        pool = open_pool(url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT)
         pool.connection_class(**pool.connection_kwargs)  # not opened: whether it knows all that the URL asks for
-        return client
+        return redis.Redis(connection_pool=pool)
     except (ValueError, TypeError, redis.RedisError):
         # the text of these errors holds parts of the URL, the password among them
         raise InvalidInput(
@@ -102,12 +101,7 @@ class Store:
         self._loaded: set[str] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
-        self._interrupted = False
-        self._listening: set[Connection] = set()
-        #: The longest that a blocking call may take: well below the time-out of a reply. Asked of a connection (not
-        #: opened) and not of the settings, because some versions of redis-py have a time-out where none is given.
-        timeout = self._pool.connection_class(**settings).socket_timeout
-        self.longest_block = 5_000 if not timeout else max(10, int(timeout * 500))
+        self._listener = Listener(client, self._ask, self._give_back)
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
@@ -149,64 +143,24 @@ class Store:
                 return call(self.client)
             except (ConnectionError, TimeoutError) as error:
                 if pause is None or _too_late(error, started):
+                    if is_exhausted(error):
+                        raise PoolExhausted(int(self._pool.max_connections)) from error
                     raise
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def listen(self, key: str, ms: int) -> bytes | None:
-        """Wait for an element of a list on a connection of its own, at most `ms`. `ENDED` after `interrupt`.
-
-        A lost connection ends the wait too: what comes next looks at the queue and finds out whether Redis is there.
-        """
-        seconds = max(0.01, min(ms, self.longest_block) / 1000)
-        self._give_back()
-        try:
-            found = self._block(("BLPOP", key, f"{seconds:.3f}"))
-        except (ConnectionError, TimeoutError, NotSent):
-            if self._interrupted:
-                return ENDED
-            time.sleep(PAUSES[0])
-            return None
-        except ResponseError as error:
-            if "UNBLOCKED" not in str(error):
-                raise
-            return b""
-        if found is None:
-            return ENDED if self._interrupted else None
-        heard: bytes = found[1]
-        return heard
-
-    def _block(self, words: tuple[Any, ...]) -> Any:
-        """Ask something that `interrupt` may end."""
-        connection = self._pool.get_connection()
-        self._listening.add(connection)
-        try:
-            # after it was added: whoever interrupts from now on finds it
-            return None if self._interrupted else self._ask(connection, words)
-        except ResponseError:
-            raise
-        except BaseException:
-            connection.disconnect()
-            raise
-        finally:
-            self._listening.discard(connection)
-            if self._interrupted:
-                connection.disconnect()
-            self._pool.release(connection)
+    def listen(self, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
+        """Wait for an element of a list on a connection of its own; see `Listener`."""
+        return self._listener.listen(key, ms, interrupt)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
-        self._interrupted = True
-        for connection in list(self._listening):
-            sock: Any = connection._sock  # noqa: SLF001  # redis-py has no way to end a read from outside
-            if sock is not None:
-                with suppress(OSError):  # it is closed already
-                    # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
-                    socket.socket.shutdown(sock, socket.SHUT_WR)
+        self._listener.interrupt()
 
     def close(self) -> None:
         """Close all connections."""
         self._give_back()
+        self._listener.close()
         self.client.close()
         self._pool.disconnect()
 
@@ -232,6 +186,12 @@ class Store:
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
             self._idle, self._process = deque(), os.getpid()
+        try:
+            return free_connection(self._pool, self._take_idle)
+        except (ConnectionError, TimeoutError) as error:
+            raise NotSent from error
+
+    def _take_idle(self) -> Connection | None:
         now = time.monotonic()
         while self._idle:
             try:
@@ -241,10 +201,14 @@ class Store:
             if now - since < FRESH:
                 return connection
             self._pool.release(connection)
-        try:
-            return self._pool.get_connection()
-        except (ConnectionError, TimeoutError) as error:
-            raise NotSent from error
+        return None
+
+    def _lay_aside(self, connection: Connection) -> None:
+        """Keep a connection for the next call, but leave most of a small pool to those who share it."""
+        if len(self._idle) < self._pool.max_connections // SHARE:
+            self._idle.append((connection, time.monotonic()))
+        else:
+            self._pool.release(connection)
 
     def _give_back(self) -> None:
         """Leave all connections to the pool: it may have room for a few only, and a client's call needs one of them."""
@@ -273,7 +237,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
+            self._lay_aside(connection)
         return reply
 
     def _send_all(self, commands: Sequence[Command]) -> list[Any]:
@@ -293,7 +257,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
+            self._lay_aside(connection)
         refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
         if refused and len(refused) == len(replies):
             self._meet(refused[0])

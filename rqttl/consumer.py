@@ -8,12 +8,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from rqttl import commands, delivery, flows, units
+from rqttl._interrupt import Interrupt
 from rqttl.commands import Presence, Word
 from rqttl.delivery import LOST, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, RqttlError
@@ -59,12 +61,14 @@ class Consumer:
         self._sent = 0
         self._last_sent: deque[list[Delivery]] = deque(maxlen=4)
         self._stopped = threading.Event()
+        self._no_more_fetching = Interrupt()
         # renewing changes tokens, settling presents them: one of them at a time
         self._talking = threading.Lock()
         self._settled = threading.Condition()
         self._crowded = False
         self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
         self._last_heard = 0.0
+        self._listening = False
         self._rhythm = 1.0
 
     def __enter__(self) -> Consumer:
@@ -96,6 +100,7 @@ class Consumer:
     def stop(self) -> None:
         """End the iteration after the message at hand. May be called from any thread or a signal handler."""
         self._stopped.set()
+        self._no_more_fetching.ask()
 
     def close(self) -> None:
         """Send what was acked, give back the rest, and leave the queue."""
@@ -212,12 +217,20 @@ class Consumer:
                         continue
                 if self._stopped.is_set():
                     return None
-                answer = self.queue.broker.step(step)
+                answer = self._listen(step)
         except StopIteration as done:
             self._drop_sent()
             self._last_heard = time.monotonic()
             claimed: flows.Claimed = done.value
             return claimed
+
+    def _listen(self, step: flows.Listen) -> Any:
+        """Wait. The look before has noted this consumer for longer than that."""
+        self._listening = True
+        try:
+            return self.queue.broker.step(replace(step, interrupt=self._no_more_fetching))
+        finally:
+            self._listening = False
 
     def _step(self, step: flows.Step) -> Any:
         try:
@@ -263,7 +276,8 @@ class Consumer:
         renewed = time.monotonic()
         while not self._stopped.wait(min(1.0, self._rhythm)):
             try:
-                if self._finished or time.monotonic() - self._last_heard > STAY / 3000:
+                silent = not self._listening and time.monotonic() - self._last_heard > STAY / 3000
+                if self._finished or silent:
                     self._report(Presence(self._name, -1, STAY))
                 if time.monotonic() - renewed >= self._rhythm:
                     self._renew()

@@ -1,6 +1,6 @@
 """Operations of more than one step, as generators that yield what is to be done. No I/O here."""
 
-from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, enqueue_one, receive, receive_nothing, settle
+from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, enqueue_one, period, receive, receive_nothing, settle
 from rqttl.flows.queues import (
     declare,
     delete,
@@ -56,6 +56,7 @@ __all__ = [
     "living",
     "options_of",
     "peek",
+    "period",
     "plain",
     "purge",
     "purge_these",

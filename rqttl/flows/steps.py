@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rqttl import commands
+from rqttl._interrupt import Interrupt
 from rqttl.commands import Command, Known, Reply, Word
 from rqttl.errors import ContractError, QueueNotFound
 from rqttl.types import Swept
@@ -59,6 +60,8 @@ class Listen:
     ms: int
     left: int = field(default=0, compare=False)
     due: int | None = field(default=None, compare=False)
+    #: Ends this wait, beside the interrupt of the whole broker.
+    interrupt: Interrupt | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rqttl import flows, units
+from rqttl import flows
 from rqttl.errors import QueueNotFound
 from rqttl.options import REASONS
 from rqttl.reaper.report import note
@@ -27,6 +28,18 @@ PAGE = 1000
 STALE = 600.0
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A queue's record as far as reapers look: when something is due, and fields that change with what is in it."""
+
+    due: int | None
+    fields: tuple[bytes | None, ...]
+
+
+#: `version` comes first: a queue is there while it is.
+FIELDS = ("version", "due", "last", "cursor", "holes")
+
+
 class Registry:
     """The names of all queues, and their upkeep."""
 
@@ -35,22 +48,40 @@ class Registry:
         self._clock = clock
         self._missing: dict[str, float] = {}  # names without a queue, and since when
         self._removed: set[str] = set()  # names taken out in the last pass: looked at once more
+        self._listed: set[str] = set()
+        self._without: list[str] = []
+        self._returned: set[str] = set()
 
-    def read(self) -> tuple[int, dict[str, int | None]]:
-        """The server's time, and each queue that is there with its next due time, if anything is due in it."""
+    def read(self) -> dict[str, Record]:
+        """Each queue that is there, all at once."""
+        names = self.names()
+        found = self.look(names)
+        self.tidy()
+        return found
+
+    def names(self) -> list[str]:
+        """The names to look at, sorted: those in the registry, and those taken out the last time. Begins a pass."""
         store, key = self._broker.store, self._broker.keyspace.registry
-        now = units.instant(self._broker.time(), "time")
-        names = store.run_plain(lambda client: {name.decode() for name in client.sscan_iter(key, count=PAGE)})
-        found: dict[str, int | None] = {}
-        missing = []
-        for name, fields in self._look(sorted(names | self._removed), "version", "due"):
+        self._listed = store.run_plain(lambda client: {name.decode() for name in client.sscan_iter(key, count=PAGE)})
+        self._without, self._returned = [], set()
+        return sorted(self._listed | self._removed)
+
+    def look(self, names: list[str]) -> dict[str, Record]:
+        """Those of the queues that are there. The others are remembered for `tidy`."""
+        found: dict[str, Record] = {}
+        for name, fields in self._look(names, *FIELDS):
             if fields[0] is not None:
-                found[name] = int(fields[1]) if fields[1] and fields[1].isdigit() else None
-            elif name in names:
-                missing.append(name)
-        self._enter(self._removed & found.keys() - names)
-        self._take_out(missing)
-        return now, found
+                due = fields[1]
+                found[name] = Record(int(due) if due and due.isdigit() else None, tuple(fields))
+            elif name in self._listed:
+                self._without.append(name)
+        self._returned |= self._removed & found.keys() - self._listed
+        return found
+
+    def tidy(self) -> None:
+        """Put right what a pass has found, after its last `look`."""
+        self._enter(self._returned)
+        self._take_out(self._without)
 
     def enter_targets(self, queues: Iterable[str]) -> list[str]:
         """Enter dead-letter targets of these queues that are there but not in the registry. Returns their names."""
@@ -92,7 +123,9 @@ class Registry:
     def _take_out(self, missing: list[str]) -> None:
         key, now = self._broker.keyspace.registry, self._clock()
         self._missing = {name: self._missing.get(name, now) for name in missing}
-        self._removed = {name for name, since in self._missing.items() if now - since >= STALE}
+        stale = [name for name, since in self._missing.items() if now - since >= STALE]
+        # a pass may take minutes, and in the meantime somebody may have made the queue
+        self._removed = {name for name, fields in self._look(stale, "version") if fields[0] is None}
         removed = sorted(self._removed)
         if removed:
             self._broker.store.run_plain(lambda client: client.srem(key, *removed))

@@ -20,7 +20,7 @@ from rqttl import flows
 from rqttl.broker import Broker
 from rqttl.commands import Command, Presence
 from rqttl.consumer import STAY, Consumer
-from rqttl.errors import RqttlError
+from rqttl.errors import PoolExhausted, RqttlError
 from rqttl.flows.messages import ENDED
 from rqttl.queue import Queue
 from rqttl.testing.clock import Clock
@@ -85,7 +85,7 @@ class ClockedBroker(Broker):
     def _owns_clock(self) -> bool:
         return threading.get_ident() == self._owner
 
-    def _listen(self, step: flows.Listen) -> bytes | None:
+    def _listen(self, step: flows.Listen) -> bytes | PoolExhausted | None:
         for listener in self.events.on_waiting:
             listener(step.queue)
         key = self.keyspace.key(step.queue, "bell")
@@ -98,7 +98,7 @@ class ClockedBroker(Broker):
             self._wait = None
         return heard
 
-    def _listen_really(self, key: str, ms: int) -> bytes | None:
+    def _listen_really(self, key: str, ms: int) -> bytes | PoolExhausted | None:
         began, ends = self.clock.ms, time.monotonic() + min(ms, LOOK) / 1000
         while not self._interrupted:
             left = ends - time.monotonic()

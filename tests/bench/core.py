@@ -15,6 +15,7 @@ import redis
 import rqttl
 from rqttl import commands, flows
 from rqttl.types import Message
+from tests.bench.idling import FASTER, WINDOW, commands_a_minute
 from tests.bench.measure import BODY, Cost, cost, interleaved, memory, middle, ratio, slowest_call
 from tests.servers import Server, find_binary
 
@@ -260,9 +261,17 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     table.row("expired messages into a dead-letter queue, 1000 per server s", rates[1] / 1000, ">= 150")
 
 
+def idling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """What Redis has to do where nothing happens."""
+    client.flushall()
+    found, calls = commands_a_minute(client, broker)
+    note = f"{calls:.0f} of them are sent, the others are within scripts; counted for {WINDOW:.0f} s, time x {FASTER}"
+    table.row("commands a minute: 100 idle consumers, reaper, 1,000 queues", found, "<= 1000", note)
+
+
 def main() -> None:
     """Run what is named on the command line, or everything."""
-    parts = {part.__name__: part for part in (sending, receiving, weighing, surviving, backlog, burying)}
+    parts = {part.__name__: part for part in (sending, receiving, weighing, surviving, backlog, burying, idling)}
     binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
     if binary is None:
         sys.exit("no redis-server: `make setup` says what to install")

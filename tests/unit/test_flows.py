@@ -9,6 +9,7 @@ import pytest
 from rqttl import (
     ContractError,
     Message,
+    PoolExhausted,
     QueueFull,
     QueueInUse,
     QueueMismatch,
@@ -229,7 +230,33 @@ def test_who_waits_listens_looks_again_and_gives_up_when_its_time_is_over() -> N
 def test_who_waits_long_looks_at_the_queue_once_in_a_period() -> None:
     drive = wait_loop(3_600_000)
 
-    assert drive.answer(received()) == Listen("orders", flows.PERIOD)
+    assert drive.answer(received()) == Listen("orders", flows.period("me"))
+
+
+def test_consumers_have_periods_of_their_own_between_half_and_all_of_the_longest() -> None:
+    periods = {flows.period(f"{i:016x}") for i in range(1_000)}
+
+    assert len(periods) > 900
+    assert min(periods) > flows.PERIOD // 2
+    assert max(periods) <= flows.PERIOD
+
+
+@pytest.mark.parametrize("there", [0, 1])
+def test_who_gets_no_connection_to_wait_with_looks_once_more_and_fails_only_if_nothing_has_come(there: int) -> None:
+    drive = wait_loop(3_600_000)
+    drive.answer(received())
+    exhausted = PoolExhausted(3, 2)
+
+    assert drive.answer(exhausted) == Clock()
+    assert drive.answer(200) == Look("orders")
+    drive.answer(known())
+    assert drive.step.words[-4:] == ("me", 0, 0, b""), "it waits no longer"
+    if there:
+        assert drive.answer(received([b"1", [b"", b"x"]])) is None
+        assert len(drive.result.entries) == 1
+    else:
+        with pytest.raises(PoolExhausted, match="max_connections=3"):
+            drive.answer(received())
 
 
 @pytest.mark.parametrize("due,block", [(1250, 250), (1000, 1), (900, 1), (99_000, 700)])
@@ -246,7 +273,7 @@ def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | Non
     step = drive.answer(received() if due is None else received(due=b"%d" % (1_000 + due)))
 
     assert isinstance(step, Listen)
-    assert (step.ms, step.left, step.due) == (flows.PERIOD, 3_600_000, due)
+    assert (step.ms, step.left, step.due) == (min(flows.period("me"), due or flows.PERIOD), 3_600_000, due)
 
 
 def test_a_ticket_from_the_bell_goes_into_the_next_look() -> None:

@@ -1,0 +1,91 @@
+"""How many commands Redis carries out where nothing happens: consumers that wait, and a reaper over empty queues."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+
+import rqttl
+from rqttl import consumer
+from rqttl.flows import messages
+from rqttl.reaper import Reaper, hints
+
+CONSUMERS, QUEUES = 100, 1_000
+#: Seconds for which commands are counted. All periods are so many times shorter, so that the window holds each of them.
+WINDOW, FASTER = 60.0, 6
+SCAN_PERIOD_MS = 300_000  # the default
+PATIENCE = 60.0
+
+
+@contextmanager
+def faster() -> Iterator[None]:
+    """Shorten the periods of waits, keepers and of the reaper's connection."""
+    before = messages.PERIOD, consumer.STAY, hints.QUIET
+    messages.PERIOD, consumer.STAY, hints.QUIET = before[0] // FASTER, before[1] // FASTER, before[2] / FASTER
+    try:
+        yield
+    finally:
+        messages.PERIOD, consumer.STAY, hints.QUIET = before
+
+
+def commands_a_minute(client: redis.Redis, broker: rqttl.Broker) -> tuple[float, float]:
+    """All commands a minute as Redis counts them, those within scripts too; and the calls among them."""
+    for i in range(QUEUES):
+        broker.declare_queue(f"q{i}")
+    waiting = threading.Semaphore(0)
+    broker.events.on_waiting.append(lambda _: waiting.release())
+    reaper = Reaper(broker, scan_period=SCAN_PERIOD_MS // FASTER)
+    with faster():
+        threads = [threading.Thread(target=_wait, args=(broker.queue(f"q{i}"), i % 2)) for i in range(CONSUMERS)]
+        threads.append(threading.Thread(target=reaper.run))
+        for thread in threads:
+            thread.start()
+        for _ in range(CONSUMERS):
+            if not waiting.acquire(timeout=PATIENCE):
+                raise RuntimeError("a consumer does not wait")
+        _until_calm(client)
+        commands, calls = counted(client), calls_of(client)
+        time.sleep(WINDOW)
+        commands, calls = counted(client) - commands, calls_of(client) - calls
+        reaper.stop()
+        broker.interrupt()
+        for thread in threads:
+            thread.join()
+    minutes = WINDOW / 60 * FASTER
+    return commands / minutes, calls / minutes
+
+
+def _wait(queue: rqttl.Queue, loop: int) -> None:
+    if loop:
+        with queue.consume() as deliveries:
+            for _ in deliveries:
+                pass
+    else:
+        queue.receive(wait="1h")
+
+
+def _until_calm(client: redis.Redis) -> None:
+    """Return when the reaper has had its first look at all queues."""
+    before = -1
+    while (now := counted(client)) - before > QUEUES:
+        before = now
+        time.sleep(2)
+
+
+def counted(client: redis.Redis) -> int:
+    """Commands since the server was started."""
+    info: Any = client.info("stats")
+    return int(info["total_commands_processed"])
+
+
+def calls_of(client: redis.Redis) -> int:
+    """The same of those that clients have sent, as far as idle ones send any."""
+    stats: Any = client.info("commandstats")
+    return sum(
+        int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in ("evalsha", "blpop", "hmget", "sscan")
+    )

@@ -1,0 +1,79 @@
+"""Blocking calls on connections that fall silent, and what a wait leaves behind on its connection."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import _listening
+from rqttl._listening import patiently
+from tests.process.proxy import Proxy
+from tests.servers import Server
+
+pytestmark = pytest.mark.slow
+
+BELL = "rqttl:{q}:bell"
+
+
+def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
+    start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as after a step back of its clock: `BLPOP` then lasts as long as the step
+    monkeypatch.setattr(_listening, "REPLY", 0.1)
+    server = start_server()
+    with rqttl.connect(server.url) as broker:
+        broker.declare_queue("q")
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            assert broker.store.listen(BELL, 50) is None
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        broker.queue("q").enqueue(b"x")
+        assert broker.queue("q").receive() is not None
+
+
+def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: Server, redis_url: str) -> None:
+    proxy = Proxy(server.socket)
+    with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
+        broker.declare_queue("q")
+        ended = threading.Timer(0.1, proxy.stop_listening)
+        ended.start()
+
+        assert broker.store.listen(BELL, 600_000) is None
+        ended.join()
+
+
+@pytest.mark.parametrize("own", [None, {socket.TCP_KEEPINTVL: 7}])
+def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
+    server: Server, redis_url: str, own: dict[int, int] | None
+) -> None:
+    proxy = Proxy(server.socket)
+    options = {"socket_keepalive": own is not None, "socket_keepalive_options": own}
+    with redis.Redis(host="127.0.0.1", port=proxy.port, socket_timeout=3, **options) as client:  # type: ignore[arg-type]  # one of them at a time
+        connection = client.connection_pool.get_connection()
+        sock = connection._sock
+
+        with patiently(connection, 240_000) as longest:
+            assert longest == 240_000
+            assert sock.gettimeout() == 240 + _listening.REPLY
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == (7 if own else 10)
+        assert sock.gettimeout() == 3
+        client.connection_pool.release(connection)
+    proxy.stop_listening()
+
+
+@pytest.mark.parametrize("timeout, longest", [(None, 5_000), (4, 2_000), (0.001, 10)])
+def test_where_redis_py_shows_no_socket_a_call_blocks_for_half_of_the_time_out(
+    timeout: float | None, longest: int
+) -> None:
+    connection = redis.Connection(socket_timeout=timeout)
+
+    with patiently(connection, 240_000) as ms:
+        assert ms == longest
