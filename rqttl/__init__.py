@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         QueueNotFound,
         RqttlError,
     )
-    from rqttl.options import QueueOptions
+    from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
     from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Redriven, Swept
 
@@ -66,6 +66,7 @@ __all__ = [
     "Redriven",
     "RqttlError",
     "Swept",
+    "UpdateResult",
     "connect",
 ]
 

@@ -191,6 +191,16 @@ def update(known: Known, options: QueueOptions, *, now: Word = "") -> Command:
     return Command(_scripts.load("update"), known.name, words)
 
 
+def preview(known: Known, options: QueueOptions, walked: Sequence[Word], *, now: Word = "") -> Command:
+    """Count what other options would let die at once. `walked` is where the walk stands: words 3 to 7 of the reply."""
+    dropping = options.overflow == "drop-head"
+    limits = [options.number(name) if dropping else None for name in ("max_length", "max_length_bytes")]
+    rules = ["" if value is None else value for value in (options.number("message_ttl"), *limits)]
+    script = _scripts.load("preview")
+    prefix = (*_keys(known.keyspace, known.name, script, ()), known.version)
+    return Command(script, known.name, (*prefix, now, *rules, *walked))
+
+
 def purge(keyspace: Keyspace, queue: str, upto: Word, ids: Sequence[Word] = ()) -> Command:
     """Remove ready messages up to an id; the first call, with `upto` empty, fixes it. Or just `ids`, up to `BATCH`."""
     words = _call(keyspace, queue, "purge", {"upto": upto}, ids)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from rqttl import commands, delivery, flows, units
+from rqttl._driver import driver_of
 from rqttl._interrupt import Interrupt
 from rqttl.commands import Presence, Word
-from rqttl.delivery import LOST, Delivery
+from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import InvalidInput, LeaseLost, RqttlError
 from rqttl.units import MAX_DURATION, Duration
 
@@ -48,9 +49,12 @@ class Consumer:
     ) -> None:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= commands.BATCH:
             raise InvalidInput(f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {prefetch!r}")
+        #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.
         self.lost: list[str] = []
+        self._driver = driver_of(queue)
+        self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
         self._prefetch = prefetch
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
@@ -129,29 +133,29 @@ class Consumer:
 
     # The settler of its deliveries
 
-    def ack_many(self, deliveries: Sequence[Delivery]) -> None:
+    def _ack(self, deliveries: Sequence[Delivery]) -> None:
         """Collect acks; see the class."""
         for one in deliveries:
-            one.check_unsettled()
-            one.settled = "ack"
+            delivery.check_unsettled(one)
+            delivery.mark(one, "ack")
             self._finished.append(one)
         if self._stopped.is_set() and not self._keeper.is_alive():
             self._report(Presence(self._name, -1, 0))
         self._announce()
 
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
+    def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
         """Give deliveries back, at once."""
         with self._talking:
             self.queue.nack_many(deliveries, delay)
         self._announce()
 
-    def reject_many(self, deliveries: Sequence[Delivery], description: str | None) -> None:
+    def _reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
         """Refuse deliveries, at once."""
         with self._talking:
             self.queue.reject_many(deliveries, description)
         self._announce()
 
-    def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
+    def _prolong(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
         """Extend leases, at once. The consumer goes on renewing them in its own rhythm."""
         with self._talking:
             self.queue.renew_many(deliveries, lease)
@@ -199,7 +203,7 @@ class Consumer:
         claimed = self._perform(flow)
         if claimed is None:
             return False
-        found = delivery.deliveries(self, claimed, self._lease)
+        found = delivery.deliveries(self._settler, claimed, self._lease)
         self._held += found
         self._buffer.extend(found)
         self._note_lost(claimed.lost)
@@ -228,13 +232,13 @@ class Consumer:
         """Wait. The look before has noted this consumer for longer than that."""
         self._listening = True
         try:
-            return self.queue.broker.step(replace(step, interrupt=self._no_more_fetching))
+            return self._driver.step(replace(step, interrupt=self._no_more_fetching))
         finally:
             self._listening = False
 
     def _step(self, step: flows.Step) -> Any:
         try:
-            return self.queue.broker.step(step)
+            return self._driver.step(step)
         except BaseException:
             self._sent = 0  # so that nobody takes for done what goes with the next call
             raise
@@ -246,16 +250,18 @@ class Consumer:
         self._sent = len(part)
         if part:
             self._last_sent.append(part)
-        return [word for one in part for word in (one.sequence, one.token)]
+        return [word for one in part for word in delivery.lease_words(one)]
 
     def _drop_sent(self) -> None:
         del self._finished[: self._sent]
         self._sent = 0
 
     def _note_lost(self, sequences: Sequence[bytes]) -> None:
-        for one in [one for part in list(self._last_sent) for one in part if one.sequence in sequences]:
-            if one.settled != LOST:
-                one.settled = LOST
+        if not sequences:
+            return
+        for one in [one for part in list(self._last_sent) for one in part]:
+            if delivery.lease_words(one)[0] in sequences and one.settled != LOST:
+                delivery.mark(one, LOST)
                 self.lost.append(one.id)
                 logger.warning("queue %s: the ack of %s came after its lease had ended", self.queue.name, one.id)
 
@@ -293,10 +299,10 @@ class Consumer:
             held = [one for one in list(self._held) if one.settled is None]
             if not held:
                 return
-            lease = min((self._lease or held[0].lease_ms) + longer, MAX_DURATION)
+            lease = min((self._lease or delivery.lease_of(held[0])) + longer, MAX_DURATION)
             try:
                 self.queue.renew_many(held, lease)
             except LeaseLost as lost:
                 logger.warning("%s", lost)
-        for listener in self.queue.broker.events.on_renewed:
+        for listener in self._driver.events.on_renewed:
             listener(self.queue.name, sum(one.settled != LOST for one in held))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from rqttl import codec
 from rqttl.commands import Known
@@ -16,20 +17,14 @@ from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
 
 
-class Settler(Protocol):
-    """Who carries out what a delivery is told."""
+@dataclass(frozen=True, slots=True)
+class Settler:
+    """The functions that settle deliveries: those of the queue or of the consumer that handed them out."""
 
-    def ack_many(self, deliveries: Sequence[Delivery]) -> None:
-        """Done."""
-
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
-        """Give back."""
-
-    def reject_many(self, deliveries: Sequence[Delivery], description: str | None) -> None:
-        """Refuse for good."""
-
-    def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
-        """Extend the leases."""
+    ack: Callable[[Sequence[Delivery]], None]
+    nack: Callable[[Sequence[Delivery], Duration | None], None]
+    reject: Callable[[Sequence[Delivery], str | None], None]
+    renew: Callable[[Sequence[Delivery], Duration | None], None]
 
 
 #: How a delivery was settled whose lease had ended.
@@ -49,12 +44,12 @@ class Delivery:
         "_header",
         "_known",
         "_lease",
+        "_sequence",
+        "_settled",
         "_settler",
+        "_token",
         "_unpacked",
         "body",
-        "sequence",
-        "settled",
-        "token",
     )
 
     def __init__(
@@ -68,18 +63,15 @@ class Delivery:
     ) -> None:
         self._settler = settler
         self._known = known
-        sequence, (self._header, body) = entry
+        self._sequence, (self._header, body) = entry
         self._failed = failed
         self._lease = lease
         self._unpacked: codec.Unpacked | None = None
-        #: The place in the queue's order.
-        self.sequence = sequence
         #: The stored bytes.
         self.body = body
-        #: The lease, as scripts know it: its end in microseconds. Empty with `auto_ack`.
-        self.token = token
-        #: How it was settled, or `None`.
-        self.settled: str | None = None if token else "auto_ack"
+        #: The lease, as scripts know it. Empty with `auto_ack`.
+        self._token = token
+        self._settled: str | None = None if token else "auto_ack"
 
     @property
     def _facts(self) -> codec.Unpacked:
@@ -90,7 +82,17 @@ class Delivery:
     @property
     def id(self) -> str:
         """The sender's id, or the sequence under which the message was first stored."""
-        return self._facts.id or self.sequence.decode()
+        return self._facts.id or self.sequence
+
+    @property
+    def sequence(self) -> str:
+        """The place of the message in the order of the queue, as `Queue.peek` shows it."""
+        return self._sequence.decode()
+
+    @property
+    def settled(self) -> str | None:
+        """How it was settled: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` as long as it is not."""
+        return self._settled
 
     @property
     def queue(self) -> str:
@@ -110,17 +112,17 @@ class Delivery:
     @property
     def enqueued_at(self) -> datetime:
         """When the message came into this queue."""
-        return as_datetime(codec.enqueued_at(self.sequence))
+        return as_datetime(codec.enqueued_at(self._sequence))
 
     @property
     def expires_at(self) -> datetime | None:
         """The deadline in force when it was received; `None` = never."""
-        return codec.deadline(self._known.retention, self.sequence, self._facts.deadline)
+        return codec.deadline(self._known.retention, self._sequence, self._facts.deadline)
 
     @property
     def leased_until(self) -> datetime | None:
         """When the lease ends; `None` with `auto_ack`."""
-        return as_datetime(int(self.token) // 1000) if self.token else None
+        return as_datetime(int(self._token) // 1000) if self._token else None
 
     @property
     def delivery_count(self) -> int:
@@ -141,7 +143,7 @@ class Delivery:
 
         Raises `LeaseLost`, `AlreadySettled`.
         """
-        self._settler.ack_many([self])
+        self._settler.ack([self])
 
     def nack(self, delay: Duration | None = None) -> None:
         """Settle: give the message back as a failed delivery, to its old place and with its old deadline.
@@ -151,7 +153,7 @@ class Delivery:
 
         Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`.
         """
-        self._settler.nack_many([self], delay)
+        self._settler.nack([self], delay)
 
     def reject(self, description: str | None = None) -> None:
         """Settle: refuse the message for good; it dies with reason `rejected`.
@@ -160,26 +162,14 @@ class Delivery:
 
         Raises `LeaseLost`, `AlreadySettled`, `InvalidInput`.
         """
-        self._settler.reject_many([self], description)
+        self._settler.reject([self], description)
 
     def renew(self, lease: Duration | None = None) -> None:
         """Extend the lease to `lease` from now; without it, to as long as it was given for.
 
         Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`.
         """
-        self._settler.renew_many([self], lease)
-
-    @property
-    def lease_ms(self) -> int:
-        """How long the lease was given for."""
-        return self._lease or self._known.lease
-
-    def check_unsettled(self) -> None:
-        """Raise `AlreadySettled` if it was settled before, `LeaseLost` if its lease was found lost then."""
-        if self.settled == LOST:
-            raise LeaseLost(self.queue, [self.id])
-        if self.settled is not None:
-            raise AlreadySettled(self.queue, self.id, self.settled)
+        self._settler.renew([self], lease)
 
     def __enter__(self) -> Delivery:
         return self
@@ -187,13 +177,13 @@ class Delivery:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.settled is None:
+        if self._settled is None:
             if kind is None:
-                self._settler.ack_many([self])
+                self._settler.ack([self])
             else:
                 # the handler's own exception is the news; a lost lease has brought the message back already
                 with suppress(LeaseLost):
-                    self._settler.nack_many([self], None)
+                    self._settler.nack([self], None)
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id!r} of {self.queue!r}, {len(self.body)} bytes, delivery {self.delivery_count}>"
@@ -205,3 +195,35 @@ def deliveries(settler: Settler, claimed: Claimed, lease: int | None) -> list[De
     if not failures:
         return [Delivery(settler, known, entry, token, 0, lease) for entry in claimed.entries]
     return [Delivery(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]
+
+
+# For those who hand out and settle deliveries. A user has no need of these, so they are no methods.
+
+
+def lease_of(delivery: Delivery) -> int:
+    """For how many ms the lease was given."""
+    return delivery._lease or delivery._known.lease  # noqa: SLF001  # of this module
+
+
+def lease_words(delivery: Delivery) -> tuple[bytes, bytes]:
+    """The sequence and the token, which a script asks for before it settles anything."""
+    return delivery._sequence, delivery._token  # noqa: SLF001  # of this module
+
+
+def mark(delivery: Delivery, how: str) -> None:
+    """Note how a delivery was settled."""
+    delivery._settled = how  # noqa: SLF001  # of this module
+
+
+def prolong(delivery: Delivery, token: bytes) -> None:
+    """Note the token of a lease that was renewed."""
+    delivery._token = token  # noqa: SLF001  # of this module
+
+
+def check_unsettled(delivery: Delivery) -> None:
+    """Raise `AlreadySettled` if the delivery was settled before, `LeaseLost` if its lease was lost by then."""
+    how = delivery.settled
+    if how == LOST:
+        raise LeaseLost(delivery.queue, [delivery.id])
+    if how is not None:
+        raise AlreadySettled(delivery.queue, delivery.id, how)

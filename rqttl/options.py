@@ -9,6 +9,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
@@ -191,6 +192,20 @@ class QueueOptions(Mapping[str, Value | None]):
 
     def __len__(self) -> int:
         return len(OPTIONS)
+
+
+class UpdateResult(NamedTuple):
+    """The effect of changed options on one queue.
+
+    `before` and `after` are the options. `expired` and `trimmed` count the ready messages that died by the change: by a
+    shorter `message_ttl`, and by a lower `max_length` or `max_length_bytes` under `drop-head`. They went where the
+    options send such dead letters.
+    """
+
+    before: QueueOptions
+    after: QueueOptions
+    expired: int
+    trimmed: int
 
 
 def _named(arguments: Mapping[str, object]) -> dict[str, object]:

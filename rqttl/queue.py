@@ -1,4 +1,4 @@
-"""The face of one queue. Every method is one flow, carried out by the broker."""
+"""The face of one queue. Every method is one flow, carried out by the driver of the broker."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rqttl import codec, commands, delivery, flows, units
+from rqttl._driver import driver_of
 from rqttl.commands import BATCH, Command, Known, Reply, Word
-from rqttl.delivery import LOST, Delivery
+from rqttl.consumer import Consumer
+from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
-from rqttl.options import QueueOptions
+from rqttl.options import QueueOptions, UpdateResult
 from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
-    from rqttl.consumer import Consumer
 
 
 class Queue:
     """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none."""
 
     def __init__(self, broker: Broker, name: str) -> None:
+        #: The broker that made this handle.
         self.broker = broker
+        #: The name of the queue.
         self.name = name
+        self._driver = driver_of(broker)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -56,7 +60,7 @@ class Queue:
             raise InvalidInput("body: a Message says everything itself; give no further arguments with it")
         else:
             message = Message(body, ttl, expires_at, headers, id, content_type)
-        result = self.broker.perform(flows.enqueue_one(self.name, message))
+        result = self._driver.perform(flows.enqueue_one(self.name, message))
         if isinstance(result, QueueFull):
             raise result
         return result
@@ -77,7 +81,7 @@ class Queue:
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise InvalidInput(f"messages: expected a sequence of messages, got {type(messages).__name__}")
         window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
-        return self.broker.perform(flows.enqueue(self.name, list(messages), int(window)))
+        return self._driver.perform(flows.enqueue(self.name, list(messages), int(window)))
 
     # Receiving
 
@@ -103,28 +107,27 @@ class Queue:
             raise InvalidInput(f"count: expected a whole number from 1 on, got {count!r}")
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
         patience = 0 if wait is None else units.duration(wait, "wait")
+        settler = Settler(self.ack_many, self.nack_many, self.reject_many, self.renew_many)
         found: list[Delivery] = []
         consumer = secrets.token_hex(8) if patience else ""
         while len(found) < count:
             most = min(count - len(found), BATCH)
             flow = flows.receive(self.name, most, ms, 0 if found else patience, auto_ack=auto_ack, consumer=consumer)
-            claimed = self.broker.perform(flow)
-            found += delivery.deliveries(self, claimed, ms)
+            claimed = self._driver.perform(flow)
+            found += delivery.deliveries(settler, claimed, ms)
             if len(claimed.entries) < most:
                 break
         return found
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
         """Iterate over deliveries, `prefetch` at a time, renewing leases in the background. See `Consumer`."""
-        from rqttl.consumer import Consumer
-
         return Consumer(self, prefetch, lease=lease, wait=wait)
 
     # Settling
 
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
         """Settle many deliveries: done. All whose lease holds are settled, then `LeaseLost` names the others."""
-        keyspace = self.broker.keyspace
+        keyspace = self._driver.keyspace
         self._settle(deliveries, "ack", lambda words: flows.plain(commands.ack(keyspace, self.name, words)))
 
     def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None = None, *, counted: bool = True) -> None:
@@ -149,8 +152,8 @@ class Queue:
         _check_deliveries(deliveries)
         if not deliveries:
             return
-        ms = deliveries[0].lease_ms if lease is None else int(units.duration(lease, "lease", least=1))
-        keyspace = self.broker.keyspace
+        ms = delivery.lease_of(deliveries[0]) if lease is None else int(units.duration(lease, "lease", least=1))
+        keyspace = self._driver.keyspace
         self._settle(
             deliveries, "renew", lambda words: flows.plain(commands.renew(keyspace, self.name, words, lease=ms))
         )
@@ -160,15 +163,16 @@ class Queue:
 
     def _settle(self, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]) -> None:
         newest = self._newest(deliveries)
-        lost, replies = self.broker.perform(flows.settle([(one.sequence, one.token) for one in newest], run))
+        pairs = [delivery.lease_words(one) for one in newest]
+        lost, replies = self._driver.perform(flows.settle(pairs, run))
         gone = set(lost)
-        for i, one in enumerate(newest):
-            if one.sequence in gone:
-                one.settled = LOST
+        for i, (one, (sequence, _)) in enumerate(zip(newest, pairs, strict=True)):
+            if sequence in gone:
+                delivery.mark(one, LOST)
             elif how == "renew":
-                one.token = replies[i // BATCH][2]
+                delivery.prolong(one, replies[i // BATCH][2])
             else:
-                one.settled = how
+                delivery.mark(one, how)
         missed = [one.id for one in deliveries if one.settled == LOST]
         if missed:
             raise LeaseLost(self.name, missed)
@@ -176,20 +180,23 @@ class Queue:
     def _newest(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """These deliveries, checked. Of two of one message only the newer lease can hold; the other is lost."""
         _check_deliveries(deliveries)
-        newest: dict[bytes, Delivery] = {}
+        newest: dict[bytes, tuple[bytes, Delivery]] = {}
+        older = []
         for one in deliveries:
-            one.check_unsettled()
+            delivery.check_unsettled(one)
             if one.queue != self.name:
                 raise InvalidInput(f"deliveries: {one.id!r} is of queue {one.queue!r}, not of {self.name!r}")
-            other = newest.get(one.sequence)
-            if other is not None and other.token == one.token:
+            sequence, token = delivery.lease_words(one)
+            other = newest.get(sequence)
+            if other is not None and other[0] == token:
                 raise InvalidInput("deliveries: the same delivery is in the list twice")
-            if other is None or other.token < one.token:
-                newest[one.sequence] = one
-        for one in deliveries:
-            if newest[one.sequence] is not one:
-                one.settled = LOST
-        return list(newest.values())
+            if other is None or other[0] < token:
+                newest[sequence] = token, one
+            if other is not None:
+                older.append(one if token < other[0] else other[1])
+        for one in older:
+            delivery.mark(one, LOST)
+        return [one for _, one in newest.values()]
 
     # Looking and changing
 
@@ -201,33 +208,42 @@ class Queue:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InvalidInput(f"limit: expected a whole number from 1 on, got {limit!r}")
-        return self.broker.perform(flows.peek(self.broker.keyspace, self.name, limit, after))
+        return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
 
     def stats(self) -> QueueStats:
         """What the queue holds, and counters since it was created. What is due is swept first."""
-        return self.broker.perform(flows.stats(self.name))
+        return self._driver.perform(flows.stats(self.name))
 
     def options(self) -> QueueOptions:
         """The options in force, durations in milliseconds."""
-        return self.broker.perform(flows.known_options(self.broker.keyspace, self.name)).options
+        return self._driver.perform(flows.known_options(self._driver.keyspace, self.name)).options
 
-    def update(self, **changes: object) -> None:
+    def update(self, **changes: object) -> UpdateResult:
         """Change options; `None` unsets one. They act at once, also on messages that are there already.
 
-        Raises `InvalidOption`, `InvalidDuration`.
+        A shorter `message_ttl` and a lower limit (under `drop-head`) let ready messages die. The result counts them;
+        `preview_update` counts them beforehand. Raises `InvalidOption`, `InvalidDuration`, and changes nothing then.
         """
-        self.broker.perform(flows.update(self.name, changes))
+        return self._driver.perform(flows.update(self.name, changes))
+
+    def preview_update(self, **changes: object) -> UpdateResult:
+        """Count the messages that `update` would let die now, without changing an option.
+
+        Messages whose time is over under the options in force die as in every look (they are swept), and are not
+        counted. The counts are exact while nobody else uses the queue. Raises as `update` does.
+        """
+        return self._driver.perform(flows.preview(self.name, changes))
 
     def touch(self) -> None:
         """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew (QTL-05, C-27)."""
-        self.broker.perform(flows.touch(self.broker.keyspace, self.name))
+        self._driver.perform(flows.touch(self._driver.keyspace, self.name))
 
     def sweep(self) -> list[Swept]:
         """Do what is due: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do it on time.
 
         A queue whose lifetime is over is deleted; the last of what is returned says so.
         """
-        return self.broker.perform(flows.sweep(self.name))
+        return self._driver.perform(flows.sweep(self.name))
 
     def purge(self, sequences: Iterable[str] | None = None) -> int:
         """Remove the messages that are ready now, without dead-lettering them (QTL-23). Returns how many.
@@ -235,10 +251,10 @@ class Queue:
         With `sequences` (`Peeked.sequence`) only those of them that are ready now go; others are left alone, as are
         names of messages that are not there. Raises `OutcomeUnknown` if a reply was lost.
         """
-        keyspace = self.broker.keyspace
+        keyspace = self._driver.keyspace
         if sequences is None:
-            return self.broker.perform(flows.purge(keyspace, self.name))
-        return self.broker.perform(flows.purge_these(keyspace, self.name, sequences))
+            return self._driver.perform(flows.purge(keyspace, self.name))
+        return self._driver.perform(flows.purge_these(keyspace, self.name, sequences))
 
     def redrive(
         self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
@@ -252,8 +268,8 @@ class Queue:
         come back here: a redrive ends the check for circles, as a rejection does. Raises `QueueNotFound` if `to` is
         not there.
         """
-        flow = flows.redrive(self.broker.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
-        return self.broker.perform(flow)
+        flow = flows.redrive(self._driver.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
+        return self._driver.perform(flow)
 
     def redrive_these(self, letters: Iterable[tuple[str, str]]) -> list[Redriven]:
         """Put chosen letters back: pairs of a letter's `sequence` and the queue to go to. See `redrive`.
@@ -261,7 +277,7 @@ class Queue:
         Returns what became of each, in the order of `letters`. After a lost reply the call is repeated; a letter that
         is not there any more counts as moved then.
         """
-        return self.broker.perform(flows.redrive_these(self.broker.keyspace, self.name, letters))
+        return self._driver.perform(flows.redrive_these(self._driver.keyspace, self.name, letters))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete the queue with all that is in it, without dead-lettering anything (DLX-22).
@@ -269,8 +285,8 @@ class Queue:
         Returns how many ready messages went. Raises `QueueInUse` if it has consumers (with `if_unused`) or messages in
         any state (with `if_empty`).
         """
-        flow = flows.delete(self.broker.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
-        return self.broker.perform(flow)
+        flow = flows.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
+        return self._driver.perform(flow)
 
 
 def _check_deliveries(deliveries: Sequence[Delivery]) -> None:

@@ -92,17 +92,17 @@ class Enqueue:
         """The replies to calls in one round trip, `None` where a queue is gone."""
         known = [(self._known(piece.queue), piece) for piece in pieces]
         calls = [self._call(one, piece) for one, piece in known if one is not None]
-        replies = iter(self._insist(lambda: self._job.broker.step(Together(calls))) if calls else ())
+        replies = iter(self._insist(lambda: self._job.driver.step(Together(calls))) if calls else ())
         return [None if one is None else self._settled(piece, next(replies)) for one, piece in known]
 
     def _settled(self, piece: Piece, reply: Reply) -> Reply | None:
         """The reply to a call, which is made again with what is known now if the queue has changed meanwhile."""
         if reply[0] == b"ok":
             if reply[1]:
-                self._job.broker.step(Follow(reply[1]))
+                self._job.driver.step(Follow(reply[1]))
             return reply
         try:
-            return self._insist(lambda: self._job.broker.perform(self._again(piece)))
+            return self._insist(lambda: self._job.driver.perform(self._again(piece)))
         except QueueNotFound:
             return None
 
@@ -115,7 +115,7 @@ class Enqueue:
 
     def _known(self, queue: str) -> Known | None:
         try:
-            known: Known = self._job.insist(lambda: self._job.broker.step(Look(queue)))
+            known: Known = self._job.insist(lambda: self._job.driver.step(Look(queue)))
         except QueueNotFound:
             return None
         return known

@@ -127,9 +127,9 @@ class Redrive(_Letters):
 
     def _deaths(self, queue: str, places: Sequence[str]) -> list[History | None]:
         """The deaths of some letters, `None` for what is not there."""
-        keyspace = self._job.broker.keyspace
+        keyspace = self._job.driver.keyspace
         calls = [commands.peek(keyspace, queue, after=codec.sequence_before(place), limit=1) for place in places]
-        replies: list[Reply] = self._job.insist(lambda: self._job.broker.step(Together(calls)))
+        replies: list[Reply] = self._job.insist(lambda: self._job.driver.step(Together(calls)))
         found: list[History | None] = []
         for place, reply in zip(places, replies, strict=True):
             # a queue that is not there, or whose lifetime is over, holds nothing

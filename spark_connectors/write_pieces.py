@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rqttl import Broker, units
+from rqttl._driver import Driver, driver_of
 from spark_connectors.clients import insist
 from spark_connectors.errors import OutOfMemory, QueueIsFull, SourceError
 from spark_connectors.options import Options
@@ -70,6 +71,11 @@ class Job:
     broker: Broker
     patience: Patience
     report: Report = field(default_factory=Report)
+
+    @property
+    def driver(self) -> Driver:
+        """The driver of the broker, for steps that no method of the broker takes."""
+        return driver_of(self.broker)
 
     def insist(self, call: Callable[[], T], *, repeatable: bool = True) -> T:
         """The result of a call to Redis; see `clients.insist`."""

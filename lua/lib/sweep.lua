@@ -20,16 +20,19 @@ end
 
 --- Everything that is due, at most `BUDGET` messages. `more` says that some is left.
 function sweep.run(q, now)
-  local done = {}
+  local done = {trimmed = 0}
   done.reclaimed = sweep.reclaim(q, now, queue.readable(q, BUDGET))
   done.promoted = sweep.promote(q, now, queue.readable(q, math.max(1, BUDGET - done.reclaimed)))
   local left = math.max(1, BUDGET - done.reclaimed - done.promoted)
   local kept, own, full = expiry.overdue(q, now, left)
   done.expired = expiry.bury(q, now, kept, own)
-  local trimmed, over = length.trim(q, now, math.max(1, left - done.expired))
-  done.trimmed = trimmed
+  local over = full
+  if not full then
+    -- a limit acts on living messages: not before the last overdue one has gone
+    done.trimmed, over = length.trim(q, now, math.max(1, left - done.expired))
+  end
   q.due = sweep.next_due(q)
-  done.more = full or over or q.due ~= nil and q.due <= now
+  done.more = over or q.due ~= nil and q.due <= now
   if done.more then q.due = now end
   return done
 end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +14,10 @@ from rqttl.cli import messages, output, text
 from rqttl.cli.dead_letters import read
 from rqttl.cli.errors import Refused
 from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
-from rqttl.queue import Queue
 from rqttl.types import Peeked
+
+if TYPE_CHECKING:
+    from rqttl.queue import Queue
 
 #: Sequences that an error names at most.
 _NAMED = 5

@@ -73,10 +73,9 @@ def facts(message: Shown, *, with_body: bool = True) -> dict[str, Any]:
 
     A body that is no text is `body_base64`; a value that JSON cannot quite hold is both.
     """
-    sequence = message.sequence
     said: dict[str, Any] = {
         "id": message.id,
-        "sequence": sequence.decode() if isinstance(sequence, bytes) else sequence,
+        "sequence": message.sequence,
         "queue": message.queue,
     }
     if isinstance(message, Peeked):

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.asking import dry_run_flag
+from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
 from rqttl.cli.queue_options import complete_names, flag, queue_options, read_names, shown
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_name_argument
-from rqttl.options import OPTIONS, QueueOptions
+from rqttl.options import OPTIONS, QueueOptions, UpdateResult
 
 
 @click.command(epilog="Example: rqttl queue update orders --message-ttl 5m --unset max-length")
@@ -19,34 +19,68 @@ from rqttl.options import OPTIONS, QueueOptions
 @queue_options
 @click.option("--unset", multiple=True, metavar="OPTION", callback=read_names, shell_complete=complete_names,
               help="Put this option back to its default; may be repeated.")  # fmt: skip
+@yes_flag
 @dry_run_flag
 @json_flag
 @connecting
-def update(name: str, unset: list[str], dry_run: bool, as_json: bool, settings: Settings, **options: Any) -> None:
+def update(
+    name: str, unset: list[str], yes: bool, dry_run: bool, as_json: bool, settings: Settings, **options: Any
+) -> None:
     """Change options of a queue.
 
-    What is not given stays as it is. A change acts at once, also on messages
-    that are there already.
+    Options that are not given stay as they are. A change acts at once, also on
+    messages that are there already: a shorter --message-ttl and a lower limit
+    let messages die. The command counts them and asks first.
     """
     changes = _changes({option: value for option, value in options.items() if value is not None}, unset)
     with settings.using() as broker:
-        handle = broker.queue(name)
-        before = handle.options()
+        queue = broker.queue(name)
         if dry_run:
-            after = before.changed(changes)
+            result = queue.preview_update(**changes)
         else:
-            handle.update(**changes)
-            after = handle.options()
+            if not yes:
+                _ask(name, queue.preview_update(**changes))
+            result = queue.update(**changes)
     if as_json:
         output.answer_json({
-            "queue": name, "dry_run": dry_run, "changed": list(before.differences(after)),
-            "before": dict(before), "after": dict(after),
+            "queue": name, "dry_run": dry_run, "changed": _differences(result), "expired": result.expired,
+            "trimmed": result.trimmed, "before": dict(result.before), "after": dict(result.after),
         })  # fmt: skip
         return
-    changed = len(before.differences(after))
+    changed = len(_differences(result))
     would = "would be " if dry_run else ""
     output.answer(f"queue {name}: {text.plural(changed, 'option') if changed else 'nothing'} {would}changed")
-    output.facts(_lines(before, after, changes))
+    output.facts(_lines(result.before, result.after, changes))
+    for line in _deaths(result, ahead=dry_run):
+        output.answer(line)
+
+
+def _ask(name: str, preview: UpdateResult) -> None:
+    """Ask if messages would die. Raises as `confirm` does."""
+    deaths = _deaths(preview, ahead=True)
+    for line in deaths:
+        output.note(line)
+    if deaths:
+        confirm(f"Update {name}?", yes=False)
+
+
+def _deaths(result: UpdateResult, *, ahead: bool) -> list[str]:
+    """A line for each reason for which messages die, with the queue that they go to; `ahead` of the update or after."""
+    kinds = (
+        (result.expired, "expired", "would expire" if ahead else "expired", "--message-ttl"),
+        (result.trimmed, "maxlen", "would be pushed out" if ahead else "pushed out", "a limit"),
+    )
+    lines = []
+    for count, reason, verb, cause in kinds:
+        if count:
+            target = result.after.target(reason)
+            where = f"dead-lettered to {target}" if target else "dropped"
+            lines.append(f"{text.plural(count, 'message')} {verb} by {cause} ({where})")
+    return lines
+
+
+def _differences(result: UpdateResult) -> list[str]:
+    return list(result.before.differences(result.after))
 
 
 def _changes(given: Mapping[str, Any], unset: list[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,9 +18,12 @@ from rqttl.cli.receive_end import Ending
 from rqttl.cli.receive_files import Folder
 from rqttl.cli.receive_output import Filed, Printed, Sink, Stream
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_duration
+from rqttl.delivery import lease_of
 from rqttl.errors import LeaseLost
-from rqttl.queue import Queue
 from rqttl.units import MAX_DURATION
+
+if TYPE_CHECKING:
+    from rqttl.queue import Queue
 
 #: Messages that are taken with one call at most.
 TOGETHER = 100
@@ -154,7 +157,7 @@ def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
         batch = queue.receive_many(count, wait, wanted.lease, auto_ack=wanted.auto_ack)
         if not batch:
             break
-        written, lease = 0, batch[0].lease_ms
+        written, lease = 0, lease_of(batch[0])
         try:
             for delivery in batch:
                 if (wanted.no_ack and ending.asked) or not sink.take(delivery):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,8 +20,10 @@ from rqttl.cli.send_progress import Progress
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_duration
 from rqttl.cli.signals import Stop, Stopped, Stopping
 from rqttl.errors import InvalidInput, MessageTooLarge, OutcomeUnknown, QueueFull
-from rqttl.queue import Queue
 from rqttl.types import Message, Receipt
+
+if TYPE_CHECKING:
+    from rqttl.queue import Queue
 
 
 class WrongMessage(Refused):

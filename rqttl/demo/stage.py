@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from rqttl.demo import accounts
 from rqttl.demo.accounts import Counts
 from rqttl.demo.children import Child, ChildFailed
@@ -71,8 +72,9 @@ def _delete_queues(broker: Broker) -> None:
     for name in deleted:
         with contextlib.suppress(QueueNotFound):
             broker.queue(name).delete()
-    if traces := [broker.keyspace.key(name, TRACE) for name in deleted]:
-        broker.store.run_plain(lambda client: client.unlink(*traces))
+    driver = driver_of(broker)
+    if traces := [driver.keyspace.key(name, TRACE) for name in deleted]:
+        driver.store.run_plain(lambda client: client.unlink(*traces))
 
 
 class Stage:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl import flows
+from rqttl._driver import Driver, driver_of
 from rqttl.broker import Broker
 from rqttl.doctor import audit, calls, inventory, memory, persistence, queues, rights, server, work
 from rqttl.doctor.facts import Facts
@@ -33,8 +34,9 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     """
     for name in names:
         check_queue_name(name)
-    stock = _take(broker, names) if names else None
-    facts = Facts(broker)
+    driver = driver_of(broker)
+    stock = _take(driver, names) if names else None
+    facts = Facts(driver)
     for check, look in SERVER:
         yield from _guarded(check, lambda look=look: look(facts))  # type: ignore[misc]  # bound at once
     if facts.hidden:
@@ -45,22 +47,23 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
         )
     if facts.text("redis_mode") == "sentinel":
         return
-    stock = stock or _take(broker, names)
+    stock = stock or _take(driver, names)
     queue = min(stock.dues, default=min(names, default=NOBODY))
     yield from _guarded("rights", lambda: rights.rights(facts, queue))
     yield from _guarded("scripts", lambda: work.scripts(facts, queue))
     yield from _guarded("reaper", lambda: work.reapers(facts, stock.dues))
-    yield from _queues(broker, stock)
+    yield from _queues(driver, stock)
 
 
 def examine_queues(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     """The part of `examine` that looks at queues."""
-    yield from _queues(broker, _take(broker, names))
+    driver = driver_of(broker)
+    yield from _queues(driver, _take(driver, names))
 
 
-def _take(broker: Broker, names: Sequence[str]) -> inventory.Stock:
+def _take(driver: Driver, names: Sequence[str]) -> inventory.Stock:
     try:
-        stock = inventory.take(broker, names)
+        stock = inventory.take(driver, names)
     except ResponseError as error:
         advice = "give this user +scan +sscan +sismember +type +multi +exec"
         return inventory.Stock(sound=list(names), findings=[warning("keys", f"cannot be listed: {error}", advice)])
@@ -70,11 +73,11 @@ def _take(broker: Broker, names: Sequence[str]) -> inventory.Stock:
     return stock
 
 
-def _queues(broker: Broker, stock: inventory.Stock) -> Iterator[Finding]:
+def _queues(driver: Driver, stock: inventory.Stock) -> Iterator[Finding]:
     yield from stock.findings
     circles: set[frozenset[str]] = set()
     for name in stock.sound:
-        yield from _guarded("queue", lambda name=name: queues.look(broker, name, circles), queue=name)  # type: ignore[misc]  # bound at once
+        yield from _guarded("queue", lambda name=name: queues.look(driver, name, circles), queue=name)  # type: ignore[misc]  # bound at once
 
 
 def repair(broker: Broker, wanted: Repair) -> str:
@@ -82,16 +85,17 @@ def repair(broker: Broker, wanted: Repair) -> str:
 
     Whatever is right by now is left as it is. Doing it twice does no harm.
     """
-    keyspace, name = broker.keyspace, wanted.queue
+    driver = driver_of(broker)
+    keyspace, name = driver.keyspace, wanted.queue
     if wanted.kind == "enter":
-        return "entered into the registry" if broker.step(flows.Enter(name)) else "was in the registry already"
+        return "entered into the registry" if driver.step(flows.Enter(name)) else "was in the registry already"
     if wanted.kind == "take_out":
-        return _take_out(broker, name)
+        return _take_out(driver, name)
     if wanted.kind == "clear":
-        gone = broker.store.run(calls.clear(keyspace, name))[2]
+        gone = driver.store.run(calls.clear(keyspace, name))[2]
         return "its keys are deleted" if gone else "left alone: the queue is there now"
     try:
-        done = broker.perform(audit.mend(keyspace, name))
+        done = driver.perform(audit.mend(keyspace, name))
     except QueueNotFound:
         return "left alone: the queue is gone"
     said = [DONE[word].format(*(plural(n, noun) for noun in NOUNS)) for word, n in sorted(done.items())]
@@ -112,11 +116,11 @@ DONE = {
 }
 
 
-def _take_out(broker: Broker, name: str) -> str:
-    broker.step(flows.Enter(name, gone=True))
-    if name in inventory.take(broker, [name]).dues:
+def _take_out(driver: Driver, name: str) -> str:
+    driver.step(flows.Enter(name, gone=True))
+    if name in inventory.take(driver, [name]).dues:
         # it was declared just now: its client entered it before it made it
-        broker.step(flows.Enter(name))
+        driver.step(flows.Enter(name))
         return "left in the registry: the queue is there now"
     return "taken out of the registry"
 

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ResponseError
 
 if TYPE_CHECKING:
-    from rqttl.broker import Broker
+    from rqttl._driver import Driver
 
 
 class Facts:
     """INFO, read once, and settings, read when they are asked for."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
         #: Settings that were asked for and could not be read.
         self.hidden: list[str] = []
         self.why_hidden = ""
         self.why_no_info = ""
         self._info: dict[str, Any] = {}
         try:
-            self._info = dict(broker.store.run_plain(lambda client: client.info()))
+            self._info = dict(driver.store.run_plain(lambda client: client.info()))
         except ResponseError as error:
             self.why_no_info = str(error)
 
     def time(self) -> float:
         """The clock of the server, in seconds."""
-        seconds, micros = self.broker.store.run_plain(lambda client: client.time())
+        seconds, micros = self.driver.store.run_plain(lambda client: client.time())
         return seconds + micros / 1e6
 
     def text(self, name: str) -> str:
@@ -47,7 +47,7 @@ class Facts:
     def setting(self, name: str) -> str | None:
         """A setting of the server; None if it has none of this name, or hides it."""
         try:
-            answer: Any = self.broker.store.run_plain(lambda client: client.config_get(name))
+            answer: Any = self.driver.store.run_plain(lambda client: client.config_get(name))
         except ResponseError as error:
             self.hidden.append(name)
             self.why_hidden = str(error)

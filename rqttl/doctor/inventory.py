@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, ResponseError
 
-from rqttl.broker import Broker
+from rqttl._driver import Driver
 from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
 from rqttl.keys import PARTS, TRACE
 from rqttl.units import as_size
@@ -43,55 +43,55 @@ class Stock:
     findings: list[Finding] = field(default_factory=list)
 
 
-def take(broker: Broker, names: Sequence[str] = ()) -> Stock:
+def take(driver: Driver, names: Sequence[str] = ()) -> Stock:
     """Look at all keys of the namespace, or at those of these queues."""
     stock = Stock()
-    listed = set(names) if names else _registry(broker)
-    found, strange = ({name: set(PARTS) for name in names}, []) if names else _scan(broker)
+    listed = set(names) if names else _registry(driver)
+    found, strange = ({name: set(PARTS) for name in names}, []) if names else _scan(driver)
     candidates = sorted(listed | found.keys())
-    records = dict(zip(candidates, _records(broker, candidates), strict=True))
+    records = dict(zip(candidates, _records(driver, candidates), strict=True))
     missing = [name for name in candidates if not _is_there(records[name])]
     stock.dues = {name: _due(records[name]) for name in candidates if _is_there(records[name])}
-    stock.findings += _remains(broker, [name for name in missing if name in found])
+    stock.findings += _remains(driver, [name for name in missing if name in found])
     readable = [name for name in stock.dues if not isinstance(records[name], RedisError)]
-    stock.findings += _registered(broker, readable, sorted(listed & set(missing)))
-    wrong = list(_types(broker, {name: found.get(name, set()) & set(PARTS) for name in stock.dues}))
+    stock.findings += _registered(driver, readable, sorted(listed & set(missing)))
+    wrong = list(_types(driver, {name: found.get(name, set()) & set(PARTS) for name in stock.dues}))
     stock.findings += wrong
     stock.sound = sorted(stock.dues.keys() - {one.queue for one in wrong})
     stock.findings += _strange(
-        strange + [broker.keyspace.key(name, part) for name, parts in found.items() for part in parts - set(PARTS)]
+        strange + [driver.keyspace.key(name, part) for name, parts in found.items() for part in parts - set(PARTS)]
     )
     if not stock.findings:
         stock.findings.append(ok("keys", f"{plural(len(stock.dues), 'queue')}, all in the registry, no other keys"))
     return stock
 
 
-def _registry(broker: Broker) -> set[str]:
-    names: Any = broker.store.run_plain(lambda c: set(c.sscan_iter(broker.keyspace.registry, count=PAGE)))
+def _registry(driver: Driver) -> set[str]:
+    names: Any = driver.store.run_plain(lambda c: set(c.sscan_iter(driver.keyspace.registry, count=PAGE)))
     return {name.decode("utf-8", "backslashreplace") for name in names}
 
 
-def _scan(broker: Broker) -> tuple[dict[str, set[str]], list[str]]:
+def _scan(driver: Driver) -> tuple[dict[str, set[str]], list[str]]:
     """The parts of each queue, and keys that are formed like none."""
     found: dict[str, set[str]] = {}
     strange: list[str] = []
     cursor, begun = 0, False
     while cursor or not begun:
         begun = True
-        page: Any = broker.store.run_plain(
-            lambda client, at=cursor: client.scan(at, match=broker.keyspace.everything, count=PAGE)  # type: ignore[misc]  # bound at once
+        page: Any = driver.store.run_plain(
+            lambda client, at=cursor: client.scan(at, match=driver.keyspace.everything, count=PAGE)  # type: ignore[misc]  # bound at once
         )
         cursor = page[0]
         for key in page[1]:
-            name = broker.keyspace.split(key)
+            name = driver.keyspace.split(key)
             if name is not None:
                 found.setdefault(name[0], set()).add(name[1])
-            elif key != broker.keyspace.registry.encode():
+            elif key != driver.keyspace.registry.encode():
                 strange.append(key.decode("utf-8", "backslashreplace"))
     return found, strange
 
 
-def _ask(broker: Broker, calls: Sequence[tuple[Any, ...]], *, together: bool = False) -> list[Any]:
+def _ask(driver: Driver, calls: Sequence[tuple[Any, ...]], *, together: bool = False) -> list[Any]:
     """The answers to many calls, errors among them; as one transaction if `together`."""
 
     def run(client: redis.Redis, page: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -103,12 +103,12 @@ def _ask(broker: Broker, calls: Sequence[tuple[Any, ...]], *, together: bool = F
     answers: list[Any] = []
     for start in range(0, len(calls), PAGE):
         page = calls[start : start + PAGE]
-        answers += broker.store.run_plain(lambda client, page=page: run(client, page))  # type: ignore[misc]  # bound at once
+        answers += driver.store.run_plain(lambda client, page=page: run(client, page))  # type: ignore[misc]  # bound at once
     return answers
 
 
-def _records(broker: Broker, names: Iterable[str]) -> list[Any]:
-    return _ask(broker, [("HMGET", broker.keyspace.key(name, "meta"), "version", "due") for name in names])
+def _records(driver: Driver, names: Iterable[str]) -> list[Any]:
+    return _ask(driver, [("HMGET", driver.keyspace.key(name, "meta"), "version", "due") for name in names])
 
 
 def _is_there(record: Any) -> bool:
@@ -131,13 +131,13 @@ def _again(names: Sequence[str], still: Callable[[str], bool]) -> list[str]:
     return names
 
 
-def _registered(broker: Broker, there: Sequence[str], missing: Sequence[str]) -> Iterator[Finding]:
+def _registered(driver: Driver, there: Sequence[str], missing: Sequence[str]) -> Iterator[Finding]:
     """Queues that are not in the registry, and names in it without a queue."""
-    keyspace = broker.keyspace
+    keyspace = driver.keyspace
 
     def state(name: str) -> tuple[bool, bool]:
         record, listed = _ask(
-            broker,
+            driver,
             [
                 ("HMGET", keyspace.key(name, "meta"), "version", "due"),
                 ("SISMEMBER", keyspace.registry, name),
@@ -146,7 +146,7 @@ def _registered(broker: Broker, there: Sequence[str], missing: Sequence[str]) ->
         )
         return _is_there(record), bool(listed)
 
-    members = _ask(broker, [("SISMEMBER", keyspace.registry, name) for name in there])
+    members = _ask(driver, [("SISMEMBER", keyspace.registry, name) for name in there])
     unlisted = [name for name, listed in zip(there, members, strict=True) if listed == 0]
     for name in _again(unlisted, lambda name: state(name) == (True, False)):
         yield problem(
@@ -166,18 +166,18 @@ def _registered(broker: Broker, there: Sequence[str], missing: Sequence[str]) ->
         )
 
 
-def _remains(broker: Broker, names: Sequence[str]) -> Iterator[Finding]:
+def _remains(driver: Driver, names: Sequence[str]) -> Iterator[Finding]:
     """Keys of queues that are not there, but for the trace that a deleted one leaves."""
     for name in names:
-        keys = {part: broker.keyspace.key(name, part) for part in PARTS if part != TRACE}
+        keys = {part: driver.keyspace.key(name, part) for part in PARTS if part != TRACE}
         record, *kinds = _ask(
-            broker,
+            driver,
             [("HMGET", keys["meta"], "version", "due"), *[("TYPE", key) for key in keys.values()]],
             together=True,
         )
         left = [part for part, kind in zip(keys, kinds, strict=True) if kind != b"none"]
         if left and not _is_there(record):
-            size, messages = _weigh(broker, keys, left)
+            size, messages = _weigh(driver, keys, left)
             yield problem(
                 "keys",
                 f"{plural(len(left), 'key')} without a queue: {', '.join(left)}; {plural(messages, 'message')}, {size}",
@@ -190,18 +190,18 @@ def _remains(broker: Broker, names: Sequence[str]) -> Iterator[Finding]:
             )
 
 
-def _weigh(broker: Broker, keys: dict[str, str], left: Sequence[str]) -> tuple[str, int]:
-    sizes = _ask(broker, [("MEMORY", "USAGE", keys[part]) for part in left])
+def _weigh(driver: Driver, keys: dict[str, str], left: Sequence[str]) -> tuple[str, int]:
+    sizes = _ask(driver, [("MEMORY", "USAGE", keys[part]) for part in left])
     known = [size for size in sizes if isinstance(size, int)]
-    counts = _ask(broker, [("XLEN", keys["log"]), ("HLEN", keys["loose"])])
+    counts = _ask(driver, [("XLEN", keys["log"]), ("HLEN", keys["loose"])])
     messages = sum(count for count in counts if isinstance(count, int))
     return as_size(sum(known)) if len(known) == len(sizes) else "size unknown", messages
 
 
-def _types(broker: Broker, parts: dict[str, set[str]]) -> Iterator[Finding]:
+def _types(driver: Driver, parts: dict[str, set[str]]) -> Iterator[Finding]:
     """Keys of the wrong type: every script that meets one fails."""
-    asked = [(name, part, broker.keyspace.key(name, part)) for name in sorted(parts) for part in sorted(parts[name])]
-    for (name, part, key), kind in zip(asked, _ask(broker, [("TYPE", key) for _, _, key in asked]), strict=True):
+    asked = [(name, part, driver.keyspace.key(name, part)) for name in sorted(parts) for part in sorted(parts[name])]
+    for (name, part, key), kind in zip(asked, _ask(driver, [("TYPE", key) for _, _, key in asked]), strict=True):
         if isinstance(kind, ResponseError) or kind.decode() not in (TYPES[part], "none"):
             what = "cannot be read" if isinstance(kind, ResponseError) else f"is a {kind.decode()}, not a {TYPES[part]}"
             yield problem("keys", f"{key} {what}: calls that need it fail", f"look at it, then DEL {key}", queue=name)

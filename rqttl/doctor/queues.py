@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rqttl import commands
-from rqttl.broker import Broker
+from rqttl._driver import Driver
 from rqttl.doctor.audit import Audit, audit
 from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
 from rqttl.errors import QueueNotFound
@@ -34,15 +34,15 @@ FAULTS = {
 }
 
 
-def look(broker: Broker, queue: str, circles: set[frozenset[str]]) -> Iterator[Finding]:
+def look(driver: Driver, queue: str, circles: set[frozenset[str]]) -> Iterator[Finding]:
     """Look at a queue. Says nothing if it has gone meanwhile. `circles` are those that were told of already."""
     try:
-        found = broker.perform(audit(broker.keyspace, queue))
+        found = driver.perform(audit(driver.keyspace, queue))
     except QueueNotFound:
         return
     mend = Repair("mend", queue, "put right what does not agree in it")
-    wrong = [*_record(found, queue, broker.keyspace), *_faults(found, queue, mend), *_ends(found, queue, mend)]
-    notes, around = _targets(broker, queue, found.record.get("given", ""), circles)
+    wrong = [*_record(found, queue, driver.keyspace), *_faults(found, queue, mend), *_ends(found, queue, mend)]
+    notes, around = _targets(driver, queue, found.record.get("given", ""), circles)
     yield from wrong
     yield from around
     if not any(one.level == "problem" for one in wrong):
@@ -135,12 +135,12 @@ def _moment(due: str) -> str:
     return as_datetime(int(due)).isoformat(sep=" ", timespec="seconds")[:19] + "Z" if due.isdigit() else due or "empty"
 
 
-def _targets(broker: Broker, queue: str, given: str, circles: set[frozenset[str]]) -> tuple[list[str], list[Finding]]:
+def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]]) -> tuple[list[str], list[Finding]]:
     """Where its dead letters go: targets that are not there yet, and circles."""
     read = {queue: _edges(queue, given)}
-    missing = [target for target in sorted(set(read[queue].values())) if _given(broker, target) is None]
+    missing = [target for target in sorted(set(read[queue].values())) if _given(driver, target) is None]
     notes = [f"dead letters will make {some(missing)}"] if missing else []
-    circle = _circle(broker, queue, read)
+    circle = _circle(driver, queue, read)
     if not circle or frozenset(circle) in circles:
         return notes, []
     circles.add(frozenset(circle))
@@ -148,9 +148,9 @@ def _targets(broker: Broker, queue: str, given: str, circles: set[frozenset[str]
         "let one of these queues have no target for this reason, or another one", queue=queue)]  # fmt: skip
 
 
-def _given(broker: Broker, queue: str) -> str | None:
-    key = broker.keyspace.key(queue, "meta")
-    found: Any = broker.store.run_plain(lambda client: client.hget(key, "given"))
+def _given(driver: Driver, queue: str) -> str | None:
+    key = driver.keyspace.key(queue, "meta")
+    found: Any = driver.store.run_plain(lambda client: client.hget(key, "given"))
     return None if found is None else found.decode("utf-8", "replace")
 
 
@@ -162,14 +162,14 @@ def _edges(queue: str, given: str | None) -> dict[str, str]:
     return {reason: target for reason in REASONS if reason != "rejected" and (target := options.target(reason))}
 
 
-def _circle(broker: Broker, queue: str, read: dict[str, dict[str, str]]) -> list[str]:
+def _circle(driver: Driver, queue: str, read: dict[str, dict[str, str]]) -> list[str]:
     """A way from the queue back to itself that letters take by themselves, shortest first; empty if there is none."""
     ways = [[queue]]
     seen = {queue}
     for way in ways:
         name = way[-1]
         if name not in read:
-            read[name] = _edges(name, _given(broker, name))
+            read[name] = _edges(name, _given(driver, name))
         for target in sorted(set(read[name].values())):
             if target == queue:
                 return [*way, queue]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl import _scripts
-from rqttl.broker import Broker
+from rqttl._driver import Driver
 from rqttl.commands import Word
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, some, warning
@@ -50,9 +50,9 @@ def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> t
     return special.get(command) or (command, key, *REST[command])
 
 
-def ask(broker: Broker, calls: Sequence[Sequence[Word]]) -> list[str]:
+def ask(driver: Driver, calls: Sequence[Sequence[Word]]) -> list[str]:
     """For each call why it would be denied, empty if it would not be. Raises `ResponseError` if that cannot be told."""
-    pool = broker.store.client.connection_pool
+    pool = driver.store.client.connection_pool
     connection = pool.get_connection()
     denied: list[str] = []
     try:
@@ -74,11 +74,11 @@ def ask(broker: Broker, calls: Sequence[Sequence[Word]]) -> list[str]:
     return denied
 
 
-def listening(broker: Broker) -> str:
+def listening(driver: Driver) -> str:
     """Why a reaper could not listen, empty if it could."""
-    subscription = broker.store.client.pubsub()
+    subscription = driver.store.client.pubsub()
     try:
-        subscription.subscribe(broker.keyspace.due_channel)
+        subscription.subscribe(driver.keyspace.due_channel)
         subscription.get_message(timeout=5.0)
     except NoPermissionError as error:
         return str(error)
@@ -89,8 +89,8 @@ def listening(broker: Broker) -> str:
 
 def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     """Which scripts this user may not run, and which would stop in the middle."""
-    broker, keyspace = facts.broker, facts.broker.keyspace
-    user = _user(broker)
+    driver, keyspace = facts.driver, facts.driver.keyspace
+    user = _user(driver)
     scripts = [_scripts.load(name) for name in _scripts.names()]
     commands = sorted({command for script in scripts for command in inner(script)})
     calls: list[tuple[Word, ...]] = [
@@ -101,7 +101,7 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     others.append(("SCRIPT LOAD", ""))
     calls += [words(keyspace, queue, command, part) for command, part in others]
     try:
-        denied = ask(broker, calls)
+        denied = ask(driver, calls)
     except ResponseError as error:
         yield warning(CHECK, f"{user}: cannot be checked: {error}", "give this user +multi, to have them checked")
         return
@@ -109,7 +109,7 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     outer = {script.name: next(answers) for script in scripts}
     within = {command for command in commands if next(answers)}
     around = [command for command, _ in others if next(answers)]
-    found = list(_denied(user, scripts, outer, within, around, listening(broker), keyspace))
+    found = list(_denied(user, scripts, outer, within, around, listening(driver), keyspace))
     yield from found or [ok(CHECK, f"{user} may do all that rqttl does")]
 
 
@@ -148,9 +148,9 @@ def _denied(user: str, scripts: Sequence[_scripts.Script], outer: dict[str, str]
         )
 
 
-def _user(broker: Broker) -> str:
+def _user(driver: Driver) -> str:
     try:
-        name: object = broker.store.run_plain(lambda client: client.acl_whoami())
+        name: object = driver.store.run_plain(lambda client: client.acl_whoami())
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)

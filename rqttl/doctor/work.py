@@ -19,11 +19,11 @@ OVERDUE = 5_000
 
 def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
     """Whether the scripts can be loaded, and run."""
-    broker = facts.broker
+    driver = facts.driver
     try:
         for name in _scripts.names():
             script = _scripts.load(name)
-            known: Any = broker.store.run_plain(lambda client, text=script.text: client.script_load(text))  # type: ignore[misc]  # bound at once
+            known: Any = driver.store.run_plain(lambda client, text=script.text: client.script_load(text))  # type: ignore[misc]  # bound at once
             if known not in (script.sha, script.sha.encode()):
                 yield problem(
                     "scripts",
@@ -38,7 +38,7 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
             "give this user +script|load, or load them as another one after each restart",
         )
     try:
-        broker.store.run(calls.audit(broker.keyspace, queue, "log", "", 1))
+        driver.store.run(calls.audit(driver.keyspace, queue, "log", "", 1))
     except ResponseError as error:
         yield problem("scripts", f"cannot be run: {error}", "give this user +evalsha, and the keys of the namespace")
     else:
@@ -47,11 +47,11 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
 
 def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:
     """Whether what is due gets done. `dues` are the next due times of queues; 0 is `now`, since nobody knows when."""
-    broker = facts.broker
-    now = int(broker.time().timestamp() * 1000)
+    driver = facts.driver
+    now = driver.server_time()
     late = {name: now - due for name, due in dues.items() if due and now - due > OVERDUE}
     try:
-        answer: Any = broker.store.run_plain(lambda client: client.pubsub_numsub(broker.keyspace.due_channel))
+        answer: Any = driver.store.run_plain(lambda client: client.pubsub_numsub(driver.keyspace.due_channel))
         count = int(answer[0][1])
     except ResponseError:
         count = None

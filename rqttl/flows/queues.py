@@ -11,7 +11,7 @@ from rqttl.commands import BATCH, Command, Known, Reply, Word
 from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch, QueueNotFound
 from rqttl.flows.steps import SWEEPS, Enter, Flow, Follow, Look, Together, fenced, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
-from rqttl.options import REASONS, QueueOptions
+from rqttl.options import REASONS, QueueOptions, UpdateResult
 from rqttl.types import Peeked, QueueStats
 from rqttl.units import as_datetime
 
@@ -59,17 +59,47 @@ def _living(queue: str, command: Command) -> Flow[Reply]:
         yield Look(queue, fresh=True)  # it is gone then, or lives on after all
 
 
-def update(queue: str, changes: dict[str, object]) -> Flow[None]:
-    """Change options, and let them act on what is there."""
+def update(queue: str, changes: dict[str, object]) -> Flow[UpdateResult]:
+    """Change options, let them act on the messages that are there, and count those that die by it."""
+    before = after = (yield from _fresh(queue, changes)).options
 
     def build(known: Known) -> Command:
-        return commands.update(known, known.options.changed(changes))
+        nonlocal before, after
+        before, after = known.options, known.options.changed(changes)
+        return commands.update(known, after)
 
-    # what the changes must fit to is what is in force, not what this client last saw
-    known: Known = yield Look(queue, fresh=True)
-    yield from fenced(queue, build, known)
-    yield Look(queue, fresh=True)
+    # Messages that are due under the options in force die before the change, and are not counted as its effect.
     yield from sweep(queue)
+    yield from fenced(queue, build)
+    yield Look(queue, fresh=True)
+    swept = yield from sweep(queue)
+    return UpdateResult(before, after, sum(one.expired for one in swept), sum(one.trimmed for one in swept))
+
+
+def preview(queue: str, changes: dict[str, object], *, now: Word = "") -> Flow[UpdateResult]:
+    """Count the messages that `update` would let die; the queue is swept first, as it is there."""
+    yield from _fresh(queue, changes)
+    yield from sweep(queue, now=now)
+    before = after = (yield Look(queue)).options
+    walked: Sequence[Word] = (0, "", 0, 0, 0)
+
+    def build(known: Known) -> Command:
+        nonlocal before, after
+        before, after = known.options, known.options.changed(changes)
+        return commands.preview(known, after, walked, now=now)
+
+    while True:
+        _, _, more, *walked = yield from fenced(queue, build)
+        if not more:
+            expired, trimmed = walked[2:4]
+            return UpdateResult(before, after, int(expired), int(trimmed))
+
+
+def _fresh(queue: str, changes: dict[str, object]) -> Flow[Known]:
+    """The options in force, not those that this client last saw. Raises where the changes do not fit to them."""
+    known: Known = yield Look(queue, fresh=True)
+    known.options.changed(changes)
+    return known
 
 
 def purge(keyspace: Keyspace, queue: str) -> Flow[int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, TimeoutError
 
 from rqttl import flows, units
+from rqttl._driver import driver_of
 from rqttl.errors import QueueNotFound
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, Hints
 from rqttl.reaper.registry import Registry
@@ -61,7 +62,7 @@ class Reaper:
         scan_period: Duration | None = "5m",
         on_swept: Callable[[str, Swept], None] | None = None,
     ) -> None:
-        self.broker = broker
+        self._driver = driver_of(broker)
         if scan_period in (-1, "-1"):
             scan_period = None
         self.scan_period = None if scan_period is None else units.duration(scan_period, "scan_period", least=1)
@@ -71,7 +72,7 @@ class Reaper:
         self._reset()
 
     def _reset(self) -> None:
-        self._registry = Registry(self.broker)
+        self._registry = Registry(self._driver)
         self._scan = Scan(self._registry)
         self._timetable = Timetable()
         self._report = Report()
@@ -92,11 +93,11 @@ class Reaper:
         if self.scan_period is None:
             note(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
             return Totals()
-        self.broker.require_server("Reaper.run")
+        self._driver.require_server("Reaper.run")
         self._reset()
         self._begin_pass(thorough=True)
         hints = Hints(
-            self.broker.store.client, self.broker.keyspace.due_channel, self._hear, self._listening, self._lost
+            self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
         )
         hints.start()
         try:
@@ -206,7 +207,7 @@ class Reaper:
 
     def _begin_pass(self, *, thorough: bool) -> None:
         """Begin to look at all queues; at once, and to sweep them all, if it is to be `thorough`."""
-        self._server_ahead = units.instant(self.broker.time(), "time") - time.monotonic() * 1000
+        self._server_ahead = self._driver.server_time() - time.monotonic() * 1000
         self._scan.begin(thorough=thorough)
         self._passing = True
         self._failed.clear()
@@ -251,7 +252,7 @@ class Reaper:
             return
         queue, due = turn
         try:
-            swept = self.broker.perform(flows.sweep(queue, rounds=1))[0]
+            swept = self._driver.perform(flows.sweep(queue, rounds=1))[0]
         except QueueNotFound:
             self._timetable.forget(queue)
             self._report.gone(queue)

@@ -21,7 +21,7 @@ from rqttl.reaper.report import note
 if TYPE_CHECKING:
     import redis
 
-    from rqttl.broker import Broker
+    from rqttl._driver import Driver
 
 PAGE = 1000
 #: A name without a queue is taken out after so many seconds: no declaration takes that long.
@@ -43,8 +43,8 @@ FIELDS = ("version", "due", "last", "cursor", "holes")
 class Registry:
     """The names of all queues, and their upkeep."""
 
-    def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
-        self._broker = broker
+    def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
+        self._driver = driver
         self._clock = clock
         self._missing: dict[str, float] = {}  # names without a queue, and since when
         self._removed: set[str] = set()  # names taken out in the last pass: looked at once more
@@ -61,7 +61,7 @@ class Registry:
 
     def names(self) -> list[str]:
         """The names to look at, sorted: those in the registry, and those taken out the last time. Begins a pass."""
-        store, key = self._broker.store, self._broker.keyspace.registry
+        store, key = self._driver.store, self._driver.keyspace.registry
         self._listed = store.run_plain(lambda client: {name.decode() for name in client.sscan_iter(key, count=PAGE)})
         self._without, self._returned = [], set()
         return sorted(self._listed | self._removed)
@@ -93,7 +93,7 @@ class Registry:
     def targets(self, queue: str) -> set[str]:
         """Where dead letters of a queue go."""
         try:
-            options = self._broker.step(flows.Look(queue)).options
+            options = self._driver.step(flows.Look(queue)).options
         except QueueNotFound:
             return set()
         return {options.target(reason) for reason in REASONS} - {""}
@@ -109,26 +109,26 @@ class Registry:
         def ask(client: redis.Redis) -> list[Any]:
             pipeline = client.pipeline(transaction=False)
             for name in page:
-                pipeline.hmget(self._broker.keyspace.key(name, "meta"), list(fields))
+                pipeline.hmget(self._driver.keyspace.key(name, "meta"), list(fields))
             return pipeline.execute(raise_on_error=False)
 
-        return self._broker.store.run_plain(ask)
+        return self._driver.store.run_plain(ask)
 
     def _enter(self, names: set[str]) -> list[str]:
-        entered = [name for name in sorted(names) if self._broker.step(flows.Enter(name))]
+        entered = [name for name in sorted(names) if self._driver.step(flows.Enter(name))]
         for name in entered:
             note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
         return entered
 
     def _take_out(self, missing: list[str]) -> None:
-        key, now = self._broker.keyspace.registry, self._clock()
+        key, now = self._driver.keyspace.registry, self._clock()
         self._missing = {name: self._missing.get(name, now) for name in missing}
         stale = [name for name, since in self._missing.items() if now - since >= STALE]
         # a pass may take minutes, and in the meantime somebody may have made the queue
         self._removed = {name for name, fields in self._look(stale, "version") if fields[0] is None}
         removed = sorted(self._removed)
         if removed:
-            self._broker.store.run_plain(lambda client: client.srem(key, *removed))
+            self._driver.store.run_plain(lambda client: client.srem(key, *removed))
         for name in removed:
             del self._missing[name]
             note(logging.INFO, "removed", f"queue {name}: is not there, taken out of the registry", queue=name)

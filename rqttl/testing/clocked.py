@@ -11,12 +11,12 @@ import logging
 import threading
 import time
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 import redis
 
 from rqttl import flows
+from rqttl._driver import Driver
 from rqttl.broker import Broker
 from rqttl.commands import Command, Presence
 from rqttl.consumer import STAY, Consumer
@@ -25,7 +25,7 @@ from rqttl.flows.messages import ENDED
 from rqttl.queue import Queue
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import EndlessWait
-from rqttl.units import MAX_DURATION, Duration, Instant
+from rqttl.units import MAX_DURATION, Duration, Instant, Ms
 
 logger = logging.getLogger("rqttl.testing")
 
@@ -37,31 +37,23 @@ TICK, LOOK = 20, 400
 IN_VAIN = 100
 
 
-class ClockedBroker(Broker):
-    """A broker on any Redis at the time of `clock`. The clock belongs to the thread that makes the broker."""
+class ClockedDriver(Driver):
+    """A driver on any Redis at the time of `clock`. The clock belongs to the thread that makes the driver."""
 
-    def __init__(self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None) -> None:
+    def __init__(self, client: redis.Redis, namespace: str, clock: Clock) -> None:
         super().__init__(client, namespace)
-        self.clock = Clock(start)
+        self.clock = clock
         self._owner = threading.get_ident()
         self._wait: tuple[str, int] | None = None
         self._in_vain = 0
         self._interrupted = False
 
-    def declare_queue(self, name: str, **options: object) -> Queue:
-        """See `Broker.declare_queue`."""
-        return ClockedQueue(self, super().declare_queue(name, **options).name)
-
-    def queue(self, name: str) -> Queue:
-        """See `Broker.queue`."""
-        return ClockedQueue(self, super().queue(name).name)
-
-    def time(self) -> datetime:
+    def server_time(self) -> Ms:
         """The time of the clock."""
-        return self.clock.now
+        return Ms(self.clock.ms)
 
     def interrupt(self) -> None:
-        """See `Broker.interrupt`."""
+        """See `Driver.interrupt`."""
         self._interrupted = True
 
     def step(self, step: flows.Step) -> Any:
@@ -126,6 +118,20 @@ class ClockedBroker(Broker):
             raise EndlessWait(step.queue)
         if step.left <= ENDLESS or step.due is not None:
             self.clock.advance(step.left if step.due is None else min(step.left, step.due))
+
+
+class ClockedBroker(Broker):
+    """A broker on any Redis at the time of `clock`. The clock belongs to the thread that makes the broker."""
+
+    def __init__(self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None) -> None:
+        self.clock = Clock(start)
+        super().__init__(client, namespace)
+
+    def _open(self, client: redis.Redis, namespace: str) -> Driver:
+        return ClockedDriver(client, namespace, self.clock)
+
+    def _handle(self, name: str) -> Queue:
+        return ClockedQueue(self, name)
 
 
 class ClockedQueue(Queue):

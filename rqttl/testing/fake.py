@@ -6,11 +6,15 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rqttl import flows
-from rqttl.testing.clocked import ClockedBroker
+from rqttl._driver import Driver
+from rqttl.testing.clock import Clock
+from rqttl.testing.clocked import ClockedBroker, ClockedDriver
 from rqttl.testing.errors import FakeUnavailable, NotOnFake
 from rqttl.units import Instant
 
 if TYPE_CHECKING:
+    import redis
+
     from rqttl.reaper import Totals
     from rqttl.testing._client import FakeClient
 
@@ -22,6 +26,24 @@ def fake_broker(namespace: str = "rqttl", *, start: Instant | None = None) -> Fa
     stands still. Raises `FakeUnavailable` where fakeredis is not installed, `InvalidName`, `InvalidInput`.
     """
     return FakeBroker(namespace, start=start)
+
+
+class FakeDriver(ClockedDriver):
+    """The driver of a fake broker: it works in the process that made it only."""
+
+    def __init__(self, client: redis.Redis, namespace: str, clock: Clock) -> None:
+        super().__init__(client, namespace, clock)
+        self._process = os.getpid()
+
+    def require_server(self, what: str) -> NoReturn:
+        """Raise `NotOnFake`: there is no server."""
+        raise NotOnFake(what)
+
+    def step(self, step: flows.Step) -> Any:
+        """Carry out one step of a flow, at the time of the clock."""
+        if os.getpid() != self._process:
+            raise NotOnFake("being used in a forked process")
+        return super().step(step)
 
 
 class FakeBroker(ClockedBroker):
@@ -41,7 +63,9 @@ class FakeBroker(ClockedBroker):
 
     def __init__(self, namespace: str = "rqttl", *, start: Instant | None = None) -> None:
         super().__init__(_open_client(), namespace, start=start)
-        self._process = os.getpid()
+
+    def _open(self, client: redis.Redis, namespace: str) -> Driver:
+        return FakeDriver(client, namespace, self.clock)
 
     def __enter__(self) -> FakeBroker:
         return self
@@ -54,16 +78,6 @@ class FakeBroker(ClockedBroker):
         from rqttl.reaper import Reaper
 
         return Reaper(self).run_once()
-
-    def require_server(self, what: str) -> NoReturn:
-        """Raise `NotOnFake`: there is none."""
-        raise NotOnFake(what)
-
-    def step(self, step: flows.Step) -> Any:
-        """Carry out one step of a flow, at the time of the clock."""
-        if os.getpid() != self._process:
-            raise NotOnFake("being used in a forked process")
-        return super().step(step)
 
 
 def _open_client() -> FakeClient:

@@ -14,6 +14,7 @@ import redis
 
 import rqttl
 from rqttl import commands, flows
+from rqttl._driver import driver_of
 from rqttl.types import Message
 from tests.bench.idling import FASTER, WINDOW, commands_a_minute
 from tests.bench.measure import BODY, Cost, cost, interleaved, memory, middle, ratio, slowest_call
@@ -191,13 +192,13 @@ def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         client.flushall()
         broker.declare_queue("q")
         empty = memory(client)
-        known = broker.step(flows.Look("q", fresh=True))
+        known = driver_of(broker).step(flows.Look("q", fresh=True))
         for i in range(MILLION // 250):
             batch = [BODY if k % 20 == 7 else Message(BODY, ttl="1s") for k in range(250)]
             packed = [commands.pack(message, known.max_body) for message in batch]
-            broker.store.run(commands.enqueue(known, packed, now=START + i))
+            driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
         with slowest_call(client) as slowest:
-            sweeping = cost(client, lambda: broker.perform(flows.sweep("q", now=START + 100_000)))
+            sweeping = cost(client, lambda: driver_of(broker).perform(flows.sweep("q", now=START + 100_000)))
             longest.append(slowest())
     # the best of three: a shared machine is taken to add pauses of its own, so the note tells the others too
     note = "of three runs: " + ", ".join(f"{ms:.1f}" for ms in longest)
@@ -249,11 +250,11 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         client.flushall()
         q = broker.declare_queue("q", dead_letter="q.dead")
         n = 100_000
-        known = broker.step(flows.Look("q", fresh=True))
+        known = driver_of(broker).step(flows.Look("q", fresh=True))
         for i in range(n // 250):
             packed = [commands.pack(Message(BODY, ttl="1s"), known.max_body)] * 250
-            broker.store.run(commands.enqueue(known, packed, now=START + i))
-        moving = cost(client, lambda: broker.perform(flows.sweep("q", now=START + 100_000)))
+            driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
+        moving = cost(client, lambda: driver_of(broker).perform(flows.sweep("q", now=START + 100_000)))
         assert broker.queue("q.dead").stats().ready == n
         assert q.stats().ready == 0
         rates.append(n / moving.server_us * 1e6)

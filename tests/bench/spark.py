@@ -22,6 +22,7 @@ import hiredis
 import redis
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from tests.bench.core import Table
 from tests.bench.measure import BODY
 from tests.servers import Server, find_binary
@@ -48,14 +49,14 @@ def header(i: int, ms: int) -> bytes:
 def fill(client: redis.Redis, broker: Broker, queue: str, times: list[int]) -> None:
     """Letters that died at these milliseconds, in rising order, as scripts would have written them."""
     broker.declare_queue(queue)
-    log, place, serial = broker.keyspace.key(queue, "log"), 0, 0
+    log, place, serial = driver_of(broker).keyspace.key(queue, "log"), 0, 0
     for start in range(0, len(times), 1000):
         pipeline = client.pipeline(transaction=False)
         for i, ms in enumerate(times[start : start + 1000], start):
             place, serial = (ms, 100_000) if ms > place else (place, serial + 1)
             pipeline.execute_command("XADD", log, f"{place}-{serial}", header(i, ms), BODY)
         pipeline.execute()
-    client.hset(broker.keyspace.key(queue, "meta"), mapping={"last": f"{place}-{serial}", "letters": 1})
+    client.hset(driver_of(broker).keyspace.key(queue, "meta"), mapping={"last": f"{place}-{serial}", "letters": 1})
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -111,7 +112,7 @@ class Bench:
         return (reader.schema(str(fields)) if fields else reader).load()
 
     def naive(self) -> DataFrame:
-        key = self.broker.keyspace.key("dead", "log")
+        key = driver_of(self.broker).keyspace.key("dead", "log")
         options = {"url": self.server.url, "key": key, "numPartitions": 2}
         return self.spark.read.format("naive").options(**options).load()  # type: ignore[arg-type]  # numbers will do
 
@@ -126,7 +127,7 @@ class Bench:
     def reading(self) -> None:
         """The whole log, against the yardsticks."""
         fill(self.client, self.broker, "dead", [START + i // 20 for i in range(MILLION)])
-        key = self.broker.keyspace.key("dead", "log")
+        key = driver_of(self.broker).keyspace.key("dead", "log")
         runs: dict[str, Callable[[], object]] = {
             "ours": lambda: self.to_nowhere(self.load()),
             "naive": lambda: self.to_nowhere(self.naive()),

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from rqttl.cli import cli, completing
 from tests.cli.conftest import Run
 from tests.cli.processes import PATIENCE, environment
@@ -68,7 +69,7 @@ def test_where_bash_begins_a_word_at_a_colon_only_what_follows_it_is_offered(off
 
 
 def test_the_redis_and_the_namespace_of_the_line_are_asked(redis_url: str, broker: Broker) -> None:
-    Broker(broker.store.client, "shop").declare_queue("carts")
+    Broker(driver_of(broker).store.client, "shop").declare_queue("carts")
 
     assert asked(f"rqttl --url {redis_url} --namespace shop receive ") == ["carts"]
     assert asked(f"rqttl receive --url {redis_url} --namespace=shop ") == ["carts"]

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from rqttl.cli import cli
 from rqttl.cli.completing import complete_queues
 from tests.cli.conftest import Run
@@ -284,7 +285,7 @@ def test_what_a_user_may_not_do_is_refused(path: Path, without_rights: str) -> N
 
 @with_queue
 def test_a_key_that_somebody_else_wrote_is_refused(run: Run, broker: Broker, path: Path) -> None:
-    broker.store.client.set("rqttl:{orders}:meta", "not a hash")
-    broker.store.client.sadd("rqttl:queues", "orders")
+    driver_of(broker).store.client.set("rqttl:{orders}:meta", "not a hash")
+    driver_of(broker).store.client.sadd("rqttl:queues", "orders")
 
     refused(run(*argv(path, optional=True)), path, "rqttl:{orders}:meta" if path in REPORTS else "WRONGTYPE")

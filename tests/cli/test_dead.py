@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, Message, Queue
+from rqttl._driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import LETTERS, bury, ids, letters
@@ -113,11 +114,11 @@ def test_many_letters_are_read_in_pages(run: Run, broker: Broker) -> None:
 @pytest.mark.parametrize("words", [("ls",), ("show",), ("show", "order-1"), ("purge", "--dry-run")], ids=" ".join)
 def test_looking_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Queue, words: tuple[str, ...]) -> None:
     letters.receive_many(2)
-    before = everything(clocked.store.client)
+    before = everything(driver_of(clocked).store.client)
 
     assert run_clocked("dead", words[0], "orders.dead", *words[1:]).exit_code == 0
 
-    assert everything(clocked.store.client) == before
+    assert everything(driver_of(clocked).store.client) == before
 
 
 # show

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rqttl import Broker, Message, OutcomeUnknown, Queue
+from rqttl._driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import LETTERS, ids, letters
@@ -36,7 +37,7 @@ def busy(letters: Queue) -> Queue:
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(run_clocked: Run, clocked: Clocked, busy: Queue) -> None:
-    before = everything(clocked.store.client)
+    before = everything(driver_of(clocked).store.client)
 
     result = run_clocked("dead", "purge", "orders.dead", "--dry-run")
 
@@ -44,7 +45,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(run_clocked: Run, cloc
     golden.check("dead-purge-dry-run-notes.txt", result.stderr)
     golden.check("dead-purge-dry-run.json", run_clocked("dead", "purge", "orders.dead", "--dry-run", "--json").stdout)
     assert result.exit_code == 0
-    assert everything(clocked.store.client) == before
+    assert everything(driver_of(clocked).store.client) == before
 
 
 def test_all_ready_letters_go_and_nothing_else(run_clocked: Run, clocked: Clocked, busy: Queue) -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rqttl import Message, Queue
+from rqttl._driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import LETTERS, ids, letters
@@ -25,7 +26,7 @@ def orders(clocked: Clocked, letters: Queue) -> Queue:
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(run_clocked: Run, clocked: Clocked, orders: Queue) -> None:
-    before = everything(clocked.store.client)
+    before = everything(driver_of(clocked).store.client)
 
     result = run_clocked("dead", "redrive", "orders.dead", "--dry-run")
 
@@ -34,7 +35,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(run_clocked: Run, cloc
         "dead-redrive-dry-run.json", run_clocked("dead", "redrive", "orders.dead", "--dry-run", "--json").stdout
     )
     assert result.exit_code == 0
-    assert everything(clocked.store.client) == before
+    assert everything(driver_of(clocked).store.client) == before
 
 
 def test_all_ready_letters_go_to_where_they_died(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, Message, Queue
+from rqttl._driver import driver_of
 from rqttl.cli import dead_report
 from rqttl.cli.send_progress import Progress
 from tests.cli import golden
@@ -132,11 +133,11 @@ def test_one_progress_goes_through_all_queues(run: Run, broker: Broker, monkeypa
 
 def test_counting_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Queue) -> None:
     letters.receive_many(2)
-    before = everything(clocked.store.client)
+    before = everything(driver_of(clocked).store.client)
 
     assert run_clocked("dead", "report", "orders.dead").exit_code == 0
 
-    assert everything(clocked.store.client) == before
+    assert everything(driver_of(clocked).store.client) == before
 
 
 # Nothing to count, or nothing there
@@ -237,7 +238,7 @@ def test_damaged_letters_are_counted_and_shown_escaped(run: Run, broker: Broker)
     broker.declare_queue("dead")
     for i, word in enumerate(words):
         header = damaged(word, 2**62 if i % 2 else START)
-        broker.store.client.xadd("rqttl:{dead}:log", {header: b"x"}, id=f"{START}-{100_000 + i}")
+        driver_of(broker).store.client.xadd("rqttl:{dead}:log", {header: b"x"}, id=f"{START}-{100_000 + i}")
 
     result = run("dead", "report", "dead", "--limit", "1000")
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 import rqttl
 from rqttl import Broker
+from rqttl._driver import driver_of
 from rqttl.cli import cli
 from tests.cli.conftest import Run
 from tests.servers import Server
@@ -94,7 +95,7 @@ def test_a_body_that_is_too_large_is_refused(run: Run, broker: Broker) -> None:
 
 
 def test_what_redis_refuses_is_refused(run: Run, broker: Broker) -> None:
-    broker.store.client.set("rqttl:{orders}:meta", "not a hash")
+    driver_of(broker).store.client.set("rqttl:{orders}:meta", "not a hash")
 
     line = failed(run("queue", "show", "orders"), 3)
 
@@ -108,13 +109,13 @@ def test_who_may_not_do_something_learns_which_command_knows_the_rights(
     run: Run, broker: Broker, server: Server, rights: str
 ) -> None:
     broker.declare_queue("orders")
-    broker.store.client.acl_setuser(
+    driver_of(broker).store.client.acl_setuser(
         "guest", enabled=True, passwords=["+guest"], categories=["+@all"], keys=["*"], commands=[rights]
     )
     try:
         line = failed(run("--url", f"unix://guest:guest@{server.socket}", "queue", "show", "orders"), 3)
     finally:
-        broker.store.client.acl_deluser("guest")
+        driver_of(broker).store.client.acl_deluser("guest")
 
     assert line.startswith("Redis refused: ")
     assert line.endswith("; `rqttl doctor` says which rights this user needs")

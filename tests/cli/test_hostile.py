@@ -14,6 +14,7 @@ import msgpack
 import pytest
 
 from rqttl import Broker, Message, Queue, codec, commands
+from rqttl._driver import driver_of
 from rqttl.cli import text
 from rqttl.flows import Look
 from tests.cli.conftest import Run
@@ -197,8 +198,8 @@ def test_errors_name_them_in_one_harmless_line(run: Run, broker: Broker) -> None
 def test_ids_and_headers_that_are_no_text_are_shown_all_the_same(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders")
     extras = msgpack.packb(["\udc80", {"\udc81": "\udc82"}], unicode_errors="surrogateescape")
-    known = broker.step(Look("orders"))
-    broker.step(commands.enqueue(known, [(b";2;;\xff\x1b" + extras, b"x")]))
+    known = driver_of(broker).step(Look("orders"))
+    driver_of(broker).step(commands.enqueue(known, [(b";2;;\xff\x1b" + extras, b"x")]))
 
     result = run("peek", "orders")
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rqttl import Broker, Message, Queue
+from rqttl._driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.processes import on_terminal
@@ -37,13 +38,13 @@ def mixed(clocked: Clocked) -> Queue:
 
 @pytest.mark.parametrize("name, flags", [("peek.txt", ()), ("peek_utc.txt", ("--utc",)), ("peek.json", ("--json",))])
 def test_each_message_has_its_state(run_clocked: Run, mixed: Queue, name: str, flags: tuple[str, ...]) -> None:
-    before = mixed.broker.store.client.hgetall("rqttl:{orders}:meta")
+    before = driver_of(mixed.broker).store.client.hgetall("rqttl:{orders}:meta")
 
     result = run_clocked("peek", "orders", *flags)
 
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check(name, result.stdout)
-    assert mixed.broker.store.client.hgetall("rqttl:{orders}:meta") == before
+    assert driver_of(mixed.broker).store.client.hgetall("rqttl:{orders}:meta") == before
 
 
 def test_a_lease_that_is_over_but_not_swept_is_called_so(run_clocked: Run, clocked: Clocked) -> None:

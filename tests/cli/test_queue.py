@@ -7,7 +7,7 @@ import json
 import pytest
 import redis
 
-from rqttl import Broker
+from rqttl import Broker, Queue
 from rqttl.cli.queue_options import complete_names, flag, shown
 from rqttl.cli.queue_update import update
 from rqttl.options import OPTIONS, Option
@@ -133,14 +133,56 @@ def test_an_update_that_changes_nothing_says_so(run: Run, broker: Broker) -> Non
     assert result.stdout == "queue orders: nothing changed\n--lease  1m, as before\n"
 
 
-def test_an_update_acts_on_what_is_there(run_clocked: Run, clocked: Clocked) -> None:
-    queue = clocked.declare_queue("orders")
-    queue.enqueue(b"x")
+def waiting_letters(clocked: Clocked) -> Queue:
+    """Ten messages, the first six 2 s old."""
+    queue = clocked.declare_queue("orders", dead_letter="dead", dead_letter_maxlen="")
+    queue.enqueue_many([b"x"] * 6)
     clocked.advance(2_000)
+    queue.enqueue_many([b"y"] * 4)
+    return queue
 
-    run_clocked("queue", "update", "orders", "--message-ttl", "1s")
 
-    assert queue.stats().deaths["expired"] == 1
+DEADLY = ("queue", "update", "orders", "--message-ttl", "1s", "--max-length", "3")
+
+
+def test_an_update_counts_the_messages_that_die_by_it(run_clocked: Run, clocked: Clocked) -> None:
+    queue = waiting_letters(clocked)
+
+    dry, done = run_clocked(*DEADLY, "--dry-run"), run_clocked(*DEADLY, "--yes")
+
+    assert (dry.stderr, done.stderr) == ("", "")
+    golden.check("queue-update-deaths-dry-run.txt", dry.stdout)
+    golden.check("queue-update-deaths.txt", done.stdout)
+    stats = queue.stats()
+    assert (stats.ready, stats.deaths["expired"], stats.deaths["maxlen"]) == (3, 6, 1)
+
+
+def test_an_update_tells_programs_its_counts(run_clocked: Run, clocked: Clocked) -> None:
+    waiting_letters(clocked)
+
+    for extra in ("--dry-run", "--yes"):
+        answer = json.loads(run_clocked(*DEADLY, extra, "--json").stdout)
+
+        assert (answer["expired"], answer["trimmed"]) == (6, 1)
+
+
+def test_an_update_that_nobody_agreed_to_lets_no_message_die(run_clocked: Run, clocked: Clocked) -> None:
+    queue = waiting_letters(clocked)
+    before = queue.options()
+
+    result = run_clocked(*DEADLY)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    golden.check("queue-update-unanswered.txt", result.stderr.replace("`cli", "`rqttl"))
+    assert (queue.options(), queue.stats().ready) == (before, 10)
+
+
+def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clocked: Clocked) -> None:
+    waiting_letters(clocked)
+
+    result = run_clocked("queue", "update", "orders", "--message-ttl", "1h", "--max-length", "10")
+
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

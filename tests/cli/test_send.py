@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from rqttl import Broker, OutcomeUnknown, Queue
+from rqttl._driver import driver_of
 from rqttl.cli import cli, send_input
 from rqttl.commands import BATCH, BATCH_BYTES
 from tests.cli import golden
@@ -226,7 +227,7 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
         return enqueue_many(queue, messages)
 
     def connect(_: object) -> Broker:
-        made = Broker(broker.store.client)
+        made = Broker(driver_of(broker).store.client)
         made.events.on_command.append(lambda name, *_: calls.append(name))
         return made
 
@@ -286,7 +287,7 @@ def test_however_it_ends_it_says_what_is_stored_and_what_is_not_known(
     failure: Callable[[], Exception], code: int, told: str, unknown: int,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(Losing, "failure", staticmethod(failure), raising=False)
-    monkeypatch.setattr("rqttl.cli.shared.Settings.connect", lambda _: Losing(broker.store.client))
+    monkeypatch.setattr("rqttl.cli.shared.Settings.connect", lambda _: Losing(driver_of(broker).store.client))
     lines = b"".join(b"%d\n" % i for i in range(1000))
 
     text = CliRunner().invoke(cli, ["send", "orders"], input=lines)

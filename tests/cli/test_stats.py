@@ -165,7 +165,7 @@ def test_a_reaper_is_counted_and_without_the_right_to_ask_nothing_is_said(
     broker.declare_queue("orders")
     assert json.loads(run("stats", "--json").stdout)["reapers"] == 0
     with client.pubsub() as listener:
-        listener.subscribe(broker.keyspace.due_channel)
+        listener.subscribe("rqttl:due")
         assert listener.get_message(timeout=60)
         assert json.loads(run("stats", "--json").stdout)["reapers"] == broker.reapers() == 1
 

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from rqttl.testing import FakeBroker, fake_broker
 from tests.conftest import FAKE
 from tests.contract.clocked import Clocked
@@ -40,7 +41,7 @@ if FAKE:
     @pytest.fixture
     def client(broker: FakeBroker) -> redis.Redis:
         """The client of the fake broker."""
-        return broker.store.client
+        return driver_of(broker).store.client
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rqttl import Message, Queue, QueueOptions
+from rqttl._driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, take, taken
 
@@ -312,7 +313,7 @@ def test_a_dead_message_is_in_one_place_after_every_call(clocked: Clocked) -> No
     steps: list[int] = []
     clocked.events.on_command.append(lambda script, *_: steps.append(1))
 
-    log = clocked.store.client
+    log = driver_of(clocked).store.client
     assert log.xlen("rqttl:{q}:log") + log.xlen("rqttl:{d}:log") == 1_000
     queue.sweep()
 

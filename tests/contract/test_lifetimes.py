@@ -8,8 +8,10 @@ import pytest
 import redis
 
 from rqttl import Queue, QueueNotFound, flows
+from rqttl._driver import driver_of
 from rqttl.commands import Command
 from tests.contract.clocked import Clocked
+from tests.drivers import before_step
 
 LIFE = 10_000
 #: What a caller may do to a queue, and whether `expires` and `auto_delete_on_idle` count it as use.
@@ -119,9 +121,11 @@ def test_a_consumer_that_waits_is_a_use_and_a_lease_is_none(clocked: Clocked) ->
 
 
 @pytest.mark.spec("QTL-10")
-def test_a_consumer_that_was_killed_counts_until_its_stay_is_over_then_the_time_begins(clocked: Clocked) -> None:
+def test_a_consumer_that_was_killed_counts_until_its_stay_is_over_then_the_time_begins(
+    clocked: Clocked, client: redis.Redis
+) -> None:
     queue = clocked.declare_queue("q", expires=LIFE)
-    clocked.store.client.zadd("rqttl:{q}:consumers", {"killed": clocked.now + LIFE})
+    client.zadd("rqttl:{q}:consumers", {"killed": clocked.now + LIFE})
     queue.receive()
 
     clocked.advance(2 * LIFE - 1)
@@ -294,19 +298,6 @@ def test_a_consumer_that_hears_late_that_its_wait_is_over_still_uses_its_queue(c
     assert not is_there(clocked)
 
 
-def before_step(clocked: Clocked, kind: object, action: Callable[[], object]) -> None:
-    """Do something once, right before this broker carries out the first step of this kind."""
-    step = clocked.step
-
-    def carry_out(one: flows.Step) -> object:
-        if one == kind or type(one) is kind:
-            clocked.step = step  # type: ignore[method-assign]
-            action()
-        return step(one)
-
-    clocked.step = carry_out  # type: ignore[method-assign, assignment]
-
-
 @pytest.mark.parametrize("end", ["delete", "stats", "sweep"])
 def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
     clocked: Clocked, client: redis.Redis, end: str
@@ -314,7 +305,7 @@ def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
     queue, other = clocked.declare_queue("q", expires=LIFE), Clocked(client)
     if end != "delete":
         clocked.advance(LIFE)
-    before_step(clocked, flows.Enter("q", gone=True), lambda: other.declare_queue("q"))
+    before_step(driver_of(clocked), flows.Enter("q", gone=True), lambda: other.declare_queue("q"))
 
     if end == "stats":
         assert queue.stats().ready == 0
@@ -327,7 +318,7 @@ def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
 def test_a_queue_whose_name_is_taken_out_right_before_it_is_made_is_listed(
     clocked: Clocked, client: redis.Redis
 ) -> None:
-    before_step(clocked, Command, lambda: Clocked(client).step(flows.Enter("q", gone=True)))
+    before_step(driver_of(clocked), Command, lambda: driver_of(Clocked(client)).step(flows.Enter("q", gone=True)))
 
     clocked.declare_queue("q")
 
@@ -341,8 +332,9 @@ def test_many_queues_with_lifetimes_are_listed_in_few_round_trips(clocked: Clock
     clocked.advance(LIFE + 9)
     clocked.queues()
     steps: list[flows.Step] = []
-    step = clocked.step
-    clocked.step = lambda one: steps.append(one) or step(one)  # type: ignore[method-assign, assignment, func-returns-value]
+    driver = driver_of(clocked)
+    step = driver.step
+    driver.step = lambda one: steps.append(one) or step(one)  # type: ignore[method-assign, assignment, func-returns-value]
 
     assert clocked.queues() == ["q03", *(f"q{i}" for i in range(10, 60))]
     assert [type(one) for one in steps] == [flows.Together]

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, InvalidInput, Message, QueueStats, flows
+from rqttl._driver import Driver, driver_of
+from rqttl.testing.clocked import ClockedDriver
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import one
 
 
 def dump(broker: Broker) -> dict[bytes, bytes]:
     """All that Redis holds, byte for byte."""
-    client: Any = broker.store.client
+    client: Any = driver_of(broker).store.client
     return {key: client.dump(key) for key in client.scan_iter()}
 
 
@@ -227,13 +229,17 @@ def test_stats_of_many_queues_leave_out_those_that_are_gone(clocked: Clocked) ->
 
 
 def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_steps(client: Any) -> None:
-    class Meddled(Clocked):
+    class Meddling(ClockedDriver):
         def step(self, step: flows.Step) -> Any:
             answer = super().step(step)
             if isinstance(step, flows.Together) and "a" in other.queues():
                 other.queue("a").delete()
                 other.queue("b").update(max_length=1)
             return answer
+
+    class Meddled(Clocked):
+        def _open(self, client: Any, namespace: str) -> Driver:
+            return Meddling(client, namespace, self.clock)
 
     other, meddled = Clocked(client), Meddled(client)
     for name in ("a", "b", "c"):

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from rqttl import Broker, InvalidInput, PoolExhausted, _pools, _redis
+from rqttl._driver import driver_of
 from tests.contract.test_waking import LONG, PATIENCE, Waiters, result
 from tests.servers import Server
 
@@ -178,7 +179,7 @@ def test_a_command_waits_for_a_connection_that_another_thread_has(
     with redis.Redis.from_url(redis_url, max_connections=2) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
-        held = [client.connection_pool.get_connection() for _ in range(2 - len(broker.store._idle))]
+        held = [client.connection_pool.get_connection() for _ in range(2 - len(driver_of(broker).store._idle))]
         sent = [threads.submit(queue.enqueue, b"%d" % i) for i in range(4)]
         for connection in held:
             client.connection_pool.release(connection)

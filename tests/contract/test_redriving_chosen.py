@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rqttl import InvalidInput, InvalidName, QueueNotFound, Redriven
+from rqttl._driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies, letters, one, outcomes, places, ready
 
@@ -92,7 +93,7 @@ def test_a_queue_that_is_not_there_is_told(clocked: Clocked) -> None:
 def test_changed_options_of_the_queue_act_at_once(clocked: Clocked) -> None:
     _, dead_ones = letters(clocked, b"1", b"2")
     dead_ones.redrive(limit=1)
-    other = Clocked(clocked.store.client)
+    other = Clocked(driver_of(clocked).store.client)
     other.queue("q").update(max_length=1, overflow="reject-publish")
 
     assert dead_ones.redrive() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rqttl import Message
+from rqttl._driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, taken
 
@@ -79,7 +80,7 @@ def test_ttl_zero_that_nobody_fetches_expires(clocked: Clocked) -> None:
 
     def arrive() -> None:
         queue.enqueue(b"zero", ttl=0)
-        clocked.store.client.delete("rqttl:{q}:bell")  # the consumer dies with what the bell gave it
+        driver_of(clocked).store.client.delete("rqttl:{q}:bell")  # the consumer dies with what the bell gave it
 
     clocked.while_waiting(arrive)
     assert queue.receive(wait=1) is None

@@ -11,6 +11,8 @@ import pytest
 import redis
 
 from rqttl import Broker, Delivery, Message, Queue
+from rqttl._driver import driver_of
+from rqttl.delivery import lease_of
 from tests.conftest import FAKE
 
 LONG = "10m"  # much longer than a test may take: whoever gets something was woken
@@ -36,7 +38,7 @@ class Waiters:
         """Return when `count` more consumers block in Redis."""
         for _ in range(count):
             assert self._blocking.acquire(timeout=PATIENCE)
-        assert blocked(self.broker.store.client, count)
+        assert blocked(driver_of(self.broker).store.client, count)
 
 
 def blocked(client: redis.Redis, count: int) -> bool:
@@ -159,7 +161,7 @@ def test_a_change_of_options_is_noticed_by_who_waits(broker: Broker, waiters: Wa
 
     delivery = result(waiting)
     assert delivery.expires_at is not None
-    assert delivery.lease_ms == 5_000
+    assert lease_of(delivery) == 5_000
 
 
 @pytest.mark.spec("TTL-19", "LEN-08")

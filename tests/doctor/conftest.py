@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from tests.servers import Server
 
 
@@ -20,7 +21,7 @@ def configured(start_server: Callable[..., Server]) -> Iterator[Callable[..., Br
 
     def start(save: str = "", **config: object) -> Broker:
         brokers.append(Broker(start_server(**config).client()))
-        brokers[-1].store.client.config_set("save", save)
+        driver_of(brokers[-1]).store.client.config_set("save", save)
         return brokers[-1]
 
     yield start

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from rqttl import Broker, QueueNotFound, flows
+from rqttl._driver import driver_of
 from rqttl.doctor import examine, examine_queues, inventory, repair, work
 from rqttl.doctor.findings import Repair
 from rqttl.keys import PARTS, Keyspace
@@ -21,8 +22,8 @@ from tests.unit.test_docs import PROTOCOL, first_cells, read
 def test_all_is_well_with_queues_of_all_kinds(broker: Broker) -> None:
     for name in ("orders", "{billing}.orders", "a:b/c", "x"):
         broker.declare_queue(name).enqueue(b"x")
-    Broker(broker.store.client, "other").declare_queue("foreign")
-    broker.store.client.set("rqttlx:{orders}:log", "not ours")
+    Broker(driver_of(broker).store.client, "other").declare_queue("foreign")
+    driver_of(broker).store.client.set("rqttlx:{orders}:log", "not ours")
 
     assert wrong(broker) == []
     assert only(examine_queues(broker, ["x"]), "keys")[1] == "1 queue, all in the registry, no other keys"
@@ -153,7 +154,7 @@ def test_what_a_client_is_just_doing_is_no_finding(
     else:
         client.sadd("rqttl:queues", "new")  # its client makes it next
     finish: Callable[[], Any] = (
-        (lambda: broker.step(flows.Enter("orders"))) if made else (lambda: broker.declare_queue("new"))
+        (lambda: driver_of(broker).step(flows.Enter("orders"))) if made else (lambda: broker.declare_queue("new"))
     )
     monkeypatch.setattr("rqttl.doctor.inventory.time.sleep", lambda _: finish())
 
@@ -207,7 +208,7 @@ def test_many_keys_are_looked_at_in_pages(broker: Broker, client: redis.Redis, m
     client.rpush("rqttl:{q8}:bell", "")
 
     assert [(queue, level) for queue, level, _ in wrong(broker)] == [("q7", "problem"), ("q9", "warning")]
-    assert len(inventory.take(broker).dues) == 49
+    assert len(inventory.take(driver_of(broker)).dues) == 49
 
 
 def test_only_the_queues_named_are_looked_at(broker: Broker, client: redis.Redis) -> None:

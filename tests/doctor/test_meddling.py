@@ -8,17 +8,19 @@ from typing import Any
 import redis
 
 from rqttl import Broker
+from rqttl._driver import Driver, driver_of
 from rqttl.commands import Command
 from rqttl.doctor import Repair, repair
 from tests.doctor.looking import wrong
 from tests.doctor.test_queues import NOBODY, part
+from tests.drivers import broker_on
 
 
 def meddling(broker: Broker, act: Callable[[int], object]) -> Broker:
     """A broker between whose looks at the queue something happens; the number says how many looks there were."""
     looks = 0
 
-    class Meddled(Broker):
+    class Meddled(Driver):
         def step(self, one: Any) -> Any:
             nonlocal looks
             if isinstance(one, Command) and one.script.name == "audit":
@@ -26,7 +28,7 @@ def meddling(broker: Broker, act: Callable[[int], object]) -> Broker:
                 act(looks)
             return super().step(one)
 
-    return Meddled(broker.store.client)
+    return broker_on(Meddled(driver_of(broker).store.client, "rqttl"))
 
 
 def test_a_queue_that_never_stands_still_is_too_busy_and_not_wrong(broker: Broker) -> None:
@@ -77,13 +79,13 @@ def test_bytes_are_not_overwritten_when_something_comes_in_at_the_last_moment(
     client.hset(part("meta"), "bytes", 7)
     late = [b"late"]
 
-    class Late(Broker):
+    class Late(Driver):
         def step(self, one: Any) -> Any:
             if isinstance(one, Command) and one.script.name == "repair" and 10 in one.words and late:
                 orders.enqueue(late.pop())
             return super().step(one)
 
-    assert repair(Late(client), Repair("mend", "orders", "")) == "bytes counted anew"
+    assert repair(broker_on(Late(client, "rqttl")), Repair("mend", "orders", "")) == "bytes counted anew"
     assert client.hget(part("meta"), "bytes") == b"14"
 
 

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from rqttl import Broker, Message, Queue
+from rqttl._driver import Driver, driver_of
 from rqttl.commands import Command
 from rqttl.doctor import audit, examine_queues
 from rqttl.keys import Keyspace
@@ -218,16 +219,16 @@ def test_large_queues_are_looked_at_in_pages(
 def test_pages_of_large_bodies_are_short(broker: Broker) -> None:
     broker.declare_queue("orders").enqueue_many([b"x" * 1_000_000] * 30)
     counts: list[int] = []
-    step = Broker.step
 
-    class Counting(Broker):
+    class Counting(Driver):
         def step(self, one: Any) -> Any:
-            reply = step(self, one)
+            reply = super().step(one)
             if isinstance(one, Command) and one.script.name == "audit" and "log" in one.words:
                 counts.append(reply[7])
             return reply
 
-    found = Counting(broker.store.client).perform(audit.audit(broker.keyspace, "orders"))
+    counting = Counting(driver_of(broker).store.client, "rqttl")
+    found = counting.perform(audit.audit(counting.keyspace, "orders"))
 
     assert found.size == 30_000_000
     assert counts == [20, 4, 4, 2]

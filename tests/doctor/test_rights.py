@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from rqttl import Broker, _scripts
+from rqttl._driver import driver_of
 from rqttl.doctor import examine, rights
 from tests.doctor.looking import of, only
 from tests.lua.states import everything
@@ -141,9 +142,9 @@ def test_every_command_of_a_script_is_asked_for(name: str) -> None:
 
 
 def test_every_question_is_one_that_redis_takes(broker: Broker) -> None:
-    questions = [rights.words(broker.keyspace, "orders", command) for command in rights.REST]
+    questions = [rights.words(driver_of(broker).keyspace, "orders", command) for command in rights.REST]
 
-    with broker.store.client.pipeline(transaction=True) as pipeline:
+    with driver_of(broker).store.client.pipeline(transaction=True) as pipeline:
         for words in questions:
             pipeline.execute_command(*words)
         answers = pipeline.execute(raise_on_error=False)

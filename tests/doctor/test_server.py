@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from rqttl.doctor import examine, memory, persistence
 from rqttl.doctor import server as checks
 from rqttl.doctor.facts import Facts
@@ -26,7 +27,7 @@ def test_a_well_kept_server_has_no_problem(configured: Configured) -> None:
 
     levels = {one.check: one.level for one in examine(broker)}
 
-    old = broker.store.client.info()["redis_version"].startswith("6.2")
+    old = driver_of(broker).store.client.info()["redis_version"].startswith("6.2")
     assert levels.pop("server") == ("warning" if old else "ok")
     assert set(levels.values()) == {"ok"}
     assert levels.keys() == {
@@ -61,7 +62,7 @@ def test_a_replica_is_not_the_server_to_write_to(configured: Configured) -> None
     broker = configured()
     assert server(broker, "role") == ("ok", "primary", "")
 
-    broker.store.client.replicaof("127.0.0.1", "1")
+    driver_of(broker).store.client.replicaof("127.0.0.1", "1")
 
     level, found, advice = server(broker, "role")
     assert (level, advice) == ("problem", "connect to its primary")
@@ -112,7 +113,7 @@ def test_the_memory_policy(configured: Configured, config: dict[str, Any], level
 
 def test_what_was_evicted_before_is_told(configured: Configured) -> None:
     broker = configured(maxmemory_policy="allkeys-lru")
-    client = broker.store.client
+    client = driver_of(broker).store.client
     client.set("x", "y" * 100)
     used: Any = client.info("memory")
     client.config_set("maxmemory", used["used_memory"] + 200_000)
@@ -131,9 +132,9 @@ def test_what_was_evicted_before_is_told(configured: Configured) -> None:
                                                 (0.5, "problem", "refused now")])  # fmt: skip
 def test_how_much_memory_is_left(configured: Configured, share: float, level: str, told: str) -> None:
     broker = configured()
-    broker.store.client.set("ballast", b"x" * 20_000_000)
-    used: Any = broker.store.client.info("memory")
-    broker.store.client.config_set("maxmemory", int(used["used_memory"] * share))
+    driver_of(broker).store.client.set("ballast", b"x" * 20_000_000)
+    used: Any = driver_of(broker).store.client.info("memory")
+    driver_of(broker).store.client.config_set("maxmemory", int(used["used_memory"] * share))
 
     found = of(examine(broker), "memory")
 
@@ -173,9 +174,9 @@ def test_what_a_crash_can_lose(configured: Configured, config: dict[str, Any], l
 
 def test_changes_since_the_last_snapshot_are_counted(configured: Configured) -> None:
     broker = configured(save="900 100000")
-    broker.store.client.save()
+    driver_of(broker).store.client.save()
     for _ in range(7):
-        broker.store.client.incr("x")
+        driver_of(broker).store.client.incr("x")
 
     assert ", 7 changes now" in server(broker, "persistence")[1]
 
@@ -209,11 +210,11 @@ def test_a_failed_snapshot_stops_all_writes(
     place = start_server()
     with Broker(place.client()) as broker:
         for name, value in settings.items():
-            broker.store.client.config_set(name, value)
+            driver_of(broker).store.client.config_set(name, value)
         assert server(broker, "disk") == ("ok", "the last writes went well", "")
 
         (place.path / "dump.rdb").mkdir()
-        fail_to_save(broker.store.client)
+        fail_to_save(driver_of(broker).store.client)
 
         assert server(broker, "disk")[0] == level
 

@@ -81,6 +81,11 @@ def _peek(lab: Lab) -> Command:
     return commands.peek(lab.keyspace, "orders", after="", limit=10, now=NOW)
 
 
+def _preview(options: Mapping[str, Any]) -> Callable[[Lab], Command]:
+    after = QueueOptions.read("orders", options)
+    return lambda lab: commands.preview(lab.known(), after, (0, "", 0, 0, 0), now=NOW)
+
+
 def _touch(lab: Lab) -> Command:
     return commands.touch(lab.keyspace, "orders", now=NOW)
 
@@ -276,6 +281,9 @@ CONSUMERS = {
     "repair of what is sound": Scenario(_repair, parts=_LEASED),
     "clear": Scenario(_clear, parts=_LEASED),
     "clear of a queue that is there": Scenario(lambda lab: calls.clear(lab.keyspace, "orders"), parts=_LEASED),
+    "preview of a shorter retention": Scenario(_preview({"message_ttl": "8ms"}), parts={**_READY, **_RETURNED}),
+    "preview of a lower limit": Scenario(_preview({"max_length": 0, "max_length_bytes": 1}), parts=_READY),
+    "preview of nothing": Scenario(_preview({}), parts=_LEASED),
     "update": Scenario(lambda lab: commands.update(lab.known(), QueueOptions.read("orders", {})), {"max_length": 5}),
 }
 

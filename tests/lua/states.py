@@ -12,6 +12,7 @@ from typing import Any
 import redis
 
 from rqttl import Broker, QueueOptions, commands
+from rqttl._driver import driver_of
 from rqttl.commands import Command, Known, Reply
 from rqttl.keys import PARTS
 
@@ -78,7 +79,7 @@ class Lab:
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
         self.broker = Broker(client)
-        self.keyspace = self.broker.keyspace
+        self.keyspace = driver_of(self.broker).keyspace
         self._options: dict[str, QueueOptions] = {}
 
     def seed(self, queue: str = "orders", options: Mapping[str, Any] | None = None, **parts: Any) -> State:
@@ -99,7 +100,7 @@ class Lab:
 
     def run(self, command: Command) -> Reply:
         """The reply of a command."""
-        return self.broker.store.run(command)
+        return driver_of(self.broker).store.run(command)
 
     def refusal(self, command: Command) -> list[object]:
         """The words of a refusal; nothing in Redis may have changed by a single byte."""

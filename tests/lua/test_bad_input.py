@@ -10,6 +10,7 @@ import pytest
 
 import rqttl
 from rqttl import InvalidInput, Message
+from rqttl._driver import driver_of
 from tests.lua.states import Lab, everything
 
 DURATIONS: list[Any] = [-1, True, 1.5, "5", "soon", b"5s", float("nan"), 10**30, [], {}]
@@ -89,7 +90,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "peek(after)": (SEQUENCES, lambda bad: lambda b, q, d: q.peek(5, bad)),
     "Broker(namespace)": (
         ["", "a:b", "{a}", "x" * 65, "é", None, 5, b"rqttl"],
-        lambda bad: lambda b, q, d: rqttl.Broker(b.store.client, bad),
+        lambda bad: lambda b, q, d: rqttl.Broker(driver_of(b).store.client, bad),
     ),
 }  # fmt: skip
 

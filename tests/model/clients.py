@@ -1,4 +1,4 @@
-"""A broker whose scripts read the test's clock, and that tells what it has run."""
+"""A driver whose scripts read the test's clock, and that notes the commands it has run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from rqttl import Broker
+from rqttl._driver import Driver
 from rqttl.commands import Command, Reply
 from rqttl.flows import Step
 
@@ -26,7 +26,7 @@ class Clock:
         self.latest = max(self.latest, self.now)
 
 
-class ClockedBroker(Broker):
+class Client(Driver):
     """Everything it runs is the real thing, except for the `now` of each script call.
 
     `log` holds the commands that were carried out since it was cleared, with their replies. While it is `deaf`, what
@@ -34,7 +34,7 @@ class ClockedBroker(Broker):
     """
 
     def __init__(self, client: redis.Redis) -> None:
-        super().__init__(client)
+        super().__init__(client, "rqttl")
         self.begin(Clock())
 
     def begin(self, clock: Clock) -> None:

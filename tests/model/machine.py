@@ -13,7 +13,7 @@ from rqttl import commands
 from rqttl.codec import Unpacked
 from rqttl.commands import Command, Known
 from rqttl.units import as_datetime
-from tests.model.clients import CLIENTS, Clock, ClockedBroker
+from tests.model.clients import CLIENTS, Client, Clock
 from tests.model.queues import DeathRecord, ModelQueue, Pair
 from tests.model.raw import RawQueue, Reader, check_places, unpack_header
 from tests.model.world import World
@@ -37,7 +37,7 @@ class Waiter:
 class Machine(RuleBasedStateMachine):
     """Subclasses bring the rules. Each one acts through `act`, on Redis and on the model, and ends with `compare`."""
 
-    def __init__(self, client: redis.Redis, clients: Sequence[ClockedBroker], reader: Reader) -> None:
+    def __init__(self, client: redis.Redis, clients: Sequence[Client], reader: Reader) -> None:
         super().__init__()
         client.flushall()
         self.client = client

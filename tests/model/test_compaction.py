@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.model.clients import CLIENTS, ClockedBroker
+from tests.model.clients import CLIENTS, Client
 from tests.model.machine import NAMES
 from tests.model.message_rules import QueueMachine
 from tests.model.raw import Reader
@@ -77,7 +77,7 @@ class Waves(QueueMachine):
 @pytest.fixture
 def waves(client: redis.Redis) -> Iterator[Waves]:
     reader = Reader(client, NAMES)
-    yield Waves(client, [ClockedBroker(client) for _ in range(CLIENTS)], reader)
+    yield Waves(client, [Client(client) for _ in range(CLIENTS)], reader)
     reader.close()
 
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rqttl import Message, QueueNotFound
+from rqttl._driver import driver_of
 from tests.contract.clocked import START, Clocked
 
 RUNS = int(os.environ.get("RQTTL_MODEL_RUNS", "200"))
@@ -147,7 +148,7 @@ def shared(client: redis.Redis) -> Clocked:
 
 def begin(clocked: Clocked) -> Clocked:
     clocked.go_to(0)
-    clocked._known.clear()
+    driver_of(clocked)._known.clear()
     return clocked
 
 

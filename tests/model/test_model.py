@@ -12,7 +12,7 @@ import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.model.clients import CLIENTS, ClockedBroker
+from tests.model.clients import CLIENTS, Client
 from tests.model.machine import NAMES
 from tests.model.message_rules import QueueMachine
 from tests.model.raw import Reader
@@ -24,7 +24,7 @@ RUNS = int(os.environ.get("RQTTL_MODEL_RUNS", "200"))
 
 @pytest.mark.timeout(1800)
 def test_random_operations_agree_with_the_model(client: redis.Redis) -> None:
-    brokers = [ClockedBroker(client) for _ in range(CLIENTS)]
+    brokers = [Client(client) for _ in range(CLIENTS)]
     reader = Reader(client, NAMES)
     run_state_machine_as_test(
         lambda: QueueMachine(client, brokers, reader),  # type: ignore[arg-type]  # a factory will do

@@ -1,6 +1,6 @@
 """Many threads that wait at once, in a process of its own: `python -m tests.process.many_waits <url> <kind> <threads>`.
 
-`<kind>` is `connect`, or `default` for a client with the pool that redis-py makes by itself. It prints one line of JSON.
+`<kind>` is `connect`, or `default` for a client with the pool that redis-py makes by itself. Prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import redis
 
 import rqttl
+from rqttl._driver import driver_of
 
 PATIENCE = 60.0
 
@@ -47,7 +48,7 @@ def main(url: str, kind: str, threads: int) -> dict[str, Any]:
 def most_blocked(threads: int, broker: rqttl.Broker) -> int:
     """Ask until all block in Redis."""
     for _ in range(100_000):
-        info: Any = broker.store.client.info("clients")
+        info: Any = driver_of(broker).store.client.info("clients")
         if (blocked := int(info["blocked_clients"])) >= threads:
             break
     return blocked

@@ -12,6 +12,7 @@ import redis
 
 import rqttl
 from rqttl import _listening
+from rqttl._driver import driver_of
 from rqttl._listening import patiently
 from tests.process.proxy import Proxy
 from tests.servers import Server
@@ -31,7 +32,7 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
         broker.declare_queue("q")
         server.process.send_signal(signal.SIGSTOP)
         try:
-            assert broker.store.listen(BELL, 50) is None
+            assert driver_of(broker).store.listen(BELL, 50) is None
         finally:
             server.process.send_signal(signal.SIGCONT)
         broker.queue("q").enqueue(b"x")
@@ -45,7 +46,7 @@ def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: S
         ended = threading.Timer(0.1, proxy.stop_listening)
         ended.start()
 
-        assert broker.store.listen(BELL, 600_000) is None
+        assert driver_of(broker).store.listen(BELL, 600_000) is None
         ended.join()
 
 

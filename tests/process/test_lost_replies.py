@@ -12,6 +12,8 @@ from redis.retry import Retry
 
 import rqttl
 from rqttl import _redis
+from rqttl._driver import driver_of
+from rqttl.delivery import lease_words
 from tests.process.proxy import Proxy
 from tests.servers import Server
 
@@ -221,7 +223,7 @@ def test_a_repeated_settle_is_too_late_where_somebody_else_holds_the_message(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis, settle: str
 ) -> None:
     delivery = leased(orders)
-    client.zadd(LEASES, {delivery.sequence.decode(): int(delivery.token) + 1_000_000})
+    client.zadd(LEASES, {delivery.sequence: int(lease_words(delivery)[1]) + 1_000_000})
     proxy.spoil("cut")
 
     with pytest.raises(rqttl.LeaseLost) as lost:
@@ -274,7 +276,7 @@ def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
 ) -> None:
     proxy.stop_listening()
-    orders.broker.store.close()
+    driver_of(orders.broker).store.close()
     executed = proxy.executed
 
     with pytest.raises(redis.ConnectionError) as refused:
@@ -288,7 +290,7 @@ def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing
 def test_a_connection_that_fails_is_tried_again_even_for_an_enqueue(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
 ) -> None:
-    orders.broker.store.close()
+    driver_of(orders.broker).store.close()
     proxy.spoil("refuse", "refuse")
 
     orders.enqueue(b"x")

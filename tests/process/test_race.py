@@ -19,6 +19,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, Queue
+from rqttl._driver import driver_of
 from tests.process.race_worker import QUEUE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +84,7 @@ class Watcher:
     def __init__(self, client: redis.Redis, broker: Broker) -> None:
         self.seen: list[list[int]] = []
         self._look = client.register_script(LOOK)
-        self._keys = [broker.keyspace.key(QUEUE, part) for part in PARTS]
+        self._keys = [driver_of(broker).keyspace.key(QUEUE, part) for part in PARTS]
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from rqttl import Broker, InvalidDuration, Swept
+from rqttl._driver import driver_of
 from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.registry import STALE, Registry
 from tests.process.reapers import PATIENCE, enqueue_dead
@@ -111,7 +112,7 @@ def test_a_name_without_a_queue_is_taken_out_when_it_is_no_declaration_under_way
     broker: Broker, client: redis.Redis
 ) -> None:
     clock = [0.0]
-    registry = Registry(broker, lambda: clock[0])
+    registry = Registry(driver_of(broker), lambda: clock[0])
     client.sadd(REGISTRY, "ghost")
 
     registry.read()
@@ -128,7 +129,7 @@ def test_a_queue_that_is_made_in_the_moment_its_name_is_taken_out_is_entered_aga
     broker: Broker, client: redis.Redis
 ) -> None:
     clock = [0.0]
-    registry = Registry(broker, lambda: clock[0])
+    registry = Registry(driver_of(broker), lambda: clock[0])
     client.sadd(REGISTRY, "late")
     registry.read()
     clock[0] = STALE
@@ -144,7 +145,7 @@ def test_a_queue_that_is_made_in_the_moment_its_name_is_taken_out_is_entered_aga
 
 def test_a_queue_that_is_made_while_a_pass_goes_on_stays_in_the_registry(broker: Broker, client: redis.Redis) -> None:
     clock = [0.0]
-    registry = Registry(broker, lambda: clock[0])
+    registry = Registry(driver_of(broker), lambda: clock[0])
     client.sadd(REGISTRY, "late")
     registry.read()
     clock[0] = STALE

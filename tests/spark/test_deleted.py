@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from rqttl import Broker, Message
+from rqttl._driver import driver_of
 from spark_connectors import loss
 from spark_connectors.errors import DataLoss
 from spark_connectors.follow import Limit
@@ -59,7 +60,7 @@ def test_what_came_after_the_last_look_and_went_with_the_queue_is_a_loss(
     for _ in range(2):
         end = lenient.latest(read, None)
     assert len(caplog.records) == 1
-    assert rows(broker.store.client, lenient, read, end) == ({"a": 2} if then == "is made again" else {})
+    assert rows(driver_of(broker).store.client, lenient, read, end) == ({"a": 2} if then == "is made again" else {})
 
 
 @THEN

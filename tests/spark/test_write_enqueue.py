@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from spark_connectors.errors import OutOfMemory, SourceError, Unreachable
 from tests.servers import Server
 from tests.spark.writing import MESSAGES, Job, batch, counts, ids, numbered, until
@@ -267,7 +268,7 @@ def test_a_queue_that_is_deleted_while_a_task_runs_refuses_the_rest(write: Write
     report = write().run(batches())
 
     assert counts(report) == {"stored": 300, "duplicates": 0, "refused not_found": 300}
-    assert not broker.store.client.exists("rqttl:{q}:log")
+    assert not driver_of(broker).store.client.exists("rqttl:{q}:log")
 
 
 def test_a_batch_without_rows_writes_nothing(write: Write, broker: Broker) -> None:
@@ -276,7 +277,7 @@ def test_a_batch_without_rows_writes_nothing(write: Write, broker: Broker) -> No
 
 
 def test_no_connection_stays_open(write: Write, broker: Broker) -> None:
-    client = broker.store.client
+    client = driver_of(broker).store.client
     before = len(client.client_list())
 
     write().task(numbered(10))

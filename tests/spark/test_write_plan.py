@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rqttl import Broker
+from rqttl._driver import driver_of
 from spark_connectors import write_plan
 from spark_connectors.errors import (
     InvalidOption,
@@ -110,13 +111,13 @@ def test_a_writer_is_not_made_where_its_queue_or_redis_is_not(
 
 
 def test_a_user_without_rights_is_told_which(broker: Broker, redis_url: str) -> None:
-    broker.store.client.execute_command("ACL", "SETUSER", "poor", "on", ">canary", "~*", "+@connection")
+    driver_of(broker).store.client.execute_command("ACL", "SETUSER", "poor", "on", ">canary", "~*", "+@connection")
     said = {"url": redis_url, "username": "poor", "password": "canary", "queue": "q"}
 
     with pytest.raises(SourceError) as caught:
         RqttlBatchWriter(columns(MESSAGES), Options.read("write", said), overwrite=False)
 
-    broker.store.client.execute_command("ACL", "DELUSER", "poor")
+    driver_of(broker).store.client.execute_command("ACL", "DELUSER", "poor")
     assert str(caught.value).startswith("[RQTTL_NO_PERMISSION] username: user 'poor' may not")
     assert str(caught.value).endswith(
         "Writing needs the keys rqttl:*; `rqttl doctor`, run as this user, says what is missing"

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 from rqttl import Broker, InvalidName, Queue, QueueNotFound, RqttlError
+from rqttl._driver import driver_of
 from rqttl.cli.errors import REFUSED, explain
 from rqttl.reaper import Reaper
 from rqttl.testing import FakeBroker, FakeUnavailable, NotOnFake, dead_letters, fake_broker
@@ -44,7 +45,7 @@ def test_it_has_the_namespace_that_it_is_given() -> None:
     with fake_broker("tests") as broker:
         broker.declare_queue("q")
 
-        keys: list[bytes] = list(broker.store.client.scan_iter())
+        keys: list[bytes] = list(driver_of(broker).store.client.scan_iter())
     assert {key.partition(b":")[0] for key in keys} == {b"tests"}
     with pytest.raises(InvalidName):
         fake_broker("no such name")
@@ -132,7 +133,7 @@ def test_a_reaper_that_runs_for_ever_takes_a_server(fake: FakeBroker) -> None:
 @pytest.mark.parametrize("command", [("INFO",), ("CONFIG", "GET", "maxmemory"), ("MEMORY", "USAGE", "x")], ids=str)
 def test_what_only_a_server_can_tell_is_refused(fake: FakeBroker, command: tuple[str, ...]) -> None:
     with pytest.raises(NotOnFake, match=f"command {command[0]}"):
-        fake.store.client.execute_command(*command)
+        driver_of(fake).store.client.execute_command(*command)
 
 
 def test_it_is_not_shared_with_another_process(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:

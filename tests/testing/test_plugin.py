@@ -52,7 +52,7 @@ def test_each_test_has_a_server_of_its_own_that_is_gone_afterwards(project: pyte
             with rqttl.connect(rqttl_server) as broker:
                 assert broker.queues() == []
                 broker.declare_queue("q").enqueue(b"x")
-                assert broker.store.client.info("server")["redis_version"]
+                assert driver_of(broker).store.client.info("server")["redis_version"]
             seen.append(rqttl_server)
 
         def test_gone():

@@ -9,6 +9,7 @@ import redis
 
 import rqttl
 from rqttl import _redis
+from rqttl._driver import driver_of
 from tests.servers import Server
 
 
@@ -46,7 +47,7 @@ def test_no_error_of_a_connection_shows_its_password(server: Server, monkeypatch
         with pytest.raises(redis.RedisError) as refused:
             broker.declare_queue("orders")
 
-        assert CANARY not in f"{refused.value} {broker!r} {broker.store.client!r} {broker.queue('orders')!r}"
+        assert CANARY not in f"{refused.value} {broker!r} {driver_of(broker).store.client!r} {broker.queue('orders')!r}"
     with suppress(redis.RedisError):
         broker.queues()
 
@@ -71,7 +72,7 @@ def test_a_url_that_asks_for_what_there_is_not_is_refused(url: str) -> None:
                                  "redis://localhost?db=3", "unix:///a.sock?db=3"])  # fmt: skip
 def test_a_url_may_name_a_database(url: str) -> None:
     with rqttl.connect(url) as broker:
-        assert broker.store.client.connection_pool.connection_kwargs.get("db", 0) == (3 if "3" in url else 0)
+        assert driver_of(broker).store.client.connection_pool.connection_kwargs.get("db", 0) == (3 if "3" in url else 0)
 
 
 def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,10 +86,10 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("rqttl._redis.time.monotonic", lambda: now[0])
     monkeypatch.setattr("rqttl._redis.time.sleep", lambda _: None)
     with rqttl.connect("redis://localhost:1/0") as broker:
-        monkeypatch.setattr(broker.store, "_send_one", hang)
+        monkeypatch.setattr(driver_of(broker).store, "_send_one", hang)
         for ask in (
             broker.queue("orders").touch,
-            lambda: broker.store.run_plain(hang),
+            lambda: driver_of(broker).store.run_plain(hang),
         ):
             asked[0] = 0
             with pytest.raises(redis.TimeoutError):
@@ -104,7 +105,7 @@ def test_what_is_no_client_is_refused(client: object) -> None:
 
 def test_connect_makes_a_client_without_hidden_retries_and_with_time_outs() -> None:
     with rqttl.connect("redis://localhost:1/0") as broker:
-        settings = broker.store.client.connection_pool.connection_kwargs
+        settings = driver_of(broker).store.client.connection_pool.connection_kwargs
 
     assert settings["retry"].get_retries() == 0
     assert settings["socket_timeout"] > 0

@@ -39,7 +39,8 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
     here = known()
     made = [
         commands.lookup(KEYSPACE, "orders"), commands.declare(KEYSPACE, here.options),
-        commands.update(here, here.options), commands.touch(KEYSPACE, "orders"),
+        commands.update(here, here.options), commands.preview(here, here.options, (0, "", 0, 0, 0)),
+        commands.touch(KEYSPACE, "orders"),
         commands.purge(KEYSPACE, "orders", ""), commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False),
         commands.peek(KEYSPACE, "orders", after="", limit=1), commands.sweep(here), commands.stats(here),
         commands.enqueue(here, [(b"", b"x")]), commands.receive(here, 1, 1), commands.redrive(here, "dead", ["x"]),

@@ -10,7 +10,7 @@ import pytest
 
 from rqttl import AlreadySettled, Delivery, InvalidInput, LeaseLost, QueueOptions
 from rqttl.commands import Known
-from rqttl.delivery import LOST
+from rqttl.delivery import LOST, Settler, check_unsettled, lease_of, mark
 from rqttl.keys import Keyspace
 from rqttl.units import as_datetime
 
@@ -30,20 +30,20 @@ class Notebook:
         if self.failure:
             raise self.failure
         for one in deliveries:
-            one.check_unsettled()
+            check_unsettled(one)
             if how != "renew":
-                one.settled = how
+                mark(one, how)
 
-    def ack_many(self, deliveries: Sequence[Delivery]) -> None:
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
         self._note("ack", deliveries)
 
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Any) -> None:
+    def nack(self, deliveries: Sequence[Delivery], delay: Any) -> None:
         self._note("nack", deliveries, delay)
 
-    def reject_many(self, deliveries: Sequence[Delivery], description: str | None) -> None:
+    def reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
         self._note("reject", deliveries, description)
 
-    def renew_many(self, deliveries: Sequence[Delivery], lease: Any) -> None:
+    def renew(self, deliveries: Sequence[Delivery], lease: Any) -> None:
         self._note("renew", deliveries, lease)
 
 
@@ -52,7 +52,10 @@ def delivery(
     lease: int | None = None, settler: Notebook | None = None, **options: object,
 ) -> Delivery:  # fmt: skip
     known = Known(Keyspace(), "orders", b"v1", QueueOptions.read("orders", options))
-    return Delivery(settler or Notebook(), known, (PLACE, (header, body)), token, failed, lease)
+    book = settler or Notebook()
+    return Delivery(
+        Settler(book.ack, book.nack, book.reject, book.renew), known, (PLACE, (header, body)), token, failed, lease
+    )
 
 
 def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:
@@ -90,7 +93,7 @@ def test_handed_out_for_good_it_needs_no_settling() -> None:
 
     assert (one.leased_until, one.settled) == (None, "auto_ack")
     with pytest.raises(AlreadySettled, match=r"\(auto_ack\)"):
-        one.check_unsettled()
+        check_unsettled(one)
 
 
 def test_settling_tells_the_settler() -> None:
@@ -119,7 +122,7 @@ def test_a_delivery_is_settled_once(first: str, second: str) -> None:
 
 def test_whose_lease_was_lost_stays_lost() -> None:
     one = delivery()
-    one.settled = LOST
+    mark(one, LOST)
 
     with pytest.raises(LeaseLost):
         one.ack()
@@ -154,5 +157,5 @@ def test_the_handlers_exception_is_not_hidden_by_a_lost_lease_but_a_lost_ack_is_
 
 
 def test_a_renewal_without_a_length_asks_for_what_was_granted() -> None:
-    assert delivery().lease_ms == 30_000
-    assert delivery(lease=5).lease_ms == 5
+    assert lease_of(delivery()) == 30_000
+    assert lease_of(delivery(lease=5)) == 5

@@ -1,0 +1,43 @@
+--- Count the ready messages that other options would let die at once. Nothing is changed.
+--
+-- Retention and limits both act from the head of the queue, so these messages are the first ones, in order: the expired
+-- ones, then those over a limit. One call walks over a few hundred of them; `behind`, `after`, `expired`, `trimmed` and
+-- `size` carry the walk on: the place in `returned`, the place in the log, and the counts with their body bytes.
+--
+-- @use    clock queue log reply
+-- @keys   meta log loose leases returned delayed
+-- @args   version now message_ttl max_length max_length_bytes behind after expired trimmed size
+-- @reply  more behind after expired trimmed size
+-- @refuse not_found stale lapsed
+
+local now, after = clock.now(arg.now), arg.after
+local refusal, record = queue.open(q, arg.version, now, 'cursor')
+if refusal then
+  return reply.refuse(refusal)
+end
+local ttl, most, most_bytes = tonumber(arg.message_ttl), tonumber(arg.max_length), tonumber(arg.max_length_bytes)
+local behind, expired, trimmed, size = tonumber(arg.behind), tonumber(arg.expired), tonumber(arg.trimmed), tonumber(arg.size)
+local ready, page = queue.ready(q), queue.readable(q, 250)
+
+local ids = redis.call('ZRANGE', q.returned, behind, behind + page - 1)
+local entries = log.read(q, ids)
+for _, entry in ipairs(#ids < page and redis.call('XRANGE', q.log, '(' .. (after == '' and record[7] or after), '+',
+  'COUNT', page - #ids) or {}) do
+  entries[#entries + 1] = entry
+end
+
+local more = #entries == page
+for i, entry in ipairs(entries) do
+  local id = entry[1]
+  if ttl and string.sub(id, 1, 13) + ttl <= now then
+    expired = expired + 1
+  elseif most and ready - expired - trimmed > most or most_bytes and q.bytes - size > most_bytes then
+    trimmed = trimmed + 1
+  else
+    more = false
+    break
+  end
+  size = size + #entry[2][2]
+  if i <= #ids then behind = behind + 1 else after = id end
+end
+return reply.ok(q, more and 1 or 0, behind, after, expired, trimmed, string.format('%d', size))

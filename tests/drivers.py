@@ -1,0 +1,28 @@
+"""Drivers of the test's own, and drivers between whose steps something happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rqttl import Broker, flows
+from rqttl._driver import Driver
+
+
+def broker_on(driver: Driver) -> Broker:
+    """A broker that performs everything with this driver."""
+    broker = Broker(driver.store.client)
+    broker._driver = driver
+    return broker
+
+
+def before_step(driver: Driver, kind: object, action: Callable[[], object]) -> None:
+    """Do something once, right before the driver carries out the first step of this kind, or this very step."""
+    step = driver.step
+
+    def carry_out(one: flows.Step) -> object:
+        if one == kind or type(one) is kind:
+            driver.step = step  # type: ignore[method-assign]
+            action()
+        return step(one)
+
+    driver.step = carry_out  # type: ignore[method-assign, assignment]
