@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     )
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
-    from rqttl.types import Death, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+    from rqttl.types import Death, Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+    from rqttl.units import Duration, Instant
 
 __version__ = "0.1.0"
 
@@ -44,7 +45,10 @@ __all__ = [
     "ContractError",
     "Death",
     "Delivery",
+    "Duration",
     "EmbeddedUnavailable",
+    "Header",
+    "Instant",
     "InvalidDuration",
     "InvalidInput",
     "InvalidName",
@@ -71,7 +75,7 @@ __all__ = [
 ]
 
 #: Where the public names are, those first that are imported soonest.
-_MODULES = ("errors", "options", "types", "delivery", "queue", "consumer", "broker")
+_MODULES = ("errors", "units", "options", "types", "delivery", "queue", "consumer", "broker")
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that exists
 

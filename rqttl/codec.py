@@ -120,7 +120,7 @@ def pack_said(message: Message, content_type: str | None) -> bytes:
     if message.ttl is not None:
         ttl = b"+%d" % units.duration(message.ttl, "ttl")
     elif message.expires_at is not None:
-        ttl = b"@%d" % max(0, units.instant(message.expires_at, "expires_at"))
+        ttl = b"@%d" % units.instant(message.expires_at, "expires_at")
     id = b"" if message.id is None else check_id(message.id)
     extras = pack_extras(content_type, message.headers)
     if not (id or extras):

@@ -301,7 +301,7 @@ class Consumer:
                 return
             lease = min((self._lease or delivery.lease_of(held[0])) + longer, MAX_DURATION)
             try:
-                self.queue.renew_many(held, lease)
+                self.queue.renew_many(held, units.as_timedelta(lease))
             except LeaseLost as lost:
                 logger.warning("%s", lost)
         for listener in self._driver.events.on_renewed:

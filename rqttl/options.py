@@ -9,7 +9,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
@@ -125,16 +125,12 @@ class QueueOptions(Mapping[str, Value | None]):
     @classmethod
     def read(cls, queue: str, arguments: Mapping[str, object]) -> QueueOptions:
         """Check what somebody declared. Raises `InvalidOption` or `InvalidDuration`; the message names the option."""
-        given = {}
-        for name, value in _named(arguments).items():
-            if value is None:
-                continue
-            stored = OPTIONS[name].read(name, value)
-            if stored != OPTIONS[name].default:
-                given[name] = stored
-        options = cls(queue, dict(sorted(given.items())))
-        options._check_together()
-        return options
+        return cls(queue, {}).changed(arguments)
+
+    @classmethod
+    def read_stored(cls, queue: str, stored: Mapping[str, object]) -> QueueOptions:
+        """Check what Redis holds, where durations are milliseconds. Raises as `read` does."""
+        return cls.read(queue, {name: _written(name, value) for name, value in stored.items()})
 
     @classmethod
     def from_json(cls, queue: str, text: str | bytes) -> QueueOptions:
@@ -145,9 +141,20 @@ class QueueOptions(Mapping[str, Value | None]):
         """The given options, canonically: equal options give equal text. An option at its default is not in it."""
         return json.dumps(self.given, sort_keys=True, separators=(",", ":"))
 
+    def as_arguments(self) -> dict[str, Any]:
+        """The given options as `declare_queue` and `update` take them: durations are text with a unit.
+
+        So a queue is declared like another one: `broker.declare_queue("copy", **queue.options().as_arguments())`.
+        """
+        return {name: _written(name, value) for name, value in self.given.items()}
+
     def changed(self, changes: Mapping[str, object]) -> QueueOptions:
         """These options with some changed; `None` unsets one."""
-        return QueueOptions.read(self.queue, {**self.given, **_named(changes)})
+        named = _named(changes)
+        kept = {name: value for name, value in self.given.items() if name not in named}
+        options = QueueOptions(self.queue, dict(sorted({**kept, **_stored(named)}.items())))
+        options._check_together()
+        return options
 
     def differences(self, other: QueueOptions) -> dict[str, tuple[Value | None, Value | None]]:
         """Each option that differs, with both values."""
@@ -206,6 +213,18 @@ class UpdateResult(NamedTuple):
     after: QueueOptions
     expired: int
     trimmed: int
+
+
+def _written(name: str, stored: object) -> object:
+    """A stored value as people write it."""
+    is_duration = name in OPTIONS and OPTIONS[name].kind == "duration"
+    return units.as_text(stored) if is_duration and type(stored) is int else stored
+
+
+def _stored(named: Mapping[str, object]) -> dict[str, Value]:
+    """The stored values of what people wrote. What is `None` or equals its default is not stored."""
+    read = {name: OPTIONS[name].read(name, value) for name, value in named.items() if value is not None}
+    return {name: value for name, value in read.items() if value != OPTIONS[name].default}
 
 
 def _named(arguments: Mapping[str, object]) -> dict[str, object]:

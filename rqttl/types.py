@@ -19,8 +19,9 @@ Body = object
 class Message:
     """One message to enqueue.
 
-    `body`: bytes are stored untouched, any other value is packed with msgpack. `ttl` is relative, `expires_at`
-    absolute; give at most one. `id` is free text of up to 255 bytes; without it the queue's own sequence is the id.
+    `body`: bytes are stored untouched, any other value is packed with msgpack. `ttl` is how long it lives, `expires_at`
+    is the end of its life; give at most one. `id` is free text of up to 255 bytes; without it the queue's own sequence
+    is the id.
     """
 
     body: Body
@@ -53,11 +54,14 @@ class Receipt(NamedTuple):
     """A message was stored. `expires_at` is its effective deadline, `None` if it never expires.
 
     `duplicate`: it was not, because its id was seen within the queue's `duplicate_window`, or that of such a call.
+    `expired`: its time was over when it arrived, so that nobody receives it. The clock of Redis decides, and a message
+    with a TTL of 0 that a waiting consumer got is not `expired`.
     """
 
     id: str
     expires_at: datetime | None = None
     duplicate: bool = False
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

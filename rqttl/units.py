@@ -6,14 +6,20 @@ And sizes, as people read them.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import NewType
+from decimal import Decimal
+from numbers import Number
+from typing import Literal, NewType
 
 from rqttl.errors import InvalidDuration, InvalidInput
 
+#: Milliseconds: what the parsers return, and all that is stored, compared or sent.
 Ms = NewType("Ms", int)
-Duration = timedelta | int | str
-Instant = datetime | int
+#: A duration as people write it: a `timedelta`, or text with a unit (`"30s"`, `"1500ms"`, `"1.5h"`). `0` needs no unit.
+Duration = timedelta | str | Literal[0]
+#: A point in time as people write it: an aware `datetime`, ISO 8601 text with a zone, or milliseconds since 1970.
+Instant = datetime | str | int
 
 #: Ten years, the longest duration anywhere (RabbitMQ TTL-06).
 MAX_DURATION = Ms(315_360_000_000)
@@ -22,76 +28,130 @@ MAX_INSTANT = Ms(253_402_300_799_999)
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SIZES = ("B", "kB", "MB", "GB", "TB")
-_TEXT = re.compile(r"\s*(\d{1,18})\s*(ms|s|m|h|d|w)\s*", re.ASCII)
+_TEXT = re.compile(r"(\d{1,18}(?:\.\d{1,25})?)\s*(ms|s|m|h|d|w)", re.ASCII)
+_NUMBER = re.compile(r"-?\d{1,60}(?:\.\d{1,25})?", re.ASCII)
 _ISO = re.compile(
     r"\s*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s*(?:([Zz])|([+-]\d\d):?(\d\d)?)\s*", re.ASCII
 )
-#: In ms this is in 1973. What is less was meant to be seconds.
-_LEAST_INSTANT = 100_000_000_000
-_EXPECTED = "expected a time with its zone such as '2026-11-21 10:00Z', or milliseconds since 1970"
+#: The year 2001 in ms. In seconds it is the year 32970, so that a number of seconds is told from one of milliseconds.
+_LEAST_INSTANT = 978_307_200_000
+_EXPECTED = "a time with its zone such as '2026-11-21 10:00Z', or milliseconds since 1970"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def duration(value: Duration, name: str, *, least: int = 0) -> Ms:
-    """Read a duration: a `timedelta`, whole milliseconds, or text such as `"30s"`, `"5m"`, `"1500ms"`.
+    """Read a duration: a `timedelta`, text with a unit such as `"30s"`, `"5m"`, `"1500ms"`, `"1.5h"`, or `0`.
 
-    Raises `InvalidDuration`, naming `name`, for anything else and for what is not within `least` and ten years.
+    Parts of a millisecond are rounded up. A number without a unit is refused, because half of all readers take it for
+    seconds and half for milliseconds. Raises `InvalidDuration`, naming `name`; also for what is not within `least` ms
+    and ten years.
     """
-    ms = _milliseconds(value, name)
+    ms = _milliseconds(value, name, least)
     if not least <= ms <= MAX_DURATION:
-        raise InvalidDuration(f"{name}: expected {least} to {MAX_DURATION} ms (10 years), got {value!r}")
+        raise InvalidDuration(_range(name, least, value))
     return Ms(ms)
 
 
-def _milliseconds(value: Duration, name: str) -> int:
+def milliseconds(value: int, name: str) -> Ms:
+    """Check the value of something whose name says the unit, such as a column `ttl_ms`. Raises `InvalidDuration`."""
+    if not 0 <= value <= MAX_DURATION:
+        raise InvalidDuration(_range(name, 0, value))
+    return Ms(value)
+
+
+def _range(name: str, least: int, value: object) -> str:
+    return f"{name}: expected {least} to {MAX_DURATION} ms (10 years), got {_shown(value)}"
+
+
+def _milliseconds(value: object, name: str, least: int) -> int:
     if isinstance(value, timedelta):
-        if value % _MILLISECOND:
-            raise InvalidDuration(f"{name}: expected whole milliseconds, got {value!r}")
-        return value // _MILLISECOND
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        if value < timedelta(0):
+            return -1
+        return int(value // _MILLISECOND) + bool(value % _MILLISECOND)
     if isinstance(value, str):
-        match = _TEXT.fullmatch(value)
+        match = _TEXT.fullmatch(value.strip())
         if match:
-            return int(match[1]) * _UNITS[match[2]]
-        raise InvalidDuration(
-            f"{name}: expected a number with a unit such as '30s', '5m' or '1500ms', got {value[:80]!r}"
-        )
-    raise InvalidDuration(f"{name}: expected a timedelta, milliseconds as int, or text such as '30s', got {value!r}")
+            return _rounded_up(Decimal(match[1]) * _UNITS[match[2]])
+        if value.strip() == "0":
+            return 0
+    if type(value) is int and value == 0:
+        return 0
+    number = _number(value)
+    if number is None:
+        kind = "a number" if isinstance(value, str) else "a timedelta or text"
+        rule = f"expected {kind} with a unit such as '30s', '5m' or '1500ms'"
+        raise InvalidDuration(f"{name}: {rule}, got {_shown(value)}")
+    readings = _readings(number, least)
+    if not readings:
+        raise InvalidDuration(_range(name, least, value))
+    raise InvalidDuration(f"{name}: expected a duration with a unit, got {_shown(value)}: write {readings}")
+
+
+def _readings(number: Decimal, least: int) -> str:
+    """What somebody who wrote only a number may have meant, as the texts that say so."""
+    if number == 0:
+        return "" if least else "0"
+    shortest = format(number, "f")
+    if "." in shortest:
+        shortest = shortest.rstrip("0").rstrip(".")
+    texts = [f"'{shortest}{unit}'" for unit in ("s", "ms") if least <= number * _UNITS[unit] <= MAX_DURATION]
+    return " or ".join(texts)
+
+
+def _number(value: object) -> Decimal | None:
+    """The number that a value is, or that a text shows; `None` where it is none."""
+    if isinstance(value, bool) or not isinstance(value, str | Number):
+        return None
+    text = value.strip() if isinstance(value, str) else _shown(value, str)
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def _shown(value: object, how: Callable[[object], str] = repr) -> str:
+    try:
+        return how(value)[:80]
+    except ValueError:  # of more digits than Python writes out
+        return "a number of more than 4,000 digits"
+
+
+def _rounded_up(ms: Decimal) -> int:
+    whole = int(ms)
+    return whole + (ms > whole)
 
 
 def instant(value: Instant, name: str) -> Ms:
-    """Read an absolute time: an aware `datetime` or milliseconds since 1970. Raises `InvalidInput`."""
+    """Read a point in time: an aware `datetime`, ISO 8601 text with a zone, or milliseconds since 1970.
+
+    In text the `T` may be a space, and digits alone are milliseconds. What lies before 1970 is read as 1970. A number
+    that lies before 2001 is refused: it was meant as seconds. Raises `InvalidInput`, naming `name`.
+    """
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
+        value = _iso(value, name)
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidInput(f"{name}: expected a datetime with a time zone, got the naive {value!r}")
-        return Ms((value - _EPOCH) // _MILLISECOND)
-    if not isinstance(value, bool) and isinstance(value, int) and 0 <= value <= MAX_INSTANT:
-        return Ms(value)
-    raise InvalidInput(f"{name}: expected an aware datetime or milliseconds since 1970, got {value!r}")
+        return Ms(max(0, (value - _EPOCH) // _MILLISECOND))
+    number = _number(value)
+    if number is None:
+        raise InvalidInput(f"{name}: expected an aware datetime, {_EXPECTED}, got {_shown(value)}")
+    if _LEAST_INSTANT <= number <= MAX_INSTANT and isinstance(value, int | str) and number == int(number):
+        return Ms(int(number))
+    raise InvalidInput(f"{name}: expected milliseconds since 1970, got {_shown(value)}{_correction(number)}")
 
 
-def instant_of_text(value: object, name: str) -> int:
-    """The ms since 1970 of an absolute time: ISO 8601 with its zone, the `T` may be a space, or ms as a number.
-
-    Raises `InvalidInput`, naming `name`; also for seconds since 1970.
-    """
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
-        value = int(value)
-    if isinstance(value, str):
-        return max(0, int(instant(_iso(value, name), name)))
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(f"{name}: {_EXPECTED}, got {str(value)[:80]!r}")
-    if 0 < value < _LEAST_INSTANT:
-        raise InvalidInput(f"{name}: expected milliseconds since 1970, got {value}; if these are seconds, add 000")
-    return int(instant(value, name))
+def _correction(number: Decimal) -> str:
+    """The fault of a number that is no time in ms, and the number to write instead."""
+    if _LEAST_INSTANT <= number <= MAX_INSTANT:
+        return f": write {int(number)}"
+    if _LEAST_INSTANT <= number * 1000 <= MAX_INSTANT:
+        return f", which is in seconds: write {int(number * 1000)}"
+    return f", which is not from {_LEAST_INSTANT} (2001) to {MAX_INSTANT} (9999)"
 
 
 def _iso(value: str, name: str) -> datetime:
     found = _ISO.fullmatch(value)
     if not found:
-        raise InvalidInput(f"{name}: {_EXPECTED}, got {value[:80]!r}")
+        raise InvalidInput(f"{name}: expected {_EXPECTED}, got {_shown(value)}")
     date, minutes, seconds, fraction, _, hours, rest = found.groups()
     zone = f"{hours}:{rest or '00'}" if hours else "+00:00"
     try:
@@ -103,6 +163,11 @@ def _iso(value: str, name: str) -> datetime:
 def as_datetime(ms: int) -> datetime:
     """The aware UTC datetime of a stored instant. What lies beyond year 9999 is shown as its last moment."""
     return _EPOCH + timedelta(milliseconds=min(ms, MAX_INSTANT))
+
+
+def as_timedelta(ms: int) -> timedelta:
+    """Milliseconds as a duration that `duration` takes."""
+    return timedelta(milliseconds=ms)
 
 
 def as_text(ms: int) -> str:

@@ -117,14 +117,14 @@ def _count(option: Option, text: str) -> int:
 
 def _duration(option: Option, text: str) -> int:
     try:
-        return int(units.duration(text.strip(), option.name, least=option.least))
+        return int(units.duration(text, option.name, least=option.least))
     except InvalidInput as error:
         raise InvalidOption(str(error)) from None
 
 
 def _instant(option: Option, text: str) -> int:
     try:
-        return units.instant_of_text(text.strip(), option.name)
+        return int(units.instant(text, option.name))
     except InvalidInput as error:
         raise InvalidOption(str(error)) from None
 

@@ -157,6 +157,5 @@ def _chosen(values: list[T], rows: Sequence[int]) -> list[T]:
 
 
 def _is_late(result: bytes) -> bool:
-    """Whether the deadline of a message had passed when it was stored; both are in what Redis says of it."""
-    place, _, deadline = result.partition(b" ")
-    return deadline != b"" and int(deadline) <= int(place[:13])
+    """Whether a message was dead on arrival, according to what Redis says of it."""
+    return result[:1] == b"~"

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _TEXT = ("string", re.compile(r"string|(var)?char\(\d+\)"))
-_PLAIN = "string|binary|boolean|tinyint|smallint|int|bigint|float|double"
+_WHOLE = "tinyint|smallint|int|bigint"
+_PLAIN = f"string|binary|boolean|{_WHOLE}|float|double"
+#: What is no duration, because nobody knows whether it counts seconds or milliseconds.
+_NUMBER = re.compile(rf"{_WHOLE}|float|double|decimal\(.*\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,19 @@ MESSAGE: Mapping[str, Column] = {
     "content_type": Column(*_TEXT, "the content type of the body"),
     "headers": Column("map<string,string>", re.compile(rf"map<string,({_PLAIN})>"),
                       "the headers; values may be numbers, flags and binary too"),
-    "ttl": Column("string, bigint or an interval", re.compile(r"string|int|bigint|interval (day|hour|minute|second).*"),
-                  "its TTL: `30s`, `5m`, or milliseconds"),
+    "ttl": Column("string or an interval", re.compile(r"string|interval (day|hour|minute|second).*"),
+                  "its TTL, a text with a unit such as `30s` or `5m`, or an interval"),
+    "ttl_ms": Column("bigint", re.compile(_WHOLE), "instead: its TTL as a number of milliseconds"),
     "expires_at": Column(
         "timestamp", re.compile("timestamp"),
         "instead: when it expires. Where that has passed, as in rows that were read as dead letters, the message "
         "expires at once: leave the column out (`drop`), or use `redrive`",
     ),
 }  # fmt: skip
+_NO_UNIT = (
+    ", which says no unit: of seconds make text, `concat(ttl, 's') AS ttl`; of milliseconds make the column ttl_ms, "
+    "`CAST(ttl AS bigint) AS ttl_ms`"
+)
 #: What `redrive` and `purge` use of a row.
 LETTER: Mapping[str, Column] = {
     "queue": Column(*_TEXT, "the dead-letter queue that holds the letter; not needed with option `queue`"),
@@ -123,10 +131,13 @@ def _used(schema: StructType, known: Mapping[str, Column], operation: str) -> li
                 raise InvalidSchema(f"{field.name[:80]}: enqueue does not write this column: {hint}")
             continue
         if not column.rule.fullmatch(given):
-            raise InvalidSchema(f"{field.name}: expected {column.types}, got {given[:200]}")
+            hint = _NO_UNIT if field.name == "ttl" and _NUMBER.fullmatch(given) else ""
+            raise InvalidSchema(f"{field.name}: expected {column.types}, got {given[:200]}{hint}")
         if field.name in used:
             raise InvalidSchema(f"{field.name}: the column is there twice")
         used.append(field.name)
+    if "ttl" in used and "ttl_ms" in used:
+        raise InvalidSchema("ttl_ms: give ttl or ttl_ms, not both")
     return used
 
 

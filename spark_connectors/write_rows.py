@@ -134,7 +134,8 @@ class Packer:
         return found
 
     def _all_ttls(self, batch: Batch) -> list[bytes] | None:
-        ttls, ends = batch.values("ttl"), _milliseconds(batch.column("expires_at"))
+        name = "ttl" if batch.column("ttl_ms") is None else "ttl_ms"
+        ttls, ends = batch.values(name), _milliseconds(batch.column("expires_at"))
         if ttls is None and ends is None:
             return None
         nothing = [None] * batch.count
@@ -144,10 +145,9 @@ class Packer:
                 found.append(b"" if end is None else b"@%d" % max(0, end))
                 continue
             if end is not None:
-                batch.refuse(row, InvalidInput.code, "ttl: give ttl or expires_at, not both")
-            found.append(
-                batch.accept(row, self._ttls.get(ttl) or _remembered(self._ttls, ttl, partial(_pack_ttl, ttl)))
-            )
+                batch.refuse(row, InvalidInput.code, f"{name}: give {name} or expires_at, not both")
+            known = self._ttls.get(ttl) or _remembered(self._ttls, ttl, partial(_pack_ttl, ttl, name))
+            found.append(batch.accept(row, known))
         return found
 
 
@@ -165,8 +165,8 @@ def _pack_extras(kind: str | None, pairs: list[tuple[str, Any]] | None) -> bytes
     return codec.pack_extras(kind, dict(pairs or ()))
 
 
-def _pack_ttl(ttl: Any) -> bytes:
-    return b"+%d" % units.duration(ttl, "ttl")
+def _pack_ttl(ttl: Any, name: str) -> bytes:
+    return b"+%d" % (units.milliseconds(ttl, name) if name == "ttl_ms" else units.duration(ttl, name))
 
 
 def _binary(column: pa.Array) -> pa.Array:

@@ -11,7 +11,7 @@
 -- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered seen named windows
 -- @targets expired maxlen
 -- @args    version targets now window form batch...
--- @reply   ids: for each message `<id>`, `<id> <own deadline>`, `!<the limit that refused it>`, or `=` for a duplicate
+-- @reply   ids: for each message `<id>` or `<id> <own deadline>`, with `~` before it if it was dead on arrival, `!<the limit that refused it>`, or `=` for a duplicate
 -- @refuse  not_found stale lapsed again
 
 local now = clock.now(arg.now)

@@ -8,7 +8,7 @@
 -- @targets expired maxlen
 -- @source  expiry leases returned delayed redelivered
 -- @args    version targets now again ids...
--- @reply   results: for each of the first `ids`, `<new id>`, `<new id> <own deadline>`, `!<the limit that refused it>`, `-` if it is not there or not ready, or `=` if it has gone back before
+-- @reply   results: for each of the first `ids`, `<new id>` or `<new id> <own deadline>`, with `~` before it if it was dead on arrival, `!<the limit that refused it>`, `-` if it is not there or not ready, or `=` if it has gone back before
 -- @refuse  not_found stale lapsed again
 
 local now = clock.now(arg.now)

@@ -23,7 +23,8 @@ function mixed.store(q, now, items)
   return results
 end
 
---- Put one message where its fate leads it. Returns its id, and its own deadline where it is told of.
+--- Put one message where its fate leads it. Returns what the client is told: its id, with `~` before it where it was dead
+-- on arrival, and its own deadline.
 function mixed.place(q, now, items, i)
   local fate, header, body = items.fate[i], items.words[i - 1], items.words[i]
   if fate == 'duplicate' then
@@ -34,5 +35,5 @@ function mixed.place(q, now, items, i)
     return rare(handover).give(q, now, header, body), items.own[i]
   end
   items.id[i] = append.next_id(q, now)
-  return items.id[i], items.own[i]
+  return '~' .. items.id[i], items.own[i] -- of a refused one only the limit is told
 end

@@ -174,7 +174,7 @@ def _read_when(context: click.Context, option: click.Parameter, value: str | Non
     if value is None:
         return None
     try:
-        return timedelta(milliseconds=units.duration(value, "age"))
+        return units.as_timedelta(units.duration(value, "age"))
     except InvalidInput:
         pass
     try:

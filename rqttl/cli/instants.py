@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rqttl.errors import InvalidInput
-from rqttl.units import instant_of_text as instant
+from rqttl.units import instant
 
 __all__ = ["instant", "read_instant"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rqttl.reaper import Reaper, Totals
 
 
-def _read_period(context: click.Context, option: click.Parameter, value: str) -> int | None:
+def _read_period(context: click.Context, option: click.Parameter, value: str) -> timedelta | None:
     return None if value == "-1" else read_duration(context, option, value)
 
 
@@ -33,7 +34,7 @@ def _read_period(context: click.Context, option: click.Parameter, value: str) ->
 @json_flag
 @connecting
 def reaper(
-    scan_period: int | None, once: bool, log_format: str, verbose: bool, as_json: bool, settings: Settings
+    scan_period: timedelta | None, once: bool, log_format: str, verbose: bool, as_json: bool, settings: Settings
 ) -> None:
     """Make what is due in queues happen on time.
 

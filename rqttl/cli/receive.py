@@ -20,7 +20,7 @@ from rqttl.cli.receive_output import Filed, Printed, Sink, Stream
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_duration
 from rqttl.delivery import lease_of
 from rqttl.errors import LeaseLost
-from rqttl.units import MAX_DURATION
+from rqttl.units import MAX_DURATION, as_timedelta
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Messages that are taken with one call at most.
 TOGETHER = 100
 #: For how long `--follow` waits before it asks itself whether to go on; and so for how long Redis may be away.
-ROUND = 5_000
+ROUND = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Wanted:
     """What is to be received, and how."""
 
     most: int
-    wait: int
+    wait: timedelta
     follow: bool
-    lease: int | None
+    lease: timedelta | None
     auto_ack: bool
     no_ack: bool
     form: str
@@ -93,8 +93,8 @@ def receive(queue: str, settings: Settings, **given: Any) -> None:
         output.note(f"nothing is ready in {queue}")
 
 
-def _checked(*, most: int | None, wait: int | None, follow: bool, lease: int | None, auto_ack: bool, no_ack: bool,
-             form: str | None, folder: Path | None, as_json: bool) -> Wanted:  # fmt: skip
+def _checked(*, most: int | None, wait: timedelta | None, follow: bool, lease: timedelta | None, auto_ack: bool,
+             no_ack: bool, form: str | None, folder: Path | None, as_json: bool) -> Wanted:  # fmt: skip
     for one, other, both in (
         ("--auto-ack", "--no-ack", auto_ack and no_ack),
         ("--auto-ack", "--lease", auto_ack and lease is not None),
@@ -107,7 +107,7 @@ def _checked(*, most: int | None, wait: int | None, follow: bool, lease: int | N
     limit = most if most is not None else 0 if follow else 1
     return Wanted(
         most=limit or sys.maxsize,
-        wait=wait or 0,
+        wait=wait or timedelta(0),
         follow=follow,
         lease=lease,
         auto_ack=auto_ack,
@@ -150,7 +150,7 @@ def _ack_each(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
 def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
     """Take messages, and settle nothing that was written."""
     done, lease = 0, 0
-    wait = MAX_DURATION if wanted.follow else wanted.wait
+    wait = as_timedelta(MAX_DURATION) if wanted.follow else wanted.wait
     while done < wanted.most and not ending.asked:
         # what was taken with auto_ack is gone when the reader goes away: one at a time
         count = 1 if wanted.auto_ack else min(TOGETHER, wanted.most - done)
@@ -171,5 +171,5 @@ def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
                     queue.nack_many(batch[written:], counted=False)
     if wanted.no_ack and done:
         said = f"{text.plural(done, 'message')} not acked, each comes again when its lease of"
-        output.note(f"{said} {text.age(timedelta(milliseconds=lease))} ends")
+        output.note(f"{said} {text.age(as_timedelta(lease))} ends")
     return done

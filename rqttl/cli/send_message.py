@@ -7,6 +7,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from rqttl import codec
@@ -27,9 +28,9 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the flags say of every message. At most one of `ttl` and `expires_at` is set, both in ms."""
+    """What the flags say of every message. At most one of `ttl` and `expires_at` (ms since 1970) is set."""
 
-    ttl: int | None = None
+    ttl: timedelta | None = None
     expires_at: int | None = None
     headers: Mapping[str, str] | None = None
     id: str | None = None

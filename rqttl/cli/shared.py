@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -83,13 +84,12 @@ def connecting(command: F) -> F:
     return decorated  # type: ignore[no-any-return]  # for whoever calls it, which is click, it is the same
 
 
-def read_duration(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """The ms of a duration such as 30s, 5m, 1500ms; a bare number is milliseconds, as in Python. For `callback`."""
+def read_duration(context: click.Context, option: click.Parameter, value: str | None) -> timedelta | None:
+    """A duration such as 30s, 5m, 1500ms. For `callback`."""
     if value is None:
         return None
-    number = value.isascii() and value.isdigit() and len(value) < 19
     try:
-        return int(units.duration(int(value) if number else value, "duration"))
+        return units.as_timedelta(units.duration(value, "duration"))
     except InvalidDuration as error:
         raise click.BadParameter(str(error).removeprefix("duration: "), context, option) from None
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from rqttl.cli import output, text
 from rqttl.cli.queue_each import chosen, plain
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag, read_duration
 from rqttl.cli.signals import Stop, Stopped, Stopping
-from rqttl.cli.stats_facts import stats_facts
+from rqttl.cli.stats_facts import milliseconds, stats_facts
 from rqttl.cli.stats_frame import SORTS, Setting, frame, ordered
 from rqttl.cli.stats_table import TOTALS, glyphs_for, table
 from rqttl.cli.stats_trend import Look, Row, Trend
@@ -25,8 +26,8 @@ from rqttl.units import as_text
 if TYPE_CHECKING:
     from rqttl.broker import Broker
 
-#: Milliseconds between two looks: unless said otherwise, and at least.
-INTERVAL, SHORTEST = 2_000, 100
+#: The time between two looks: unless said otherwise, and at least.
+INTERVAL, SHORTEST = timedelta(seconds=2), timedelta(milliseconds=100)
 
 
 @click.command(epilog="Example: rqttl stats 'orders.*' --watch --interval 1s")
@@ -44,7 +45,7 @@ INTERVAL, SHORTEST = 2_000, 100
 @json_flag
 @connecting
 def stats(
-    queues: tuple[str, ...], watch: bool, interval: int | None, most: int | None, sort: str | None, as_json: bool,
+    queues: tuple[str, ...], watch: bool, interval: timedelta | None, most: int | None, sort: str | None, as_json: bool,
     settings: Settings,
 ) -> None:  # fmt: skip
     """Show what queues hold and what has happened in them.
@@ -58,7 +59,7 @@ def stats(
         raise click.UsageError("--interval and --count are for --watch")
     interval = INTERVAL if interval is None else interval
     if interval < SHORTEST:
-        raise click.BadParameter(f"at least {as_text(SHORTEST)}", param_hint="'--interval' / '-n'")
+        raise click.BadParameter(f"at least {as_text(milliseconds(SHORTEST))}", param_hint="'--interval' / '-n'")
     with settings.using() as broker:
         first = _look(broker, queues)
         for name in plain(queues):
@@ -124,14 +125,22 @@ def _show(trend: Trend, rows: list[Row]) -> None:
 
 
 def _watch(
-    broker: Broker, patterns: Sequence[str], trend: Trend, interval: int, most: int | None, sort: str, *, as_json: bool
+    broker: Broker,
+    patterns: Sequence[str],
+    trend: Trend,
+    interval: timedelta,
+    most: int | None,
+    sort: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Look again and again. Ctrl-C is how it is meant to end, so it is no failure."""
 
     def take() -> Look:
         return _look(broker, patterns)
 
-    setting, seconds = Setting(as_text(interval), sort, glyphs_for(sys.stdout.encoding)), interval / 1000
+    shown, seconds = as_text(milliseconds(interval)), interval.total_seconds()
+    setting = Setting(shown, sort, glyphs_for(sys.stdout.encoding))
     try:
         with Stopping():
             if is_live() and not as_json:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from rqttl.demo.flights import Flight
 from rqttl.types import Message
-from rqttl.units import MAX_DURATION
+from rqttl.units import MAX_DURATION, as_timedelta
 
 #: Flights in a second, all day round: what decides how long the day takes.
 RATE = 1_250
@@ -57,9 +57,11 @@ class Day:
         """Which minute of the day it is, so many seconds after the start."""
         return min(DAY, self.first + int(seconds * 1000 / self.minute_ms))
 
-    def ttl(self, flight: Flight) -> int | None:
-        """The TTL of a flight's call in ms; none for the carrier's last departure of all."""
-        return None if flight.gap is None else min(MAX_DURATION, max(1, round(flight.gap * self.minute_ms)))
+    def ttl(self, flight: Flight) -> timedelta | None:
+        """The TTL of a flight's call; none for the carrier's last departure of all."""
+        if flight.gap is None:
+            return None
+        return as_timedelta(min(MAX_DURATION, max(1, round(flight.gap * self.minute_ms))))
 
 
 def plan(flights: Sequence[Flight]) -> Day:

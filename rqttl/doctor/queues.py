@@ -91,7 +91,7 @@ def _options(queue: str, given: str) -> QueueOptions | None:
         found = json.loads(given)
         if isinstance(found, dict):
             # those of a later release are not for us to judge
-            return QueueOptions.read(queue, {name: value for name, value in found.items() if name in OPTIONS})
+            return QueueOptions.read_stored(queue, {name: value for name, value in found.items() if name in OPTIONS})
     except ValueError:  # InvalidInput is one too
         pass
     return None

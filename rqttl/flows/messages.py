@@ -105,18 +105,18 @@ def _together(
 
 
 def _receipt(known: Known, result: bytes, message: Message | object) -> Receipt | QueueFull:
-    own = message.id if type(message) is Message else None
+    id = message.id if type(message) is Message else None
     if result == b"=":
-        return Receipt(own or "", duplicate=True)
-    id = result[:_SEQUENCE_BYTES].decode() if own is None else own
+        return Receipt(id or "", duplicate=True)
     if len(result) == _SEQUENCE_BYTES and known.retention is None:
-        return Receipt(id)
+        return Receipt(result.decode() if id is None else id)
     if result[:1] == b"!":
         limit = result[1:].decode()
         return QueueFull(known.name, limit, known.options.number(limit) or 0)
-    return Receipt(
-        id, codec.deadline(known.retention, result, int(result[21:]) if len(result) > _SEQUENCE_BYTES else None)
-    )
+    expired = result[:1] == b"~"
+    place, _, own = result[expired:].partition(b" ")
+    deadline = codec.deadline(known.retention, place, int(own) if own else None)
+    return Receipt(place.decode() if id is None else id, deadline, expired=expired)
 
 
 @dataclass(frozen=True, slots=True)

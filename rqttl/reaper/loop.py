@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, TimeoutError
 
@@ -59,13 +59,12 @@ class Reaper:
         self,
         broker: Broker,
         *,
-        scan_period: Duration | None = "5m",
+        scan_period: Duration | Literal[-1] | None = "5m",
         on_swept: Callable[[str, Swept], None] | None = None,
     ) -> None:
         self._driver = driver_of(broker)
-        if scan_period in (-1, "-1"):
-            scan_period = None
-        self.scan_period = None if scan_period is None else units.duration(scan_period, "scan_period", least=1)
+        none = scan_period is None or scan_period in (-1, "-1")
+        self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
         self._on_swept = on_swept
         self._inbox: SimpleQueue[_Event | tuple[str, int]] = SimpleQueue()
         self._stopped = False

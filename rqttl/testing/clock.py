@@ -28,7 +28,8 @@ class Companion(Protocol):
 class Clock:
     """A clock that stands still until `advance`. Safe to share between threads.
 
-    `start` is an aware datetime or milliseconds since 1970, from 2001 to 2286; without it, the time of this machine.
+    `start` is an aware datetime, ISO 8601 text with a zone, or milliseconds since 1970, from 2001 to 2286; without it,
+    the time of this machine.
     Nothing happens by itself when the clock is moved: what has become due then happens with the next call that touches
     the queue, as on a server without a reaper, or with `FakeBroker.run_reaper()`.
     """
@@ -52,7 +53,7 @@ class Clock:
         return self._ms
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass: a `timedelta`, milliseconds as `int`, or text such as `"5s"`.
+        """Let time pass: a `timedelta`, or text such as `"5s"`.
 
         Whoever works in a `consume` loop keeps its leases, however far the clock goes, as in reality. Raises
         `InvalidDuration`.

@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from rqttl import flows
+from rqttl import flows, units
 from rqttl._driver import Driver
 from rqttl.broker import Broker
 from rqttl.commands import Command, Presence
@@ -117,7 +117,8 @@ class ClockedDriver(Driver):
             self._wait = None
             raise EndlessWait(step.queue)
         if step.left <= ENDLESS or step.due is not None:
-            self.clock.advance(step.left if step.due is None else min(step.left, step.due))
+            passing = step.left if step.due is None else min(step.left, step.due)
+            self.clock.advance(units.as_timedelta(passing))
 
 
 class ClockedBroker(Broker):

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 def fake_broker(namespace: str = "rqttl", *, start: Instant | None = None) -> FakeBroker:
     """A new broker on an empty Redis of its own, within this process; no server is needed.
 
-    Its clock begins at `start` (an aware datetime or milliseconds since 1970), or at the time of this machine, and
-    stands still. Raises `FakeUnavailable` where fakeredis is not installed, `InvalidName`, `InvalidInput`.
+    Its clock begins at `start` (an aware datetime, ISO 8601 text with a zone, or milliseconds since 1970), or at the
+    time of this machine, and stands still. Raises `FakeUnavailable` where fakeredis is not installed, `InvalidName`,
+    `InvalidInput`.
     """
     return FakeBroker(namespace, start=start)
 

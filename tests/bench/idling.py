@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import redis
@@ -18,7 +19,7 @@ from rqttl.reaper import Reaper, hints
 CONSUMERS, QUEUES = 100, 1_000
 #: Seconds for which commands are counted. All periods are so many times shorter, so that the window holds each of them.
 WINDOW, FASTER = 60.0, 6
-SCAN_PERIOD_MS = 300_000  # the default
+SCAN_PERIOD = timedelta(minutes=5)  # the default
 PATIENCE = 60.0
 
 
@@ -39,7 +40,7 @@ def commands_a_minute(client: redis.Redis, broker: rqttl.Broker) -> tuple[float,
         broker.declare_queue(f"q{i}")
     waiting = threading.Semaphore(0)
     broker.events.on_waiting.append(lambda _: waiting.release())
-    reaper = Reaper(broker, scan_period=SCAN_PERIOD_MS // FASTER)
+    reaper = Reaper(broker, scan_period=SCAN_PERIOD / FASTER)
     with faster():
         threads = [threading.Thread(target=_wait, args=(broker.queue(f"q{i}"), i % 2)) for i in range(CONSUMERS)]
         threads.append(threading.Thread(target=reaper.run))

@@ -288,4 +288,5 @@ def test_a_key_that_somebody_else_wrote_is_refused(run: Run, broker: Broker, pat
     driver_of(broker).store.client.set("rqttl:{orders}:meta", "not a hash")
     driver_of(broker).store.client.sadd("rqttl:queues", "orders")
 
-    refused(run(*argv(path, optional=True)), path, "rqttl:{orders}:meta" if path in REPORTS else "WRONGTYPE")
+    told = "rqttl:{orders}:meta" if path in REPORTS else "WRONGTYPE"
+    refused(run(*argv(path, optional=True)), path, "Redis refused: ", re.escape(told))

@@ -234,7 +234,7 @@ def test_the_filters_say_which_letters_are_meant(run_clocked: Run, letters: Queu
         (("--older-than", "-7d"), "'--older-than': expected an age such as 7d"),
         (("--newer-than", "2023-11-14 22:20"), "'--newer-than': expected an age such as 7d"),
         (("--newer-than", "2023-02-30 22:20Z"), "'--newer-than': no such time: '2023-02-30 22:20Z'"),
-        (("--newer-than", "1700000060"), "'--newer-than': expected milliseconds since 1970, got 1700000060"),
+        (("--newer-than", "1700000060"), "'--newer-than': expected milliseconds since 1970, got '1700000060', which"),
     ],
 )  # fmt: skip
 def test_a_wrong_filter_is_one_line(

@@ -37,6 +37,10 @@ def failed_at(url: str, code: int, *arguments: str) -> str:
     return result.stderr.removeprefix("rqttl: ").rstrip("\n")
 
 
+#: What is said of `60`.
+NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
+
+
 @pytest.mark.parametrize(
     "arguments, told",
     [
@@ -56,7 +60,17 @@ def failed_at(url: str, code: int, *arguments: str) -> str:
         (("receive", "orders", "--max", "many"), "'--max'"),
         (("receive", "orders", "--format", "xml"), "'--format'"),
         (("reaper", "--scan-period", "0"), "scan_period: expected 1 to"),
-        (("reaper", "--scan-period", "-2"), "'--scan-period': expected a number with a unit"),
+        (("reaper", "--scan-period", "-2"), "'--scan-period': expected 0 to 315360000000 ms"),
+        (("reaper", "--scan-period", "60"), "'--scan-period': " + NO_UNIT),
+        (("send", "orders", "x", "--ttl", "60"), "'--ttl': " + NO_UNIT),
+        (("send", "orders", "x", "--expires-at", "1795255200"),
+         "'--expires-at': expected milliseconds since 1970, got '1795255200', which is in seconds: write 1795255200"),
+        (("receive", "orders", "--wait", "60"), "'--wait': " + NO_UNIT),
+        (("receive", "orders", "--lease", "60"), "'--lease': " + NO_UNIT),
+        (("stats", "--watch", "--interval", "60"), "'--interval' / '-n': " + NO_UNIT),
+        *[(("queue", "declare", "orders", flag, "60"), f"'{flag}': {NO_UNIT}")
+          for flag in ("--message-ttl", "--lease", "--expires", "--duplicate-window")],
+        (("queue", "update", "orders", "--auto-delete-on-idle", "60"), "'--auto-delete-on-idle': " + NO_UNIT),
         (("reaper", "--log-format", "xml"), "'--log-format'"),
         (("queue", "declare", "orders", "--lease", "0"), "lease: expected 1 to"),
         (("queue", "declare", "orders", "--max-length", "few"), "'--max-length'"),
@@ -68,7 +82,7 @@ def failed_at(url: str, code: int, *arguments: str) -> str:
         (("--url", "http://example.org", "queue", "ls"), "url: expected redis://"),
         (("demo", "--limit", "0"), "'--limit'"),
     ],
-)
+)  # fmt: skip
 def test_wrong_input_is_wrong_usage(run: Run, broker: Broker, arguments: tuple[str, ...], told: str) -> None:
     if "declare" not in arguments:
         broker.declare_queue("orders")

@@ -43,7 +43,7 @@ def test_every_option_can_be_declared(run: Run, broker: Broker) -> None:
 
 
 def test_declaring_again_with_equal_options_changes_nothing(run: Run) -> None:
-    assert [run("queue", "declare", "orders", "--message-ttl", ttl).exit_code for ttl in ("60s", "1m", "60000")] == [
+    assert [run("queue", "declare", "orders", "--message-ttl", ttl).exit_code for ttl in ("60s", "1m", "60000ms")] == [
         0
     ] * 3
 
@@ -280,7 +280,7 @@ def test_without_redis_the_answer_is_one_line(words: tuple[str, ...], run: Run) 
 
 def test_touch_lets_the_lifetime_begin_anew(run_clocked: Run, clocked: Clocked) -> None:
     for name in ("orders", "mails"):
-        clocked.declare_queue(name, expires=1_000)
+        clocked.declare_queue(name, expires="1s")
     clocked.advance(900)
 
     result = run_clocked("queue", "touch", "orders", "mails", "orders")

@@ -19,7 +19,7 @@ NO_QUEUE = "rqttl: no queue yet: `rqttl queue declare QUEUE` makes one\n"
 
 def three(clocked: Clocked) -> None:
     """Three queues of which each is the first in another respect."""
-    clocked.declare_queue("mails", dead_letter="mails.dead").enqueue_many([Message(b"gone", ttl=10), b"old"])
+    clocked.declare_queue("mails", dead_letter="mails.dead").enqueue_many([Message(b"gone", ttl="10ms"), b"old"])
     clocked.advance(184_000)
     clocked.queue("mails").sweep()
     orders = clocked.declare_queue("orders")

@@ -118,7 +118,7 @@ def test_where_nobody_can_be_asked_nothing_is_done(run: Run, filled: Broker, wha
 
 def test_an_expired_message_is_not_purged_but_dies(run_clocked: Run, clocked: Clocked) -> None:
     queue = clocked.declare_queue("orders")
-    queue.enqueue_many([Message(b"x", ttl=100), b"y"])
+    queue.enqueue_many([Message(b"x", ttl="100ms"), b"y"])
     clocked.advance(100)
 
     assert run_clocked("queue", "purge", "orders", "--yes").stdout == "queue orders: 1 ready message removed\n"

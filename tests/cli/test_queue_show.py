@@ -23,7 +23,7 @@ def orders(clocked: Clocked) -> None:
     clocked.declare_queue("mails", dead_letter_rejected="orders", dead_letter_expired="orders")
     clocked.declare_queue("bills", dead_letter="{queue}.dead")
     clocked.declare_queue("plain", dead_letter="orders")
-    queue.enqueue_many([Message(b"gone", ttl=100), *[b"x" * 1000] * 1234])
+    queue.enqueue_many([Message(b"gone", ttl="100ms"), *[b"x" * 1000] * 1234])
     clocked.advance(2_000)
     one, two, three, four = queue.receive_many(4)
     one.reject("no such item")
@@ -70,7 +70,7 @@ def test_show_can_tell_the_options_at_their_defaults_too(run: Run, broker: Broke
 
 
 def test_show_says_when_nobody_sweeps(run_clocked: Run, clocked: Clocked) -> None:
-    clocked.declare_queue("orders").enqueue(b"x", ttl=1_000)
+    clocked.declare_queue("orders").enqueue(b"x", ttl="1s")
     clocked.advance(187_000)
 
     lines = run_clocked("queue", "show", "orders").stdout.splitlines()

@@ -77,7 +77,7 @@ def test_a_deadline_is_a_text_or_milliseconds(run: Run, orders: Queue, written: 
     [
         ({}, ("--ttl", "1h"), timedelta(hours=1)),
         ({"ttl": "2h"}, ("--ttl", "1h"), timedelta(hours=2)),
-        ({"ttl": 7_200_000}, ("--expires-at", "2999-01-01 00:00Z"), timedelta(hours=2)),
+        ({"ttl": "2h"}, ("--expires-at", "2999-01-01 00:00Z"), timedelta(hours=2)),
         ({"ttl": None, "expires_at": None}, ("--ttl", "1h"), timedelta(hours=1)),
         ({"expires_at": LATER.isoformat()}, ("--ttl", "1h"), None),
         ({}, ("--expires-at", LATER.isoformat()), None),
@@ -116,11 +116,16 @@ def test_blank_lines_a_mark_of_byte_order_and_windows_line_ends_are_read_over(ru
 
 WRONG = [
     (b'{"body":"a","ttl":"soon"}', "ttl: expected a number with a unit such as '30s'", "invalid_duration"),
-    (b'{"body":"a","ttl":1.5}', "ttl: expected a", "invalid_duration"),
+    (b'{"body":"a","ttl":60}', "ttl: expected a duration with a unit, got 60: write '60s' or '60ms'",
+     "invalid_duration"),
+    (b'{"body":"a","ttl":1.5}', "got 1.5: write '1.5s' or '1.5ms'", "invalid_duration"),
+    (b'{"body":"a","ttl":true}', "ttl: expected a timedelta or text with a unit", "invalid_duration"),
     (b'{"body":"a","ttl":-1}', "ttl: expected 0 to", "invalid_duration"),
     (b'{"body":"a","ttl":"1s","expires_at":1800000000000}', "ttl: give ttl or expires_at, not both", "invalid_input"),
     (b'{"body":"a","expires_at":"tomorrow"}', "expires_at: expected a time with its zone", "invalid_input"),
-    (b'{"body":"a","expires_at":1763745600}', "if these are seconds, add 000", "invalid_input"),
+    (b'{"body":"a","expires_at":1763745600}', "got 1763745600, which is in seconds: write 1763745600", "invalid_input"),
+    (b'{"body":"a","expires_at":1763745600.5}', "which is in seconds: write 1763745600500", "invalid_input"),
+    (b'{"body":"a","expires_at":0}', "expires_at: expected milliseconds since 1970, got 0", "invalid_input"),
     (b'{"body":"a","tll":"1s"}', "unknown field 'tll'; did you mean ttl?", "invalid_input"),
     (b'{"body":"a","x\\u001b[31m":1}', r"unknown field 'x\x1b[31m'; there are body, body_base64,", "invalid_input"),
     (b'{"body":"a","id":7}', "id: expected text, got a number", "invalid_input"),

@@ -44,7 +44,7 @@ def fill(clocked: Clocked) -> None:
     )
     clocked.declare_queue("orders.dead")
     clocked.declare_queue("mails")
-    orders.enqueue_many([Message(b"x", ttl=500 if i < 3 else None) for i in range(2_010)])
+    orders.enqueue_many([Message(b"x", ttl="500ms" if i < 3 else None) for i in range(2_010)])
     clocked.advance(1_500)
     first, second, third, *_ = orders.receive_many(5)
     first.ack()
@@ -95,7 +95,7 @@ def test_queues_are_chosen_and_sorted(clocked: Clocked, run_clocked: Run, given:
     clocked.declare_queue("orders.dead")
     clocked.advance(100)
     clocked.declare_queue("orders").enqueue_many([b"x"] * 3)
-    clocked.declare_queue("orders.late").enqueue_many([Message(b"x", ttl=50), b"y"])
+    clocked.declare_queue("orders.late").enqueue_many([Message(b"x", ttl="50ms"), b"y"])
     clocked.advance(100)
 
     text = run_clocked("stats", *given).stdout.splitlines()
@@ -185,7 +185,7 @@ def test_a_watch_prints_a_table_of_rates_for_each_look(clocked: Clocked, run_clo
     orders = clocked.queue("orders")
 
     def work() -> None:
-        clocked.queue("mails").enqueue_many([Message(b"x", ttl=500) for _ in range(30)])
+        clocked.queue("mails").enqueue_many([Message(b"x", ttl="500ms") for _ in range(30)])
         orders.ack_many(orders.receive_many(5))
         clocked.advance(2_500)
 
@@ -343,7 +343,7 @@ def test_a_reaper_that_runs_is_found(broker: Broker, run: Run) -> None:
         counted.append(broker.reapers())
         reaper.stop()
 
-    broker.declare_queue("orders").enqueue(b"x", ttl=1)
+    broker.declare_queue("orders").enqueue(b"x", ttl="1ms")
     reaper = Reaper(broker, on_swept=count)
     reaper.run()
 

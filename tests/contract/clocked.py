@@ -7,10 +7,11 @@ due, or to the end of its wait. What another client does while it waits is a lis
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import redis
 
+from rqttl import Duration, units
 from rqttl.testing.clocked import ClockedBroker
 
 START = 1_700_000_000_000
@@ -19,6 +20,11 @@ START = 1_700_000_000_000
 def at(ms: int) -> datetime:
     """The instant `ms` after the start of the test's clock."""
     return datetime.fromtimestamp((START + ms) / 1000, tz=timezone.utc)
+
+
+def ms(n: int | None) -> timedelta | None:
+    """So many ms as a duration; nothing as nothing."""
+    return None if n is None else units.as_timedelta(n)
 
 
 class Clocked(ClockedBroker):
@@ -31,8 +37,9 @@ class Clocked(ClockedBroker):
     def now(self) -> int:
         return self.clock.ms
 
-    def advance(self, ms: int) -> None:
-        self.clock.set(self.now + ms)
+    def advance(self, time: int | Duration) -> None:
+        """Go forward; a number is ms, as everywhere in this class, and back where it is negative."""
+        self.clock.set(self.now + (time if isinstance(time, int) else units.duration(time, "time")))
 
     def go_to(self, ms: int) -> None:
         """Go to `ms` after the start."""

@@ -19,7 +19,7 @@ def ring(clocked: Clocked, *names: str, **options: object) -> None:
 def test_a_message_that_only_expires_goes_round_once_and_is_dropped_and_counted(
     clocked: Clocked, names: tuple[str, ...]
 ) -> None:
-    ring(clocked, *names, message_ttl=100)
+    ring(clocked, *names, message_ttl="100ms")
     clocked.queue("a").enqueue(b"x")
 
     for name in names:
@@ -57,8 +57,8 @@ def test_a_queue_may_be_its_own_target_for_rejections_for_ever(clocked: Clocked)
 @pytest.mark.spec("CYC-06", "CYC-04")
 def test_a_retry_circle_with_a_rejection_in_it_goes_round_for_ever(clocked: Clocked) -> None:
     clocked.declare_queue("work", dead_letter="wait")
-    clocked.declare_queue("wait", dead_letter="wait-again", message_ttl=100)
-    clocked.declare_queue("wait-again", dead_letter="work", message_ttl=100)
+    clocked.declare_queue("wait", dead_letter="wait-again", message_ttl="100ms")
+    clocked.declare_queue("wait-again", dead_letter="work", message_ttl="100ms")
     clocked.queue("work").enqueue(b"x")
 
     for _ in range(10):
@@ -73,7 +73,7 @@ def test_a_retry_circle_with_a_rejection_in_it_goes_round_for_ever(clocked: Cloc
 @pytest.mark.spec("CYC-04")
 def test_a_rejection_before_the_circle_was_entered_does_not_keep_it_going(clocked: Clocked) -> None:
     clocked.declare_queue("start", dead_letter="a")
-    ring(clocked, "a", "b", message_ttl=100)
+    ring(clocked, "a", "b", message_ttl="100ms")
     clocked.queue("start").enqueue(b"x")
     one(clocked.queue("start")).reject()
 
@@ -98,7 +98,7 @@ def test_a_circle_of_failed_deliveries_is_an_automatic_one(clocked: Clocked) -> 
 
 @pytest.mark.spec("CYC-10")
 def test_once_the_circle_is_opened_letters_pass_again(clocked: Clocked) -> None:
-    ring(clocked, "a", "b", message_ttl=100)
+    ring(clocked, "a", "b", message_ttl="100ms")
     clocked.queue("a").enqueue(b"x")
     clocked.advance(100)
     clocked.queue("a").sweep()

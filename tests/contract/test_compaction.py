@@ -14,9 +14,9 @@ COUNT, EVERY = 6_000, 20
 @pytest.fixture
 def thinned(clocked: Clocked) -> Queue:
     """A queue in which 19 of 20 messages have expired; most of those that are left have been moved."""
-    queue = clocked.declare_queue("q", lease=1_000)
+    queue = clocked.declare_queue("q", lease="1s")
     queue.enqueue_many(
-        [Message(b"%d" % i, ttl=None if i % EVERY == 0 else 10, id=f"m{i}", headers={"i": i}) for i in range(COUNT)]
+        [Message(b"%d" % i, ttl=None if i % EVERY == 0 else "10ms", id=f"m{i}", headers={"i": i}) for i in range(COUNT)]
     )
     clocked.advance(10)
     assert sum(swept.compacted for swept in queue.sweep()) >= 200
@@ -73,6 +73,6 @@ def test_a_new_retention_reaches_them(clocked: Clocked, thinned: Queue) -> None:
     clocked.advance(500)
     thinned.enqueue(b"young")
 
-    thinned.update(message_ttl=500)
+    thinned.update(message_ttl="500ms")
 
     assert bodies(thinned) == [b"young"]

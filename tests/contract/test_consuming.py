@@ -143,7 +143,7 @@ def test_nack_with_a_delay_and_reject_work_inside_the_loop(clocked: Clocked) -> 
 
 
 def test_expired_messages_are_not_shown_however_long_they_waited_in_the_queue(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=100, lease="1h")
+    queue = clocked.declare_queue("q", message_ttl="100ms", lease="1h")
     queue.enqueue_many([b"1", b"2", b"3"])
     shown = []
 

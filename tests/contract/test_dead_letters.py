@@ -86,7 +86,7 @@ def test_an_empty_target_of_a_reason_means_drop(clocked: Clocked, reason: str, k
 @pytest.mark.spec("A-025", "A-033", "A-024")
 def test_many_queues_share_a_target_and_every_letter_arrives_also_under_the_same_id(clocked: Clocked) -> None:
     for name in ("a", "b"):
-        queue = clocked.declare_queue(name, dead_letter="d", message_ttl=10)
+        queue = clocked.declare_queue(name, dead_letter="d", message_ttl="10ms")
         queue.enqueue_many([Message(name.encode(), id=str(i)) for i in range(100)])
     clocked.advance(10)
     for name in ("a", "b"):
@@ -143,7 +143,7 @@ def test_a_target_that_was_deleted_is_created_again(clocked: Clocked) -> None:
 @pytest.mark.spec("A-038", "A-039", "DH-13")
 def test_a_letter_keeps_what_its_sender_gave(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue({"a": 1}, id="mine", headers={"h": b"\0"}, ttl=50)
+    queue.enqueue({"a": 1}, id="mine", headers={"h": b"\0"}, ttl="50ms")
     clocked.advance(50)
     queue.sweep()
 
@@ -169,7 +169,7 @@ def test_a_letter_keeps_the_id_that_its_queue_gave(clocked: Clocked) -> None:
 @pytest.mark.spec("DLX-20", "A-041", "S-033")
 @every_reason
 def test_a_letter_has_left_its_own_ttl_behind(clocked: Clocked, reason: str, kill: Kill) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d", default_ttl=100)
+    queue = clocked.declare_queue("q", dead_letter="d", default_ttl="100ms")
 
     kill(clocked, queue, b"x")
     clocked.advance(1_000_000)
@@ -180,7 +180,7 @@ def test_a_letter_has_left_its_own_ttl_behind(clocked: Clocked, reason: str, kil
 
 @pytest.mark.spec("DLX-20", "A-019", "S-033")
 def test_the_targets_retention_counts_from_arrival(clocked: Clocked) -> None:
-    target = clocked.declare_queue("d", message_ttl=100)
+    target = clocked.declare_queue("d", message_ttl="100ms")
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue(b"x")
     clocked.advance(500)
@@ -193,7 +193,7 @@ def test_the_targets_retention_counts_from_arrival(clocked: Clocked) -> None:
 
 
 @pytest.mark.spec("A-017", "A-018")
-@pytest.mark.parametrize("rule", [{"default_ttl": 10}, {"min_ttl": 10}, {"max_ttl": 10}], ids=str)
+@pytest.mark.parametrize("rule", [{"default_ttl": "10ms"}, {"min_ttl": "10ms"}, {"max_ttl": "10ms"}], ids=str)
 def test_the_targets_rules_for_senders_do_not_act_on_letters(clocked: Clocked, rule: dict[str, int]) -> None:
     target = clocked.declare_queue("d", **rule)
     reject(clocked, clocked.declare_queue("q", dead_letter="d"), b"x")
@@ -251,7 +251,7 @@ def test_every_reason_keeps_the_order(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_deliveries=1, dead_letter="{queue}.d", dead_letter_delivery_limit="limit")
     queue.enqueue_many(order)
     queue.nack_many(queue.receive_many(300))
-    queue.enqueue_many([Message(body, ttl=10) for body in order])
+    queue.enqueue_many([Message(body, ttl="10ms") for body in order])
     clocked.advance(10)
     queue.sweep()
     queue.enqueue_many(order)
@@ -306,7 +306,7 @@ def test_a_rejection_into_the_queue_itself_keeps_its_limit(clocked: Clocked) -> 
 
 @pytest.mark.spec("A-023", "DLX-23")
 def test_a_dead_message_is_in_one_place_after_every_call(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d", message_ttl=10)
+    queue = clocked.declare_queue("q", dead_letter="d", message_ttl="10ms")
     target = clocked.declare_queue("d")
     queue.enqueue_many([b"%d" % i for i in range(1_000)])
     clocked.advance(10)

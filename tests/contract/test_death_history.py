@@ -7,14 +7,14 @@ from itertools import pairwise
 import pytest
 
 from rqttl import Death, Message
-from tests.contract.clocked import Clocked, at
+from tests.contract.clocked import Clocked, at, ms
 from tests.contract.looks import one, take
 
 
 @pytest.mark.spec("DH-01", "DH-08", "A-039", "A-040", "A-044", "S-030")
 def test_a_record_says_where_why_when_and_what_was_before(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue(b"x", ttl=500)
+    queue.enqueue(b"x", ttl="500ms")
     clocked.go_to(100)
     one(queue).nack()
     clocked.go_to(730)
@@ -40,8 +40,8 @@ def test_a_record_says_where_why_when_and_what_was_before(clocked: Clocked) -> N
 def test_a_record_keeps_the_deadline_that_was_in_force_whatever_the_reason(
     clocked: Clocked, own: int | None, retention: int | None, deadline: int | None
 ) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d", message_ttl=retention)
-    queue.enqueue(b"x", ttl=own)
+    queue = clocked.declare_queue("q", dead_letter="d", message_ttl=ms(retention))
+    queue.enqueue(b"x", ttl=ms(own))
 
     one(queue).reject()
 
@@ -51,7 +51,7 @@ def test_a_record_keeps_the_deadline_that_was_in_force_whatever_the_reason(
 @pytest.mark.spec("DH-05", "DH-10", "CYC-03")
 def test_the_same_death_again_counts_up_and_moves_to_the_front(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="wait")
-    clocked.declare_queue("wait", dead_letter="q", message_ttl=100)
+    clocked.declare_queue("wait", dead_letter="q", message_ttl="100ms")
     queue.enqueue(b"x")
 
     for _ in range(3):

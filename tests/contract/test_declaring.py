@@ -9,7 +9,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, InvalidDuration, InvalidName, InvalidOption, QueueInUse, QueueMismatch, QueueNotFound
-from tests.contract.clocked import Clocked
+from tests.contract.clocked import Clocked, ms
 from tests.contract.looks import bodies, dead, dropped, one, ready, taken
 
 TEN_YEARS = 315_360_000_000
@@ -20,7 +20,7 @@ def test_declaring_again_with_equal_options_changes_nothing(broker: Broker, clie
     queue.enqueue(b"kept")
     before = client.hgetall("rqttl:{q}:meta")
 
-    broker.declare_queue("q", max_length=5, message_ttl=60_000)
+    broker.declare_queue("q", max_length=5, message_ttl="1m")
 
     assert client.hgetall("rqttl:{q}:meta") == before
     assert bodies(queue) == [b"kept"]
@@ -77,18 +77,20 @@ def test_an_auto_created_queue_is_adopted_by_the_first_declare(broker: Broker) -
 
 
 @pytest.mark.spec("TTL-01")
-@pytest.mark.parametrize("written", [200, timedelta(milliseconds=200), "200ms", " 200 ms "])
-def test_a_duration_may_be_written_in_any_of_its_forms(broker: Broker, written: int) -> None:
+@pytest.mark.parametrize(
+    "written", ["200ms", " 200 ms ", "0.2s", timedelta(milliseconds=200), timedelta(microseconds=199_001)]
+)
+def test_a_duration_may_be_written_in_any_of_its_forms(broker: Broker, written: object) -> None:
     queue = broker.declare_queue("q", message_ttl=written)
 
     assert queue.options().message_ttl == 200
-    broker.declare_queue("q", message_ttl=200)
+    broker.declare_queue("q", message_ttl="200ms")
 
 
 @pytest.mark.spec("TTL-02", "TTL-03", "TTL-05", "TTL-06", "A-016")
 @pytest.mark.parametrize("option", ["message_ttl", "default_ttl", "min_ttl", "max_ttl", "lease"])
 @pytest.mark.parametrize(
-    "wrong", ["foobar", "10x", "10", -10, "-10s", 10.0, True, TEN_YEARS + 1, timedelta(microseconds=1)]
+    "wrong", ["foobar", "10x", "10", 10, -10, "-10s", 10.0, True, f"{TEN_YEARS + 1}ms", timedelta(microseconds=-1)]
 )
 def test_a_wrong_duration_is_refused_by_name_and_makes_no_queue(
     broker: Broker, client: redis.Redis, option: str, wrong: object
@@ -105,7 +107,7 @@ def test_a_wrong_duration_is_refused_by_name_and_makes_no_queue(
 @pytest.mark.spec("TTL-04", "TTL-06", "S-006")
 @pytest.mark.parametrize("ttl", [0, 1, TEN_YEARS])
 def test_any_duration_from_zero_to_ten_years_is_a_ttl(broker: Broker, ttl: int) -> None:
-    assert broker.declare_queue("q", message_ttl=ttl).options().message_ttl == ttl
+    assert broker.declare_queue("q", message_ttl=ms(ttl)).options().message_ttl == ttl
 
 
 @pytest.mark.spec("LEN-01", "LEN-02", "DLX-29", "DLX-30", "DLX-32", "S-041")
@@ -143,7 +145,7 @@ def test_a_wrong_option_is_refused_by_name_and_makes_no_queue(
 @pytest.mark.spec("A-015")
 def test_a_floor_above_the_ceiling_is_refused(broker: Broker, client: redis.Redis) -> None:
     with pytest.raises(InvalidOption, match="min_ttl"):
-        broker.declare_queue("q", min_ttl=100, max_ttl=10)
+        broker.declare_queue("q", min_ttl="100ms", max_ttl="10ms")
 
     assert client.keys() == []
 
@@ -193,10 +195,10 @@ def test_update_changes_what_it_names_and_none_unsets(broker: Broker) -> None:
 
 
 def test_a_wrong_update_changes_nothing(broker: Broker, client: redis.Redis) -> None:
-    queue = broker.declare_queue("q", max_ttl=10, max_length=5)
+    queue = broker.declare_queue("q", max_ttl="10ms", max_length=5)
     before = client.hgetall("rqttl:{q}:meta")
 
-    for wrong in ({"max_length": -1}, {"min_ttl": 11}, {"dead_letter": "q"}, {"unknown": 1}):
+    for wrong in ({"max_length": -1}, {"min_ttl": "11ms"}, {"dead_letter": "q"}, {"unknown": 1}):
         with pytest.raises(InvalidOption):
             queue.update(**wrong)
 
@@ -290,11 +292,11 @@ def test_delete_if_empty_refuses_while_there_are_messages_in_any_state(clocked: 
 
 def test_what_has_expired_does_not_count_when_a_queue_is_emptied_or_deleted(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue(b"first", ttl=10)
+    queue.enqueue(b"first", ttl="10ms")
     clocked.advance(10)
     assert queue.purge() == 0
 
-    queue.enqueue(b"second", ttl=10)
+    queue.enqueue(b"second", ttl="10ms")
     clocked.advance(10)
     queue.delete(if_empty=True)
 

@@ -8,14 +8,14 @@ import pytest
 import redis
 
 from rqttl import InvalidDuration, Message, Queue, QueueFull, Receipt
-from tests.contract.clocked import Clocked, at
+from tests.contract.clocked import Clocked, at, ms
 
 WINDOW = 10_000
 
 
 @pytest.fixture
 def queue(clocked: Clocked) -> Queue:
-    return clocked.declare_queue("q", duplicate_window=WINDOW)
+    return clocked.declare_queue("q", duplicate_window=ms(WINDOW))
 
 
 def bodies(queue: Queue) -> list[bytes]:
@@ -58,7 +58,7 @@ def test_what_a_message_without_an_id_carries_is_never_taken_for_one(queue: Queu
     sent = [Message(b"x", ttl=ttl, **text) for text in texts for _ in range(2)]
 
     for window in (None, WINDOW):
-        receipts = queue.enqueue_many(sent, duplicate_window=window)
+        receipts = queue.enqueue_many(sent, duplicate_window=ms(window))
         assert not any(isinstance(one, Receipt) and one.duplicate for one in receipts)
     assert not queue.enqueue(b"x", id="a").duplicate
     assert len(bodies(queue)) == 9
@@ -66,11 +66,11 @@ def test_what_a_message_without_an_id_carries_is_never_taken_for_one(queue: Queu
 
 def test_a_batch_that_must_first_forget_ids_is_not_overtaken_by_the_next(clocked: Clocked) -> None:
     free = clocked.declare_queue("free")
-    free.enqueue_many([Message(b"old", id="0")], duplicate_window=WINDOW)
+    free.enqueue_many([Message(b"old", id="0")], duplicate_window=ms(WINDOW))
     clocked.advance(WINDOW)
     sent = [Message(b"%d" % i, id=str(i)) for i in range(600)]
 
-    receipts = free.enqueue_many([*sent, Message(b"late", id="1")], duplicate_window=WINDOW)
+    receipts = free.enqueue_many([*sent, Message(b"late", id="1")], duplicate_window=ms(WINDOW))
 
     assert bodies(free) == [b"old", *(message.body for message in sent)]
     assert [isinstance(one, Receipt) and one.duplicate for one in receipts] == [False] * 600 + [True]
@@ -93,7 +93,7 @@ def test_an_id_is_remembered_whatever_becomes_of_its_message(clocked: Clocked, q
     delivery = queue.receive()
     assert delivery is not None
     delivery.ack()
-    queue.enqueue(b"expired", id="2", ttl=5)
+    queue.enqueue(b"expired", id="2", ttl="5ms")
     queue.enqueue(b"dead on arrival", id="3", ttl=0)
     clocked.advance(5)
     queue.sweep()
@@ -104,7 +104,7 @@ def test_an_id_is_remembered_whatever_becomes_of_its_message(clocked: Clocked, q
 
 
 def test_a_refused_message_was_not_seen_nor_was_its_double(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", duplicate_window=WINDOW, max_length=1, overflow="reject-publish")
+    queue = clocked.declare_queue("q", duplicate_window=ms(WINDOW), max_length=1, overflow="reject-publish")
     queue.enqueue(b"in the way")
 
     refused = queue.enqueue_many([Message(b"x", id="a"), Message(b"x", id="a")])
@@ -115,8 +115,8 @@ def test_a_refused_message_was_not_seen_nor_was_its_double(clocked: Clocked) -> 
 
 
 def test_a_duplicate_finds_no_full_queue_and_pushes_nobody_out(clocked: Clocked) -> None:
-    strict = clocked.declare_queue("strict", duplicate_window=WINDOW, max_length=1, overflow="reject-publish")
-    dropping = clocked.declare_queue("dropping", duplicate_window=WINDOW, max_length=1, dead_letter="dead")
+    strict = clocked.declare_queue("strict", duplicate_window=ms(WINDOW), max_length=1, overflow="reject-publish")
+    dropping = clocked.declare_queue("dropping", duplicate_window=ms(WINDOW), max_length=1, dead_letter="dead")
     for queue in (strict, dropping):
         queue.enqueue(b"x", id="a")
         assert queue.enqueue(b"y", id="a").duplicate
@@ -137,7 +137,7 @@ def test_a_duplicate_is_handed_to_nobody(clocked: Clocked, queue: Queue) -> None
 
 @pytest.mark.spec("A-033", "WA-12")
 def test_a_dead_letter_is_never_a_duplicate(clocked: Clocked) -> None:
-    dead = clocked.declare_queue("dead", duplicate_window=WINDOW)
+    dead = clocked.declare_queue("dead", duplicate_window=ms(WINDOW))
     dead.enqueue(b"sent", id="a")
     one, other = (clocked.declare_queue(name, dead_letter="dead") for name in ("one", "other"))
     for queue in (one, other):
@@ -151,7 +151,7 @@ def test_a_window_may_change_and_what_it_no_longer_needs_is_forgotten(
 ) -> None:
     queue.enqueue_many([Message(b"x", id=str(i)) for i in range(700)])
     clocked.advance(50)
-    queue.update(duplicate_window=50)
+    queue.update(duplicate_window="50ms")
     assert client.zcard("rqttl:{q}:seen") == 0
     assert not queue.enqueue(b"x", id="1").duplicate
 
@@ -172,7 +172,7 @@ def test_a_new_queue_of_that_name_has_seen_nothing(clocked: Clocked, queue: Queu
     queue.enqueue(b"x", id="a")
     queue.delete()
 
-    assert not clocked.declare_queue("q", duplicate_window=WINDOW).enqueue(b"x", id="a").duplicate
+    assert not clocked.declare_queue("q", duplicate_window=ms(WINDOW)).enqueue(b"x", id="a").duplicate
 
 
 def test_the_receipt_of_the_first_says_when_it_expires(queue: Queue) -> None:
@@ -185,7 +185,7 @@ def test_the_receipt_of_the_first_says_when_it_expires(queue: Queue) -> None:
 
 def send(queue: Queue, *ids: str, window: int = WINDOW) -> list[bool | None]:
     """Which of these messages were duplicates; `None` if one was refused."""
-    receipts = queue.enqueue_many([Message(b"x", id=id) for id in ids], duplicate_window=window)
+    receipts = queue.enqueue_many([Message(b"x", id=id) for id in ids], duplicate_window=ms(window))
     return [one.duplicate if isinstance(one, Receipt) else None for one in receipts]
 
 
@@ -236,7 +236,7 @@ def test_what_the_option_of_the_queue_knows_is_known_to_the_call_and_the_other_w
 def test_the_window_of_a_call_outlasts_the_option(clocked: Clocked, queue: Queue) -> None:
     send(queue, "a", window=10 * WINDOW)
     queue.update(duplicate_window=None)
-    queue.update(duplicate_window=5)
+    queue.update(duplicate_window="5ms")
     clocked.advance(5)
     queue.sweep()
 
@@ -296,8 +296,8 @@ def test_an_id_whose_time_is_over_is_new_however_much_is_to_be_forgotten_first(
     assert free.stats().enqueued == 1_005
 
 
-@pytest.mark.parametrize("window", [0, -1, "soon", True])
-def test_a_window_that_is_no_duration_is_refused(free: Queue, window: object) -> None:
+@pytest.mark.parametrize("window", [0, -1, 60, "60", "soon", True])
+def test_a_window_that_is_no_duration_is_refused(free: Queue, window: Any) -> None:
     with pytest.raises(InvalidDuration, match="duplicate_window"):
-        free.enqueue_many([Message(b"x", id="a")], duplicate_window=window)  # type: ignore[arg-type]
+        free.enqueue_many([Message(b"x", id="a")], duplicate_window=window)
     assert bodies(free) == []

@@ -62,7 +62,7 @@ def test_unpacking_is_safe_whatever_a_sender_put_in(broker: Broker) -> None:
 def test_the_receipt_says_the_id_and_the_effective_deadline(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", message_ttl="1m")
 
-    assert queue.enqueue(b"x", ttl=50, id="mine") == Receipt("mine", at(50))
+    assert queue.enqueue(b"x", ttl="50ms", id="mine") == Receipt("mine", at(50))
     assert queue.enqueue(b"x", ttl="1h").expires_at == at(60_000)
     assert queue.enqueue(b"x").expires_at == at(60_000)
     assert clocked.declare_queue("for-ever").enqueue(b"x").expires_at is None
@@ -144,7 +144,7 @@ def test_a_message_says_everything_itself(broker: Broker) -> None:
     queue = broker.declare_queue("q")
 
     with pytest.raises(InvalidInput, match="Message"):
-        queue.enqueue(Message(b"x"), ttl=5)
+        queue.enqueue(Message(b"x"), ttl="5ms")
 
     assert bodies(queue) == []
 
@@ -167,9 +167,9 @@ def test_many_messages_arrive_whole_and_in_order(broker: Broker) -> None:
 
 @pytest.mark.spec("TTL-07", "S-005", "A-005")
 @pytest.mark.parametrize(
-    "ttl", ["soon", "10", "10x", -1, 1.5, True, 315_360_000_001, timedelta(microseconds=5)], ids=repr
+    "ttl", ["soon", "10", 10, "10x", -1, "-1s", 1.5, True, "315360000001ms", timedelta(microseconds=-5)], ids=repr
 )
-def test_a_wrong_ttl_is_refused_before_anything_is_written(broker: Broker, ttl: int) -> None:
+def test_a_wrong_ttl_is_refused_before_anything_is_written(broker: Broker, ttl: Any) -> None:
     queue = broker.declare_queue("q")
 
     with pytest.raises(InvalidDuration) as caught:
@@ -194,7 +194,7 @@ def test_a_relative_and_an_absolute_ttl_together_are_refused(broker: Broker) -> 
     queue = broker.declare_queue("q")
 
     with pytest.raises(InvalidInput, match="ttl or expires_at"):
-        queue.enqueue(b"x", ttl=5, expires_at=START)
+        queue.enqueue(b"x", ttl="5ms", expires_at=START)
 
 
 @pytest.mark.spec("TTL-08")
@@ -204,7 +204,7 @@ def test_a_refused_message_touches_nothing_that_is_out(clocked: Clocked) -> None
     delivery = one(queue)
 
     with pytest.raises(InvalidDuration):
-        queue.enqueue(b"x", ttl=-1)
+        queue.enqueue(b"x", ttl="-1s")
 
     assert queue.stats().leased == 1
     delivery.ack()

@@ -12,7 +12,7 @@ from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
 @pytest.mark.spec("TTL-11", "TTL-12", "TTL-16", "A-001", "S-011")
 def test_a_message_is_delivered_up_to_its_deadline_and_not_at_it(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
-    queue.enqueue_many([Message(b"in time", ttl=100), Message(b"too late", ttl=100)])
+    queue.enqueue_many([Message(b"in time", ttl="100ms"), Message(b"too late", ttl="100ms")])
 
     clocked.advance(99)
     assert one(queue).body == b"in time"
@@ -24,7 +24,7 @@ def test_a_message_is_delivered_up_to_its_deadline_and_not_at_it(clocked: Clocke
 
 @pytest.mark.spec("TTL-12")
 def test_a_sweep_takes_nothing_before_its_time(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=100)
+    queue = clocked.declare_queue("q", message_ttl="100ms")
     queue.enqueue(b"x")
     clocked.advance(99)
 
@@ -35,7 +35,7 @@ def test_a_sweep_takes_nothing_before_its_time(clocked: Clocked) -> None:
 
 @pytest.mark.spec("TTL-15", "S-011")
 def test_a_receive_skips_the_expired_and_keeps_the_order_of_the_rest(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=200)
+    queue = clocked.declare_queue("q", message_ttl="200ms")
     for time in (0, 150, 250):
         clocked.go_to(time)
         queue.enqueue(b"at %d" % time)
@@ -46,7 +46,7 @@ def test_a_receive_skips_the_expired_and_keeps_the_order_of_the_rest(clocked: Cl
 @pytest.mark.spec("S-011", "A-003")
 def test_what_expired_is_never_handed_out_however_much_of_it_there_is(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue_many([Message(b"short", ttl=10)] * 1_500 + [b"long"])
+    queue.enqueue_many([Message(b"short", ttl="10ms")] * 1_500 + [b"long"])
     clocked.advance(10)
 
     assert one(queue).body == b"long"
@@ -57,7 +57,7 @@ def test_what_expired_is_never_handed_out_however_much_of_it_there_is(clocked: C
 @pytest.mark.spec("TTL-23", "TTL-24")
 def test_a_short_life_behind_a_long_one_leaves_from_the_middle(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue_many([Message(b"long", ttl=500), Message(b"short", ttl=100), b"for ever"])
+    queue.enqueue_many([Message(b"long", ttl="500ms"), Message(b"short", ttl="100ms"), b"for ever"])
     clocked.advance(100)
 
     stats = queue.stats()
@@ -69,7 +69,7 @@ def test_a_short_life_behind_a_long_one_leaves_from_the_middle(clocked: Clocked)
 
 @pytest.mark.spec("TTL-25", "S-013")
 def test_every_message_leaves_at_its_own_deadline_without_any_consumer(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=2_000, dead_letter="d")
+    queue = clocked.declare_queue("q", message_ttl="2s", dead_letter="d")
     for time in (0, 300, 700):
         clocked.go_to(time)
         queue.enqueue(b"at %d" % time)
@@ -88,10 +88,10 @@ def test_every_message_leaves_at_its_own_deadline_without_any_consumer(clocked: 
 @pytest.mark.spec("TTL-26")
 def test_a_sweep_says_when_the_next_message_is_due(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
-    queue.enqueue(b"later", ttl=500)
+    queue.enqueue(b"later", ttl="500ms")
     assert queue.sweep()[-1].due == START + 500
 
-    queue.enqueue(b"sooner", ttl=100)
+    queue.enqueue(b"sooner", ttl="100ms")
     assert queue.sweep()[-1].due == START + 100
 
     clocked.advance(100)
@@ -102,8 +102,8 @@ def test_a_sweep_says_when_the_next_message_is_due(clocked: Clocked) -> None:
 
 @pytest.mark.spec("A-026", "DLX-11")
 def test_what_expires_together_dies_in_deadline_order_then_in_order_of_arrival(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=50, dead_letter="d")
-    queue.enqueue_many([b"3", Message(b"2", ttl=20), b"4", Message(b"1", ttl=10), Message(b"5", ttl=60)])
+    queue = clocked.declare_queue("q", message_ttl="50ms", dead_letter="d")
+    queue.enqueue_many([b"3", Message(b"2", ttl="20ms"), b"4", Message(b"1", ttl="10ms"), Message(b"5", ttl="60ms")])
     clocked.advance(100)
 
     queue.sweep()
@@ -113,7 +113,7 @@ def test_what_expires_together_dies_in_deadline_order_then_in_order_of_arrival(c
 
 @pytest.mark.spec("TTL-17")
 def test_a_message_given_back_keeps_its_deadline(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=400)
+    queue = clocked.declare_queue("q", message_ttl="400ms")
     queue.enqueue(b"1")
     clocked.go_to(200)
     queue.enqueue_many([b"2", b"3"])
@@ -128,8 +128,8 @@ def test_a_message_given_back_keeps_its_deadline(clocked: Clocked) -> None:
 @pytest.mark.spec("TTL-18", "S-014", "S-015")
 @pytest.mark.parametrize("settle", ["ack", "reject", "renew"])
 def test_a_leased_message_does_not_expire_and_settling_it_wins(clocked: Clocked, settle: str) -> None:
-    queue = clocked.declare_queue("q", message_ttl=100, lease="1m")
-    queue.enqueue(b"x", ttl=50)
+    queue = clocked.declare_queue("q", message_ttl="100ms", lease="1m")
+    queue.enqueue(b"x", ttl="50ms")
     delivery = one(queue)
     clocked.advance(1_000)
     queue.sweep()
@@ -144,7 +144,7 @@ def test_a_leased_message_does_not_expire_and_settling_it_wins(clocked: Clocked,
 @pytest.mark.spec("S-017")
 def test_the_holder_can_see_that_its_message_is_past_its_deadline(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", lease="1m")
-    queue.enqueue(b"x", ttl=50)
+    queue.enqueue(b"x", ttl="50ms")
     delivery = one(queue)
     clocked.advance(60)
 
@@ -156,7 +156,7 @@ def test_the_holder_can_see_that_its_message_is_past_its_deadline(clocked: Clock
 @pytest.mark.spec("TTL-18", "S-016")
 def test_a_message_given_back_after_its_deadline_is_not_delivered_again(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue(b"x", ttl=100)
+    queue.enqueue(b"x", ttl="100ms")
     delivery = one(queue)
     clocked.advance(100)
 
@@ -168,8 +168,8 @@ def test_a_message_given_back_after_its_deadline_is_not_delivered_again(clocked:
 
 @pytest.mark.spec("TTL-18", "S-016")
 def test_a_message_whose_lease_ends_after_its_deadline_is_not_delivered_again(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=200)
-    queue.enqueue(b"x", ttl=100)
+    queue = clocked.declare_queue("q", lease="200ms")
+    queue.enqueue(b"x", ttl="100ms")
     one(queue)
 
     clocked.advance(199)
@@ -183,7 +183,7 @@ def test_a_message_whose_lease_ends_after_its_deadline_is_not_delivered_again(cl
 @pytest.mark.spec("S-018")
 def test_a_message_out_of_deliveries_and_out_of_time_dies_of_its_deliveries(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_deliveries=1)
-    queue.enqueue(b"x", ttl=100)
+    queue.enqueue(b"x", ttl="100ms")
     delivery = one(queue)
     clocked.advance(100)
 
@@ -195,7 +195,7 @@ def test_a_message_out_of_deliveries_and_out_of_time_dies_of_its_deliveries(cloc
 @pytest.mark.spec("TTL-38")
 def test_a_delayed_message_expires_at_its_deadline_not_at_the_end_of_the_delay(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
-    queue.enqueue(b"x", ttl=100)
+    queue.enqueue(b"x", ttl="100ms")
     one(queue).nack("1h")
     clocked.advance(99)
     assert queue.stats().delayed == 1
@@ -209,8 +209,8 @@ def test_a_delayed_message_expires_at_its_deadline_not_at_the_end_of_the_delay(c
 @pytest.mark.spec("TTL-38")
 def test_a_delayed_message_is_delivered_after_the_delay_if_its_deadline_is_later(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
-    queue.enqueue(b"x", ttl=100)
-    one(queue).nack(50)
+    queue.enqueue(b"x", ttl="100ms")
+    one(queue).nack("50ms")
     clocked.advance(50)
 
     delivery = one(queue)
@@ -225,7 +225,7 @@ def test_a_shorter_retention_acts_at_once_on_what_is_there(clocked: Clocked) -> 
     clocked.advance(100)
     queue.enqueue(b"young")
 
-    queue.update(message_ttl=100)
+    queue.update(message_ttl="100ms")
 
     assert (queue.stats().ready, clocked.queue("d").stats().ready) == (1, 600)
     assert ready(queue) == [b"young"]
@@ -234,8 +234,8 @@ def test_a_shorter_retention_acts_at_once_on_what_is_there(clocked: Clocked) -> 
 
 @pytest.mark.spec("TTL-31", "S-009")
 def test_a_longer_or_no_retention_acts_at_once_too(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=100)
-    queue.enqueue_many([b"kept", Message(b"own", ttl=60)])
+    queue = clocked.declare_queue("q", message_ttl="100ms")
+    queue.enqueue_many([b"kept", Message(b"own", ttl="60ms")])
     assert [message.expires_at for message in queue.peek()] == [at(100), at(60)]
 
     queue.update(message_ttl=None)
@@ -247,7 +247,7 @@ def test_a_longer_or_no_retention_acts_at_once_too(clocked: Clocked) -> None:
 
 @pytest.mark.spec("TTL-13")
 def test_a_message_in_two_queues_lives_and_dies_in_each_on_its_own(clocked: Clocked) -> None:
-    first, second = clocked.declare_queue("first", message_ttl=100), clocked.declare_queue("second")
+    first, second = clocked.declare_queue("first", message_ttl="100ms"), clocked.declare_queue("second")
     for queue in (first, second):
         queue.enqueue(b"x", id="same")
 
@@ -259,7 +259,7 @@ def test_a_message_in_two_queues_lives_and_dies_in_each_on_its_own(clocked: Cloc
 @pytest.mark.spec("S-012")
 def test_counts_and_peeks_leave_out_what_has_expired(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
-    queue.enqueue_many([Message(b"x", ttl=100)] * 2_000)
+    queue.enqueue_many([Message(b"x", ttl="100ms")] * 2_000)
     clocked.advance(100)
 
     assert queue.peek() == []
@@ -269,7 +269,7 @@ def test_counts_and_peeks_leave_out_what_has_expired(clocked: Clocked) -> None:
 @pytest.mark.spec("LEN-12")
 def test_what_has_expired_takes_no_room(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_length=2, overflow="reject-publish")
-    queue.enqueue_many([Message(b"x", ttl=100)] * 2)
+    queue.enqueue_many([Message(b"x", ttl="100ms")] * 2)
     clocked.advance(100)
 
     queue.enqueue_many([b"1", b"2"])
@@ -278,7 +278,7 @@ def test_what_has_expired_takes_no_room(clocked: Clocked) -> None:
 
 
 def test_the_clock_stepping_back_neither_loses_nor_reorders(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=1_000)
+    queue = clocked.declare_queue("q", message_ttl="1s")
     queue.enqueue(b"1")
     clocked.advance(-500)
     queue.enqueue(b"2")

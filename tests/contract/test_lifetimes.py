@@ -10,7 +10,7 @@ import redis
 from rqttl import Queue, QueueNotFound, flows
 from rqttl._driver import driver_of
 from rqttl.commands import Command
-from tests.contract.clocked import Clocked
+from tests.contract.clocked import Clocked, ms
 from tests.drivers import before_step
 
 LIFE = 10_000
@@ -19,7 +19,7 @@ USES: dict[str, tuple[Callable[[Clocked, Queue], object], bool, bool]] = {
     "receive": (lambda clocked, queue: queue.receive(), True, True),
     "receive with a wait": (lambda clocked, queue: queue.receive(wait="1ms"), True, True),
     "touch": (lambda clocked, queue: queue.touch(), True, True),
-    "declare": (lambda clocked, queue: clocked.declare_queue("q", **dict(queue.options().given)), True, True),
+    "declare": (lambda clocked, queue: clocked.declare_queue("q", **queue.options().as_arguments()), True, True),
     "update": (lambda clocked, queue: queue.update(max_length=5), True, True),
     "enqueue": (lambda clocked, queue: queue.enqueue(b"x"), False, True),
     "enqueue_many": (lambda clocked, queue: queue.enqueue_many([b"x", b"y"]), False, True),
@@ -37,7 +37,7 @@ def is_there(clocked: Clocked, name: str = "q") -> bool:
 
 @pytest.mark.spec("QTL-02", "QTL-03")
 def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(clocked: Clocked, client: redis.Redis) -> None:
-    clocked.declare_queue("q", expires=LIFE)
+    clocked.declare_queue("q", expires=ms(LIFE))
     clocked.declare_queue("stays")
 
     clocked.advance(LIFE - 1)
@@ -59,7 +59,7 @@ def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(clocked: Cloc
 def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
     clocked: Clocked, client: redis.Redis, option: str, use: Callable[[Clocked, Queue], object]
 ) -> None:
-    queue = clocked.declare_queue("q", **{option: LIFE})
+    queue = clocked.declare_queue("q", **{option: ms(LIFE)})
     queue.enqueue_many([b"x"] * 3)
     clocked.advance(LIFE)
 
@@ -69,7 +69,7 @@ def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
 
 
 def test_settling_finds_no_queue_either(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE, lease="1h")
+    queue = clocked.declare_queue("q", expires=ms(LIFE), lease="1h")
     queue.enqueue_many([b"1", b"2"])
     one, other = queue.receive_many(2)
     clocked.advance(LIFE)
@@ -85,7 +85,7 @@ def test_settling_finds_no_queue_either(clocked: Clocked) -> None:
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_what_counts_as_use_begins_the_time_anew(clocked: Clocked, name: str, option: str) -> None:
     use, *counts = USES[name]
-    queue = clocked.declare_queue("q", **{option: LIFE})
+    queue = clocked.declare_queue("q", **{option: ms(LIFE)})
     clocked.advance(LIFE * 3 // 4)
 
     use(clocked, queue)
@@ -97,7 +97,7 @@ def test_what_counts_as_use_begins_the_time_anew(clocked: Clocked, name: str, op
 
 
 def test_both_lifetimes_act_and_the_earlier_ends_the_queue(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE, auto_delete_on_idle=LIFE // 2)
+    queue = clocked.declare_queue("q", expires=ms(LIFE), auto_delete_on_idle=ms(LIFE // 2))
     clocked.advance(LIFE // 2 - 1)
     queue.enqueue(b"x")
     clocked.advance(LIFE // 2 - 1)
@@ -109,8 +109,8 @@ def test_both_lifetimes_act_and_the_earlier_ends_the_queue(clocked: Clocked) -> 
 
 @pytest.mark.spec("QTL-09", "QTL-11")
 def test_a_consumer_that_waits_is_a_use_and_a_lease_is_none(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE, lease="1h")
-    assert queue.receive(wait=3 * LIFE) is None
+    queue = clocked.declare_queue("q", expires=ms(LIFE), lease="1h")
+    assert queue.receive(wait=ms(3 * LIFE)) is None
     assert is_there(clocked)
 
     queue.enqueue(b"x")
@@ -124,7 +124,7 @@ def test_a_consumer_that_waits_is_a_use_and_a_lease_is_none(clocked: Clocked) ->
 def test_a_consumer_that_was_killed_counts_until_its_stay_is_over_then_the_time_begins(
     clocked: Clocked, client: redis.Redis
 ) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE)
+    queue = clocked.declare_queue("q", expires=ms(LIFE))
     client.zadd("rqttl:{q}:consumers", {"killed": clocked.now + LIFE})
     queue.receive()
 
@@ -137,7 +137,7 @@ def test_a_consumer_that_was_killed_counts_until_its_stay_is_over_then_the_time_
 
 @pytest.mark.spec("QTL-16")
 def test_messages_of_an_expired_queue_are_dropped_by_default(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE, dead_letter="dead")
+    queue = clocked.declare_queue("q", expires=ms(LIFE), dead_letter="dead")
     queue.enqueue_many([b"x"] * 700)
     clocked.advance(LIFE)
 
@@ -147,7 +147,7 @@ def test_messages_of_an_expired_queue_are_dropped_by_default(clocked: Clocked) -
 
 @pytest.mark.spec("WS-23")
 def test_with_dead_letter_all_its_messages_go_first_whatever_their_state(clocked: Clocked) -> None:
-    options: dict[str, object] = {"expires": LIFE, "on_expire": "dead-letter", "dead_letter": "dead"}
+    options: dict[str, object] = {"expires": ms(LIFE), "on_expire": "dead-letter", "dead_letter": "dead"}
     queue = clocked.declare_queue("q", lease="1h", **options)
     queue.enqueue_many([b"%d" % i for i in range(600)])
     queue.receive()
@@ -166,7 +166,7 @@ def test_with_dead_letter_all_its_messages_go_first_whatever_their_state(clocked
 
 @pytest.mark.spec("WS-23")
 def test_with_dead_letter_and_no_target_they_are_dropped(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE, on_expire="dead-letter")
+    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="dead-letter")
     queue.enqueue_many([b"x"] * 3)
     clocked.advance(LIFE)
 
@@ -176,7 +176,7 @@ def test_with_dead_letter_and_no_target_they_are_dropped(clocked: Clocked) -> No
 
 @pytest.mark.spec("WA-19")
 def test_with_keep_a_queue_that_holds_messages_is_in_use(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE, on_expire="keep")
+    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep")
     queue.enqueue(b"x")
     clocked.advance(LIFE)
     assert queue.stats().ready == 1
@@ -192,7 +192,7 @@ def test_with_keep_a_queue_that_holds_messages_is_in_use(clocked: Clocked) -> No
 
 def test_with_keep_the_first_call_after_that_may_be_any(clocked: Clocked) -> None:
     for use, *_ in USES.values():
-        queue = clocked.declare_queue("q", expires=LIFE, on_expire="keep")
+        queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep")
         queue.enqueue(b"x")
         clocked.advance(5 * LIFE)
         use(clocked, queue)
@@ -201,10 +201,10 @@ def test_with_keep_the_first_call_after_that_may_be_any(clocked: Clocked) -> Non
 
 
 def test_a_declaration_after_that_makes_a_new_queue(clocked: Clocked) -> None:
-    clocked.declare_queue("q", expires=LIFE, max_length=3).enqueue(b"old")
+    clocked.declare_queue("q", expires=ms(LIFE), max_length=3).enqueue(b"old")
     clocked.advance(LIFE)
 
-    queue = clocked.declare_queue("q", expires=LIFE)
+    queue = clocked.declare_queue("q", expires=ms(LIFE))
 
     assert (queue.stats().ready, queue.stats().enqueued, queue.options().max_length) == (0, 0, None)
     assert clocked.queues() == ["q"]
@@ -214,7 +214,7 @@ def test_a_declaration_after_that_makes_a_new_queue(clocked: Clocked) -> None:
 def test_a_lifetime_may_come_later_and_go_again(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     clocked.advance(10 * LIFE)
-    queue.update(expires=LIFE)
+    queue.update(expires=ms(LIFE))
     clocked.advance(LIFE - 1)
     queue.update(expires=None)
     clocked.advance(10 * LIFE)
@@ -231,7 +231,7 @@ def test_reapers_are_told_when_it_ends(clocked: Clocked, client: redis.Redis) ->
     with client.pubsub(ignore_subscribe_messages=True) as hints:
         hints.subscribe("rqttl:due")
         hints.get_message(timeout=5)
-        queue = clocked.declare_queue("q", expires=LIFE)
+        queue = clocked.declare_queue("q", expires=ms(LIFE))
         heard = hints.get_message(timeout=5)
 
     assert heard is not None
@@ -244,9 +244,9 @@ def test_reapers_are_told_when_it_ends(clocked: Clocked, client: redis.Redis) ->
 
 
 def test_a_dead_letter_that_comes_to_a_target_after_its_time_gives_it_a_new_one(clocked: Clocked) -> None:
-    dead = clocked.declare_queue("dead", expires=LIFE)
+    dead = clocked.declare_queue("dead", expires=ms(LIFE))
     queue = clocked.declare_queue("q", dead_letter="dead")
-    queue.enqueue(b"x", ttl=LIFE)
+    queue.enqueue(b"x", ttl=ms(LIFE))
     clocked.advance(LIFE)
 
     queue.sweep()
@@ -258,8 +258,8 @@ def test_a_dead_letter_that_comes_to_a_target_after_its_time_gives_it_a_new_one(
 
 
 def test_dead_letters_keep_a_target_from_being_idle(clocked: Clocked) -> None:
-    clocked.declare_queue("dead", auto_delete_on_idle=LIFE)
-    queue = clocked.declare_queue("q", dead_letter="dead", message_ttl=LIFE - 1)
+    clocked.declare_queue("dead", auto_delete_on_idle=ms(LIFE))
+    queue = clocked.declare_queue("q", dead_letter="dead", message_ttl=ms(LIFE - 1))
     queue.enqueue(b"x")
     clocked.advance(LIFE - 1)
     queue.sweep()
@@ -271,7 +271,7 @@ def test_dead_letters_keep_a_target_from_being_idle(clocked: Clocked) -> None:
 
 
 def test_when_a_consumer_has_left_a_queue_is_idle_at_once(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", auto_delete_on_idle=LIFE)
+    queue = clocked.declare_queue("q", auto_delete_on_idle=ms(LIFE))
     with queue.consume(wait=0) as deliveries:
         assert list(deliveries) == []
 
@@ -283,7 +283,7 @@ def test_when_a_consumer_has_left_a_queue_is_idle_at_once(clocked: Clocked) -> N
 
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_a_consumer_that_hears_late_that_its_wait_is_over_still_uses_its_queue(clocked: Clocked, option: str) -> None:
-    queue = clocked.declare_queue("q", **{option: 1})
+    queue = clocked.declare_queue("q", **{option: "1ms"})
     seen: list[bool] = []
 
     def be_late() -> None:
@@ -302,7 +302,7 @@ def test_a_consumer_that_hears_late_that_its_wait_is_over_still_uses_its_queue(c
 def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
     clocked: Clocked, client: redis.Redis, end: str
 ) -> None:
-    queue, other = clocked.declare_queue("q", expires=LIFE), Clocked(client)
+    queue, other = clocked.declare_queue("q", expires=ms(LIFE)), Clocked(client)
     if end != "delete":
         clocked.advance(LIFE)
     before_step(driver_of(clocked), flows.Enter("q", gone=True), lambda: other.declare_queue("q"))
@@ -327,7 +327,7 @@ def test_a_queue_whose_name_is_taken_out_right_before_it_is_made_is_listed(
 
 def test_many_queues_with_lifetimes_are_listed_in_few_round_trips(clocked: Clocked, client: redis.Redis) -> None:
     for i in range(60):
-        queue = clocked.declare_queue(f"q{i:02}", expires=LIFE + i, on_expire="keep" if i == 3 else "drop")
+        queue = clocked.declare_queue(f"q{i:02}", expires=ms(LIFE + i), on_expire="keep" if i == 3 else "drop")
         queue.enqueue(b"x")
     clocked.advance(LIFE + 9)
     clocked.queues()

@@ -21,10 +21,10 @@ def dump(broker: Broker) -> dict[bytes, bytes]:
 
 
 def test_peek_shows_each_message_in_order_with_its_state(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=1_000)
+    queue = clocked.declare_queue("q", lease="1s")
     queue.enqueue_many([b"delayed", b"leased", b"returned", b"ready"])
     delayed, _, returned = queue.receive_many(3)
-    delayed.nack(5_000)
+    delayed.nack("5s")
     returned.nack()
 
     peeked = queue.peek()
@@ -40,7 +40,7 @@ def test_peek_shows_each_message_in_order_with_its_state(clocked: Clocked) -> No
 def test_peek_shows_all_of_a_message(clocked: Clocked) -> None:
     clocked.declare_queue("d")
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue({"a": 1}, id="mine", headers={"h": 1}, ttl=50)
+    queue.enqueue({"a": 1}, id="mine", headers={"h": 1}, ttl="50ms")
     one(queue).reject("why")
     clocked.advance(5)
 
@@ -52,8 +52,8 @@ def test_peek_shows_all_of_a_message(clocked: Clocked) -> None:
 
 
 def test_peek_changes_nothing(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
-    queue.enqueue_many([b"1", Message(b"2", ttl=50), b"3"])
+    queue = clocked.declare_queue("q", lease="100ms")
+    queue.enqueue_many([b"1", Message(b"2", ttl="50ms"), b"3"])
     one(queue)
     clocked.advance(60)
     before = dump(clocked)
@@ -65,7 +65,7 @@ def test_peek_changes_nothing(clocked: Clocked) -> None:
 
 def test_peek_goes_on_page_by_page(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
-    queue.enqueue_many([Message(b"%d" % i, ttl=10 if i % 3 == 0 else None) for i in range(700)])
+    queue.enqueue_many([Message(b"%d" % i, ttl="10ms" if i % 3 == 0 else None) for i in range(700)])
     clocked.advance(10)
 
     pages, after = [], None
@@ -89,7 +89,7 @@ def test_a_wrong_argument_of_peek_is_refused(broker: Broker, wrong: dict[str, An
 
 
 def test_peek_shows_a_lease_that_has_ended_as_it_is_stored(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
     one(queue)
     clocked.advance(100)
@@ -111,7 +111,7 @@ def test_stats_of_a_new_queue_are_all_zero(clocked: Clocked) -> None:
 
 def test_stats_say_what_there_is_and_what_has_happened(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_length=6, overflow="reject-publish", dead_letter_rejected="d")
-    queue.enqueue_many([b"1", b"22", b"333", b"4444", b"55555", Message(b"6", ttl=10), b"refused"])
+    queue.enqueue_many([b"1", b"22", b"333", b"4444", b"55555", Message(b"6", ttl="10ms"), b"refused"])
     first, second, third, fourth = queue.receive_many(4)
     first.ack()
     second.nack("1h")
@@ -145,10 +145,10 @@ def test_the_oldest_age_is_that_of_the_oldest_ready_message(clocked: Clocked) ->
 
 
 def test_everything_that_was_enqueued_is_accounted_for(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", max_length=50, message_ttl=100, max_deliveries=2)
+    queue = clocked.declare_queue("q", max_length=50, message_ttl="100ms", max_deliveries=2)
     for i in range(20):
         clocked.advance(15)
-        queue.enqueue_many([Message(b"x", ttl=20 if n % 4 == 0 else None) for n in range(10)])
+        queue.enqueue_many([Message(b"x", ttl="20ms" if n % 4 == 0 else None) for n in range(10)])
         for n, delivery in enumerate(queue.receive_many(6)):
             (delivery.ack, delivery.nack, delivery.reject)[n % 3]()
 
@@ -159,7 +159,7 @@ def test_everything_that_was_enqueued_is_accounted_for(clocked: Clocked) -> None
 
 def test_sweep_lag_says_for_how_long_nobody_swept(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", lease="1h", message_ttl="1m")
-    queue.enqueue_many([Message(b"x", ttl=100 + i) for i in range(700)])
+    queue.enqueue_many([Message(b"x", ttl=f"{100 + i}ms") for i in range(700)])
     one(queue)
     lags = []
     for ms in (0, 99, 100, 60_000, 60_000):
@@ -172,9 +172,9 @@ def test_sweep_lag_says_for_how_long_nobody_swept(clocked: Clocked) -> None:
 
 
 def test_sweep_lag_is_that_of_lost_leases_and_delays_too(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=1_000)
+    queue = clocked.declare_queue("q", lease="1s")
     queue.enqueue_many([b"lost", b"delayed"])
-    queue.receive_many(2)[1].nack(500)
+    queue.receive_many(2)[1].nack("500ms")
 
     for ms, lag in ((700, 200), (1_500, 500), (9_000, 0)):
         clocked.go_to(ms)
@@ -182,7 +182,7 @@ def test_sweep_lag_is_that_of_lost_leases_and_delays_too(clocked: Clocked) -> No
 
 
 def test_a_reaper_keeps_the_sweep_lag_at_nothing(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl=100)
+    queue = clocked.declare_queue("q", message_ttl="100ms")
     queue.enqueue(b"x")
     clocked.advance(5_000)
     queue.sweep()
@@ -191,7 +191,7 @@ def test_a_reaper_keeps_the_sweep_lag_at_nothing(clocked: Clocked) -> None:
 
 
 def test_a_lease_that_was_settled_in_time_leaves_no_lag_behind(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=1_000)
+    queue = clocked.declare_queue("q", lease="1s")
     queue.enqueue(b"x")
     one(queue).ack()
     clocked.advance(5_000)
@@ -202,9 +202,9 @@ def test_a_lease_that_was_settled_in_time_leaves_no_lag_behind(clocked: Clocked)
 def test_stats_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
     clocked.declare_queue("dead")
     for i in range(230):
-        queue = clocked.declare_queue(f"q{i:03}", message_ttl=100, dead_letter="dead")
+        queue = clocked.declare_queue(f"q{i:03}", message_ttl="100ms", dead_letter="dead")
         queue.enqueue_many([b"x"] * (i % 7))
-        queue.enqueue(b"y", ttl=50 + i % 50)
+        queue.enqueue(b"y", ttl=f"{50 + i % 50}ms")
     clocked.queue("q003").enqueue_many([b"z"] * 600)
     clocked.advance(75)
 
@@ -255,10 +255,10 @@ def test_stats_say_when_the_next_lease_and_the_next_delay_end(clocked: Clocked) 
     queue.enqueue_many([b"1", b"2", b"3", b"4"])
     assert (queue.stats().next_lease_end, queue.stats().next_delay_end) == (None, None)
 
-    first, second = queue.receive_many(2, lease=900)
-    queue.receive_many(2, lease=300)
-    first.nack(700)
-    second.nack(400)
+    first, second = queue.receive_many(2, lease="900ms")
+    queue.receive_many(2, lease="300ms")
+    first.nack("700ms")
+    second.nack("400ms")
 
     assert (queue.stats().next_lease_end, queue.stats().next_delay_end) == (at(300), at(400))
     assert clocked.stats()["q"] == queue.stats()
@@ -267,8 +267,8 @@ def test_stats_say_when_the_next_lease_and_the_next_delay_end(clocked: Clocked) 
 
 
 def test_stats_say_when_the_queue_ends_if_nobody_uses_it(clocked: Clocked) -> None:
-    plain, unused = clocked.declare_queue("plain"), clocked.declare_queue("u", expires=900)
-    idle = clocked.declare_queue("i", auto_delete_on_idle=500, expires=800)
+    plain, unused = clocked.declare_queue("plain"), clocked.declare_queue("u", expires="900ms")
+    idle = clocked.declare_queue("i", auto_delete_on_idle="500ms", expires="800ms")
     clocked.advance(100)
     idle.enqueue(b"x")
 
@@ -295,7 +295,7 @@ def test_options_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
 
 
 def test_options_of_many_queues_leave_out_one_whose_lifetime_is_over(clocked: Clocked) -> None:
-    clocked.declare_queue("a", expires=100)
+    clocked.declare_queue("a", expires="100ms")
     clocked.declare_queue("b")
     clocked.advance(100)
 

@@ -25,7 +25,7 @@ def test_a_pool_of_one_connection_is_enough(redis_url: str) -> None:
         assert broker.queues() == ["q"]
         queue.ack_many(queue.receive_many(1_000))
         broker.events.on_command.append(lambda script, *_: scripts.append(script))
-        assert queue.receive(wait=100) is None
+        assert queue.receive(wait="100ms") is None
 
         assert len(scripts) <= 4, "a wait that cannot listen would poll"
 
@@ -34,7 +34,7 @@ def test_a_pool_of_one_connection_is_enough(redis_url: str) -> None:
 def test_a_wait_may_be_longer_than_the_time_out_of_the_client(redis_url: str, timeout: float | None) -> None:
     options: dict[str, Any] = {} if timeout is None else {"socket_timeout": timeout}
     with redis.Redis.from_url(redis_url, **options) as client, Broker(client) as broker:
-        assert broker.declare_queue("q").receive(wait=700) is None
+        assert broker.declare_queue("q").receive(wait="700ms") is None
 
 
 def test_a_client_that_decodes_is_refused(server: Server) -> None:
@@ -145,7 +145,7 @@ def test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out(
 
         with pytest.raises(PoolExhausted, match="max_connections=2"):
             queue.receive(wait=LONG)
-        assert broker.declare_queue("other").receive(wait=20) is None
+        assert broker.declare_queue("other").receive(wait="20ms") is None
 
         queue.enqueue(b"x")
         assert result(*waiting).body == b"x"
@@ -196,7 +196,7 @@ def test_a_wait_is_not_cut_to_the_time_out_of_the_client(
         waits: list[str] = []
         broker.events.on_waiting.append(waits.append)
 
-        assert queue.receive(wait=500) is None
+        assert queue.receive(wait="500ms") is None
 
         assert waits == ["q"]
         connection = client.connection_pool.get_connection()

@@ -46,7 +46,7 @@ def test_leased_delayed_and_unknown_ones_stay_as_they_are(clocked: Clocked) -> N
 
 
 def test_a_chosen_message_whose_lease_has_ended_is_ready_and_goes(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
     one(queue)
     clocked.advance(100)
@@ -56,7 +56,7 @@ def test_a_chosen_message_whose_lease_has_ended_is_ready_and_goes(clocked: Clock
 
 def test_what_has_expired_is_dead_already_and_not_purged(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue(Message(b"x", ttl=10))
+    queue.enqueue(Message(b"x", ttl="10ms"))
     chosen = places(queue, b"x")
     clocked.advance(10)
 

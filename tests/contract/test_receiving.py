@@ -53,7 +53,7 @@ def test_without_an_option_a_lease_is_thirty_seconds(clocked: Clocked) -> None:
 
 @pytest.mark.spec("S-050", "S-042")
 def test_a_message_whose_lease_ended_comes_back_with_its_count_raised(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
     first = one(queue)
 
@@ -71,7 +71,7 @@ def test_a_message_whose_lease_ended_comes_back_with_its_count_raised(clocked: C
 
 @pytest.mark.spec("S-044", "S-042")
 def test_the_first_delivery_counts_one_and_each_failed_one_adds_one(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
 
     counts = []
@@ -99,7 +99,7 @@ def test_what_nobody_looked_at_is_given_back_uncounted(clocked: Clocked) -> None
 @pytest.mark.spec("S-043", "S-041")
 @pytest.mark.parametrize("fail", ["nack", "lease"])
 def test_with_n_deliveries_allowed_a_message_is_handed_out_n_times(clocked: Clocked, fail: str) -> None:
-    queue = clocked.declare_queue("q", max_deliveries=3, dead_letter="d", lease=100)
+    queue = clocked.declare_queue("q", max_deliveries=3, dead_letter="d", lease="100ms")
     queue.enqueue(b"x")
 
     for _ in range(3):
@@ -142,7 +142,7 @@ def test_messages_given_back_return_to_their_exact_places_at_once(clocked: Clock
 def test_a_delayed_message_lets_others_pass_and_then_takes_its_old_place(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue_many([b"1", b"2", b"3"])
-    one(queue).nack(delay=100)
+    one(queue).nack(delay="100ms")
 
     assert one(queue).body == b"2"
     clocked.advance(99)
@@ -154,7 +154,7 @@ def test_a_delayed_message_lets_others_pass_and_then_takes_its_old_place(clocked
 
 @pytest.mark.spec("S-056")
 def test_auto_ack_removes_at_once_and_never_brings_back(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue_many([b"1", b"2"])
 
     deliveries = queue.receive_many(2, auto_ack=True)
@@ -237,7 +237,7 @@ def test_a_delivery_shows_where_the_message_comes_from(clocked: Clocked) -> None
 
 
 def test_a_wait_ends_when_a_lease_of_another_ends(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=700)
+    queue = clocked.declare_queue("q", lease="700ms")
     queue.enqueue(b"x")
     one(queue)
 
@@ -250,7 +250,7 @@ def test_a_wait_ends_when_a_lease_of_another_ends(clocked: Clocked) -> None:
 def test_a_wait_ends_when_a_delay_ends(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue(b"x")
-    one(queue).nack(delay=700)
+    one(queue).nack(delay="700ms")
 
     assert queue.receive(wait="1h") is not None
     assert clocked.now == at(700).timestamp() * 1000

@@ -48,7 +48,7 @@ def test_a_letter_without_an_id_of_its_own_keeps_the_one_it_got_first(clocked: C
 
 def test_what_it_was_before_and_what_its_sender_said_of_its_time_is_over(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue(Message(b"x", ttl=100))
+    queue.enqueue(Message(b"x", ttl="100ms"))
     clocked.advance(100)
     queue.sweep()
 
@@ -58,8 +58,11 @@ def test_what_it_was_before_and_what_its_sender_said_of_its_time_is_over(clocked
     assert one(queue).expires_at is None
 
 
-@pytest.mark.parametrize("options, ends", [({"message_ttl": 70}, 75), ({"default_ttl": 60}, 65), ({"max_ttl": 50}, 55),
-                                           ({"min_ttl": 40}, 45), ({}, None)])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, ends",
+    [({"message_ttl": "70ms"}, 75), ({"default_ttl": "60ms"}, 65), ({"max_ttl": "50ms"}, 55), ({"min_ttl": "40ms"}, 45),
+     ({}, None)],
+)  # fmt: skip
 def test_the_ttl_rules_of_its_queue_act_as_for_a_message_without_a_ttl(
     clocked: Clocked, options: dict[str, Any], ends: int | None
 ) -> None:
@@ -185,7 +188,7 @@ def test_a_limit_counts_what_went_not_what_was_tried(clocked: Clocked) -> None:
 def test_all_may_go_to_another_queue(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"1")
     letters(clocked, b"2", origin="p")
-    elsewhere = clocked.declare_queue("elsewhere", max_ttl=50)
+    elsewhere = clocked.declare_queue("elsewhere", max_ttl="50ms")
 
     assert dead_ones.redrive(to="elsewhere") == 2
 
@@ -196,7 +199,7 @@ def test_all_may_go_to_another_queue(clocked: Clocked) -> None:
 
 def test_a_letter_with_a_deadline_of_its_own_loses_it_when_it_goes_on(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"1")
-    elsewhere = clocked.declare_queue("elsewhere", max_ttl=50)
+    elsewhere = clocked.declare_queue("elsewhere", max_ttl="50ms")
     dead_ones.redrive(to="elsewhere")
 
     assert elsewhere.redrive() == 1
@@ -241,7 +244,7 @@ def test_letters_that_are_leased_delayed_or_over_stay_or_have_gone(clocked: Cloc
 
 
 def test_a_letter_past_the_retention_of_its_queue_is_dead_and_does_not_go(clocked: Clocked) -> None:
-    clocked.declare_queue("d", message_ttl=100)
+    clocked.declare_queue("d", message_ttl="100ms")
     queue, dead_ones = letters(clocked, b"x")
     (place,) = places(dead_ones)
     clocked.advance(100)
@@ -285,7 +288,7 @@ def test_a_letter_that_died_in_the_queue_that_holds_it_stays(clocked: Clocked) -
 
 
 def test_a_redrive_ends_a_circle_as_a_rejection_does(clocked: Clocked) -> None:
-    a = clocked.declare_queue("a", dead_letter="b", message_ttl=100)
+    a = clocked.declare_queue("a", dead_letter="b", message_ttl="100ms")
     b = clocked.declare_queue("b", dead_letter="a")
     a.enqueue(b"x")
     for count in range(1, 4):
@@ -304,7 +307,7 @@ def test_a_redrive_ends_a_circle_as_a_rejection_does(clocked: Clocked) -> None:
 
 
 def test_a_death_in_the_queue_that_held_the_letter_is_no_circle_after_a_redrive(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, b"x", message_ttl=50)
+    queue, dead_ones = letters(clocked, b"x", message_ttl="50ms")
 
     for _ in range(3):
         dead_ones.redrive()

@@ -34,7 +34,7 @@ def test_a_delivery_is_settled_once(clocked: Clocked, first: str, second: str) -
 @pytest.mark.spec("S-050", "S-049")
 @pytest.mark.parametrize("settle", [*SETTLES, "renew"])
 def test_settling_after_the_lease_has_ended_is_refused_and_changes_nothing(clocked: Clocked, settle: str) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
     delivery = one(queue)
     clocked.advance(100)
@@ -48,7 +48,7 @@ def test_settling_after_the_lease_has_ended_is_refused_and_changes_nothing(clock
 
 
 def test_a_lost_delivery_stays_lost(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
     delivery = one(queue)
     clocked.advance(100)
@@ -59,7 +59,7 @@ def test_a_lost_delivery_stays_lost(clocked: Clocked) -> None:
 
 
 def test_the_token_of_an_old_lease_does_not_open_a_new_one(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
     stale = one(queue)
     clocked.advance(100)
@@ -74,7 +74,7 @@ def test_the_token_of_an_old_lease_does_not_open_a_new_one(clocked: Clocked) -> 
 
 @pytest.mark.spec("S-049")
 def test_renewing_counts_from_now_as_often_as_one_likes(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
     delivery = one(queue)
 
@@ -96,7 +96,7 @@ def test_a_renewal_may_shorten_a_lease(clocked: Clocked) -> None:
     queue.enqueue(b"x")
     delivery = one(queue)
 
-    delivery.renew(10)
+    delivery.renew("10ms")
     clocked.advance(10)
 
     assert one(queue).delivery_count == 2
@@ -165,7 +165,7 @@ def test_given_back_and_then_rejected_is_one_death(clocked: Clocked) -> None:
 def test_a_batch_settles_all_that_hold_and_names_the_others(clocked: Clocked, settle: str) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue_many([b"%d" % i for i in range(600)])
-    lost, held = queue.receive_many(300, lease=100), queue.receive_many(300, lease="1h")
+    lost, held = queue.receive_many(300, lease="100ms"), queue.receive_many(300, lease="1h")
     mixed = [one for pair in zip(lost, held, strict=True) for one in pair]
     clocked.advance(100)
 
@@ -273,7 +273,7 @@ def test_what_was_settled_inside_the_context_stays_so(clocked: Clocked) -> None:
 
 
 def test_a_handlers_own_exception_is_not_hidden_by_a_lost_lease(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
 
     def handle() -> None:
@@ -286,7 +286,7 @@ def test_a_handlers_own_exception_is_not_hidden_by_a_lost_lease(clocked: Clocked
 
 
 def test_an_ack_at_the_end_of_the_context_tells_of_a_lost_lease(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease=100)
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
 
     with pytest.raises(LeaseLost), one(queue):
@@ -311,7 +311,7 @@ def test_changing_options_takes_no_lease_away(clocked: Clocked) -> None:
     queue.enqueue_many([b"1", b"2"])
     first, second = queue.receive_many(2)
 
-    queue.update(lease=5, max_deliveries=1, max_length=0, message_ttl=1)
+    queue.update(lease="5ms", max_deliveries=1, max_length=0, message_ttl="1ms")
     clocked.advance(60_000)
 
     assert queue.stats().leased == 2

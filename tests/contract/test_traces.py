@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from rqttl import Message
-from tests.contract.clocked import Clocked
+from tests.contract.clocked import Clocked, ms
 
 LIFE = 1_000
 
@@ -37,7 +37,7 @@ WAYS = pytest.mark.parametrize("delete", [by_command, by_lifetime])
 def test_the_last_message_that_nobody_has_handled_is_told(
     clocked: Clocked, client: redis.Redis, delete: Callable[[Clocked], None]
 ) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE)
+    queue = clocked.declare_queue("q", expires=ms(LIFE))
     places = [queue.enqueue(body).id for body in (b"1", b"2", b"3")]
     held = queue.receive_many(3, lease="1h")
     held[2].ack()
@@ -50,7 +50,7 @@ def test_the_last_message_that_nobody_has_handled_is_told(
 def test_a_queue_whose_messages_were_all_handled_leaves_nothing(
     clocked: Clocked, client: redis.Redis, delete: Callable[[Clocked], None]
 ) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE)
+    queue = clocked.declare_queue("q", expires=ms(LIFE))
     queue.enqueue_many([b"acked", b"rejected"])
     one, other = queue.receive_many(2)
     one.ack()
@@ -65,8 +65,8 @@ def test_a_queue_whose_messages_were_all_handled_leaves_nothing(
 def test_what_had_expired_before_is_told_as_well(
     clocked: Clocked, client: redis.Redis, delete: Callable[[Clocked], None]
 ) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE)
-    place = queue.enqueue(Message(b"x", ttl=5)).id
+    queue = clocked.declare_queue("q", expires=ms(LIFE))
+    place = queue.enqueue(Message(b"x", ttl="5ms")).id
     clocked.advance(5)
     queue.sweep()
     delete(clocked)
@@ -75,7 +75,7 @@ def test_what_had_expired_before_is_told_as_well(
 
 
 def test_what_its_end_of_life_dead_letters_has_left_the_queue_unhandled(clocked: Clocked, client: redis.Redis) -> None:
-    queue = clocked.declare_queue("q", expires=LIFE, on_expire="dead-letter", dead_letter="d")
+    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="dead-letter", dead_letter="d")
     place = queue.enqueue(b"x").id
     clocked.advance(LIFE)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from rqttl import Message
@@ -23,7 +25,7 @@ def test_ttl_zero_without_a_waiting_consumer_dies_on_arrival(clocked: Clocked) -
 @pytest.mark.spec("TTL-19")
 @pytest.mark.parametrize("options, ttl", [({}, 0), ({"message_ttl": 0}, None), ({"default_ttl": 0}, None)], ids=str)
 def test_ttl_zero_is_handed_to_a_consumer_that_waits(
-    clocked: Clocked, options: dict[str, object], ttl: int | None
+    clocked: Clocked, options: dict[str, object], ttl: Literal[0] | None
 ) -> None:
     queue = clocked.declare_queue("q", **options)
     clocked.while_waiting(lambda: queue.enqueue(b"zero", ttl=ttl))
@@ -83,7 +85,7 @@ def test_ttl_zero_that_nobody_fetches_expires(clocked: Clocked) -> None:
         driver_of(clocked).store.client.delete("rqttl:{q}:bell")  # the consumer dies with what the bell gave it
 
     clocked.while_waiting(arrive)
-    assert queue.receive(wait=1) is None
+    assert queue.receive(wait="1ms") is None
     clocked.advance(60_000)
 
     assert queue.receive() is None

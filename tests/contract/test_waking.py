@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import redis
@@ -79,7 +79,7 @@ def test_a_waiting_consumer_is_woken_by_an_enqueue(broker: Broker, waiters: Wait
 
 def test_waiting_costs_two_calls_and_waking_one_more(broker: Broker, client: redis.Redis, waiters: Waiters) -> None:
     queue = broker.declare_queue("q")
-    queue.receive(wait=1)
+    queue.receive(wait="1ms")
     queue.enqueue(b"warm")
     queue.receive(auto_ack=True)
     before = calls(client)
@@ -146,7 +146,7 @@ def test_a_sweep_that_brings_a_message_back_wakes(broker: Broker, waiters: Waite
     assert delivery is not None
     (waiting,) = waiters.start(queue)
 
-    delivery.renew(1)
+    delivery.renew("1ms")
 
     assert any(swept.reclaimed for _ in range(100_000) for swept in queue.sweep())
     assert result(waiting).delivery_count == 2
@@ -167,7 +167,7 @@ def test_a_change_of_options_is_noticed_by_who_waits(broker: Broker, waiters: Wa
 @pytest.mark.spec("TTL-19", "LEN-08")
 @pytest.mark.parametrize("ttl, limit", [(0, None), (None, 0)])
 def test_each_of_many_that_wait_is_handed_a_message_that_cannot_stay(
-    broker: Broker, waiters: Waiters, ttl: int | None, limit: int | None
+    broker: Broker, waiters: Waiters, ttl: Literal[0] | None, limit: int | None
 ) -> None:
     queue = broker.declare_queue("q", max_length=limit)
     waiting = waiters.start(queue, 10)

@@ -20,10 +20,11 @@ def work(broker: rqttl.Broker, chance: random.Random, name: str) -> None:
     """One turn."""
     queue = broker.queue(QUEUE)
     messages = [
-        rqttl.Message(b"x" * chance.randint(0, 50), ttl=chance.choice((None, None, 1, 20, 60_000))) for _ in range(20)
+        rqttl.Message(b"x" * chance.randint(0, 50), ttl=chance.choice((None, None, "1ms", "20ms", "1m")))
+        for _ in range(20)
     ]
     queue.enqueue_many(messages)
-    batch = queue.receive_many(25, lease=chance.choice((1, 60_000)))
+    batch = queue.receive_many(25, lease=chance.choice(("1ms", "1m")))
     cut = len(batch) // 4
     for settle, part in (
         (queue.ack_many, batch[: 2 * cut]), (queue.nack_many, batch[2 * cut : 3 * cut]),
@@ -33,7 +34,7 @@ def work(broker: rqttl.Broker, chance: random.Random, name: str) -> None:
             settle(part)
         except rqttl.LeaseLost:
             continue
-    queue.nack_many(queue.receive_many(3, lease="1m"), delay=chance.choice((1, 60_000)))
+    queue.nack_many(queue.receive_many(3, lease="1m"), delay=chance.choice(("1ms", "1m")))
     broker.queue(DEAD).receive_many(20, auto_ack=True)
     mine = broker.declare_queue(name, dead_letter=f"{name}.dead")
     mine.enqueue_many([rqttl.Message(b"x", ttl=0), b"y"])

@@ -82,7 +82,7 @@ def _peek(lab: Lab) -> Command:
 
 
 def _preview(options: Mapping[str, Any]) -> Callable[[Lab], Command]:
-    after = QueueOptions.read("orders", options)
+    after = QueueOptions.read_stored("orders", options)
     return lambda lab: commands.preview(lab.known(), after, (0, "", 0, 0, 0), now=NOW)
 
 
@@ -141,7 +141,7 @@ _TORN: dict[str, Any] = {
 #: Ways through `enqueue`.
 PRODUCERS = {
     "stored": Scenario(_enqueue(b"a")),
-    "stored with a deadline": Scenario(_enqueue(Message(b"a", ttl=5))),
+    "stored with a deadline": Scenario(_enqueue(Message(b"a", ttl="5ms"))),
     "stored where there is a lifetime": Scenario(_enqueue(b"a"), _MORTAL, {"meta": {"active": NOW - 1}}),
     "stored where duplicates are known": Scenario(
         _enqueue(Message(b"a", id="new"), Message(b"b", id="old")),

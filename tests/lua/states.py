@@ -87,7 +87,7 @@ class Lab:
 
         Returns the whole state of the server.
         """
-        self._options[queue] = QueueOptions.read(queue, options or {})
+        self._options[queue] = QueueOptions.read_stored(queue, options or {})
         self.run(commands.declare(self.keyspace, self._options[queue], now=NOW))
         meta = {**self._facts(queue, parts), **parts.pop("meta", {})}
         for part, contents in {"meta": meta, **parts}.items():

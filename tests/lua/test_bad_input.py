@@ -57,7 +57,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "enqueue(large body)": ([b"x" * 101, "x" * 101, ["x" * 101]], lambda bad: lambda b, q, d: q.enqueue(bad)),
     "enqueue(ttl)": (DURATIONS, lambda bad: lambda b, q, d: q.enqueue(b"x", ttl=bad)),
     "enqueue(expires_at)": (INSTANTS, lambda bad: lambda b, q, d: q.enqueue(b"x", expires_at=bad)),
-    "enqueue(ttl, expires_at)": ([5], lambda bad: lambda b, q, d: q.enqueue(b"x", ttl=5, expires_at=bad)),
+    "enqueue(ttl, expires_at)": ([5], lambda bad: lambda b, q, d: q.enqueue(b"x", ttl="5ms", expires_at=bad)),
     "enqueue(headers)": (HEADERS, lambda bad: lambda b, q, d: q.enqueue(b"x", headers=bad)),
     "enqueue(id)": (IDS, lambda bad: lambda b, q, d: q.enqueue(b"x", id=bad)),
     "enqueue(content_type)": (CONTENT_TYPES, lambda bad: lambda b, q, d: q.enqueue(b"x", content_type=bad)),

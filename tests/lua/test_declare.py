@@ -13,7 +13,7 @@ OPTIONS = {"message_ttl": "60s", "max_length": 5, "overflow": "reject-publish", 
 
 
 def declaration(lab: Lab, **options: object) -> commands.Command:
-    return commands.declare(lab.keyspace, QueueOptions.read("orders", options), now=NOW)
+    return commands.declare(lab.keyspace, QueueOptions.read_stored("orders", options), now=NOW)
 
 
 def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab: Lab) -> None:

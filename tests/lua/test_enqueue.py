@@ -64,7 +64,7 @@ def test_an_own_deadline_is_stored_indexed_reported_and_due(lab: Lab) -> None:
 def test_id_and_extras_are_stored_as_they_came(lab: Lab) -> None:
     before = lab.seed()
 
-    lab.run(enqueue(lab, Message(b"a", ttl=7, id="é;1", headers={"x": b"\0;;"}), Message(b"b", id="me")))
+    lab.run(enqueue(lab, Message(b"a", ttl="7ms", id="é;1", headers={"x": b"\0;;"}), Message(b"b", id="me")))
 
     after = lab.snapshot()
     header = after["orders"]["log"][place()][0]
@@ -78,21 +78,21 @@ def test_id_and_extras_are_stored_as_they_came(lab: Lab) -> None:
     "options,message,own",
     [
         ({}, Message(b"x"), None),
-        ({}, Message(b"x", ttl=50), 50),
+        ({}, Message(b"x", ttl="50ms"), 50),
         ({}, Message(b"x", expires_at=NOW + 50), 50),
-        ({"never_expire": True, "max_ttl": 5, "default_ttl": 5}, Message(b"x", ttl=50), None),
+        ({"never_expire": True, "max_ttl": 5, "default_ttl": 5}, Message(b"x", ttl="50ms"), None),
         ({"default_ttl": 30}, Message(b"x"), 30),
-        ({"default_ttl": 30}, Message(b"x", ttl=50), 50),
+        ({"default_ttl": 30}, Message(b"x", ttl="50ms"), 50),
         ({"default_ttl": 30, "min_ttl": 100, "max_ttl": 200}, Message(b"x"), 30),
-        ({"default_ttl": 30, "min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl=5000), 5000),
+        ({"default_ttl": 30, "min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl="5s"), 5000),
         ({"max_ttl": 200, "min_ttl": 100}, Message(b"x"), 200),
         ({"min_ttl": 100}, Message(b"x"), 100),
-        ({"min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl=50), 100),
-        ({"min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl=500), 200),
-        ({"min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl=150), 150),
+        ({"min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl="50ms"), 100),
+        ({"min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl="500ms"), 200),
+        ({"min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl="150ms"), 150),
         ({"min_ttl": 100}, Message(b"x", expires_at=NOW - 10_000), 100),
         ({"min_ttl": 100}, Message(b"x", ttl=0), 100),
-        ({"message_ttl": 10}, Message(b"x", ttl=50), 50),
+        ({"message_ttl": 10}, Message(b"x", ttl="50ms"), 50),
         ({"message_ttl": 10}, Message(b"x"), None),
         ({}, Message(b"x", expires_at=253_402_300_799_999), 253_402_300_799_999 - NOW),
     ],
@@ -128,7 +128,7 @@ def test_retention_makes_the_queue_due_without_an_index(lab: Lab) -> None:
         ({}, Message(b"x", ttl=0), NOW),
         ({}, Message(b"x", expires_at=NOW - 5000), NOW - 5000),
         ({"max_ttl": 0}, Message(b"x"), NOW),
-        ({"message_ttl": 0}, Message(b"x", ttl=50), NOW),
+        ({"message_ttl": 0}, Message(b"x", ttl="50ms"), NOW),
         ({"message_ttl": 0}, Message(b"x"), NOW),
     ],
 )
@@ -182,9 +182,9 @@ def test_an_earlier_deadline_is_told_to_reapers_a_later_one_is_not(lab: Lab) -> 
         listener.subscribe("rqttl:due")
         assert listener.get_message(timeout=5)
 
-        lab.run(enqueue(lab, Message(b"a", ttl=500)))
-        lab.run(enqueue(lab, Message(b"b", ttl=900)))
-        lab.run(enqueue(lab, Message(b"c", ttl=400)))
+        lab.run(enqueue(lab, Message(b"a", ttl="500ms")))
+        lab.run(enqueue(lab, Message(b"b", ttl="900ms")))
+        lab.run(enqueue(lab, Message(b"c", ttl="400ms")))
 
         told = [listener.get_message(timeout=5) for _ in range(2)]
         assert listener.get_message(timeout=0) is None

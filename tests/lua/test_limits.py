@@ -75,7 +75,7 @@ def test_drop_head_takes_returned_messages_first(lab: Lab) -> None:
 def test_a_batch_larger_than_the_limit_keeps_its_own_end(lab: Lab) -> None:
     before = lab.seed(options={"max_length": 2}, log=plain(place(-1)))
 
-    reply = lab.run(enqueue(lab, b"a", Message(b"b", ttl=9), b"c", b"d"))
+    reply = lab.run(enqueue(lab, b"a", Message(b"b", ttl="9ms"), b"c", b"d"))
 
     assert [result.split()[0] for result in reply[2]] == [place(0, i).encode() for i in range(4)]
     assert lab.snapshot() == changed(

@@ -19,7 +19,7 @@ READY: dict[str, Any] = {
 
 def preview(lab: Lab, **options: object) -> tuple[int, int]:
     """The counts of expired and trimmed messages, after as many calls as it takes."""
-    after = QueueOptions.read("orders", options)
+    after = QueueOptions.read_stored("orders", options)
     walked: Any = (0, "", 0, 0, 0)
     more = 1
     while more:

@@ -11,6 +11,7 @@ from hypothesis.stateful import precondition, rule
 from rqttl import Message, QueueFull, Receipt, commands, flows
 from rqttl.commands import ABSENT, Command, Presence
 from rqttl.units import as_datetime
+from tests.contract.clocked import ms
 from tests.model.machine import Waiter, settle_command, words_of
 from tests.model.queue_rules import QueueRules
 from tests.model.queues import Item, Msg, Pair
@@ -34,7 +35,7 @@ class QueueMachine(QueueRules):
             at = now + one.at if one.at is not None and one.ttl is None else None
             id = f"id{self.bodies}" if one.named else None
             batch.append(Item(body, id, one.ttl, at, {"n": 1} if one.headed else {}))
-        messages = [Message(i.body, ttl=i.ttl, expires_at=i.at, headers=i.headers or None, id=i.id) for i in batch]
+        messages = [Message(i.body, ttl=ms(i.ttl), expires_at=i.at, headers=i.headers or None, id=i.id) for i in batch]
         outcomes: list[Msg | str] = []
         free = self.raw[name].free(now)
         receipts = self.act(who, flows.enqueue(name, messages), "enqueue",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -15,6 +16,12 @@ from tests.model.machine import Machine
 from tests.model.queues import PICKUP, Options, consistent
 from tests.model.raw import COUNTERS
 from tests.model.strategies import clients, names, picks, rarely, some_options
+
+
+def _written(queue: str, changes: Options) -> dict[str, object]:
+    """Changes as a user writes them: the model counts in ms."""
+    given: dict[str, Any] = {option: value for option, value in changes.items() if value is not None}
+    return {**changes, **QueueOptions(queue, given).as_arguments()}
 
 
 class QueueRules(Machine):
@@ -34,7 +41,9 @@ class QueueRules(Machine):
     def _declare(self, who: int, name: str, options: Options) -> None:
         fresh = self.world.declare(name, options)
         try:
-            self.clients[who].perform(flows.declare(self.clients[who].keyspace, QueueOptions.read(name, options)))
+            self.clients[who].perform(
+                flows.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, options))
+            )
         except QueueMismatch:
             assert not fresh
         else:
@@ -54,11 +63,13 @@ class QueueRules(Machine):
         merged = {**self.world.queues[name].options, **changes}
         if not consistent(name, {option: value for option, value in merged.items() if value is not None}):
             with pytest.raises(InvalidOption):
-                self.clients[who].perform(flows.update(name, dict(changes)))
+                self.clients[who].perform(flows.update(name, _written(name, changes)))
         else:
-            flow: flows.Flow[object] = flows.update(name, dict(changes))
+            flow: flows.Flow[object] = flows.update(name, _written(name, changes))
             if dies:
-                flow = flows.fenced(name, lambda known: commands.update(known, known.options.changed(changes)))
+                flow = flows.fenced(
+                    name, lambda known: commands.update(known, known.options.changed(_written(name, changes)))
+                )
             self.act(who, flow, "update", lambda: self.world.update(name, changes))
         self.compare()
 

@@ -21,7 +21,7 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-def consume(queue: rqttl.Queue, lease: int) -> None:
+def consume(queue: rqttl.Queue, lease: str) -> None:
     """Ack each message after the next line of input."""
     with queue.consume(prefetch=10, lease=lease) as deliveries:
         for delivery in deliveries:
@@ -30,13 +30,13 @@ def consume(queue: rqttl.Queue, lease: int) -> None:
             delivery.ack()
 
 
-def receive(queue: rqttl.Queue, lease: int) -> None:
+def receive(queue: rqttl.Queue, lease: str) -> None:
     """Take all there is and keep it."""
     say("holding", *[delivery.id for delivery in queue.receive_many(100, lease=lease)])
     sys.stdin.readline()
 
 
-def wait(queue: rqttl.Queue, lease: int) -> None:
+def wait(queue: rqttl.Queue, lease: str) -> None:
     """Wait for one message."""
     queue.broker.events.on_waiting.append(lambda name: say("waiting"))
     delivery = queue.receive(wait="1h", lease=lease)
@@ -48,8 +48,8 @@ def wait(queue: rqttl.Queue, lease: int) -> None:
 class Process:
     """Such a process, as a test sees it."""
 
-    def __init__(self, url: str, role: str, lease: int = 30_000) -> None:
-        command = [sys.executable, "-m", "tests.process.consuming", url, role, str(lease)]
+    def __init__(self, url: str, role: str, lease: str = "30s") -> None:
+        command = [sys.executable, "-m", "tests.process.consuming", url, role, lease]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=ROOT
         )
@@ -77,4 +77,4 @@ class Process:
 if __name__ == "__main__":
     roles = {"consume": consume, "receive": receive, "wait": wait}
     with rqttl.connect(sys.argv[1]) as broker:
-        roles[sys.argv[2]](broker.queue("q"), int(sys.argv[3]))
+        roles[sys.argv[2]](broker.queue("q"), sys.argv[3])

@@ -29,7 +29,7 @@ class Worker:
     def message(self) -> rqttl.Message:
         id = f"{self.name}-{len(self.sent) + len(self.refused)}"
         self.sent.append(id)
-        ttl = self.random.choice((None, None, None, 0, 5, 50, 400))
+        ttl = self.random.choice((None, None, None, "0", "5ms", "50ms", "400ms"))
         return rqttl.Message(id.encode().ljust(self.random.choice((20, 50, 120)), b"."), ttl=ttl, id=id)
 
     def produce(self) -> None:
@@ -49,7 +49,9 @@ class Worker:
             found = self.queue.receive(auto_ack=True)
             self.acked += [found.id] if found else []
             return
-        batch = self.queue.receive_many(self.random.randint(1, 8), wait=self.random.choice((None, 10)), lease=60)
+        batch = self.queue.receive_many(
+            self.random.randint(1, 8), wait=self.random.choice((None, "10ms")), lease="60ms"
+        )
         if batch and self.random.random() < 0.3:
             self.settle(lambda: self.queue.ack_many(batch))
         else:
@@ -65,11 +67,11 @@ class Worker:
         elif how == "nack":
             self.settle(one.nack)
         elif how == "later":
-            self.settle(lambda: one.nack(delay=30))
+            self.settle(lambda: one.nack(delay="30ms"))
         elif how == "reject":
             self.settle(lambda: one.reject("no"))
         elif how == "renew":
-            self.settle(lambda: one.renew(90))
+            self.settle(lambda: one.renew("90ms"))
             if one.settled is None:
                 self.settle(one.ack)
 

@@ -25,7 +25,7 @@ def spawn(redis_url: str) -> Iterator[Callable[..., Process]]:
     """Starts consumers in processes of their own on the queue `q`."""
     processes: list[Process] = []
 
-    def start(role: str, lease: int = 30_000) -> Process:
+    def start(role: str, lease: str = "30s") -> Process:
         processes.append(Process(redis_url, role, lease))
         return processes[-1]
 
@@ -49,7 +49,7 @@ def drain(queue: Queue, until: Callable[[], bool]) -> dict[str, Delivery]:
     """Receive and ack until a condition holds; each message by its id."""
     found: dict[str, Delivery] = {}
     while not until():
-        for delivery in queue.receive_many(100, wait=50):
+        for delivery in queue.receive_many(100, wait="50ms"):
             found[delivery.id] = delivery
             delivery.ack()
     return found
@@ -69,7 +69,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_what_a_killed_consumer_held_comes_back_after_the_lease(queue: Queue, spawn: Callable[..., Process]) -> None:
     ids = enqueue(queue, 20)
-    consumer = spawn("consume", lease=3_000)
+    consumer = spawn("consume", lease="3s")
     for _ in range(4):
         assert consumer.hear()[0] == "handling"
         consumer.go_on()
@@ -94,7 +94,7 @@ def test_a_message_whose_consumer_always_dies_ends_as_a_dead_letter(
     queue.enqueue(b"poison", id="poison")
 
     for _ in range(2):
-        consumer = spawn("receive", lease=300)
+        consumer = spawn("receive", lease="300ms")
         assert consumer.hear() == ["holding", "poison"]
         consumer.kill()
         until(lambda: queue.stats().leased == 0)
@@ -208,7 +208,7 @@ def test_a_slow_handler_keeps_its_messages(
 
     broker.events.on_renewed.append(note)
 
-    with queue.consume(prefetch=3, lease=3_000, wait=0) as deliveries:
+    with queue.consume(prefetch=3, lease="3s", wait=0) as deliveries:
         for delivery in deliveries:
             with delivery:
                 work(enough)

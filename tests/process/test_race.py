@@ -108,7 +108,7 @@ def drain(queue: Queue) -> list[str]:
         stats = queue.stats()
         if stats.ready + stats.leased + stats.delayed == 0:
             return left
-        batch = queue.receive_many(100, wait=50)
+        batch = queue.receive_many(100, wait="50ms")
         queue.ack_many(batch)
         left += [one.id for one in batch]
 

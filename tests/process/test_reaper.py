@@ -79,7 +79,7 @@ def test_two_reapers_at_once_move_every_message_exactly_once(broker: Broker, red
         broker.declare_queue(name, dead_letter="dead")
     with reaping(redis_url, "--scan-period", "200ms") as one, reaping(redis_url, "--scan-period", "200ms") as two:
         sent = [
-            Message(b"%s %d" % (name.encode(), i), ttl=1 + i % 700) for i in range(1000) for name in names
+            Message(b"%s %d" % (name.encode(), i), ttl=f"{1 + i % 700}ms") for i in range(1000) for name in names
         ]  # fmt: skip
         for name in names:
             broker.queue(name).enqueue_many([m for m in sent if str(m.body)[2:].startswith(name)])

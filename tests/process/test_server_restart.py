@@ -103,7 +103,7 @@ def test_what_expires_while_the_server_is_down_is_dead_lettered_and_not_delivere
 
 
 def test_a_lease_runs_on_while_the_server_is_down(broker: Broker, server: Server, restart: Callable[[], None]) -> None:
-    queue = broker.declare_queue("q", lease=400)
+    queue = broker.declare_queue("q", lease="400ms")
     queue.enqueue(b"x")
     first = queue.receive()
     assert first is not None

@@ -43,7 +43,7 @@ def rows(client: redis.Redis, follower: Follower, start: Offset, end: Offset) ->
 def by_retention(broker: Clocked) -> None:
     """Trim the queue `a` by its age."""
     broker.advance(1_000)
-    broker.queue("a").update(message_ttl=500)
+    broker.queue("a").update(message_ttl="500ms")
     broker.queue("a").sweep()
 
 

@@ -77,7 +77,7 @@ def test_what_lay_beside_the_log_and_went_before_it_was_looked_at_fails_the_batc
     clocked: Clocked, client: redis.Redis, load: Load, handled: bool
 ) -> None:
     queue = clocked.declare_queue("a")
-    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else 5) for i in range(4_000)])
+    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else "5ms") for i in range(4_000)])
     clocked.advance(10)
     queue.sweep()
     queue.enqueue_many([b"x"] * 50)

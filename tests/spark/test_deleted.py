@@ -70,7 +70,7 @@ def test_what_had_been_read_is_no_loss_in_whatever_state_it_went(
 ) -> None:
     caplog.set_level(logging.WARNING, "spark_connectors")
     queue = clocked.declare_queue("a")
-    queue.enqueue(Message(b"x", ttl=500))
+    queue.enqueue(Message(b"x", ttl="500ms"))
     read = read_all(follow)
     if held in ("leased", "delayed"):
         [delivery] = queue.receive_many(1)
@@ -128,7 +128,7 @@ def test_messages_that_were_left_for_later_and_went_with_the_queue_are_a_loss(br
 
 
 def test_what_expired_unread_and_was_forgotten_with_its_queue_is_a_loss(clocked: Clocked, follow: Follow) -> None:
-    queue = clocked.declare_queue("a", message_ttl=500)
+    queue = clocked.declare_queue("a", message_ttl="500ms")
     letters(queue, 5)
     read = read_all(follow)
     lost = letters(queue, 3)
@@ -142,7 +142,7 @@ def test_what_expired_unread_and_was_forgotten_with_its_queue_is_a_loss(clocked:
 
 @pytest.mark.parametrize("on_expire", ["drop", "dead-letter"])
 def test_the_end_of_a_lifetime_is_a_deletion_like_any_other(clocked: Clocked, follow: Follow, on_expire: str) -> None:
-    queue = clocked.declare_queue("a", expires=500, on_expire=on_expire, dead_letter="elsewhere")
+    queue = clocked.declare_queue("a", expires="500ms", on_expire=on_expire, dead_letter="elsewhere")
     letters(queue, 5)
     read = read_all(follow)
     lost = letters(queue, 3)

@@ -214,7 +214,7 @@ def test_messages_beside_the_log_count_in_a_limit_and_are_read(
     reader: Readers, clocked: Clocked, client: redis.Redis
 ) -> None:
     queue = clocked.declare_queue("a")
-    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else 5) for i in range(4_000)])
+    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else "5ms") for i in range(4_000)])
     clocked.advance(10)
     queue.sweep()
     fill(clocked, "a", 50)

@@ -60,7 +60,10 @@ def test_what_a_row_says_is_in_the_message(write: Write, broker: Broker) -> None
     ("id string, body string", ("a", "Grüße"), "Grüße".encode(), {}, None),
     ("id string, body string", ("a", ""), b"", {}, None),
     (f"{MESSAGES}, headers map<string,int>", ("a", b"\0\xff", {"n": 5, "m": 6}), b"\0\xff", {"n": 5, "m": 6}, None),
-    (f"{MESSAGES}, ttl bigint", ("a", b"1", 1_500_000), b"1", {}, timedelta(seconds=1_500)),
+    (f"{MESSAGES}, ttl_ms bigint", ("a", b"1", 1_500_000), b"1", {}, timedelta(seconds=1_500)),
+    (f"{MESSAGES}, ttl_ms int", ("a", b"1", 1_500), b"1", {}, timedelta(seconds=1.5)),
+    (f"{MESSAGES}, ttl string", ("a", b"1", "1.5s"), b"1", {}, timedelta(seconds=1.5)),
+    (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(microseconds=9_999)), b"1", {}, timedelta(milliseconds=10)),
     (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(minutes=5)), b"1", {}, timedelta(minutes=5)),
 ])  # fmt: skip
 def test_columns_may_have_several_types(
@@ -168,7 +171,7 @@ def test_large_bodies_go_a_few_at_a_time(write: Write, broker: Broker) -> None:
     assert ids(broker.queue("q")) == [f"m-{i}" for i in range(10)]
 
 
-DDL = f"queue string, {MESSAGES}, headers map<string,string>, content_type string, ttl bigint, expires_at timestamp"
+DDL = f"queue string, {MESSAGES}, headers map<string,string>, content_type string, ttl_ms bigint, expires_at timestamp"
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
@@ -177,22 +180,15 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
     ({"id": None}, "no_id"), ({"id": ""}, "invalid_name"), ({"id": "x" * 256}, "invalid_name"),
     ({"id": "a\nb"}, "invalid_name"), ({"body": None}, "no_body"), ({"body": b"x" * 2_001}, "message_too_large"),
     ({"headers": {"": "x"}}, "invalid_input"), ({"headers": {"x": "y" * 70_000}}, "message_too_large"),
-    ({"content_type": "a\0"}, "invalid_input"), ({"ttl": -1}, "invalid_duration"),
-    ({"ttl": 10**15}, "invalid_duration"), ({"ttl": 5, "expires_at": NOW}, "invalid_input"),
+    ({"content_type": "a\0"}, "invalid_input"), ({"ttl_ms": -1}, "invalid_duration"),
+    ({"ttl_ms": 10**15}, "invalid_duration"), ({"ttl_ms": 5, "expires_at": NOW}, "invalid_input"),
 ])  # fmt: skip
 def test_a_row_that_cannot_be_sent_is_refused_and_all_others_are_stored(
     changed: dict[str, Any], reason: str, redis_url: str, broker: Broker
 ) -> None:
     broker.declare_queue("q", max_message_bytes=2_000)
-    good = {
-        "queue": "q",
-        "id": "",
-        "body": b"x",
-        "headers": None,
-        "content_type": None,
-        "ttl": None,
-        "expires_at": None,
-    }
+    nothing = dict.fromkeys(("headers", "content_type", "ttl_ms", "expires_at"))
+    good: dict[str, Any] = {"queue": "q", "id": "", "body": b"x", **nothing}
     rows = [{**good, "id": f"m-{i}"} for i in range(600)]
     rows[300] |= changed
 

@@ -1,4 +1,4 @@
-"""Rows whose deadline has passed when they are written: stored as they say, and counted."""
+"""The times that rows say: what has passed is stored all the same and counted, what has no unit is refused."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ def test_rows_past_their_deadline_are_counted_and_others_are_not(
     assert report.told() == "5 stored"
     assert ids(queue) == ["in time", "for ever"]
     assert ids(broker.queue("d")) == ["late", "now or never", "late too"]
+
+
+def test_a_row_whose_ttl_has_no_unit_is_refused_with_what_it_may_mean(broker: Broker, redis_url: str) -> None:
+    queue = broker.declare_queue("q")
+    rows = [("a", b"x", "60", None), ("b", b"x", "0", None), ("c", b"x", "60s", None)]
+
+    report = Job(redis_url, TIMED, {"queue": "q"}).task(rows)
+
+    assert counts(report) == {"stored": 2, "duplicates": 0, "refused invalid_duration": 1}
+    assert "ttl: expected a duration with a unit, got '60': write '60s' or '60ms'" in report.complaint()
+    assert ids(queue) == ["c"]
 
 
 def test_where_messages_never_expire_none_is_late(broker: Broker, redis_url: str) -> None:

@@ -20,6 +20,11 @@ from spark_connectors.options import Options
 from spark_connectors.writer import RqttlBatchWriter, RqttlStreamWriter
 from tests.spark.writing import LETTERS, MESSAGES, columns
 
+NO_UNIT = (
+    ", which says no unit: of seconds make text, `concat(ttl, 's') AS ttl`; of milliseconds make the column ttl_ms, "
+    "`CAST(ttl AS bigint) AS ttl_ms`"
+)
+
 
 def planned(ddl: str, **options: str) -> write_plan.Plan:
     return write_plan.plan(columns(ddl), Options.read("write", options), overwrite=False)
@@ -30,8 +35,8 @@ def planned(ddl: str, **options: str) -> write_plan.Plan:
     (f"queue string, {MESSAGES}", {"queue": "q"}, ("id", "body")),
     (f"{MESSAGES}, headers map<string,string>, content_type string, ttl string", {"path": "q"},
      ("id", "body", "headers", "content_type", "ttl")),
-    (f"{MESSAGES}, headers map<string,int>, ttl bigint, expires_at timestamp", {"path": "q"},
-     ("id", "body", "headers", "ttl", "expires_at")),
+    *[(f"{MESSAGES}, headers map<string,int>, ttl_ms {whole}, expires_at timestamp", {"path": "q"},
+       ("id", "body", "headers", "ttl_ms", "expires_at")) for whole in ("tinyint", "smallint", "int", "bigint")],
     ("id string, body string, ttl interval", {"path": "q"}, ("id", "body", "ttl")),
     ("body binary", {"path": "q", "idempotency": "off"}, ("body",)),
     (f"{MESSAGES}, died_at timestamp, reason string, death_count int", {"path": "q"}, ("id", "body")),
@@ -52,7 +57,13 @@ def test_an_operation_uses_what_it_knows_and_leaves_what_the_reader_adds(
     ("id string, body int", {"queue": "q"}, "body: expected binary or string, got int"),
     (f"{MESSAGES}, header map<string,string>", {"queue": "q"}, "header: enqueue does not write this column: did you"),
     (f"{MESSAGES}, price double", {"queue": "q"}, "price: enqueue does not write this column: drop it"),
-    (f"{MESSAGES}, ttl double", {"queue": "q"}, "ttl: expected string, bigint or an interval, got double"),
+    *[(f"{MESSAGES}, ttl {number}", {"queue": "q"},
+       f"ttl: expected string or an interval, got {number}{NO_UNIT}")
+      for number in ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,3)")],
+    (f"{MESSAGES}, ttl boolean", {"queue": "q"}, "ttl: expected string or an interval, got boolean"),
+    (f"{MESSAGES}, ttl_ms string", {"queue": "q"}, "ttl_ms: expected bigint, got string"),
+    (f"{MESSAGES}, ttl_ms double", {"queue": "q"}, "ttl_ms: expected bigint, got double"),
+    (f"{MESSAGES}, ttl_ms int, ttl string", {"queue": "q"}, "ttl_ms: give ttl or ttl_ms, not both"),
     (f"{MESSAGES}, expires_at timestamp_ntz", {"queue": "q"}, "expires_at: expected timestamp, got timestamp_ntz"),
     (f"{MESSAGES}, headers string", {"queue": "q"}, "headers: expected map<string,string>, got string"),
     (f"{MESSAGES}, id string", {"queue": "q"}, "id: the column is there twice"),

@@ -28,20 +28,22 @@ def test_it_begins_now_if_it_is_not_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Clock().ms == 1_800_000_000_123
 
 
-@pytest.mark.parametrize("start", [START, datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)], ids=["ms", "aware"])
-def test_a_start_is_an_aware_datetime_or_milliseconds(start: datetime | int) -> None:
+@pytest.mark.parametrize(
+    "start", [START, "2023-11-14 22:13:20Z", datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)], ids=str
+)
+def test_a_start_is_an_aware_datetime_text_or_milliseconds(start: datetime | str | int) -> None:
     with fake_broker(start=start) as broker:
         assert broker.clock.now == at(0)
 
 
-@pytest.mark.parametrize("duration", ["5s", "5000ms", 5_000, timedelta(seconds=5)], ids=str)
-def test_it_goes_forward_by_every_form_of_a_duration(fake: FakeBroker, duration: str | int | timedelta) -> None:
+@pytest.mark.parametrize("duration", ["5s", "5000ms", timedelta(seconds=5)], ids=str)
+def test_it_goes_forward_by_every_form_of_a_duration(fake: FakeBroker, duration: str | timedelta) -> None:
     fake.clock.advance(duration)
 
     assert fake.clock.now == at(5_000)
 
 
-@pytest.mark.parametrize("wrong", ["5", -1, 1.5, timedelta(microseconds=1), timedelta(seconds=-1), None], ids=str)
+@pytest.mark.parametrize("wrong", ["5", 5, -1, 1.5, timedelta(seconds=-1), None], ids=str)
 def test_what_is_no_duration_is_refused_and_no_time_passes(fake: FakeBroker, wrong: Any) -> None:
     with pytest.raises(InvalidDuration, match="duration"):
         fake.clock.advance(wrong)
@@ -63,7 +65,7 @@ def test_it_does_not_run_over_its_end() -> None:
     clock = Clock(10**13 - 1)
 
     with pytest.raises(InvalidInput, match="2286"):
-        clock.advance(1)
+        clock.advance("1ms")
 
     assert clock.ms == 10**13 - 1
 

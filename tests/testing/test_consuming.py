@@ -12,8 +12,8 @@ from tests.contract.clocked import START, at
 from tests.contract.looks import one
 
 
-@pytest.mark.parametrize("time", [1, "29s", "30s", "5m", "30d", "500w"])
-def test_a_handler_may_take_as_long_as_it_likes(fake: FakeBroker, time: str | int) -> None:
+@pytest.mark.parametrize("time", ["1ms", "29s", "30s", "5m", "30d", "500w"])
+def test_a_handler_may_take_as_long_as_it_likes(fake: FakeBroker, time: str) -> None:
     queue = fake.declare_queue("q", lease="30s", max_deliveries=1)
     queue.enqueue_many([b"x"] * 3)
 
@@ -86,7 +86,7 @@ def test_a_clock_that_is_set_finds_nobody_at_work(fake: FakeBroker, caplog: pyte
         fake.clock.set(START + 30_000)
         delivery.ack()
         assert one(queue).delivery_count == 2
-        fake.clock.advance(1)
+        fake.clock.advance("1ms")
 
     assert deliveries.lost == ["mine"]
     assert "mine" in caplog.text

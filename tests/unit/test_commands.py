@@ -18,7 +18,7 @@ RUNS = [b"t1", 2, b"1", b"2", b"t2", 1, b"3"]
 
 
 def known(**options: object) -> Known:
-    return Known(KEYSPACE, "orders", b"v1", QueueOptions.read("orders", options))
+    return Known(KEYSPACE, "orders", b"v1", QueueOptions.read_stored("orders", options))
 
 
 def bound(command: Command) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def test_a_queue_that_is_its_own_target_is_named_by_a_dot_and_has_no_further_key
 @pytest.mark.parametrize(
     "options,message,short",
     [
-        ({}, b"x", True), ({}, Message(b"x", ttl=5), True), ({}, Message(b"x", ttl=0), False),
-        ({}, Message(b"x", expires_at=5), False), ({"max_length": 5}, b"x", False),
+        ({}, b"x", True), ({}, Message(b"x", ttl="5ms"), True), ({}, Message(b"x", ttl=0), False),
+        ({}, Message(b"x", expires_at=10**12), False), ({"max_length": 5}, b"x", False),
         ({"max_length_bytes": 5}, b"x", False),
         ({"message_ttl": 0}, b"x", False), ({"max_ttl": 0}, b"x", False), ({"default_ttl": 0}, b"x", False),
         ({"message_ttl": 5, "dead_letter": "dead"}, b"x", True),
@@ -185,8 +185,8 @@ def test_what_must_not_be_repeated() -> None:
     "message,said",
     [
         (b"x", b""), (Message(b"x"), b""), (Message(b"x", ttl="5s"), b"+5000"), (Message(b"x", ttl=0), b"+0"),
-        (Message(b"x", expires_at=7), b"@7"), (Message(b"x", id="é"), b";2;;\xc3\xa9"),
-        (Message(b"x", ttl=1, id="a", headers={"b": 1}), b"+1;1;;a\x92\xc0\x81\xa1b\x01"),
+        (Message(b"x", expires_at=10**12), b"@1000000000000"), (Message(b"x", id="é"), b";2;;\xc3\xa9"),
+        (Message(b"x", ttl="1ms", id="a", headers={"b": 1}), b"+1;1;;a\x92\xc0\x81\xa1b\x01"),
         ({"v": 1}, b";;;\x92\x01\xc0"), (Message({"v": 1}, content_type="text/x"), b";;;\x92\xa6text/x\xc0"),
     ],
 )  # fmt: skip

@@ -51,7 +51,7 @@ def delivery(
     header: bytes = b"", body: bytes = b"x", token: bytes = b"1700000030000007", failed: int = 0,
     lease: int | None = None, settler: Notebook | None = None, **options: object,
 ) -> Delivery:  # fmt: skip
-    known = Known(Keyspace(), "orders", b"v1", QueueOptions.read("orders", options))
+    known = Known(Keyspace(), "orders", b"v1", QueueOptions.read_stored("orders", options))
     book = settler or Notebook()
     return Delivery(
         Settler(book.ack, book.nack, book.reject, book.renew), known, (PLACE, (header, body)), token, failed, lease

@@ -28,7 +28,7 @@ REFUSED, OK = b"refused", b"ok"
 
 
 def known(version: bytes = b"v1", **options: object) -> Known:
-    return Known(KEYSPACE, "orders", version, QueueOptions.read("orders", options))
+    return Known(KEYSPACE, "orders", version, QueueOptions.read_stored("orders", options))
 
 
 class Drive:
@@ -171,7 +171,7 @@ def test_a_batch_holds_about_a_megabyte_but_one_message_may_be_larger() -> None:
 
 
 def test_a_receipt_tells_the_deadline_that_is_in_force() -> None:
-    drive = Drive(flows.enqueue("orders", [b"a", Message(b"b", ttl=1, id="me")]))
+    drive = Drive(flows.enqueue("orders", [b"a", Message(b"b", ttl="1ms", id="me")]))
     here = known(message_ttl=500)
     while isinstance(drive.step, Look):
         drive.answer(here)

@@ -39,14 +39,13 @@ def test_what_is_not_given_has_its_default() -> None:
 
 @pytest.mark.parametrize("name", DURATIONS)
 def test_a_duration_may_be_written_in_every_way(name: str) -> None:
-    assert (
-        read(**{name: "5s"})[name] == read(**{name: 5000})[name] == read(**{name: timedelta(seconds=5)})[name] == 5000
-    )
-    assert read(**{name: MAX_DURATION})[name] == MAX_DURATION
+    for written in ("5s", "5000ms", " 5 s", timedelta(seconds=5), timedelta(seconds=4, microseconds=999_001)):
+        assert read(**{name: written})[name] == 5_000, written
+    assert read(**{name: f"{MAX_DURATION}ms"})[name] == MAX_DURATION
 
 
 @pytest.mark.parametrize("name", DURATIONS)
-@pytest.mark.parametrize("value", [-1, True, 1.5, "5", "5 min", MAX_DURATION + 1, []])
+@pytest.mark.parametrize("value", [-1, 60, True, 1.5, "5", "5 min", f"{MAX_DURATION + 1}ms", []])
 def test_a_duration_that_is_none_is_refused(name: str, value: object) -> None:
     with pytest.raises(InvalidDuration, match=rf"^{name}: expected .*, got "):
         read(**{name: value})
@@ -58,7 +57,7 @@ def test_zero_is_a_ttl_but_no_lease_and_no_lifetime(name: str) -> None:
     if name.endswith("_ttl"):
         assert read(**{name: 0})[name] == 0
     else:
-        assert read(**{name: 1})[name] == 1
+        assert read(**{name: "1ms"})[name] == 1
         with pytest.raises(InvalidDuration, match=rf"^{name}: expected 1 to"):
             read(**{name: 0})
 
@@ -130,7 +129,7 @@ def test_a_template_that_makes_a_name_too_long_is_refused() -> None:
 
 
 def test_a_floor_above_the_ceiling_is_refused() -> None:
-    assert read(min_ttl=5, max_ttl=5)["min_ttl"] == 5
+    assert read(min_ttl="5ms", max_ttl="5ms")["min_ttl"] == 5
     with pytest.raises(InvalidOption, match=r"^min_ttl: 6000 ms is more than max_ttl, 5000 ms"):
         read(min_ttl="6s", max_ttl="5s")
 
@@ -138,7 +137,7 @@ def test_a_floor_above_the_ceiling_is_refused() -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_both_spellings_mean_the_same(name: str) -> None:
     option = OPTIONS[name]
-    values = {"duration": 7, "count": 7, "flag": True, "target": "dead"}
+    values = {"duration": "7ms", "count": 7, "flag": True, "target": "dead"}
     value = option.choices[-1] if option.kind == "choice" else values[option.kind]
 
     assert read(**{name.replace("_", "-"): value}) == read(**{name: value})
@@ -164,7 +163,7 @@ def test_an_option_at_its_default_is_the_option_left_out() -> None:
 
 
 def test_equal_options_have_equal_text_which_is_read_back() -> None:
-    one, other = read(max_length=5, message_ttl="1m"), read(message_ttl=60_000, max_length=5)
+    one, other = read(max_length=5, message_ttl="1m"), read(message_ttl="1m", max_length=5)
 
     assert one.as_json() == other.as_json() == '{"max_length":5,"message_ttl":60000}'
     assert QueueOptions.from_json("orders", one.as_json()) == one
@@ -172,17 +171,47 @@ def test_equal_options_have_equal_text_which_is_read_back() -> None:
 
 
 def test_changes_are_checked_together_with_what_stays() -> None:
-    options = read(min_ttl=5, max_length=3)
+    options = read(min_ttl="5ms", max_length=3)
 
-    assert options.changed({"max-length": None, "lease": "1s"}) == read(min_ttl=5, lease=1000)
+    assert options.changed({"max-length": None, "lease": "1s"}) == read(min_ttl="5ms", lease="1s")
     with pytest.raises(InvalidOption, match=r"^min_ttl: 5 ms is more than max_ttl, 4 ms"):
-        options.changed({"max_ttl": 4})
+        options.changed({"max_ttl": "4ms"})
     with pytest.raises(InvalidOption, match="no such queue option"):
         options.changed({"max_lengthh": None})
 
 
+def test_a_change_reads_what_is_written_and_leaves_what_is_stored() -> None:
+    stored = QueueOptions.from_json("orders", '{"lease":5,"message_ttl":60000}')
+
+    assert stored.changed({"lease": "7s"}).given == {"lease": 7_000, "message_ttl": 60_000}
+    assert stored.changed({"message-ttl": None}).given == {"lease": 5}
+    with pytest.raises(InvalidDuration, match=r"^lease: expected a duration with a unit, got 5: write '5s' or '5ms'$"):
+        stored.changed({"lease": 5})
+
+
+def test_options_are_passed_on_as_arguments() -> None:
+    options = read(message_ttl="90s", lease="1ms", max_ttl=0, max_length=3, never_expire=True, dead_letter="dead")
+
+    assert options.as_arguments() == {
+        "dead_letter": "dead", "lease": "1ms", "max_length": 3, "max_ttl": "0ms", "message_ttl": "90s",
+        "never_expire": True,
+    }  # fmt: skip
+    assert read(**options.as_arguments()) == options
+
+
+def test_stored_options_are_checked_as_written_ones_are() -> None:
+    stored: dict[str, object] = {"message_ttl": 60_000, "max_length": 5}
+
+    assert QueueOptions.read_stored("orders", stored) == read(message_ttl="1m", max_length=5)
+    for name, wrong in {"message_ttl": -1, "lease": 0, "max_ttl": 1.5, "expires": 10**30, "max_length": "5"}.items():
+        with pytest.raises((InvalidDuration, InvalidOption), match=f"^{name}: "):
+            QueueOptions.read_stored("orders", {**stored, name: wrong})
+    with pytest.raises(InvalidOption, match="no such queue option"):
+        QueueOptions.read_stored("orders", {"max_lenght": 5})
+
+
 def test_differences_name_each_option_with_both_values() -> None:
-    assert read(max_length=3, lease=5).differences(read(max_length=4, overflow="reject-publish")) == {
+    assert read(max_length=3, lease="5ms").differences(read(max_length=4, overflow="reject-publish")) == {
         "max_length": (3, 4), "lease": (5, 30_000), "overflow": ("drop-head", "reject-publish"),
     }  # fmt: skip
 

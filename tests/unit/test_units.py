@@ -2,49 +2,118 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from http import HTTPStatus
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rqttl import InvalidDuration, InvalidInput, units
+from rqttl import Duration, Instant, InvalidDuration, InvalidInput, units
 from rqttl.units import MAX_DURATION, MAX_INSTANT
 
 
 @pytest.mark.parametrize(
     "written,ms",
     [
-        (0, 0), (1500, 1500), (MAX_DURATION, MAX_DURATION), ("0ms", 0), ("1500ms", 1500), ("30s", 30_000),
-        ("5m", 300_000),
-        ("2h", 7_200_000), ("1d", 86_400_000), ("1w", 604_800_000), (" 5 s ", 5_000), ("007s", 7_000),
-        (timedelta(seconds=1.5), 1500), (timedelta(0), 0), (timedelta(days=3650), MAX_DURATION),
+        (0, 0), ("0", 0), (" 0 ", 0), ("0ms", 0), ("1500ms", 1500), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000),
+        ("1d", 86_400_000), ("1w", 604_800_000), (" 5 s ", 5_000), ("007s", 7_000), ("1.5s", 1_500), ("0.25h", 900_000),
+        ("315360000000ms", MAX_DURATION), (timedelta(seconds=1.5), 1500), (timedelta(0), 0),
+        (timedelta(days=3650), MAX_DURATION),
     ],
 )  # fmt: skip
-def test_a_duration_is_read_as_whole_milliseconds(written: units.Duration, ms: int) -> None:
+def test_a_duration_is_read_as_whole_milliseconds(written: Duration, ms: int) -> None:
     assert units.duration(written, "ttl") == ms
 
 
 @pytest.mark.parametrize(
-    "written",
+    "written,ms",
     [
-        -1, MAX_DURATION + 1, True, False, 1.0, 1.5, float("nan"), None, b"5s", [], "", "5", "5 seconds", "-5s", "1.5s",
-        "5S", "5s5m", "s", "٣s", "9" * 19 + "s", "9" * 18 + "w", "1e3ms", timedelta(microseconds=1),
-        timedelta(seconds=-1), timedelta.max, 10**30,
+        (timedelta(microseconds=1), 1), (timedelta(microseconds=1_000), 1), (timedelta(microseconds=1_001), 2),
+        (timedelta(seconds=60, microseconds=999), 60_001), ("0.1ms", 1), ("1.0001s", 1_001), ("1.000s", 1_000),
     ],
 )  # fmt: skip
-def test_what_is_no_duration_is_refused_with_name_and_value(written: object) -> None:
-    with pytest.raises(InvalidDuration, match=r"^message_ttl: expected .*, got ") as refused:
-        units.duration(written, "message_ttl")  # type: ignore[arg-type]  # what people pass
+def test_a_part_of_a_millisecond_is_rounded_up(written: Duration, ms: int) -> None:
+    assert units.duration(written, "ttl") == ms
 
+
+@pytest.mark.parametrize(
+    "written,told",
+    [
+        (60, "'60s' or '60ms'"), ("60", "'60s' or '60ms'"), (" 60 ", "'60s' or '60ms'"), (1.5, "'1.5s' or '1.5ms'"),
+        (60.0, "'60s' or '60ms'"), ("1.50", "'1.5s' or '1.5ms'"), (Decimal("2.5"), "'2.5s' or '2.5ms'"),
+        (np.int64(60), "'60s' or '60ms'"), (np.float64(2), "'2s' or '2ms'"), (HTTPStatus.OK, "'200s' or '200ms'"),
+        (0.0, "0"), ("0.0", "0"), (np.int64(0), "0"), (315_360_000, "'315360000s' or '315360000ms'"),
+        (315_360_001, "'315360001ms'"),  # in seconds more than ten years
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_number_without_a_unit_is_refused_with_what_it_may_mean(written: Any, told: str) -> None:
+    with pytest.raises(InvalidDuration) as refused:
+        units.duration(written, "message_ttl")
+
+    assert str(refused.value) == f"message_ttl: expected a duration with a unit, got {written!r}: write {told}"
+
+
+@given(st.integers(1, MAX_DURATION) | st.floats(0.0001, MAX_DURATION) | st.decimals(1, MAX_DURATION, places=3))
+def test_what_a_refusal_says_to_write_is_taken(number: Any) -> None:
+    with pytest.raises(InvalidDuration) as refused:
+        units.duration(number, "ttl")
+
+    _, _, hint = str(refused.value).partition(": write ")
+    ms, seconds = math.ceil(Decimal(str(number))), math.ceil(Decimal(str(number)) * 1000)
+    meant = [seconds, ms] if seconds <= MAX_DURATION else [ms]
+    assert [units.duration(text.strip("'"), "ttl") for text in hint.split(" or ")] == meant
+
+
+@pytest.mark.parametrize(
+    "written",
+    [-1, "-1", -0.5, timedelta(microseconds=-1), timedelta(seconds=-1), timedelta.min, timedelta.max,
+     MAX_DURATION + 1, 10**30, "315360000001ms", "521.5w", "9" * 18 + "w"],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_negative_or_too_long_is_refused_with_the_range(written: Any) -> None:
+    with pytest.raises(InvalidDuration) as refused:
+        units.duration(written, "ttl")
+
+    assert str(refused.value) == f"ttl: expected 0 to 315360000000 ms (10 years), got {written!r}"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [True, False, float("nan"), float("inf"), Decimal("nan"), Decimal("snan"), Fraction(1, 3), 1j, None, b"5s", [], "",
+     "5 seconds", "-5s", "5S", "5s5m", "s", "1.s", ".5s", "٣s", "٣", "9" * 19 + "s", "1e3ms", "1,5s",
+     np.timedelta64(5, "s"), np.bool_(True)],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_no_duration_is_refused_with_name_and_value(written: Any) -> None:
+    with pytest.raises(InvalidDuration) as refused:
+        units.duration(written, "message_ttl")
+
+    kind = "a number" if isinstance(written, str) else "a timedelta or text"
+    rule = f"expected {kind} with a unit such as '30s', '5m' or '1500ms'"
+    assert str(refused.value) == f"message_ttl: {rule}, got {written!r}"
     assert refused.value.code == "invalid_duration"
     assert isinstance(refused.value, ValueError)
 
 
+def test_a_refusal_is_short_however_long_the_value() -> None:
+    for written in ("9" * 5_000, 10**5_000, ["x" * 500], "x" * 5_000):
+        with pytest.raises(InvalidDuration) as refused:
+            units.duration(written, "ttl")  # type: ignore[arg-type]  # what people pass
+        assert len(str(refused.value)) < 200
+
+
 def test_a_duration_may_have_a_least_value() -> None:
-    assert units.duration(1, "lease", least=1) == 1
-    with pytest.raises(InvalidDuration, match=r"^lease: expected 1 to 315360000000 ms \(10 years\), got '0s'"):
-        units.duration("0s", "lease", least=1)
+    assert units.duration("1ms", "lease", least=1) == 1
+    for nothing in ("0s", 0, "0", timedelta(0)):
+        with pytest.raises(InvalidDuration, match=r"^lease: expected 1 to 315360000000 ms \(10 years\), got "):
+            units.duration(nothing, "lease", least=1)
 
 
 @given(st.integers(0, MAX_DURATION))
@@ -67,26 +136,75 @@ def test_any_duration_is_read_or_refused(written: object) -> None:
 
 
 UTC = timezone.utc
+TEN = 1_795_255_200_000  # 2026-11-21 10:00 UTC
+YEAR_2001 = 978_307_200_000
 NAIVE = datetime(2023, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 
 
 @pytest.mark.parametrize(
     "written,ms",
     [
-        (0, 0), (MAX_INSTANT, MAX_INSTANT), (datetime(1970, 1, 1, tzinfo=UTC), 0),
+        (YEAR_2001, YEAR_2001), (MAX_INSTANT, MAX_INSTANT), (str(YEAR_2001), YEAR_2001), (f" {TEN} ", TEN),
+        (datetime(1970, 1, 1, tzinfo=UTC), 0), (datetime(1969, 1, 1, tzinfo=UTC), 0), ("1969-12-31T00:00Z", 0),
         (datetime(2023, 11, 14, 22, 13, 20, 123_999, tzinfo=UTC), 1_700_000_000_123),
         (datetime(2023, 11, 15, 0, 13, 20, tzinfo=timezone(timedelta(hours=2))), 1_700_000_000_000),
-        (datetime.max.replace(tzinfo=UTC), MAX_INSTANT),
+        (datetime.max.replace(tzinfo=UTC), MAX_INSTANT), ("9999-12-31T23:59:59.999Z", MAX_INSTANT),
+        ("2026-11-21T10:00:00+00:00", TEN), ("2026-11-21T10:00:00.123456+00:00", TEN + 123),
+        ("2026-11-21T10:00:00.5Z", TEN + 500), ("2026-11-21T10:00:00,123456789z", TEN + 123),
+        ("2026-11-21 10:00Z", TEN), (" 2026-11-21 10:00 Z ", TEN), ("2026-11-21 12:00+02", TEN),
+        ("2026-11-21 12:00+0200", TEN), ("2026-11-21T04:30-05:30", TEN),
     ],
 )  # fmt: skip
-def test_an_instant_is_read_as_milliseconds_since_1970(written: units.Instant, ms: int) -> None:
+def test_an_instant_is_read_as_milliseconds_since_1970(written: Instant, ms: int) -> None:
     assert units.instant(written, "expires_at") == ms
 
 
-@pytest.mark.parametrize("written", [-1, MAX_INSTANT + 1, True, 1.5, "tomorrow", None, NAIVE, timedelta(1)])
-def test_what_is_no_instant_is_refused(written: object) -> None:
-    with pytest.raises(InvalidInput, match=r"^expires_at: expected "):
-        units.instant(written, "expires_at")  # type: ignore[arg-type]  # what people pass
+@pytest.mark.parametrize(
+    "written,told",
+    [
+        (1_795_255_200, "1795255200, which is in seconds: write 1795255200000"),
+        ("1795255200", "'1795255200', which is in seconds: write 1795255200000"),
+        (1_795_255_200.25, "1795255200.25, which is in seconds: write 1795255200250"),
+        (YEAR_2001 // 1000, "978307200, which is in seconds: write 978307200000"),
+        (float(TEN), f"{TEN}.0: write {TEN}"), (np.int64(TEN), f"{np.int64(TEN)!r}: write {TEN}"),
+        (f"{TEN}.5", f"'{TEN}.5': write {TEN}"),
+        *[(n, f"{n}, which is not from 978307200000 (2001) to 253402300799999 (9999)")
+          for n in (0, 1, -1, YEAR_2001 - 1, MAX_INSTANT + 1, 10**18)],
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_number_that_is_no_time_in_milliseconds_is_refused_with_the_right_one(written: Any, told: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        units.instant(written, "expires_at")
+
+    assert str(refused.value) == f"expires_at: expected milliseconds since 1970, got {told}"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [True, None, timedelta(1), [], ["x" * 500], b"2026-11-21T10:00Z", "", "tomorrow", "2026-11-21", "2026-11-21 10:00",
+     "٢٠٢٦-11-21 10:00Z", "9" * 5000, float("nan"), 10**5_000],
+    ids=lambda written: str(type(written)),
+)  # fmt: skip
+def test_what_is_no_instant_is_refused_in_a_short_line(written: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        units.instant(written, "expires_at")
+
+    kind = "" if isinstance(written, str) else "an aware datetime, "
+    rule = f"expected {kind}a time with its zone such as '2026-11-21 10:00Z', or milliseconds since 1970"
+    assert str(refused.value).startswith(f"expires_at: {rule}, got ")
+    assert len(str(refused.value)) < 220
+
+
+@pytest.mark.parametrize("written", ["2026-13-21 10:00Z", "2026-11-21 25:00Z", "0000-11-21 10:00Z"])
+def test_a_time_that_does_not_exist_is_refused(written: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^expires_at: no such time: '{written}'"):
+        units.instant(written, "expires_at")
+
+
+def test_a_datetime_without_a_zone_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"^expires_at: expected a datetime with a time zone, got the naive "):
+        units.instant(NAIVE, "expires_at")
 
 
 @given(st.integers(0, MAX_INSTANT))
