@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Delivery, Message, Queue, consumer
+from rqttl import Broker, Delivery, Message, Queue
 from rqttl.reaper import Reaper
 from tests.process.consuming import Process
 
@@ -148,39 +148,6 @@ def test_without_a_reaper_the_next_message_makes_up_for_a_lost_wake_up(
     queue.enqueue(b"y", id="second")
 
     assert next(line for line in iter(other.hear, []) if line != ["waiting"]) == ["received", "first"]
-
-
-def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
-    broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
-) -> None:
-    monkeypatch.setattr(consumer, "STAY", 0)  # its keeper would send one at each turn
-    waiting, turns = threading.Event(), threading.Semaphore(0)
-    broker.events.on_waiting.append(lambda _: waiting.set())
-    deliveries = queue.consume(wait="10m")
-    reports: list[bool] = []
-    monkeypatch.setattr(deliveries, "_report", lambda _: reports.append(deliveries._listening))
-    sleep = deliveries._stopped.wait
-
-    def turn(_: float) -> bool:
-        turns.release()
-        return sleep(0.001)
-
-    monkeypatch.setattr(deliveries._stopped, "wait", turn)
-
-    def run() -> None:
-        with deliveries:
-            assert list(deliveries) == []
-
-    running = pool.submit(run)
-    assert waiting.wait(PATIENCE)
-    until(lambda: deliveries._listening)
-    for _ in range(50):
-        assert turns.acquire(timeout=PATIENCE)
-    deliveries.stop()
-    broker.interrupt()
-    running.result(timeout=PATIENCE)
-
-    assert True not in reports
 
 
 def spin(enough: threading.Event) -> None:

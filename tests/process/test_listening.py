@@ -6,12 +6,13 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
 
 import rqttl
-from rqttl import _listening
+from rqttl import _listening, consumer
 from rqttl._driver import driver_of
 from rqttl._listening import patiently
 from tests.process.proxy import Proxy
@@ -20,6 +21,7 @@ from tests.servers import Server
 pytestmark = pytest.mark.slow
 
 BELL = "rqttl:{q}:bell"
+PATIENCE = 60.0
 
 
 def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
@@ -78,3 +80,35 @@ def test_where_redis_py_shows_no_socket_a_call_blocks_for_half_of_the_time_out(
 
     with patiently(connection, 240_000) as ms:
         assert ms == longest
+
+
+def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
+    broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "STAY", 0)  # its keeper would send one at each turn
+    waiting, turns = threading.Event(), threading.Semaphore(0)
+    broker.events.on_waiting.append(lambda _: waiting.set())
+    deliveries = broker.declare_queue("q").consume(wait="10m")
+    reports: list[bool] = []
+    monkeypatch.setattr(deliveries, "_report", lambda _: reports.append(deliveries._listening))
+    sleep = deliveries._stopped.wait
+
+    def turn(_: float) -> bool:
+        turns.release()
+        return sleep(0.001)
+
+    monkeypatch.setattr(deliveries._stopped, "wait", turn)
+
+    def run() -> None:
+        with deliveries:
+            assert list(deliveries) == []
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        assert waiting.wait(PATIENCE)
+        for _ in range(50):
+            assert turns.acquire(timeout=PATIENCE)
+        deliveries.stop()
+        running.result(timeout=PATIENCE)
+
+    assert True not in reports
