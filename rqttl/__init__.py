@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rqttl.delivery import Delivery
     from rqttl.errors import (
         AlreadySettled,
+        BrokerClosed,
         ContractError,
         EmbeddedUnavailable,
         InvalidDuration,
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
         QueueNotFound,
         RqttlError,
     )
+    from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
-    from rqttl.types import Death, Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+    from rqttl.types import Death, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
     from rqttl.units import Duration, Instant
 
 __version__ = "0.1.0"
@@ -41,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadySettled",
     "Broker",
+    "BrokerClosed",
     "Consumer",
     "ContractError",
     "Death",
@@ -56,6 +59,7 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageTooLarge",
+    "OptionArguments",
     "OutcomeUnknown",
     "Peeked",
     "PoolExhausted",
@@ -69,13 +73,14 @@ __all__ = [
     "Receipt",
     "Redriven",
     "RqttlError",
+    "RunCounts",
     "Swept",
     "UpdateResult",
     "connect",
 ]
 
 #: Where the public names are, those first that are imported soonest.
-_MODULES = ("errors", "units", "options", "types", "delivery", "queue", "consumer", "broker")
+_MODULES = ("errors", "units", "options", "types", "option_types", "delivery", "queue", "consumer", "broker")
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that exists
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -43,6 +43,8 @@ class Driver:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
         self.store = Store(client, self.events)
+        #: Functions that are called when the driver is closed.
+        self.closing: list[Callable[[], None]] = []
         self._known: dict[str, Known] = {}
 
     def perform(self, flow: Flow[T]) -> T:
@@ -87,9 +89,15 @@ class Driver:
     def require_server(self, what: str) -> None:
         """Do nothing: a server is there that can do `what`. The driver of a fake broker raises."""
 
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` after `close`."""
+        self.store.check_open()
+
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Whoever waits, and whoever calls from now on, gets `BrokerClosed`."""
         self.store.close()
+        for listener in list(self.closing):
+            listener()
 
     def _enter(self, queue: str, gone: bool) -> Any:
         registry = self.keyspace.registry

@@ -105,9 +105,9 @@ class Listener:
         self._interrupt.ask()
 
     def close(self) -> None:
-        """Close the connections of waits that the client does not know."""
+        """Close the connections that the client does not know. Those of waits are closed when the waits end."""
         if not self._shared:
-            self._pool.disconnect()
+            self._pool.disconnect(inuse_connections=False)
 
 
 def _asked(interrupts: Sequence[Interrupt]) -> bool:
@@ -116,7 +116,7 @@ def _asked(interrupts: Sequence[Interrupt]) -> bool:
 
 def _hang_up(sock: Any) -> None:
     """End a read of another thread, without losing a reply that Redis has sent or is about to send."""
-    if sock is not None:
+    if isinstance(sock, socket.socket):
         with suppress(OSError):  # it is closed already
             # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
             socket.socket.shutdown(sock, socket.SHUT_WR)

@@ -33,8 +33,9 @@ from rqttl._packing import pack_command
 from rqttl._pools import free_connection, is_exhausted, open_pool
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
-from rqttl.errors import InvalidInput, OutcomeUnknown, PoolExhausted
+from rqttl.errors import BrokerClosed, InvalidInput, OutcomeUnknown, PoolExhausted
 from rqttl.events import Events
+from rqttl.text import type_name
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ class Store:
 
     def __init__(self, client: redis.Redis, events: Events) -> None:
         if not isinstance(client, redis.Redis):
-            raise InvalidInput(f"client: expected a redis.Redis, got {type(client).__name__}")
+            raise InvalidInput(f"client: expected a redis.Redis (or a URL for connect()), got {type_name(client)}")
         settings = client.connection_pool.connection_kwargs
         if settings.get("decode_responses"):
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
@@ -102,6 +103,12 @@ class Store:
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
         self._listener = Listener(client, self._ask, self._give_back)
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` after `close`."""
+        if self._closed:
+            raise BrokerClosed
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
@@ -138,6 +145,7 @@ class Store:
         """Run an ordinary command that may be repeated."""
         started = time.monotonic()
         for pause in (*PAUSES, None):
+            self.check_open()
             self._give_back()
             try:
                 return call(self.client)
@@ -158,11 +166,12 @@ class Store:
         self._listener.interrupt()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections but those that are in use at this moment, which are closed after that."""
+        self._closed = True
+        self.interrupt()
         self._give_back()
         self._listener.close()
-        self.client.close()
-        self._pool.disconnect()
+        self._pool.disconnect(inuse_connections=False)
 
     def _insist(self, command: Command, attempt: Callable[[Command], T]) -> T:
         started = time.monotonic()
@@ -192,6 +201,7 @@ class Store:
             raise NotSent from error
 
     def _take_idle(self) -> Connection | None:
+        self.check_open()
         now = time.monotonic()
         while self._idle:
             try:
@@ -203,12 +213,14 @@ class Store:
             self._pool.release(connection)
         return None
 
-    def _lay_aside(self, connection: Connection) -> None:
-        """Keep a connection for the next call, but leave most of a small pool to those who share it."""
+    def _keep(self, connection: Connection) -> None:
+        """Keep a connection for the next call, but leave most of a small pool to others. After `close`, close it."""
         if len(self._idle) < self._pool.max_connections // SHARE:
             self._idle.append((connection, time.monotonic()))
         else:
             self._pool.release(connection)
+        if self._closed:
+            self.close()
 
     def _give_back(self) -> None:
         """Leave all connections to the pool: it may have room for a few only, and a client's call needs one of them."""
@@ -237,7 +249,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._lay_aside(connection)
+            self._keep(connection)
         return reply
 
     def _send_all(self, commands: Sequence[Command]) -> list[Any]:
@@ -257,7 +269,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._lay_aside(connection)
+            self._keep(connection)
         refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
         if refused and len(refused) == len(replies):
             self._meet(refused[0])

@@ -20,24 +20,31 @@ from rqttl.queue import Queue
 from rqttl.types import QueueStats
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from rqttl.embedded import EmbeddedServer
+    from rqttl.option_types import OptionArguments
 
 
 def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
     """Connect to Redis: the given URL, else `$RQTTL_URL`, else an embedded server that all processes of the user share.
 
-    URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own.
-    Connections are opened when they are needed. Raises `InvalidInput`, and `EmbeddedUnavailable` where there is no
-    redis-server to start.
+    URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own: an
+    absolute path, %-encoded, of a folder that is new, empty or marked by rqttl. An embedded server that is killed is
+    started again by its users. Connections are opened when they are needed.
+    Raises `InvalidInput`, and `EmbeddedUnavailable` where there is no redis-server to start.
     """
     url = url or os.environ.get("RQTTL_URL") or "embedded://"
     if not isinstance(url, str) or not url.startswith("embedded://"):
         return Broker(open_client(url), namespace)
     from rqttl import embedded
+    from rqttl._embedded_client import revive_with
 
-    server = embedded.acquire(url.removeprefix("embedded://") or None)
+    server = embedded.acquire(embedded.folder_of(url))
     try:
-        return Broker(open_client(server.url), namespace, server=server)
+        client = open_client(server.url)
+        revive_with(client, server.revive)
+        return Broker(client, namespace, server=server)
     except BaseException:
         server.close()
         raise
@@ -67,11 +74,13 @@ class Broker:
         """The hooks of this broker: functions that hear of calls, waits and renewals."""
         return self._driver.events
 
-    def declare_queue(self, name: str, **options: object) -> Queue:
-        """Make a queue, or find it with the same options. Options: see the table in the README.
+    def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
+        """Make a queue, or find it with the same options.
 
-        Declaring again with equal options changes nothing (DEC-01); a queue that only a dead letter has made is
-        adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
+        Each option is explained in `rqttl.OptionArguments`, all of them in a table of the README. `None` leaves one
+        out; names may have hyphens (`**{"max-length": 5}`). Declaring again with equal options changes nothing; a
+        queue that only a dead letter has made is adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`,
+        `InvalidDuration`.
         """
         read = QueueOptions.read(check_queue_name(name), options)
         self._driver.perform(flows.declare(self._driver.keyspace, read))
@@ -79,6 +88,7 @@ class Broker:
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue, without asking Redis whether it exists. Raises `InvalidName`."""
+        self._driver.check_open()
         return self._handle(check_queue_name(name))
 
     def queues(self) -> list[str]:
@@ -132,12 +142,17 @@ class Broker:
         self._driver.interrupt()
 
     def close(self) -> None:
-        """Close the connections, and leave the embedded server if this broker uses one."""
+        """Close the connections, and leave the embedded server if this broker uses one.
+
+        Every later call of the broker, its queues, consumers and deliveries raises `BrokerClosed`; so does one that
+        waits in another thread. Closing twice does no harm.
+        """
         self._driver.close()
         if self._server is not None:
             self._server.close()
 
     def __enter__(self) -> Broker:
+        self._driver.check_open()
         return self
 
     def __exit__(

@@ -9,11 +9,15 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
 from rqttl.keys import check_queue_name
+from rqttl.text import shown
+
+if TYPE_CHECKING:
+    from rqttl.option_types import OptionArguments
 
 Value = int | str | bool
 #: Why a message died; also the suffix of the option that names the target for it.
@@ -46,7 +50,9 @@ def _duration(least: int) -> Callable[[str, object], Value]:
 def _count(least: int) -> Callable[[str, object], Value]:
     def read(name: str, value: object) -> Value:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_COUNT:
-            raise InvalidOption(f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {value!r}")
+            raise InvalidOption(
+                f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {shown(value, int)}"
+            )
         return value
 
     return read
@@ -54,7 +60,7 @@ def _count(least: int) -> Callable[[str, object], Value]:
 
 def _flag(name: str, value: object) -> Value:
     if not isinstance(value, bool):
-        raise InvalidOption(f"{name}: expected true or false, got {value!r}")
+        raise InvalidOption(f"{name}: expected true or false, got {shown(value, bool)}")
     return value
 
 
@@ -63,7 +69,7 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str) -> Option:
 
     def read(name: str, value: object) -> Value:
         if value not in choices:
-            raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+            raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
         return str(value)
 
     return Option(name, "choice", choices[0], read, meaning, choices)
@@ -74,7 +80,7 @@ def _target(empty_drops: bool) -> Callable[[str, object], Value]:
         if isinstance(value, str) and value == "" and empty_drops:
             return ""
         if not isinstance(value, str):
-            raise InvalidOption(f"{name}: expected a queue name or a template with {{queue}}, got {value!r}")
+            raise InvalidOption(f"{name}: expected a queue name or a template with {{queue}}, got {shown(value)}")
         try:
             check_queue_name(value.replace("{queue}", "q"))
         except InvalidName as error:
@@ -98,14 +104,14 @@ OPTIONS: Mapping[str, Option] = {
         Option("never_expire", "flag", False, _flag, "messages' own TTLs are ignored"),
         Option("max_length", "count", None, _count(0), "limit of ready messages"),
         Option("max_length_bytes", "count", None, _count(0), "limit of the body bytes of ready messages"),
-        _choice("overflow", OVERFLOWS, "what a full queue does"),
+        _choice("overflow", OVERFLOWS, "rule for a full queue"),
         Option("dead_letter", "target", None, _target(empty_drops=False), "where dead messages go, for every reason"),
         _per_reason("expired", "where expired messages go; empty = drop"),
         _per_reason("maxlen", "where messages beyond a limit go; empty = drop"),
         _per_reason("rejected", "where rejected messages go; empty = drop"),
         _per_reason("delivery_limit", "where messages go that failed too often; empty = drop"),
         Option("expires", "duration", None, _duration(1), "the queue is deleted after so long without use"),
-        Option("auto_delete_on_idle", "duration", None, _duration(1), "the same; whatever comes in or looks keeps it"),
+        Option("auto_delete_on_idle", "duration", None, _duration(1), "the same, but sends and looks count as use too"),
         _choice("on_expire", ENDINGS, "what becomes of the messages of a queue that expires"),
         Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
@@ -141,12 +147,12 @@ class QueueOptions(Mapping[str, Value | None]):
         """The given options, canonically: equal options give equal text. An option at its default is not in it."""
         return json.dumps(self.given, sort_keys=True, separators=(",", ":"))
 
-    def as_arguments(self) -> dict[str, Any]:
+    def as_arguments(self) -> OptionArguments:
         """The given options as `declare_queue` and `update` take them: durations are text with a unit.
 
         So a queue is declared like another one: `broker.declare_queue("copy", **queue.options().as_arguments())`.
         """
-        return {name: _written(name, value) for name, value in self.given.items()}
+        return cast("OptionArguments", {name: _written(name, value) for name, value in self.given.items()})
 
     def changed(self, changes: Mapping[str, object]) -> QueueOptions:
         """These options with some changed; `None` unsets one."""

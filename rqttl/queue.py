@@ -14,11 +14,18 @@ from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
-from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+from rqttl.runner import Runner
+from rqttl.text import shown
+from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
+    from threading import Event
+
+    from typing_extensions import Unpack
+
     from rqttl.broker import Broker
+    from rqttl.option_types import OptionArguments
 
 
 class Queue:
@@ -50,7 +57,7 @@ class Queue:
 
         `body`: bytes as they are, any other value as msgpack, or a `Message`. Stored once if this returns. The receipt
         says when the message expires, or that its id was seen within the queue's `duplicate_window`, so that it was not
-        stored again (C-42). Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
+        stored again. Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
         lost, and then the message may be stored or not. With an id and such a window the call is repeated instead; its
         receipt may then call the message a duplicate of itself.
         """
@@ -78,8 +85,8 @@ class Queue:
         option knows. So a writer that names all its messages may send them once more, and after a lost reply the call
         is repeated.
         """
-        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-            raise InvalidInput(f"messages: expected a sequence of messages, got {type(messages).__name__}")
+        if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
+            raise InvalidInput(f"messages: expected a sequence of messages, got {shown(messages)}")
         window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
         return self._driver.perform(flows.enqueue(self.name, list(messages), int(window)))
 
@@ -104,7 +111,7 @@ class Queue:
         Fewer may come although more are ready where bodies are large: one answer holds about 4 MB.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidInput(f"count: expected a whole number from 1 on, got {count!r}")
+            raise InvalidInput(f"count: expected a whole number from 1 on, got {shown(count, int)}")
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
         patience = 0 if wait is None else units.duration(wait, "wait")
         settler = Settler(self.ack_many, self.nack_many, self.reject_many, self.renew_many)
@@ -122,6 +129,36 @@ class Queue:
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
         """Iterate over deliveries, `prefetch` at a time, renewing leases in the background. See `Consumer`."""
         return Consumer(self, prefetch, lease=lease, wait=wait)
+
+    def run(
+        self,
+        handler: Callable[[Delivery], object],
+        threads: int = 1,
+        *,
+        prefetch: int | None = None,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        stop: Event | None = None,
+    ) -> RunCounts:
+        """Call `handler` with each message: ack it when the handler returns, give it back when the handler raises.
+
+        The loop goes on after an exception, which is logged (`rqttl.run`) with its traceback. The message comes again
+        as the option `redelivery_delay` says; where the queue has none, after 1 s, doubled by each failure up to
+        10 minutes, less up to a quarter at random. A handler may settle the delivery itself.
+
+        With one thread the handler runs in the thread that calls `run`, else in so many threads of its own. Up to
+        `prefetch` messages (10 for each thread) are fetched at a time; their leases are renewed while handlers work.
+
+        The run ends when no message has come for `wait` (never, without it), when `stop` is set, and, in the main
+        thread, on SIGTERM or SIGINT. It returns when the handlers that have begun are done; what they have not begun
+        is released at once, and counts as no failed delivery. A second signal, a second later or more, does what it
+        did before `run`: usually it ends the process. In any other thread Python allows no signal handlers: `stop`
+        ends the run there. An exception that is no `Exception` (`SystemExit`, `KeyboardInterrupt`) gives the message
+        back and ends the run. While Redis is away the run goes on trying, for `wait` at most.
+
+        Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
+        """
+        return Runner(self, handler, threads, prefetch=prefetch, lease=lease, wait=wait).run(stop)
 
     # Settling
 
@@ -207,7 +244,7 @@ class Queue:
         are left out. Where more than 5,000 messages are leased or delayed after a compaction, some may be missing.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidInput(f"limit: expected a whole number from 1 on, got {limit!r}")
+            raise InvalidInput(f"limit: expected a whole number from 1 on, got {shown(limit, int)}")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
 
     def stats(self) -> QueueStats:
@@ -218,7 +255,7 @@ class Queue:
         """The options in force, durations in milliseconds."""
         return self._driver.perform(flows.known_options(self._driver.keyspace, self.name)).options
 
-    def update(self, **changes: object) -> UpdateResult:
+    def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Change options; `None` unsets one. They act at once, also on messages that are there already.
 
         A shorter `message_ttl` and a lower limit (under `drop-head`) let ready messages die. The result counts them;
@@ -226,7 +263,7 @@ class Queue:
         """
         return self._driver.perform(flows.update(self.name, changes))
 
-    def preview_update(self, **changes: object) -> UpdateResult:
+    def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Count the messages that `update` would let die now, without changing an option.
 
         Messages whose time is over under the options in force die as in every look (they are swept), and are not
@@ -235,7 +272,7 @@ class Queue:
         return self._driver.perform(flows.preview(self.name, changes))
 
     def touch(self) -> None:
-        """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew (QTL-05, C-27)."""
+        """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew."""
         self._driver.perform(flows.touch(self._driver.keyspace, self.name))
 
     def sweep(self) -> list[Swept]:
@@ -246,7 +283,7 @@ class Queue:
         return self._driver.perform(flows.sweep(self.name))
 
     def purge(self, sequences: Iterable[str] | None = None) -> int:
-        """Remove the messages that are ready now, without dead-lettering them (QTL-23). Returns how many.
+        """Remove the messages that are ready now, without dead-lettering them. Returns how many.
 
         With `sequences` (`Peeked.sequence`) only those of them that are ready now go; others are left alone, as are
         names of messages that are not there. Raises `OutcomeUnknown` if a reply was lost.
@@ -280,7 +317,7 @@ class Queue:
         return self._driver.perform(flows.redrive_these(self._driver.keyspace, self.name, letters))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete the queue with all that is in it, without dead-lettering anything (DLX-22).
+        """Delete the queue with all that is in it, without dead-lettering anything.
 
         Returns how many ready messages went. Raises `QueueInUse` if it has consumers (with `if_unused`) or messages in
         any state (with `if_empty`).
@@ -289,6 +326,9 @@ class Queue:
         return self._driver.perform(flow)
 
 
-def _check_deliveries(deliveries: Sequence[Delivery]) -> None:
-    if not isinstance(deliveries, Sequence) or not all(isinstance(one, Delivery) for one in deliveries):
-        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {str(deliveries)[:80]}")
+def _check_deliveries(deliveries: object) -> None:
+    if not isinstance(deliveries, Sequence) or isinstance(deliveries, str):
+        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
+    for one in deliveries:
+        if not isinstance(one, Delivery):
+            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {shown(one)}")

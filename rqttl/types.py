@@ -66,7 +66,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Deaths of one message in one queue for one reason (RabbitMQ `x-death`, DH-01, DH-05).
+    """Deaths of one message in one queue for one reason (RabbitMQ: `x-death`).
 
     `first_at` is the first of them; all other fields describe the newest. `expires_at` is the deadline that was in
     force, whatever the reason of the death; `None` if there was none.
@@ -141,6 +141,19 @@ class QueueStats:
     next_lease_end: datetime | None = None
     next_delay_end: datetime | None = None
     ends_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """The work of one `Queue.run`.
+
+    `handled` counts calls of the handler that returned, `failed` those that raised. `lost` counts those of them whose
+    lease had ended before the message was settled (Redis was away for longer than the lease): it is handled again.
+    """
+
+    handled: int
+    failed: int
+    lost: int
 
 
 @dataclass(frozen=True, slots=True)

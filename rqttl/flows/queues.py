@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch, QueueNotFound
 from rqttl.flows.steps import SWEEPS, Enter, Flow, Follow, Look, Together, fenced, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
 from rqttl.options import REASONS, QueueOptions, UpdateResult
+from rqttl.text import shown
 from rqttl.types import Peeked, QueueStats
 from rqttl.units import as_datetime
 
@@ -59,7 +60,7 @@ def _living(queue: str, command: Command) -> Flow[Reply]:
         yield Look(queue, fresh=True)  # it is gone then, or lives on after all
 
 
-def update(queue: str, changes: dict[str, object]) -> Flow[UpdateResult]:
+def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     """Change options, let them act on the messages that are there, and count those that die by it."""
     before = after = (yield from _fresh(queue, changes)).options
 
@@ -76,7 +77,7 @@ def update(queue: str, changes: dict[str, object]) -> Flow[UpdateResult]:
     return UpdateResult(before, after, sum(one.expired for one in swept), sum(one.trimmed for one in swept))
 
 
-def preview(queue: str, changes: dict[str, object], *, now: Word = "") -> Flow[UpdateResult]:
+def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flow[UpdateResult]:
     """Count the messages that `update` would let die; the queue is swept first, as it is there."""
     yield from _fresh(queue, changes)
     yield from sweep(queue, now=now)
@@ -95,7 +96,7 @@ def preview(queue: str, changes: dict[str, object], *, now: Word = "") -> Flow[U
             return UpdateResult(before, after, int(expired), int(trimmed))
 
 
-def _fresh(queue: str, changes: dict[str, object]) -> Flow[Known]:
+def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[Known]:
     """The options in force, not those that this client last saw. Raises where the changes do not fit to them."""
     known: Known = yield Look(queue, fresh=True)
     known.options.changed(changes)
@@ -129,11 +130,11 @@ def purge_these(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flo
 
 def _checked(sequences: Iterable[str]) -> set[str]:
     if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
-        raise InvalidInput(f"sequences: expected sequences of messages, got {str(sequences)[:80]!r}")
+        raise InvalidInput(f"sequences: expected sequences of messages, got {shown(sequences)}")
     found = list(sequences)
     for one in found:
         if not codec.is_sequence(one):
-            raise InvalidInput(f"sequences: expected the sequence of a message, got {str(one)[:80]!r}")
+            raise InvalidInput(f"sequences: expected the sequence of a message, got {shown(one)}")
     return set(found)
 
 
@@ -283,7 +284,7 @@ def _known(keyspace: Keyspace, queue: str, reply: Reply) -> Known:
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[Peeked]]:
     """Look at messages, in pages that a script can carry."""
     if after is not None and not codec.is_sequence(after):
-        raise InvalidInput(f"after: expected the sequence of a message, got {str(after)[:80]!r}")
+        raise InvalidInput(f"after: expected the sequence of a message, got {shown(after)}")
     seen: list[Peeked] = []
     place = after or ""
     while len(seen) < limit:

@@ -54,13 +54,13 @@ class Listen:
     """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`.
 
     The whole wait would go on for `left` ms, and something becomes due in `due`: a shell need not wait in real time.
+    `interrupt` ends it at once.
     """
 
     queue: str
     ms: int
     left: int = field(default=0, compare=False)
     due: int | None = field(default=None, compare=False)
-    #: Ends this wait, beside the interrupt of the whole broker.
     interrupt: Interrupt | None = field(default=None, compare=False)
 
 

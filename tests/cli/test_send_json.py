@@ -180,7 +180,7 @@ def test_a_body_that_is_too_large_is_refused_by_its_own_size_not_by_that_of_its_
     result = run("send", "orders", "--format", "json", stdin=fits + b'\n{"body": "long"}\n')
 
     assert (result.exit_code, result.stdout) == (3, "stored 1 message in orders\n")
-    assert result.stderr.startswith("rqttl: stdin:2: body: 4 bytes are more than max_message_bytes, 3")
+    assert result.stderr.startswith("rqttl: stdin:2: body: 4 bytes are more than --max-message-bytes, 3")
     assert [one.body for one in orders.peek()] == [b"abc"]
 
 

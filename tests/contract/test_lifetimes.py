@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -59,7 +60,7 @@ def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(clocked: Cloc
 def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
     clocked: Clocked, client: redis.Redis, option: str, use: Callable[[Clocked, Queue], object]
 ) -> None:
-    queue = clocked.declare_queue("q", **{option: ms(LIFE)})
+    queue = clocked.declare_queue("q", **dict[str, Any]({option: ms(LIFE)}))
     queue.enqueue_many([b"x"] * 3)
     clocked.advance(LIFE)
 
@@ -85,7 +86,7 @@ def test_settling_finds_no_queue_either(clocked: Clocked) -> None:
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_what_counts_as_use_begins_the_time_anew(clocked: Clocked, name: str, option: str) -> None:
     use, *counts = USES[name]
-    queue = clocked.declare_queue("q", **{option: ms(LIFE)})
+    queue = clocked.declare_queue("q", **dict[str, Any]({option: ms(LIFE)}))
     clocked.advance(LIFE * 3 // 4)
 
     use(clocked, queue)
@@ -147,7 +148,7 @@ def test_messages_of_an_expired_queue_are_dropped_by_default(clocked: Clocked) -
 
 @pytest.mark.spec("WS-23")
 def test_with_dead_letter_all_its_messages_go_first_whatever_their_state(clocked: Clocked) -> None:
-    options: dict[str, object] = {"expires": ms(LIFE), "on_expire": "dead-letter", "dead_letter": "dead"}
+    options: dict[str, Any] = {"expires": ms(LIFE), "on_expire": "dead-letter", "dead_letter": "dead"}
     queue = clocked.declare_queue("q", lease="1h", **options)
     queue.enqueue_many([b"%d" % i for i in range(600)])
     queue.receive()
@@ -283,7 +284,7 @@ def test_when_a_consumer_has_left_a_queue_is_idle_at_once(clocked: Clocked) -> N
 
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_a_consumer_that_hears_late_that_its_wait_is_over_still_uses_its_queue(clocked: Clocked, option: str) -> None:
-    queue = clocked.declare_queue("q", **{option: "1ms"})
+    queue = clocked.declare_queue("q", **dict[str, Any]({option: "1ms"}))
     seen: list[bool] = []
 
     def be_late() -> None:

@@ -91,13 +91,13 @@ def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
     deliveries = broker.declare_queue("q").consume(wait="10m")
     reports: list[bool] = []
     monkeypatch.setattr(deliveries, "_report", lambda _: reports.append(deliveries._listening))
-    sleep = deliveries._stopped.wait
+    sleep = deliveries._no_more_fetching.wait
 
     def turn(_: float) -> bool:
         turns.release()
         return sleep(0.001)
 
-    monkeypatch.setattr(deliveries._stopped, "wait", turn)
+    monkeypatch.setattr(deliveries._no_more_fetching, "wait", turn)
 
     def run() -> None:
         with deliveries:

@@ -271,12 +271,19 @@ def test_after_the_last_attempt_the_error_of_redis_py_passes_unchanged(orders: r
 # Calls that never reach Redis
 
 
+def drop_connections(queue: rqttl.Queue) -> None:
+    """Close the connections that a broker keeps, so that its next call makes a new one."""
+    store = driver_of(queue).store
+    store._give_back()
+    store.client.connection_pool.disconnect()
+
+
 @pytest.mark.parametrize("broker", ["no retries"], indirect=True)  # redis-py's own take 20 seconds
 def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing_is_sent(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
 ) -> None:
     proxy.stop_listening()
-    driver_of(orders.broker).store.close()
+    drop_connections(orders)
     executed = proxy.executed
 
     with pytest.raises(redis.ConnectionError) as refused:
@@ -290,7 +297,7 @@ def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing
 def test_a_connection_that_fails_is_tried_again_even_for_an_enqueue(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
 ) -> None:
-    driver_of(orders.broker).store.close()
+    drop_connections(orders)
     proxy.spoil("refuse", "refuse")
 
     orders.enqueue(b"x")

@@ -48,8 +48,8 @@ def test_no_error_of_a_connection_shows_its_password(server: Server, monkeypatch
             broker.declare_queue("orders")
 
         assert CANARY not in f"{refused.value} {broker!r} {driver_of(broker).store.client!r} {broker.queue('orders')!r}"
-    with suppress(redis.RedisError):
-        broker.queues()
+        with suppress(redis.RedisError):
+            broker.queues()
 
 
 @pytest.mark.parametrize(
