@@ -169,14 +169,31 @@ class Queue:
         keyspace = self._driver.keyspace
         self._settle(deliveries, "ack", lambda words: flows.plain(commands.ack(keyspace, self.name, words)))
 
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None = None, *, counted: bool = True) -> None:
+    def nack_many(
+        self,
+        deliveries: Sequence[Delivery],
+        delay: Duration | None = None,
+        description: str | None = None,
+        *,
+        counted: bool = True,
+    ) -> None:
         """Give many deliveries back; see `Delivery.nack` and `ack_many`.
 
-        With `counted=False` it is no failed delivery: for messages that nobody has looked at.
+        With `counted=False` it is no failed delivery: for messages that nobody has looked at. So the queue's pause does
+        not act, and there is nothing to describe.
         """
-        ms = 0 if delay is None else int(units.duration(delay, "delay"))
+        ms = None if delay is None else int(units.duration(delay, "delay"))
+        text = codec.pack_description(description)
+        if text and not counted:
+            raise InvalidInput(
+                f"description: expected none with counted=False, which is no failed delivery, got {description!r:.80}"
+            )
         self._settle(
-            deliveries, "nack", lambda words: self._fenced(lambda k: commands.nack(k, words, delay=ms, counted=counted))
+            deliveries,
+            "nack",
+            lambda words: self._fenced(
+                lambda known: commands.nack(known, words, delay=ms, counted=counted, description=text)
+            ),
         )
 
     def reject_many(self, deliveries: Sequence[Delivery], description: str | None = None) -> None:

@@ -10,7 +10,7 @@ from rqttl.commands import BATCH, Command, Known, Reply, Word
 from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch, QueueNotFound
 from rqttl.flows.steps import Enter, Flow, Look, fenced, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
-from rqttl.options import QueueOptions, UpdateResult
+from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.text import shown
 from rqttl.types import Declared, Peeked
 from rqttl.units import as_datetime
@@ -36,7 +36,12 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
             yield Enter(queue)  # `retire` took it out
         elif reply[1] == b"mismatch":
             in_force = QueueOptions.from_json(queue, reply[3])
-            raise QueueMismatch(queue, options.differences(in_force))
+            differences = options.differences(in_force)
+            raise QueueMismatch(
+                queue,
+                differences,
+                {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()},
+            )
         else:
             raise refused(command, reply)
     if reply[2]:
@@ -204,7 +209,8 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
 
 def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes]) -> Peeked:
     sequence, (header, body) = entry
-    state, until, failed = facts
+    state, until, failures = facts
+    failed, _, description = failures.partition(b" ")
     read = codec.unpack_header(header)
     return Peeked(
         id=read.id or sequence.decode(),
@@ -219,4 +225,5 @@ def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes
         expires_at=codec.deadline(retention, sequence, read.deadline),
         delivery_count=int(failed) + (state == b"leased"),
         deaths=read.deaths,
+        description=description.decode(errors="replace") or None,
     )
