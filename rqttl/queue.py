@@ -14,11 +14,14 @@ from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
+from rqttl.runner import Runner
 from rqttl.text import shown
-from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+from rqttl.types import Declared, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from typing_extensions import Unpack
 
     from rqttl.broker import Broker
@@ -28,11 +31,13 @@ if TYPE_CHECKING:
 class Queue:
     """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: Broker, name: str, declared: Declared | None = None) -> None:
         #: The broker that made this handle.
         self.broker = broker
         #: The name of the queue.
         self.name = name
+        #: `created`, `adopted` or `found` on a handle that `declare_queue` returned, else `None`.
+        self.declared = declared
         self._driver = driver_of(broker)
 
     def __repr__(self) -> str:
@@ -127,6 +132,36 @@ class Queue:
         """Iterate over deliveries, `prefetch` at a time, renewing leases in the background. See `Consumer`."""
         return Consumer(self, prefetch, lease=lease, wait=wait)
 
+    def run(
+        self,
+        handler: Callable[[Delivery], object],
+        threads: int = 1,
+        *,
+        prefetch: int | None = None,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        stop: Event | None = None,
+    ) -> RunCounts:
+        """Call `handler` with each message: ack it when the handler returns, give it back when the handler raises.
+
+        The loop goes on after an exception, which is logged (`rqttl.run`) with its traceback. The message comes again
+        as the option `redelivery_delay` says; where the queue has none, after 1 s, doubled by each failure up to
+        10 minutes, less up to a quarter at random. A handler may settle the delivery itself.
+
+        With one thread the handler runs in the thread that calls `run`, else in so many threads of its own. Up to
+        `prefetch` messages (10 for each thread) are fetched at a time; their leases are renewed while handlers work.
+
+        The run ends when no message has come for `wait` (never, without it), when `stop` is set, and, in the main
+        thread, on SIGTERM or SIGINT. It returns when the handlers that have begun are done; what they have not begun
+        is released at once, and counts as no failed delivery. A second signal, a second later or more, does what it
+        did before `run`: usually it ends the process. In any other thread Python allows no signal handlers: `stop`
+        ends the run there. An exception that is no `Exception` (`SystemExit`, `KeyboardInterrupt`) gives the message
+        back and ends the run. While Redis is away the run goes on trying, for `wait` at most.
+
+        Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
+        """
+        return Runner(self, handler, threads, prefetch=prefetch, lease=lease, wait=wait).run(stop)
+
     # Settling
 
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
@@ -134,14 +169,31 @@ class Queue:
         keyspace = self._driver.keyspace
         self._settle(deliveries, "ack", lambda words: flows.plain(commands.ack(keyspace, self.name, words)))
 
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None = None, *, counted: bool = True) -> None:
+    def nack_many(
+        self,
+        deliveries: Sequence[Delivery],
+        delay: Duration | None = None,
+        description: str | None = None,
+        *,
+        counted: bool = True,
+    ) -> None:
         """Give many deliveries back; see `Delivery.nack` and `ack_many`.
 
-        With `counted=False` it is no failed delivery: for messages that nobody has looked at.
+        With `counted=False` it is no failed delivery: for messages that nobody has looked at. So the queue's pause does
+        not act, and there is nothing to describe.
         """
-        ms = 0 if delay is None else int(units.duration(delay, "delay"))
+        ms = None if delay is None else int(units.duration(delay, "delay"))
+        text = codec.pack_description(description)
+        if text and not counted:
+            raise InvalidInput(
+                f"description: expected none with counted=False, which is no failed delivery, got {description!r:.80}"
+            )
         self._settle(
-            deliveries, "nack", lambda words: self._fenced(lambda k: commands.nack(k, words, delay=ms, counted=counted))
+            deliveries,
+            "nack",
+            lambda words: self._fenced(
+                lambda known: commands.nack(known, words, delay=ms, counted=counted, description=text)
+            ),
         )
 
     def reject_many(self, deliveries: Sequence[Delivery], description: str | None = None) -> None:
@@ -214,13 +266,20 @@ class Queue:
             raise InvalidInput(f"limit: expected a whole number from 1 on, got {shown(limit, int)}")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
 
-    def stats(self) -> QueueStats:
-        """What the queue holds, and counters since it was created. What is due is swept first."""
-        return self._driver.perform(flows.stats(self.name))
+    def stats(self, *, sweep: bool = True) -> QueueStats:
+        """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
+
+        With `sweep=False` the call only reads, so a user who may not write can make it. Expired messages, ended leases
+        and ended delays that nobody has swept are then counted as they are stored, and `overdue` says for how long the
+        oldest of them has been waiting. Such a call raises `QueueDamaged` where a key has another type.
+        """
+        if sweep:
+            return self._driver.perform(flows.stats(self.name))
+        return self._driver.perform(flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True)))
 
     def options(self) -> QueueOptions:
-        """The options in force, durations in milliseconds."""
-        return self._driver.perform(flows.known_options(self._driver.keyspace, self.name)).options
+        """The options in force, durations in milliseconds. The call only reads."""
+        return self._driver.perform(flows.only(self.name, flows.options_of(self._driver.keyspace, [self.name])))
 
     def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Change options; `None` unsets one. They act at once, also on messages that are there already.
