@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
-    from rqttl.types import Death, Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+    from rqttl.types import Death, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
     from rqttl.units import Duration, Instant
 
 __version__ = "0.1.0"
@@ -71,6 +71,7 @@ __all__ = [
     "Receipt",
     "Redriven",
     "RqttlError",
+    "RunCounts",
     "Swept",
     "UpdateResult",
     "connect",

@@ -70,7 +70,7 @@ class Driver:
         if type(step) is Listen:
             for listener in self.events.on_waiting:
                 listener(step.queue)
-            return self.store.listen(self.keyspace.key(step.queue, "bell"), step.ms)
+            return self.store.listen(self.keyspace.key(step.queue, "bell"), step.ms, step.interrupt)
         if type(step) is Enter:
             return self._enter(step.queue, step.gone)
         if type(step) is Follow:

@@ -12,7 +12,8 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from rqttl._interrupt import Interrupt
 from rqttl._packing import pack_command
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
@@ -84,6 +86,18 @@ def _too_late(error: BaseException | None, started: float) -> bool:
     return isinstance(error, TimeoutError) and time.monotonic() - started > PATIENCE
 
 
+def _asked(interrupts: Sequence[Interrupt]) -> bool:
+    return any(one.asked() for one in interrupts)
+
+
+def _hang_up(sock: Any) -> None:
+    """End a read of another thread, without losing a reply that Redis has sent or is about to send."""
+    if isinstance(sock, socket.socket):
+        with suppress(OSError):  # it is closed already
+            # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
+            socket.socket.shutdown(sock, socket.SHUT_WR)
+
+
 class NotSent(Exception):
     """The call certainly did not reach Redis. `__cause__` says why."""
 
@@ -103,8 +117,8 @@ class Store:
         self._loaded: set[str] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
-        self._interrupted = self._closed = False
-        self._listening: set[Connection] = set()
+        self._interrupt = Interrupt()
+        self._closed = False
         #: The longest that a blocking call may take: well below the time-out of a reply. Asked of a connection (not
         #: opened) and not of the settings, because some versions of redis-py have a time-out where none is given.
         timeout = self._pool.connection_class(**settings).socket_timeout
@@ -160,17 +174,19 @@ class Store:
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def listen(self, key: str, ms: int) -> bytes | None:
-        """Wait for an element of a list on a connection of its own, at most `ms`. `ENDED` after `interrupt`.
+    def listen(self, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | None:
+        """Wait for an element of a list on a connection of its own, at most `ms`.
 
-        A lost connection ends the wait too: what comes next looks at the queue and finds out whether Redis is there.
+        `ENDED` after `interrupt()`, and after the given interrupt was asked. A lost connection ends the wait too: what
+        comes next looks at the queue and finds out whether Redis is there.
         """
         seconds = max(0.01, min(ms, self.longest_block) / 1000)
+        interrupts = [self._interrupt] if interrupt is None else [self._interrupt, interrupt]
         self._give_back()
         try:
-            found = self._block(("BLPOP", key, f"{seconds:.3f}"))
+            found = self._block(("BLPOP", key, f"{seconds:.3f}"), interrupts)
         except (ConnectionError, TimeoutError, NotSent):
-            if self._interrupted:
+            if _asked(interrupts):
                 return ENDED
             time.sleep(PAUSES[0])
             return None
@@ -179,36 +195,33 @@ class Store:
                 raise
             return b""
         if found is None:
-            return ENDED if self._interrupted else None
+            return ENDED if _asked(interrupts) else None
         return bytes(found[1])
 
-    def _block(self, words: tuple[Any, ...]) -> Any:
-        """Ask something that `interrupt` may end."""
+    def _block(self, words: tuple[Any, ...], interrupts: Sequence[Interrupt]) -> Any:
+        """Ask something that the interrupts may end."""
         connection = self._pool.get_connection()
-        self._listening.add(connection)
+        # this very socket: once the connection is back in its pool, another thread may use it with a new one
+        hang_up = partial(_hang_up, connection._sock)  # noqa: SLF001  # redis-py cannot end a read from outside
         try:
-            # after it was added: whoever interrupts from now on finds it
-            return None if self._interrupted else self._ask(connection, words)
+            with ExitStack() as stack:
+                for one in interrupts:
+                    stack.enter_context(one.ending(hang_up))
+                # looked at only now: whoever asks from here on finds the socket
+                return None if _asked(interrupts) else self._ask(connection, words)
         except ResponseError:
             raise
         except BaseException:
             connection.disconnect()
             raise
         finally:
-            self._listening.discard(connection)
-            if self._interrupted:
+            if _asked(interrupts):
                 connection.disconnect()
             self._pool.release(connection)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
-        self._interrupted = True
-        for connection in list(self._listening):
-            sock: Any = connection._sock  # noqa: SLF001  # redis-py has no way to end a read from outside
-            if isinstance(sock, socket.socket):
-                with suppress(OSError):  # it is closed already
-                    # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
-                    socket.socket.shutdown(sock, socket.SHUT_WR)
+        self._interrupt.ask()
 
     def close(self) -> None:
         """Close all connections but those that are in use at this moment, which are closed after that."""

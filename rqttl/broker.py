@@ -29,18 +29,22 @@ if TYPE_CHECKING:
 def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
     """Connect to Redis: the given URL, else `$RQTTL_URL`, else an embedded server that all processes of the user share.
 
-    URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own.
-    Connections are opened when they are needed. Raises `InvalidInput`, and `EmbeddedUnavailable` where there is no
-    redis-server to start.
+    URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own: an
+    absolute path, %-encoded, of a folder that is new, empty or marked by rqttl. An embedded server that is killed is
+    started again by its users. Connections are opened when they are needed.
+    Raises `InvalidInput`, and `EmbeddedUnavailable` where there is no redis-server to start.
     """
     url = url or os.environ.get("RQTTL_URL") or "embedded://"
     if not isinstance(url, str) or not url.startswith("embedded://"):
         return Broker(open_client(url), namespace)
     from rqttl import embedded
+    from rqttl._embedded_client import revive_with
 
-    server = embedded.acquire(url.removeprefix("embedded://") or None)
+    server = embedded.acquire(embedded.folder_of(url))
     try:
-        return Broker(open_client(server.url), namespace, server=server)
+        client = open_client(server.url)
+        revive_with(client, server.revive)
+        return Broker(client, namespace, server=server)
     except BaseException:
         server.close()
         raise

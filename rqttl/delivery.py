@@ -13,6 +13,7 @@ from rqttl import codec
 from rqttl.commands import Known
 from rqttl.errors import AlreadySettled, LeaseLost
 from rqttl.flows import Claimed
+from rqttl.options import QueueOptions
 from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
 
@@ -29,6 +30,8 @@ class Settler:
 
 #: How a delivery was settled whose lease had ended.
 LOST = "lease lost"
+#: How a delivery was settled that could not be settled: its lease is renewed no more, and the message comes again.
+LEFT = "left to its lease"
 
 
 class Delivery:
@@ -93,7 +96,10 @@ class Delivery:
 
     @property
     def settled(self) -> str | None:
-        """How it was settled: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` as long as it is not."""
+        """How it was settled: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` as long as it is not.
+
+        `left to its lease`: `Queue.run` could not settle it, and renews its lease no more.
+        """
         return self._settled
 
     @property
@@ -209,6 +215,11 @@ def deliveries(settler: Settler, claimed: Claimed, lease: int | None) -> list[De
 def lease_of(delivery: Delivery) -> int:
     """For how many ms the lease was given."""
     return delivery._lease or delivery._known.lease  # noqa: SLF001  # of this module
+
+
+def options_of(delivery: Delivery) -> QueueOptions:
+    """The options of the queue as they were when the message was handed out."""
+    return delivery._known.options  # noqa: SLF001  # of this module
 
 
 def lease_words(delivery: Delivery) -> tuple[bytes, bytes]:

@@ -35,10 +35,15 @@ class QueueMismatch(RqttlError):
 
     code = "mismatch"
 
-    def __init__(self, queue: str, differences: Mapping[str, tuple[object, object]]) -> None:
-        told = "; ".join(
-            f"{name}: asked for {ours!r}, in force {theirs!r}" for name, (ours, theirs) in differences.items()
-        )
+    def __init__(
+        self,
+        queue: str,
+        differences: Mapping[str, tuple[object, object]],
+        written: Mapping[str, tuple[object, object]] | None = None,
+    ) -> None:
+        # the message shows durations as `update` takes them; `differences` has milliseconds
+        shown = differences if written is None else written
+        told = "; ".join(f"{name}: asked for {ours!r}, in force {theirs!r}" for name, (ours, theirs) in shown.items())
         super().__init__(f"queue {queue!r} exists with other options ({told}): use update() to change them")
         self.queue = queue
         self.differences = dict(differences)
@@ -78,7 +83,8 @@ class QueueInUse(RqttlError):
 class LeaseLost(RqttlError):
     """Some deliveries were settled or renewed after their lease had ended: those in `ids`. All others were settled.
 
-    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `consume`, which renews.
+    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `run` or
+    `consume`, which renew.
     """
 
     code = "lease_lost"
@@ -136,7 +142,7 @@ class BrokerClosed(RqttlError):
 
 
 class EmbeddedUnavailable(RqttlError):
-    """No embedded server can be had: no binary, a folder that is not private, data it cannot read, no answer.
+    """No embedded server: no binary, a folder that is not private or not its own, data it cannot read, no answer.
 
     Do what the message says; or name a Redis of your own with `--url` or `$RQTTL_URL`.
     """
@@ -172,9 +178,9 @@ class InvalidOption(InvalidInput):
 
 
 class InvalidDuration(InvalidInput):
-    """A duration is not a whole number of milliseconds between 0 and ten years.
+    """A duration has no unit, is no duration, or does not lie between 0 and ten years.
 
-    Write it as `1500ms`, `30s`, `5m`, `2h`, `1d` or `1w`.
+    Write it with its unit, as `1500ms`, `30s`, `5m`, `2h`, `1d` or `1w`; only `0` needs none.
     """
 
     code = "invalid_duration"

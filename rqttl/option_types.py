@@ -53,7 +53,7 @@ class OptionArguments(TypedDict, total=False):
     Value: number ≥ 0 (bytes). Default: none.
     """
     overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None
-    """What a full queue does.
+    """Rule for a full queue.
 
     Value: `drop-head`, `reject-publish`, `reject-publish-dlx`. Default: `drop-head`.
     """

@@ -14,11 +14,14 @@ from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
+from rqttl.runner import Runner
 from rqttl.text import shown
-from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from typing_extensions import Unpack
 
     from rqttl.broker import Broker
@@ -127,6 +130,36 @@ class Queue:
         """Iterate over deliveries, `prefetch` at a time, renewing leases in the background. See `Consumer`."""
         return Consumer(self, prefetch, lease=lease, wait=wait)
 
+    def run(
+        self,
+        handler: Callable[[Delivery], object],
+        threads: int = 1,
+        *,
+        prefetch: int | None = None,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        stop: Event | None = None,
+    ) -> RunCounts:
+        """Call `handler` with each message: ack it when the handler returns, give it back when the handler raises.
+
+        The loop goes on after an exception, which is logged (`rqttl.run`) with its traceback. The message comes again
+        as the option `redelivery_delay` says; where the queue has none, after 1 s, doubled by each failure up to
+        10 minutes, less up to a quarter at random. A handler may settle the delivery itself.
+
+        With one thread the handler runs in the thread that calls `run`, else in so many threads of its own. Up to
+        `prefetch` messages (10 for each thread) are fetched at a time; their leases are renewed while handlers work.
+
+        The run ends when no message has come for `wait` (never, without it), when `stop` is set, and, in the main
+        thread, on SIGTERM or SIGINT. It returns when the handlers that have begun are done; what they have not begun
+        is released at once, and counts as no failed delivery. A second signal, a second later or more, does what it
+        did before `run`: usually it ends the process. In any other thread Python allows no signal handlers: `stop`
+        ends the run there. An exception that is no `Exception` (`SystemExit`, `KeyboardInterrupt`) gives the message
+        back and ends the run. While Redis is away the run goes on trying, for `wait` at most.
+
+        Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
+        """
+        return Runner(self, handler, threads, prefetch=prefetch, lease=lease, wait=wait).run(stop)
+
     # Settling
 
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
@@ -150,9 +183,7 @@ class Queue:
         ms = None if delay is None else int(units.duration(delay, "delay"))
         text = codec.pack_description(description)
         if text and not counted:
-            raise InvalidInput(
-                f"description: expected none with counted=False, which is no failed delivery, got {description!r:.80}"
-            )
+            raise InvalidInput(f"description: expected none with counted=False, got {description!r:.80}")
         self._settle(
             deliveries,
             "nack",

@@ -146,6 +146,19 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True)
+class RunCounts:
+    """The work of one `Queue.run`.
+
+    `handled` counts calls of the handler that returned, `failed` those that raised. `lost` counts those of them whose
+    lease had ended before the message was settled (Redis was away for longer than the lease): it is handled again.
+    """
+
+    handled: int
+    failed: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """What one bounded sweep did, and what is next. `due` is the next time something happens in the queue, in ms.
 

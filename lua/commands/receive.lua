@@ -29,10 +29,9 @@ local more, swept = sweep.if_due(q, now)
 local state = {taken = {}, ids = {}, own = {}, over = {}, size = 0}
 if most > 0 then
   if arg.ticket ~= '' then rare(claim).ticket(q, now, arg.ticket, state) end
+  -- before what is ready: nobody else may come for it
+  if waits and arg.block == '0' then rare(claim).late_ticket(q, now, most, state) end
   claim.take(q, now, most, state)
-end
-if waits and arg.block == '0' then
-  rare(claim).late_ticket(q, now, most, state)
 end
 local ids, failed = state.ids, {}
 if state.returned then

@@ -17,7 +17,7 @@ from rqttl.types import Death, Peeked
 LETTERS, BODY, HEADER = 10, 300, 100
 
 
-@click.command(epilog="Example: rqttl dead show orders.dead --reason rejected --limit 3")
+@click.command(epilog="\b\nExample: rqttl dead show orders.dead --reason rejected --limit 3")
 @queue_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="How many at most.  [default: 10; with IDs all]")

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 _NAMED = 5
 
 
-@click.group(invoke_without_command=True, epilog="Example: rqttl message show orders order-17")
+@click.group(invoke_without_command=True, epilog="\b\nExample: rqttl message show orders order-17")
 @click.pass_context
 def message(context: click.Context) -> None:
     """Look at one message."""
     help_alone(context)
 
 
-@message.command(epilog="Example: rqttl message show orders order-17")
+@message.command(epilog="\b\nExample: rqttl message show orders order-17")
 @queue_argument
 @click.argument("id")
 @click.option("--full", is_flag=True, help="Do not cut the body and the headers.")

@@ -23,7 +23,7 @@ _GAP = 2
 _BODY = 200
 
 
-@click.command(epilog="Example: rqttl peek orders --limit 50")
+@click.command(epilog="\b\nExample: rqttl peek orders --limit 50")
 @queue_argument
 @click.option("--after", metavar="SEQUENCE", help="Begin after this message; for the next page.")
 @click.option(

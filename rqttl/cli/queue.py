@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output
+from rqttl.cli.option_text import option_facts
 from rqttl.cli.queue_each import Facts, for_each, handles
 from rqttl.cli.queue_ls import list_queues
 from rqttl.cli.queue_options import queue_options
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from rqttl.queue import Queue
 
 
-@click.group(invoke_without_command=True, epilog="Example: rqttl queue ls 'orders.*'")
+@click.group(invoke_without_command=True, epilog="\b\nExample: rqttl queue ls 'orders.*'")
 @click.pass_context
 def queue(context: click.Context) -> None:
     """Make queues, change them, look at them."""
     help_alone(context)
 
 
-@queue.command(epilog="Example: rqttl queue declare orders --message-ttl 60s --dead-letter orders.dead")
+@queue.command(epilog="\b\nExample: rqttl queue declare orders --message-ttl 60s --dead-letter dead")
 @queue_name_argument
 @queue_options
 @json_flag
@@ -40,12 +41,12 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
     with settings.using() as broker:
         in_force = broker.declare_queue(name, **given).options()
     if as_json:
-        output.answer_json({"queue": name, "options": dict(in_force)})
+        output.answer_json({"queue": name, "options": option_facts(in_force)})
     else:
         output.answer(f"queue {name} is there")
 
 
-@queue.command(epilog="Example: rqttl queue touch orders")
+@queue.command(epilog="\b\nExample: rqttl queue touch orders")
 @queues_argument
 @json_flag
 @connecting

@@ -25,7 +25,7 @@ SORTS: dict[str, Callable[[QueueStats], Any]] = {
 COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead")
 
 
-@click.command("ls", epilog="Example: rqttl queue ls 'orders.*' --sort depth")
+@click.command("ls", epilog="\b\nExample: rqttl queue ls 'orders.*' --sort depth")
 @any_queues_argument
 @click.option(
     "--sort",

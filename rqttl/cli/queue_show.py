@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.queue_options import flag, shown
+from rqttl.cli.option_text import flag, option_facts, shown
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_name_argument, utc_flag
 from rqttl.cli.stats_facts import stats_facts
 from rqttl.options import OPTIONS, REASONS, QueueOptions
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 
 
-@click.command(epilog="Example: rqttl queue show orders --all")
+@click.command(epilog="\b\nExample: rqttl queue show orders --all")
 @queue_name_argument
 @click.option("--all", "every", is_flag=True, help="Show options at their defaults too.")
 @click.option("--sources", is_flag=True, help="Show which queues' dead letters come here; asks all queues.")
@@ -60,7 +60,7 @@ def _facts(name: str, stats: QueueStats, options: QueueOptions, targets: Mapping
     return {
         "queue": name,
         **stats_facts(stats),
-        "options": dict(options),
+        "options": option_facts(options),
         "dead_letters_go_to": {reason: target or None for reason, target in targets.items()},
     }
 

@@ -48,6 +48,10 @@ class Defaults:
         """Whether nothing is said."""
         return self == Defaults()
 
+    def check(self) -> None:
+        """Raise `InvalidInput` if no message can have these, before anything is read or sent."""
+        codec.pack_said(self.message(b""), self.content_type)
+
     def message(self, body: bytes) -> Message:
         """A message with this body."""
         return Message(body, self.ttl, self.expires_at, self.headers, self.id, self.content_type)

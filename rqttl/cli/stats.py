@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 INTERVAL, SHORTEST = timedelta(seconds=2), timedelta(milliseconds=100)
 
 
-@click.command(epilog="Example: rqttl stats 'orders.*' --watch --interval 1s")
+@click.command(epilog="\b\nExample: rqttl stats 'orders.*' --watch --interval 1s")
 @any_queues_argument
 @click.option("--watch", "-w", is_flag=True, help="Go on looking until Ctrl-C, and show rates per second.")
 @click.option(
@@ -140,7 +140,7 @@ def _watch(
         return _look(broker, patterns)
 
     shown, seconds = as_text(milliseconds(interval)), interval.total_seconds()
-    setting = Setting(shown, sort, glyphs_for(sys.stdout.encoding))
+    setting = Setting(shown, sort, glyphs_for(sys.stdout.encoding), output.columns_of(sys.stdout))
     try:
         with Stopping():
             if is_live() and not as_json:

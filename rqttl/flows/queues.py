@@ -11,7 +11,7 @@ from rqttl.commands import BATCH, Command, Known, Reply, Word
 from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch, QueueNotFound
 from rqttl.flows.steps import SWEEPS, Enter, Flow, Follow, Look, Together, fenced, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
-from rqttl.options import REASONS, QueueOptions, UpdateResult
+from rqttl.options import REASONS, QueueOptions, UpdateResult, written
 from rqttl.text import shown
 from rqttl.types import Peeked, QueueStats
 from rqttl.units import as_datetime
@@ -35,7 +35,12 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[None]:
             yield Enter(queue)  # `retire` took it out
         elif reply[1] == b"mismatch":
             in_force = QueueOptions.from_json(queue, reply[3])
-            raise QueueMismatch(queue, options.differences(in_force))
+            differences = options.differences(in_force)
+            raise QueueMismatch(
+                queue,
+                differences,
+                {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()},
+            )
         else:
             raise refused(command, reply)
     if reply[2]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rqttl import commands
+from rqttl._interrupt import Interrupt
 from rqttl.commands import Command, Known, Reply, Word
 from rqttl.errors import ContractError, QueueNotFound
 from rqttl.types import Swept
@@ -53,12 +54,14 @@ class Listen:
     """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`.
 
     The whole wait would go on for `left` ms, and something becomes due in `due`: a shell need not wait in real time.
+    `interrupt` ends it at once.
     """
 
     queue: str
     ms: int
     left: int = field(default=0, compare=False)
     due: int | None = field(default=None, compare=False)
+    interrupt: Interrupt | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import redis
 
 from rqttl import flows, units
 from rqttl._driver import Driver
+from rqttl._interrupt import Interrupt
 from rqttl.broker import Broker
 from rqttl.commands import Command, Presence
 from rqttl.consumer import STAY, Consumer
@@ -44,7 +45,7 @@ class ClockedDriver(Driver):
         self.clock = clock
         self._wait: tuple[str, int] | None = None
         self._in_vain = 0
-        self._interrupted = False
+        self._interrupt = Interrupt()
 
     def server_time(self) -> Ms:
         """The time of the clock."""
@@ -53,7 +54,7 @@ class ClockedDriver(Driver):
 
     def interrupt(self) -> None:
         """See `Driver.interrupt`."""
-        self._interrupted = True
+        self._interrupt.ask()
 
     def step(self, step: flows.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
@@ -76,30 +77,35 @@ class ClockedDriver(Driver):
     def _listen(self, step: flows.Listen) -> bytes | None:
         for listener in self.events.on_waiting:
             listener(step.queue)
-        key = self.keyspace.key(step.queue, "bell")
         if not self.clock.is_of_this_thread():
-            return self._listen_really(key, step.ms)
-        heard = self._hear(key)
+            return self._listen_really(step)
+        heard = self._hear(step)
         if heard is None:
             self._let_pass(step)
         else:
             self._wait = None
         return heard
 
-    def _listen_really(self, key: str, ms: int) -> bytes | None:
-        began, ends = self.clock.ms, time.monotonic() + min(ms, LOOK) / 1000
-        while not self._interrupted:
+    def _listen_really(self, step: flows.Listen) -> bytes | None:
+        began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
+        while not self._is_interrupted(step):
             left = ends - time.monotonic()
-            heard = self.store.listen(key, max(1, min(TICK, int(left * 1000))))
+            heard = self.store.listen(self._bell(step), max(1, min(TICK, int(left * 1000))))
             if heard is not None or left <= 0 or self.clock.ms != began:
                 return heard
-        return self._hear(key)
+        return self._hear(step)
 
-    def _hear(self, key: str) -> bytes | None:
-        """What the bell holds now, without waiting. `ENDED` after `interrupt`."""
-        found: Any = self.store.run_plain(lambda client: client.lpop(key))
+    def _hear(self, step: flows.Listen) -> bytes | None:
+        """Take what the bell holds now, without waiting. `ENDED` after an interrupt."""
+        found: Any = self.store.run_plain(lambda client: client.lpop(self._bell(step)))
         heard: bytes | None = found
-        return ENDED if heard is None and self._interrupted else heard
+        return ENDED if heard is None and self._is_interrupted(step) else heard
+
+    def _bell(self, step: flows.Listen) -> str:
+        return self.keyspace.key(step.queue, "bell")
+
+    def _is_interrupted(self, step: flows.Listen) -> bool:
+        return self._interrupt.asked() or (step.interrupt is not None and step.interrupt.asked())
 
     def _let_pass(self, step: flows.Listen) -> None:
         """Nobody has rung, and nobody will: whoever could is this very thread."""

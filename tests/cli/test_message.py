@@ -181,7 +181,7 @@ def test_raw_does_not_go_to_a_terminal(orders: Queue, redis_url: str) -> None:
     shown = on_terminal("message", "show", "orders", "one", "--raw", "--url", redis_url)
 
     assert shown.startswith("rqttl: --raw would let the body act on this terminal")
-    assert shown.count("\n") == 1
+    assert shown.count("\n") == 2  # folded
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
-from rqttl.cli.queue_options import complete_names, flag, shown
+from rqttl.cli.option_text import flag, option_facts, shown
+from rqttl.cli.queue_options import complete_names
 from rqttl.cli.queue_update import update
 from rqttl.options import OPTIONS, Option
 from tests.cli import golden
@@ -54,7 +55,7 @@ def test_declare_can_answer_in_json(run: Run) -> None:
     answer = json.loads(run("queue", "declare", "orders", "--max-length", "5", "--json").stdout)
 
     assert answer["queue"] == "orders"
-    assert (answer["options"]["max_length"], answer["options"]["lease"]) == (5, 30_000)
+    assert (answer["options"]["max_length"], answer["options"]["lease_ms"]) == (5, 30_000)
 
 
 def test_every_option_of_a_queue_is_a_flag_of_update() -> None:
@@ -109,8 +110,8 @@ def test_update_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
 
     answer = json.loads(run_clocked(*UPDATE, "--json").stdout)
 
-    assert answer.pop("before") == dict(before)
-    assert answer.pop("after") == dict(clocked.queue("orders").options())
+    assert answer.pop("before") == option_facts(before)
+    assert answer.pop("after") == option_facts(clocked.queue("orders").options())
     golden.check("queue-update.json", json.dumps(answer) + "\n")
 
 
@@ -193,7 +194,7 @@ def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clock
         ([], "nothing to change: give an option, or --unset OPTION"),
         (["--lease", "1m", "--unset", "lease"], "--lease is given a value and unset"),
         (["--unset", "mesage-ttl"],
-         "invalid value for '--unset': no queue option is called 'mesage-ttl'; did you mean message-ttl?"),
+         "invalid value for '--unset': no queue option is called 'mesage-ttl'; did you mean --unset message-ttl?"),
         (["--unset", "xyz"], "invalid value for '--unset': no queue option is called 'xyz'"),
         (["--overflow", "xyz"],
          "invalid value for '--overflow': 'xyz' is not one of 'drop-head', 'reject-publish', 'reject-publish-dlx'"),
@@ -217,7 +218,7 @@ def test_an_update_that_contradicts_what_is_there_is_refused(run: Run, broker: B
     result = run("queue", "update", "orders", "--min-ttl", "2m", *extra)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "rqttl: min_ttl: 120000 ms is more than max_ttl, 60000 ms [invalid_option]\n"
+    assert result.stderr == "rqttl: --min-ttl: 120000 ms is more than --max-ttl, 60000 ms [invalid_option]\n"
 
 
 @pytest.mark.parametrize("written", ["max-length", "max_length", "--max-length"])

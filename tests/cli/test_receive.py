@@ -194,7 +194,7 @@ def test_a_value_that_json_cannot_hold_comes_with_its_bytes(run: Run, orders: Qu
         (("--follow", "--wait", "0s"), "--follow and --wait exclude each other"),
         (("--json", "--format", "body"), "--json and --format exclude each other"),
         (("--output-dir", "d", "--format", "headers"), "--output-dir and --format headers exclude each other"),
-        (("--lease", "0s"), "lease: expected 1 to"),
+        (("--lease", "0s"), "--lease: expected 1 to"),
     ],
 )
 def test_what_excludes_each_other_is_wrong_usage_and_nothing_is_received(

@@ -110,7 +110,7 @@ def test_an_ack_that_comes_too_late_is_logged_and_listed_by_its_id(
     assert "mine" in caplog.text
     with pytest.raises(LeaseLost):
         delivery.ack()
-    assert queue.stats().ready == 1
+    assert queue.stats().leased == 1
 
 
 def test_a_delivery_of_a_loop_is_settled_once_too(broker: Broker) -> None:

@@ -192,9 +192,9 @@ class World:
         if due is not None and due <= now:
             self.sweep(name, now)
         taken = self._ticket(q, now, ticket) if count else []
-        taken += [m for m in q.ready if not q.expired(m, now)][: count - len(taken)]
         if len(taken) < count:
             taken += self._ticket(q, now, late)
+        taken += [m for m in q.ready if not q.expired(m, now)][: count - len(taken)]
         q.counters["delivered"] += len(taken)
         q.counters["redelivered"] += sum(m.failures > 0 for m in taken)
         for m in taken:

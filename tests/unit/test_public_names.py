@@ -17,7 +17,7 @@ PUBLIC = {
     rqttl.Queue: {
         "ack_many", "broker", "consume", "delete", "enqueue", "enqueue_many", "nack_many", "name", "options", "peek",
         "preview_update", "purge", "receive", "receive_many", "redrive", "redrive_these", "reject_many",
-        "renew_many", "stats", "sweep", "touch", "update",
+        "renew_many", "run", "stats", "sweep", "touch", "update",
     },
     rqttl.Delivery: {
         "ack", "body", "content_type", "deaths", "decode", "delivery_count", "enqueued_at", "expires_at", "headers",
