@@ -27,6 +27,20 @@ class QueueNotFound(RqttlError):
         self.queue = queue
 
 
+class QueueDamaged(RqttlError):
+    """A key of the queue has another type than rqttl gave it, or its record lacks a field.
+
+    `rqttl doctor QUEUE` names the key and says what to do.
+    """
+
+    code = "queue_damaged"
+
+    def __init__(self, queue: str, damage: str) -> None:
+        super().__init__(f"queue {queue!r} cannot be read: {damage}")
+        self.queue = queue
+        self.damage = damage
+
+
 class QueueMismatch(RqttlError):
     """The queue exists with other options. `differences` maps each option to (asked for, in force).
 

@@ -49,7 +49,7 @@ def test_the_id_of_an_expired_message_is_the_place_at_which_its_letter_was_count
     ids=lambda options: str(*options),
 )
 def test_a_message_without_a_ttl_is_told_as_expired_where_its_queue_gives_it_none(
-    clocked: Clocked, options: dict[str, Any]
+    clocked: Clocked, options: OptionArguments
 ) -> None:
     queue = clocked.declare_queue("q", **options)
 
