@@ -202,7 +202,7 @@ def _unpack_deaths(data: bytes) -> tuple[Death, ...]:
 
 
 def pack_description(text: str | None) -> bytes:
-    """The description of a rejection as bytes. Raises `InvalidInput` beyond 4096 bytes."""
+    """The description of a rejection or a failure as bytes. Raises `InvalidInput` beyond 4096 bytes."""
     if text is None:
         return b""
     if not isinstance(text, str):
@@ -211,6 +211,26 @@ def pack_description(text: str | None) -> bytes:
     if len(encoded) > MAX_DESCRIPTION_BYTES:
         raise InvalidInput(f"description: {len(encoded)} bytes are more than {MAX_DESCRIPTION_BYTES}")
     return encoded
+
+
+def describe(error: BaseException) -> str:
+    """The description of a failure: the class of the error and its text, cut to what a description may hold.
+
+    It never fails, whatever the class of the error does when its text is asked for. What UTF-8 cannot hold is escaped.
+    """
+    kind, said = type(error), _text_of(error)
+    home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    described = f"{home}{kind.__qualname__}{': ' if said else ''}{said}"
+    encoded = described[:MAX_DESCRIPTION_BYTES].encode(errors="backslashreplace")
+    return encoded[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        # a `str`, and not of a class of its own, which could do anything when it is cut or encoded
+        return str.__str__(str(error))[:MAX_DESCRIPTION_BYTES]
+    except BaseException:  # noqa: BLE001  # whatever `__str__` raises, also SystemExit: the first error is the news
+        return "(its text cannot be read)"
 
 
 def enqueued_at(sequence: bytes) -> int:

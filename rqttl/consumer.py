@@ -183,10 +183,10 @@ class Consumer:
             self._report(Presence(self._name, -1, 0))
         self._announce()
 
-    def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
+    def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None, description: str | None) -> None:
         """Give deliveries back, at once."""
         with self._talking:
-            self.queue.nack_many(deliveries, delay)
+            self.queue.nack_many(deliveries, delay, description=description)
         self._announce()
 
     def _reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:

@@ -107,6 +107,26 @@ class OptionArguments(TypedDict, total=False):
 
     Value: number > 0. Default: none.
     """
+    redelivery_delay: Duration | None
+    """Pause after a message's first failed delivery.
+
+    Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    redelivery_multiplier: float | None
+    """Factor of the pause after each further one.
+
+    Value: number ≥ 1, also with a fraction. Default: `1`.
+    """
+    redelivery_max_delay: Duration | None
+    """Longest pause.
+
+    Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    redelivery_jitter: float | None
+    """Part of each pause that chance may take off.
+
+    Value: number 0 to 1, also with a fraction. Default: `0`.
+    """
     duplicate_window: Duration | None
     """An id seen within it is not stored again.
 

@@ -19,7 +19,7 @@ from rqttl.text import shown
 if TYPE_CHECKING:
     from rqttl.option_types import OptionArguments
 
-Value = int | str | bool
+Value = int | float | str | bool
 #: Why a message died; also the suffix of the option that names the target for it.
 REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
@@ -54,6 +54,16 @@ def _count(least: int) -> Callable[[str, object], Value]:
                 f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {shown(value, int)}"
             )
         return value
+
+    return read
+
+
+def _number(least: int, most: int = _MAX_COUNT) -> Callable[[str, object], Value]:
+    def read(name: str, value: object) -> Value:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise InvalidOption(f"{name}: expected a number from {least} to {most}, got {value!r}")
+        # equal numbers are stored as one text
+        return int(value) if value == int(value) else float(value)
 
     return read
 
@@ -115,10 +125,22 @@ OPTIONS: Mapping[str, Option] = {
         _choice("on_expire", ENDINGS, "what becomes of the messages of a queue that expires"),
         Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
+        Option("redelivery_delay", "duration", None, _duration(1), "pause after a message's first failed delivery"),
+        Option("redelivery_multiplier", "number", 1, _number(1), "factor of the pause after each further one"),
+        Option("redelivery_max_delay", "duration", None, _duration(1), "longest pause"),
+        Option("redelivery_jitter", "number", 0, _number(0, 1), "part of each pause that chance may take off"),
         Option("duplicate_window", "duration", None, _duration(1), "an id seen within it is not stored again"),
         Option("max_message_bytes", "count", 16 * 2**20, _count(1), "largest body"),
     )
 }  # fmt: skip
+
+#: The options that scripts read at each call, unless the queue is plain.
+_EVERYWHERE = (
+    "message_ttl", "default_ttl", "min_ttl", "max_ttl", "max_length", "max_length_bytes", "max_deliveries",
+    "expires", "auto_delete_on_idle", "duplicate_window",
+)  # fmt: skip
+#: The options that scripts read where a delivery has failed.
+_AFTER_A_FAILURE = ("redelivery_delay", "redelivery_multiplier", "redelivery_max_delay", "redelivery_jitter")
 
 
 @dataclass(frozen=True)
@@ -172,14 +194,32 @@ class QueueOptions(Mapping[str, Value | None]):
         return str(template).replace("{queue}", self.queue)
 
     def number(self, name: str) -> int | None:
-        """The value of an option that is a number."""
+        """The value of an option that is a whole number."""
         value = self[name]
         return None if value is None else int(value)
+
+    def fields(self) -> list[int | str]:
+        """The fields of the record that scripts read, name and value in turn; all other options are in `given` alone.
+
+        A queue is `plain` if none of those is set that every command has to know, `mortal` if it has a lifetime.
+        """
+        found: list[int | str] = ["overflow", str(self.overflow)]
+        for name in _EVERYWHERE:
+            value = self.number(name)
+            if value is not None:
+                found += [name, value]
+        if self.never_expire:
+            found += ["never_expire", 1]
+        pauses = [word for name in _AFTER_A_FAILURE if name in self.given for word in (name, str(self.given[name]))]
+        if self.expires is not None or self.auto_delete_on_idle is not None:
+            return ["plain", "mortal", "on_expire", str(self.on_expire), *found, *pauses]
+        return ["plain", 1 if found == ["overflow", "drop-head"] else 0, *found, *pauses]
 
     def _check_together(self) -> None:
         low, high = self.number("min_ttl"), self.number("max_ttl")
         if low is not None and high is not None and low > high:
             raise InvalidOption(f"min_ttl: {low} ms is more than max_ttl, {high} ms")
+        self._check_pauses()
         for reason in REASONS:
             target = self.target(reason)
             if target == self.queue and reason != "rejected":
@@ -189,6 +229,16 @@ class QueueOptions(Mapping[str, Value | None]):
                     check_queue_name(target)
                 except InvalidName as error:
                     raise InvalidOption(f"dead_letter: {error}") from None
+
+    def _check_pauses(self) -> None:
+        first, longest = self.number("redelivery_delay"), self.number("redelivery_max_delay")
+        if first is None:
+            for name in _AFTER_A_FAILURE:
+                if name in self.given:
+                    value = f"{self.given[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
+                    raise InvalidOption(f"{name}: {value} does nothing without redelivery_delay; set both or none")
+        elif longest is not None and longest < first:
+            raise InvalidOption(f"redelivery_max_delay: {longest} ms is less than redelivery_delay, {first} ms")
 
     def __getitem__(self, name: str) -> Value | None:
         if name not in OPTIONS:

@@ -88,6 +88,7 @@ class Peeked:
     """A message as `peek` shows it: nothing about it has changed.
 
     `sequence` is its place in the queue and what `peek(after=…)` takes. `until` is when the lease or the delay ends.
+    `description` is the last one that a failed delivery from this queue was given (`Delivery.nack`), if any.
     """
 
     id: str
@@ -102,6 +103,7 @@ class Peeked:
     expires_at: datetime | None
     delivery_count: int
     deaths: tuple[Death, ...]
+    description: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,8 @@ def _shown(letter: Peeked, now: datetime, *, utc: bool) -> list[tuple[str, str]]
         pairs.append(("headers", said))
     kind = f"{text.visible(letter.content_type)}, " if letter.content_type else ""
     pairs.append(("body", f"{messages.body(letter, BODY)}\n({kind}{text.size(len(letter.body))})"))
+    if letter.description:
+        pairs.append(("last failure", text.visible(letter.description, text.LONGEST)))
     return pairs + [("died", _told(death, now, utc=utc)) for death in letter.deaths]
 
 

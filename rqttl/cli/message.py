@@ -89,6 +89,7 @@ def _tell(one: Peeked, now: datetime, longest: int | None, *, utc: bool) -> None
         ("enqueued", text.moment(one.enqueued_at, now, utc=utc)),
         ("expires", text.moment(one.expires_at, now, utc=utc) if one.expires_at else "never"),
         ("deliveries", text.count(one.delivery_count)),
+        *([("last failure", text.visible(one.description, longest))] if one.description else []),
         ("content type", text.visible(one.content_type)),
         ("size", text.size(len(one.body))),
         *((f"header {text.visible(name, longest)}", messages.header(value, longest))

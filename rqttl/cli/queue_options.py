@@ -15,8 +15,12 @@ from rqttl.options import OPTIONS, Option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_READ: dict[str, dict[str, Any]] = {"duration": {"callback": read_duration}, "count": {"type": int}}
-_METAVARS = {"duration": "TIME", "count": "N", "target": "QUEUE"}
+_READ: dict[str, dict[str, Any]] = {
+    "duration": {"callback": read_duration},
+    "count": {"type": int},
+    "number": {"type": float},
+}
+_METAVARS = {"duration": "TIME", "count": "N", "number": "NUMBER", "target": "QUEUE"}
 _COMPLETED: dict[str, dict[str, Any]] = {"target": {"shell_complete": complete_queues}}
 
 

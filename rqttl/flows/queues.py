@@ -304,7 +304,8 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
 
 def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes]) -> Peeked:
     sequence, (header, body) = entry
-    state, until, failed = facts
+    state, until, failures = facts
+    failed, _, description = failures.partition(b" ")
     read = codec.unpack_header(header)
     return Peeked(
         id=read.id or sequence.decode(),
@@ -319,4 +320,5 @@ def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes
         expires_at=codec.deadline(retention, sequence, read.deadline),
         delivery_count=int(failed) + (state == b"leased"),
         deaths=read.deaths,
+        description=description.decode(errors="replace") or None,
     )

@@ -17,13 +17,15 @@ from tests.cli.conftest import Run
 from tests.contract.clocked import Clocked, at
 
 
-def sample(option: Option) -> tuple[list[str], int | str | bool]:
+def sample(option: Option) -> tuple[list[str], float | str | bool]:
     """Words of a command line that give an option a value other than its default, and that value."""
     name = flag(option.name)
     if option.kind == "duration":
         return [name, "5m"], 300_000
     if option.kind == "count":
         return [name, "10"], 10
+    if option.kind == "number":
+        return (["--redelivery-jitter", "0.5"], 0.5) if option.default == 0 else ([name, "1.5"], 1.5)
     if option.kind == "choice":
         return [name, option.choices[-1]], option.choices[-1]
     if option.kind == "target":
@@ -321,9 +323,11 @@ def test_what_was_done_before_redis_went_away_is_still_told(run: Run, broker: Br
         ("message_ttl", None, "(none)"),
         ("never_expire", True, "yes"),
         ("max_length", 12345, "12,345"),
+        ("redelivery_multiplier", 2, "2"),
+        ("redelivery_jitter", 0.25, "0.25"),
         ("dead_letter_expired", "", "(drop)"),
         ("overflow", "drop-head", "drop-head"),
     ],
 )
-def test_values_are_shown_as_people_write_them(name: str, value: int | str | bool | None, text: str) -> None:
+def test_values_are_shown_as_people_write_them(name: str, value: float | str | bool | None, text: str) -> None:
     assert shown(OPTIONS[name], value) == text

@@ -79,6 +79,15 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "consume(wait)": (DURATIONS, lambda bad: lambda b, q, d: q.consume(wait=bad)),
     "nack(delay)": (DURATIONS, lambda bad: lambda b, q, d: d.nack(bad)),
     "nack_many(delay)": (DURATIONS, lambda bad: lambda b, q, d: q.nack_many([d], bad)),
+    "nack(description)": (DESCRIPTIONS, lambda bad: lambda b, q, d: d.nack(None, bad)),
+    "nack_many(description)": (DESCRIPTIONS, lambda bad: lambda b, q, d: q.nack_many([d], description=bad)),
+    "nack_many(description of no failure)": (
+        ["why"], lambda bad: lambda b, q, d: q.nack_many([d], counted=False, description=bad)
+    ),
+    "update(redelivery_delay)": ([*DURATIONS, 0], lambda bad: lambda b, q, d: q.update(redelivery_delay=bad)),
+    "update(redelivery_jitter)": (
+        [-0.1, 1.1, "1", True, float("nan"), 0.5], lambda bad: lambda b, q, d: q.update(redelivery_jitter=bad)
+    ),
     "reject": (DESCRIPTIONS, lambda bad: lambda b, q, d: d.reject(bad)),
     "reject_many": (DESCRIPTIONS, lambda bad: lambda b, q, d: q.reject_many([d], bad)),
     "renew": ([*DURATIONS, 0], lambda bad: lambda b, q, d: d.renew(bad)),

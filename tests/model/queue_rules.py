@@ -191,6 +191,6 @@ class QueueRules(Machine):
         shown = [m for m in q.messages if not (m.state == "ready" and q.expired(m, self.clock.now))]
         shown = [m for m in shown if after is None or m.seq.decode() > after][:limit]
         peeked = self.clients[who].perform(flows.peek(self.clients[who].keyspace, name, limit, after))
-        assert [(p.sequence, p.state, p.body, p.delivery_count) for p in peeked] == [
-            (m.seq.decode(), m.state, m.body, m.failures + (m.state == "leased")) for m in shown
+        assert [(p.sequence, p.state, p.body, p.delivery_count, p.description) for p in peeked] == [
+            (m.seq.decode(), m.state, m.body, m.failures + (m.state == "leased"), m.description) for m in shown
         ]

@@ -27,6 +27,8 @@ def takes(option: Option, value: object) -> bool:
 
 
 def values_of(option: Option) -> str:
+    if option.kind == "number":
+        return f"number {'≥ 1' if takes(option, 2) else '0 to 1'}, also with a fraction"
     if option.kind in ("duration", "count"):
         return f"{option.kind.replace('count', 'number')} {'≥' if takes(option, 0) else '>'} 0"
     if option.kind == "choice":
