@@ -25,16 +25,18 @@ if TYPE_CHECKING:
         LeaseLost,
         MessageTooLarge,
         OutcomeUnknown,
+        QueueDamaged,
         QueueFull,
         QueueInUse,
         QueueMismatch,
         QueueNotFound,
         RqttlError,
     )
+    from rqttl.events import CommandEvent, Events
     from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
-    from rqttl.types import Death, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
+    from rqttl.types import Death, Header, Message, Peeked, PerQueue, QueueStats, Receipt, Redriven, RunCounts, Swept
     from rqttl.units import Duration, Instant
 
 __version__ = "0.1.0"
@@ -43,12 +45,14 @@ __all__ = [
     "AlreadySettled",
     "Broker",
     "BrokerClosed",
+    "CommandEvent",
     "Consumer",
     "ContractError",
     "Death",
     "Delivery",
     "Duration",
     "EmbeddedUnavailable",
+    "Events",
     "Header",
     "Instant",
     "InvalidDuration",
@@ -61,7 +65,9 @@ __all__ = [
     "OptionArguments",
     "OutcomeUnknown",
     "Peeked",
+    "PerQueue",
     "Queue",
+    "QueueDamaged",
     "QueueFull",
     "QueueInUse",
     "QueueMismatch",
@@ -78,7 +84,9 @@ __all__ = [
 ]
 
 #: Where the public names are, those first that are imported soonest.
-_MODULES = ("errors", "units", "options", "types", "option_types", "delivery", "queue", "consumer", "broker")
+_MODULES = (
+    "errors", "units", "options", "types", "option_types", "events", "delivery", "queue", "consumer", "broker",
+)  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that exists
 

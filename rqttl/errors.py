@@ -27,6 +27,20 @@ class QueueNotFound(RqttlError):
         self.queue = queue
 
 
+class QueueDamaged(RqttlError):
+    """A key of the queue has another type than rqttl gave it, or its record lacks a field.
+
+    `rqttl doctor QUEUE` names the key and says what to do.
+    """
+
+    code = "queue_damaged"
+
+    def __init__(self, queue: str, damage: str) -> None:
+        super().__init__(f"queue {queue!r} cannot be read: {damage}")
+        self.queue = queue
+        self.damage = damage
+
+
 class QueueMismatch(RqttlError):
     """The queue exists with other options. `differences` maps each option to (asked for, in force).
 
@@ -35,10 +49,15 @@ class QueueMismatch(RqttlError):
 
     code = "mismatch"
 
-    def __init__(self, queue: str, differences: Mapping[str, tuple[object, object]]) -> None:
-        told = "; ".join(
-            f"{name}: asked for {ours!r}, in force {theirs!r}" for name, (ours, theirs) in differences.items()
-        )
+    def __init__(
+        self,
+        queue: str,
+        differences: Mapping[str, tuple[object, object]],
+        written: Mapping[str, tuple[object, object]] | None = None,
+    ) -> None:
+        # the message shows durations as `update` takes them; `differences` has milliseconds
+        shown = differences if written is None else written
+        told = "; ".join(f"{name}: asked for {ours!r}, in force {theirs!r}" for name, (ours, theirs) in shown.items())
         super().__init__(f"queue {queue!r} exists with other options ({told}): use update() to change them")
         self.queue = queue
         self.differences = dict(differences)
@@ -173,9 +192,9 @@ class InvalidOption(InvalidInput):
 
 
 class InvalidDuration(InvalidInput):
-    """A duration is not a whole number of milliseconds between 0 and ten years.
+    """A duration has no unit, is no duration, or does not lie between 0 and ten years.
 
-    Write it as `1500ms`, `30s`, `5m`, `2h`, `1d` or `1w`.
+    Write it with its unit, as `1500ms`, `30s`, `5m`, `2h`, `1d` or `1w`; only `0` needs none.
     """
 
     code = "invalid_duration"

@@ -158,7 +158,7 @@ class QueueOptions(Mapping[str, Value | None]):
     @classmethod
     def read_stored(cls, queue: str, stored: Mapping[str, object]) -> QueueOptions:
         """Check what Redis holds, where durations are milliseconds. Raises as `read` does."""
-        return cls.read(queue, {name: _written(name, value) for name, value in stored.items()})
+        return cls.read(queue, {name: written(name, value) for name, value in stored.items()})
 
     @classmethod
     def from_json(cls, queue: str, text: str | bytes) -> QueueOptions:
@@ -174,7 +174,7 @@ class QueueOptions(Mapping[str, Value | None]):
 
         So a queue is declared like another one: `broker.declare_queue("copy", **queue.options().as_arguments())`.
         """
-        return cast("OptionArguments", {name: _written(name, value) for name, value in self.given.items()})
+        return cast("OptionArguments", {name: written(name, value) for name, value in self.given.items()})
 
     def changed(self, changes: Mapping[str, object]) -> QueueOptions:
         """These options with some changed; `None` unsets one."""
@@ -271,7 +271,7 @@ class UpdateResult(NamedTuple):
     trimmed: int
 
 
-def _written(name: str, stored: object) -> object:
+def written(name: str, stored: object) -> object:
     """A stored value as people write it."""
     is_duration = name in OPTIONS and OPTIONS[name].kind == "duration"
     return units.as_text(stored) if is_duration and type(stored) is int else stored

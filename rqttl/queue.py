@@ -16,7 +16,7 @@ from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.runner import Runner
 from rqttl.text import shown
-from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
+from rqttl.types import Declared, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 class Queue:
     """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: Broker, name: str, declared: Declared | None = None) -> None:
         #: The broker that made this handle.
         self.broker = broker
         #: The name of the queue.
         self.name = name
+        #: `created`, `adopted` or `found` on a handle that `declare_queue` returned, else `None`.
+        self.declared = declared
         self._driver = driver_of(broker)
 
     def __repr__(self) -> str:
@@ -263,13 +265,20 @@ class Queue:
             raise InvalidInput(f"limit: expected a whole number from 1 on, got {shown(limit, int)}")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
 
-    def stats(self) -> QueueStats:
-        """What the queue holds, and counters since it was created. What is due is swept first."""
-        return self._driver.perform(flows.stats(self.name))
+    def stats(self, *, sweep: bool = True) -> QueueStats:
+        """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
+
+        With `sweep=False` the call only reads, so a user who may not write can make it. Expired messages, ended leases
+        and ended delays that nobody has swept are then counted as they are stored, and `overdue` says for how long the
+        oldest of them has been waiting. Such a call raises `QueueDamaged` where a key has another type.
+        """
+        if sweep:
+            return self._driver.perform(flows.stats(self.name))
+        return self._driver.perform(flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True)))
 
     def options(self) -> QueueOptions:
-        """The options in force, durations in milliseconds."""
-        return self._driver.perform(flows.known_options(self._driver.keyspace, self.name)).options
+        """The options in force, durations in milliseconds. The call only reads."""
+        return self._driver.perform(flows.only(self.name, flows.options_of(self._driver.keyspace, [self.name])))
 
     def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Change options; `None` unsets one. They act at once, also on messages that are there already.

@@ -65,7 +65,7 @@ function sweep.next_due(q)
 end
 
 --- For how long the oldest of what is due has been waiting, in ms; 0 if nothing is, or if only a limit has to act.
-function sweep.lag(q, now)
+function sweep.overdue(q, now)
   local since = q.due and q.due <= now and rare(sweep).next_due(q) or now
   return math.max(0, now - since)
 end

@@ -78,6 +78,8 @@ def exit_code(kind: type[errors.RqttlError]) -> int:
 def _ours(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueNotFound):
         return f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` makes it"
+    if isinstance(error, errors.QueueDamaged):
+        return f"{error}; `rqttl doctor {error.queue}` says what to do"
     if isinstance(error, errors.QueueMismatch):
         return _mismatch(error)
     if isinstance(error, errors.QueueInUse):

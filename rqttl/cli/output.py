@@ -26,7 +26,7 @@ def answer_json(value: Any) -> None:
 
 
 def note(line: str) -> None:
-    """A line that is not what was asked for; on a terminal folded at words. If nobody can read it that is no failure."""
+    """Print a line to stderr, on a terminal folded at words. A stderr that nobody can read is no failure."""
     columns = columns_of(sys.stderr)
     said = f"rqttl: {line}"
     with suppress(OSError):

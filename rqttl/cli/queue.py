@@ -18,6 +18,15 @@ from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
+    from rqttl.types import Declared
+
+
+#: The outcomes of a declaration, for people.
+DECLARED: dict[Declared, str] = {
+    "created": "declared",
+    "found": "is there already, with these options",
+    "adopted": "declared; a dead letter had made it",
+}
 
 
 @click.group(invoke_without_command=True, epilog="\b\nExample: rqttl queue ls 'orders.*'")
@@ -39,11 +48,12 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
     """
     given = {option: value for option, value in options.items() if value is not None}
     with settings.using() as broker:
-        in_force = broker.declare_queue(name, **given).options()
+        declared = broker.declare_queue(name, **given)
+        in_force = declared.options()
     if as_json:
-        output.answer_json({"queue": name, "options": option_facts(in_force)})
+        output.answer_json({"queue": name, "declared": declared.declared, "options": option_facts(in_force)})
     else:
-        output.answer(f"queue {name} is there")
+        output.answer(f"queue {name}: {DECLARED[declared.declared or 'found']}")
 
 
 @queue.command(epilog="\b\nExample: rqttl queue touch orders")

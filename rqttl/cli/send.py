@@ -39,6 +39,8 @@ class Sent:
     """What became of the messages so far, and how much of the input that is."""
 
     stored: int = 0
+    #: How many of these were dead on arrival.
+    expired: int = 0
     duplicates: int = 0
     #: By the limit that refused them, and its value: `("max_length", 10)`.
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -53,6 +55,7 @@ class Sent:
                 self.refused[result.limit, result.value] += 1
                 continue
             self.stored += not result.duplicate
+            self.expired += result.expired
             self.duplicates += result.duplicate
             if keep_ids:
                 self.ids.append(result.id)
@@ -89,7 +92,8 @@ def send(queue: str, body: Sequence[str], path: str | None, form: str, as_json: 
     content_type; what `rqttl receive --json` prints will do. A body that is text is stored as UTF-8, any other
     value as msgpack (as JSON where content_type says so). What a line says goes before the flags.
 
-    Says how many were stored. If some were refused the exit code is 3.
+    Says how many were stored, and how many of them were dead on arrival. If
+    some were refused the exit code is 3.
     """
     if body and path is not None:
         raise click.UsageError("--file: give BODY or --file, not both")
@@ -160,7 +164,7 @@ def _send(queue: Queue, source: Source, sent: Sent, stopping: Stopping) -> None:
             with stopping.held():
                 _store(queue, batch, sent, stopping, keep_ids=not source.name)
                 sent.last = batch.last
-            progress.advance(batch.size, len(batch.messages))
+            progress.advance(batch.size, len(batch.messages), sent.expired)
 
 
 def _store(queue: Queue, batch: Batch, sent: Sent, stopping: Stopping, *, keep_ids: bool) -> None:
@@ -186,14 +190,17 @@ def _store(queue: Queue, batch: Batch, sent: Sent, stopping: Stopping, *, keep_i
 
 def _tell(queue: str, sent: Sent, as_json: bool) -> None:
     if as_json:
-        facts: dict[str, Any] = {"queue": queue, "stored": sent.stored, "duplicates": sent.duplicates}
         by: Counter[str] = Counter()
         for (limit, _), count in sent.refused.items():
             by[limit] += count
-        facts |= {"refused": sent.refused.total(), "refused_by": by, "unknown": sent.unknown}
+        facts: dict[str, Any] = {"queue": queue, "stored": sent.stored, "expired": sent.expired}
+        facts |= {"duplicates": sent.duplicates, "refused": sent.refused.total(), "refused_by": by}
+        facts["unknown"] = sent.unknown
         output.answer_json({**facts, "ids": sent.ids} if sent.ids else facts)
         return
     said = f"stored {text.plural(sent.stored, 'message')} in {text.visible(queue)}"
+    if sent.expired:
+        said += ", already expired" if sent.stored == 1 else f", {text.count(sent.expired)} of them already expired"
     if sent.duplicates:
         said += f", {text.plural(sent.duplicates, 'duplicate')} left out"
     if sent.refused:

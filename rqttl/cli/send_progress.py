@@ -26,7 +26,7 @@ class Progress:
         self._wanted = wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._began = time.monotonic()
         self._shown: Any = None
-        self._done = self._messages = 0
+        self._done = self._messages = self._expired = 0
 
     def __enter__(self) -> Progress:
         return self
@@ -37,10 +37,11 @@ class Progress:
         if self._shown is not None:
             self._shown.stop()
 
-    def advance(self, size: int, messages: int) -> None:
-        """So much of the input is done."""
+    def advance(self, size: int, messages: int, expired: int = 0) -> None:
+        """So much of the input is done. `expired` is how many messages so far were dead on arrival."""
         self._done += size
         self._messages += messages
+        self._expired = expired
         if not self._wanted:
             return
         passed = time.monotonic() - self._began
@@ -50,7 +51,9 @@ class Progress:
             self._show(self._said(passed))
 
     def _said(self, passed: float) -> str:
-        said = f"{text.plural(self._messages, 'message')}  {text.count(int(self._messages / max(passed, 0.001)))}/s"
+        expired = f", {text.count(self._expired)} already expired" if self._expired else ""
+        rate = text.count(int(self._messages / max(passed, 0.001)))
+        said = f"{text.plural(self._messages, 'message')}{expired}  {rate}/s"
         if self._in_bytes and self._total:
             said = f"{text.size(self._done)} of {text.size(self._total)}  {said}"
         return said

@@ -29,9 +29,23 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Step: several commands in one round trip; the answer is the list of replies."""
+    """Step: several commands in one round trip; the answer is the list of replies.
+
+    `tolerant`: the error of a command that met a damaged queue takes the place of its reply.
+    """
 
     commands: Sequence[Command]
+    tolerant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Step: commands of Redis that change nothing, in one round trip; the answer is the list of replies.
+
+    The error of a command that met a key of another type takes the place of its reply.
+    """
+
+    calls: Sequence[tuple[Word, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +83,7 @@ class Clock:
     """Step: the answer is a clock of this process that never goes back, in ms."""
 
 
-Step = Command | Look | Together | Enter | Follow | Listen | Clock
+Step = Command | Look | Together | Read | Enter | Follow | Listen | Clock
 Flow = Generator[Step, Any, T]
 
 #: How many bounded steps a sweep before a statistic may take.

@@ -25,6 +25,7 @@ from rqttl.flows.messages import ENDED
 from rqttl.queue import Queue
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import EndlessWait
+from rqttl.types import Declared
 from rqttl.units import MAX_DURATION, Duration, Instant, Ms
 
 logger = logging.getLogger("rqttl.testing")
@@ -61,7 +62,12 @@ class ClockedDriver(Driver):
         if isinstance(step, Command):
             return super().step(self._timed(step))
         if isinstance(step, flows.Together):
-            return super().step(flows.Together([self._timed(command) for command in step.commands]))
+            return super().step(replace(step, commands=[self._timed(command) for command in step.commands]))
+        if isinstance(step, flows.Read):
+            now = divmod(self.clock.ms * 1000, 1_000_000)
+            return [
+                now if call[0] == "TIME" else reply for call, reply in zip(step.calls, super().step(step), strict=True)
+            ]
         if isinstance(step, flows.Clock):
             return self.clock.ms if self.clock.is_of_this_thread() else self.clock.ms + int(time.monotonic() * 1000)
         if isinstance(step, flows.Listen):
@@ -90,14 +96,14 @@ class ClockedDriver(Driver):
         began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
         while not self._is_interrupted(step):
             left = ends - time.monotonic()
-            heard = self.store.listen(self._bell(step), max(1, min(TICK, int(left * 1000))))
+            heard = self.store.listen(step.queue, self._bell(step), max(1, min(TICK, int(left * 1000))))
             if heard is not None or left <= 0 or self.clock.ms != began:
                 return heard
         return self._hear(step)
 
     def _hear(self, step: flows.Listen) -> bytes | None:
         """Take what the bell holds now, without waiting. `ENDED` after an interrupt."""
-        found: Any = self.store.run_plain(lambda client: client.lpop(self._bell(step)))
+        found: Any = self.store.run_plain("LPOP", lambda client: client.lpop(self._bell(step)))
         heard: bytes | None = found
         return ENDED if heard is None and self._is_interrupted(step) else heard
 
@@ -136,15 +142,15 @@ class ClockedBroker(Broker):
     def _open(self, client: redis.Redis, namespace: str) -> Driver:
         return ClockedDriver(client, namespace, self.clock)
 
-    def _handle(self, name: str) -> Queue:
-        return ClockedQueue(self, name)
+    def _handle(self, name: str, declared: Declared | None = None) -> Queue:
+        return ClockedQueue(self, name, declared)
 
 
 class ClockedQueue(Queue):
     """A queue whose `consume` goes along with the clock."""
 
-    def __init__(self, broker: ClockedBroker, name: str) -> None:
-        super().__init__(broker, name)
+    def __init__(self, broker: ClockedBroker, name: str, declared: Declared | None = None) -> None:
+        super().__init__(broker, name, declared)
         self.clock = broker.clock
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:

@@ -41,8 +41,23 @@ VALUES = {name: sample(option)[1] for name, option in OPTIONS.items()}
 def test_every_option_can_be_declared(run: Run, broker: Broker) -> None:
     result = run("queue", "declare", "orders", *ALL)
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders is there\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders: declared\n", "")
     assert dict(broker.queue("orders").options()) == VALUES
+
+
+def test_declare_says_whether_it_made_the_queue(run_clocked: Run, clocked: Clocked) -> None:
+    def declared(queue: str) -> list[object]:
+        text, document = (run_clocked("queue", "declare", queue, *flags).stdout for flags in ((), ("--json",)))
+        return [text, json.loads(document)["declared"]]
+
+    clocked.declare_queue("source", dead_letter="dead").enqueue(b"x", ttl=0)
+
+    found = "is there already, with these options\n"
+    assert declared("orders") == ["queue orders: declared\n", "found"]
+    assert declared("orders") == [f"queue orders: {found}", "found"]
+    assert declared("dead") == ["queue dead: declared; a dead letter had made it\n", "found"]
+    assert clocked.declare_queue("new").declared == "created"
+    assert clocked.queue("new").declared is None
 
 
 def test_declaring_again_with_equal_options_changes_nothing(run: Run) -> None:

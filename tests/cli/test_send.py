@@ -233,7 +233,7 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
 
     def connect(_: object) -> Broker:
         made = Broker(driver_of(broker).store.client)
-        made.events.on_command.append(lambda name, *_: calls.append(name))
+        made.events.on_command.append(lambda event: calls.append(event.name))
         return made
 
     monkeypatch.setattr(Queue, "enqueue_many", counted)

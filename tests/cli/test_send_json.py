@@ -133,7 +133,7 @@ WRONG = [
     (b'{"body":"a","headers":[1]}', "headers: expected an object, got a list", "invalid_input"),
     (b'{"body":"a","headers":{"b":[1]}}', "headers: 'b': expected text", "invalid_input"),
     (b'{"body":"a","headers":{"":"b"}}', "headers: expected non-empty text as name", "invalid_input"),
-    (b'{"body":"a","content_type":5}', "content_type: expected printable text, got 5", "invalid_input"),
+    (b'{"body":"a","content_type":5}', "content_type: expected printable text, got int 5", "invalid_input"),
     (b'{"body":1,"content_type":"a/b"}', "body: expected text where content_type is 'a/b', got a num", "invalid_input"),
     (b'{"body":123456789012345678901}', "body: expected bytes or a value that msgpack can hold", "invalid_input"),
     (b'{"body":"\\ud800"}', "body: character 1 is half of a surrogate pair", "invalid_input"),

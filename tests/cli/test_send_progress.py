@@ -81,6 +81,17 @@ def test_of_a_stream_a_spinner_shows_how_much_is_done(terminal: Callable[[], Sho
     assert re.fullmatch(r"\S 1,250 messages  [\d,]+/s +0:00:\d\d", last)
 
 
+def test_the_progress_of_a_long_sending_counts_the_expired_ones(terminal: Callable[[], Shown]) -> None:
+    shown = terminal()
+    with Progress(None, in_bytes=True) as progress:
+        progress.advance(1_000, 250)
+        progress.advance(1_000, 1_000, expired=1_200)
+
+    first, *_, last = lines(shown())
+    assert re.fullmatch(r"\S 250 messages  [\d,]+/s +0:00:\d\d", first)
+    assert re.fullmatch(r"\S 1,250 messages, 1,200 already expired  [\d,]+/s +0:00:\d\d", last)
+
+
 def test_of_arguments_the_bar_counts_messages(terminal: Callable[[], Shown]) -> None:
     shown = terminal()
     with Progress(4, in_bytes=False) as progress:

@@ -172,8 +172,8 @@ def test_stats_fit_a_terminal_and_say_what_is_left_out(broker: Broker, redis_url
         return [line for line in lines if line.startswith("rqttl: ")]
 
     zeros = "rqttl: 0 in all queues: delayed, "
-    assert told(80) == [f"{zeros}acked, refused, cons"]
+    assert told(80) == [f"{zeros}acked, expired, refused, cons"]
     assert told(45) == [
-        f"{zeros}acked, expired, dead, refused, cons, lag",
+        f"{zeros}acked, expired, dead, refused, cons, overdue",
         "rqttl: no room for leased, oldest: a wider terminal or --json shows them",
     ]

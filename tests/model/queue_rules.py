@@ -179,7 +179,7 @@ class QueueRules(Machine):
         counters |= {f"deaths:{reason}": n for reason, n in found.deaths.items()}
         counters |= {f"dropped:{reason}": n for reason, n in found.dropped.items()}
         numbers = (found.ready, found.leased, found.delayed, found.ready_bytes)
-        assert expected == [(*numbers, found.oldest_ready_age, found.sweep_lag, +Counter(counters))]
+        assert expected == [(*numbers, found.oldest_ready_age, found.overdue, +Counter(counters))]
         self.compare()
 
     def peek(self, who: int, name: str, limit: int, skip: int) -> None:

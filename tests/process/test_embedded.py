@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from rqttl import embedded
+from rqttl._embedded_folder import CONTENT, MARK
 from rqttl._embedded_guard import PING, PONG, ask
 from rqttl.embedded import EmbeddedUnavailable, acquire
 from tests.process.embedded_users import (
@@ -96,6 +97,7 @@ def test_six_processes_that_start_at_once_start_one_server(folder: Path, users: 
 
     assert len({identity(told(racer)) for racer in racers}) == 1
     assert starts(folder) == 1
+    assert (folder / MARK).read_bytes() == CONTENT
 
 
 @pytest.mark.slow

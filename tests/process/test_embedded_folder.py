@@ -257,21 +257,6 @@ def test_a_folder_that_another_process_marks_between_two_looks_is_taken(
     assert claim(folder) == folder
 
 
-@pytest.mark.slow
-def test_processes_that_start_at_once_in_one_new_folder_share_it(folder: Path, users: Users) -> None:
-    racers = [users(f"print('here', flush=True); sys.stdin.readline()\n{USE}") for _ in range(6)]
-    for racer in racers:
-        told(racer)
-
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-
-    assert {told(racer) for racer in racers} == {f"unix://{folder}/redis.sock"}
-    assert (folder / MARK).read_bytes() == CONTENT
-
-
 # URLs
 
 

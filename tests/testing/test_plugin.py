@@ -44,6 +44,7 @@ def test_each_test_has_a_fake_broker_of_its_own(project: pytest.Pytester) -> Non
 def test_each_test_has_a_server_of_its_own_that_is_gone_afterwards(project: pytest.Pytester) -> None:
     project.makepyfile("""
         import pathlib, pytest, redis, rqttl
+        from rqttl._driver import driver_of
 
         seen = []
 

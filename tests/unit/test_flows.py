@@ -293,7 +293,7 @@ def test_a_declaration_that_differs_names_each_option_with_both_values() -> None
     drive.answer(1)
 
     with pytest.raises(
-        QueueMismatch, match="max_length: asked for 3, in force 4; lease: asked for 30000, in force 5"
+        QueueMismatch, match="max_length: asked for 3, in force 4; lease: asked for '30s', in force '5ms'"
     ) as told:
         drive.answer([REFUSED, b"mismatch", b"v", b'{"lease":5,"max_length":4}'])
 

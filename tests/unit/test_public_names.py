@@ -15,9 +15,9 @@ PUBLIC = {
         "close", "declare_queue", "events", "interrupt", "options", "queue", "queues", "reapers", "stats", "time",
     },
     rqttl.Queue: {
-        "ack_many", "broker", "consume", "delete", "enqueue", "enqueue_many", "nack_many", "name", "options", "peek",
-        "preview_update", "purge", "receive", "receive_many", "redrive", "redrive_these", "reject_many",
-        "renew_many", "run", "stats", "sweep", "touch", "update",
+        "ack_many", "broker", "consume", "declared", "delete", "enqueue", "enqueue_many", "nack_many", "name",
+        "options", "peek", "preview_update", "purge", "receive", "receive_many", "redrive", "redrive_these",
+        "reject_many", "renew_many", "run", "stats", "sweep", "touch", "update",
     },
     rqttl.Delivery: {
         "ack", "body", "content_type", "deaths", "decode", "delivery_count", "enqueued_at", "expires_at", "headers",
