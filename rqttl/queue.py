@@ -185,9 +185,7 @@ class Queue:
         ms = None if delay is None else int(units.duration(delay, "delay"))
         text = codec.pack_description(description)
         if text and not counted:
-            raise InvalidInput(
-                f"description: expected none with counted=False, which is no failed delivery, got {description!r:.80}"
-            )
+            raise InvalidInput(f"description: expected none with counted=False, got {description!r:.80}")
         self._settle(
             deliveries,
             "nack",

@@ -34,7 +34,7 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
         broker.declare_queue("q")
         server.process.send_signal(signal.SIGSTOP)
         try:
-            assert driver_of(broker).store.listen(BELL, 50) is None
+            assert driver_of(broker).store.listen("q", BELL, 50) is None
         finally:
             server.process.send_signal(signal.SIGCONT)
         broker.queue("q").enqueue(b"x")
@@ -48,7 +48,7 @@ def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: S
         ended = threading.Timer(0.1, proxy.stop_listening)
         ended.start()
 
-        assert driver_of(broker).store.listen(BELL, 600_000) is None
+        assert driver_of(broker).store.listen("q", BELL, 600_000) is None
         ended.join()
 
 
