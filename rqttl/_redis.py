@@ -12,7 +12,8 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -29,23 +30,20 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from rqttl._interrupt import Interrupt
+from rqttl._observing import Observer, checked, heard, word
 from rqttl._packing import pack_command
+from rqttl._retrying import PAUSES, SOCKET_TIMEOUT, NotSent, insist, try_again
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
-from rqttl.errors import InvalidInput, OutcomeUnknown
+from rqttl.errors import BrokerClosed, InvalidInput
 from rqttl.events import Events
 from rqttl.flows.messages import ENDED
+from rqttl.text import type_name
 
 T = TypeVar("T")
 
-#: Seconds between the attempts of a call that may be repeated, or that was never sent.
-PAUSES = (0.02, 0.1, 0.3, 1.0)
-#: Seconds that a reply may take. Scripts take milliseconds; this covers a server that stalls.
-SOCKET_TIMEOUT = 15.0
 CONNECT_TIMEOUT = 5.0
-#: Seconds after which a call that timed out is not made again: one more than a reply may take, so that a connection
-#: that has silently died costs one time-out, and a server that hangs two.
-PATIENCE = SOCKET_TIMEOUT + 1
 #: Seconds for which a connection that was just used is used again without asking the pool, which polls its socket.
 FRESH = 1.0
 _SCHEMES = ("redis", "rediss", "unix")
@@ -79,12 +77,16 @@ def open_client(url: str) -> redis.Redis:
         ) from None
 
 
-def _too_late(error: BaseException | None, started: float) -> bool:
-    return isinstance(error, TimeoutError) and time.monotonic() - started > PATIENCE
+def _asked(interrupts: Sequence[Interrupt]) -> bool:
+    return any(one.asked() for one in interrupts)
 
 
-class NotSent(Exception):
-    """The call certainly did not reach Redis. `__cause__` says why."""
+def _hang_up(sock: Any) -> None:
+    """End a read of another thread, without losing a reply that Redis has sent or is about to send."""
+    if isinstance(sock, socket.socket):
+        with suppress(OSError):  # it is closed already
+            # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
+            socket.socket.shutdown(sock, socket.SHUT_WR)
 
 
 class Store:
@@ -92,78 +94,91 @@ class Store:
 
     def __init__(self, client: redis.Redis, events: Events) -> None:
         if not isinstance(client, redis.Redis):
-            raise InvalidInput(f"client: expected a redis.Redis, got {type(client).__name__}")
+            raise InvalidInput(f"client: expected a redis.Redis (or a URL for connect()), got {type_name(client)}")
         settings = client.connection_pool.connection_kwargs
         if settings.get("decode_responses"):
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
         self.client = client
         self._pool = client.connection_pool
-        self._events = events
+        self._observer = Observer(events)
         self._loaded: set[str] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
-        self._interrupted = False
-        self._listening: set[Connection] = set()
+        self._interrupt = Interrupt()
+        self._closed = False
         #: The longest that a blocking call may take: well below the time-out of a reply. Asked of a connection (not
         #: opened) and not of the settings, because some versions of redis-py have a time-out where none is given.
         timeout = self._pool.connection_class(**settings).socket_timeout
         self.longest_block = 5_000 if not timeout else max(10, int(timeout * 500))
 
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` after `close`."""
+        if self._closed:
+            raise BrokerClosed
+
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        if not self._events.on_command:
-            return self._insist(command, self._send_one)
-        started = time.perf_counter()
-        outcome = "ok"
-        try:
-            reply = self._insist(command, self._send_one)
-            if reply[0] != b"ok":
-                outcome = reply[1].decode()
-            return reply
-        except Exception as error:
-            outcome = type(error).__name__
-            raise
-        finally:
-            for listener in self._events.on_command:
-                listener(command.script.name, command.queue, time.perf_counter() - started, outcome)
+        return self._observer.one((command.script.name, command.queue), lambda: insist(command, self._send_one), word)
 
-    def run_together(self, commands: Sequence[Command]) -> list[Reply]:
-        """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be."""
+    def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
+        """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
+
+        `tolerant`: the error of a command that met a damaged queue takes the place of its reply. Every other error is
+        raised.
+        """
         for script in {command.script for command in commands}:
             # loaded beforehand, so that none of them is missing halfway and then overtaken by the next
             if script.sha not in self._loaded:
                 self._load(script)
         strictest = next((command for command in commands if not command.repeatable), commands[0])
-        replies = self._insist(strictest, lambda _: self._send_all(commands))
-        return [
+        replies = self._observer.each(
+            lambda: [(command.script.name, command.queue) for command in commands],
+            lambda: insist(strictest, lambda _: self._send_scripts(commands)),
+        )
+        replies = [
             self.run(command) if isinstance(reply, NoScriptError) else reply
             for command, reply in zip(commands, replies, strict=True)
         ]
+        return checked(replies, tolerant=tolerant)
 
-    def run_plain(self, call: Callable[[redis.Redis], T]) -> T:
-        """Run an ordinary command that may be repeated."""
-        started = time.monotonic()
-        for pause in (*PAUSES, None):
-            self._give_back()
-            try:
-                return call(self.client)
-            except (ConnectionError, TimeoutError) as error:
-                if pause is None or _too_late(error, started):
-                    raise
-            time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+    def read(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Run plain commands of Redis in one round trip, in order; all may be repeated.
 
-    def listen(self, key: str, ms: int) -> bytes | None:
-        """Wait for an element of a list on a connection of its own, at most `ms`. `ENDED` after `interrupt`.
-
-        A lost connection ends the wait too: what comes next looks at the queue and finds out whether Redis is there.
+        The error of a command that met a key of another type takes the place of its reply. Every other error is raised.
         """
+        return checked(self.ask(calls), tolerant=True)
+
+    def ask(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Run plain commands of Redis as `read` does. The error of any command takes the place of its reply."""
+        return self._observer.each(
+            lambda: [(str(call[0]), None) for call in calls], lambda: try_again(lambda: self._send_all(calls))
+        )
+
+    def run_plain(self, name: str, call: Callable[[redis.Redis], T]) -> T:
+        """Run an ordinary command, `name` for listeners, that may be repeated."""
+        return self._observer.one((name, None), lambda: try_again(lambda: self._call(call)))
+
+    def _call(self, call: Callable[[redis.Redis], T]) -> T:
+        self.check_open()
+        self._give_back()
+        return call(self.client)
+
+    def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | None:
+        """Wait for an element of a list on a connection of its own, at most `ms`.
+
+        `ENDED` after `interrupt()`, and after the given interrupt was asked. A lost connection ends the wait too: what
+        comes next looks at the queue and finds out whether Redis is there.
+        """
+        interrupts = [self._interrupt] if interrupt is None else [self._interrupt, interrupt]
+        return self._observer.one(("BLPOP", queue), lambda: self._listen(key, ms, interrupts), heard)
+
+    def _listen(self, key: str, ms: int, interrupts: Sequence[Interrupt]) -> bytes | None:
         seconds = max(0.01, min(ms, self.longest_block) / 1000)
         self._give_back()
         try:
-            found = self._block(("BLPOP", key, f"{seconds:.3f}"))
+            found = self._block(("BLPOP", key, f"{seconds:.3f}"), interrupts)
         except (ConnectionError, TimeoutError, NotSent):
-            if self._interrupted:
+            if _asked(interrupts):
                 return ENDED
             time.sleep(PAUSES[0])
             return None
@@ -172,63 +187,44 @@ class Store:
                 raise
             return b""
         if found is None:
-            return ENDED if self._interrupted else None
-        heard: bytes = found[1]
-        return heard
+            return ENDED if _asked(interrupts) else None
+        return bytes(found[1])
 
-    def _block(self, words: tuple[Any, ...]) -> Any:
-        """Ask something that `interrupt` may end."""
+    def _block(self, words: tuple[Any, ...], interrupts: Sequence[Interrupt]) -> Any:
+        """Ask something that the interrupts may end."""
         connection = self._pool.get_connection()
-        self._listening.add(connection)
+        # this very socket: once the connection is back in its pool, another thread may use it with a new one
+        hang_up = partial(_hang_up, connection._sock)  # noqa: SLF001  # redis-py cannot end a read from outside
         try:
-            # after it was added: whoever interrupts from now on finds it
-            return None if self._interrupted else self._ask(connection, words)
+            with ExitStack() as stack:
+                for one in interrupts:
+                    stack.enter_context(one.ending(hang_up))
+                # looked at only now: whoever asks from here on finds the socket
+                return None if _asked(interrupts) else self._ask(connection, words)
         except ResponseError:
             raise
         except BaseException:
             connection.disconnect()
             raise
         finally:
-            self._listening.discard(connection)
-            if self._interrupted:
+            if _asked(interrupts):
                 connection.disconnect()
             self._pool.release(connection)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
-        self._interrupted = True
-        for connection in list(self._listening):
-            sock: Any = connection._sock  # noqa: SLF001  # redis-py has no way to end a read from outside
-            if sock is not None:
-                with suppress(OSError):  # it is closed already
-                    # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
-                    socket.socket.shutdown(sock, socket.SHUT_WR)
+        self._interrupt.ask()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections but those that are in use at this moment, which are closed after that."""
+        self._closed = True
+        self.interrupt()
         self._give_back()
-        self.client.close()
-        self._pool.disconnect()
-
-    def _insist(self, command: Command, attempt: Callable[[Command], T]) -> T:
-        started = time.monotonic()
-        for pause in (*PAUSES, None):
-            try:
-                return attempt(command)
-            except NotSent as error:
-                if pause is None or _too_late(error.__cause__, started):
-                    raise error.__cause__ from None  # type: ignore[misc]  # NotSent always has a cause
-            except (ConnectionError, TimeoutError) as error:
-                if not command.repeatable:
-                    raise OutcomeUnknown(command.queue, command.script.name) from error
-                if pause is None or _too_late(error, started):
-                    raise
-                command = command.again()
-            time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+        self._pool.disconnect(inuse_connections=False)
 
     def _take(self) -> Connection:
         """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
+        self.check_open()
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
             self._idle, self._process = deque(), os.getpid()
@@ -245,6 +241,12 @@ class Store:
             return self._pool.get_connection()
         except (ConnectionError, TimeoutError) as error:
             raise NotSent from error
+
+    def _keep(self, connection: Connection) -> None:
+        """Keep a connection for the next call; after `close`, close it."""
+        self._idle.append((connection, time.monotonic()))
+        if self._closed:
+            self.close()
 
     def _give_back(self) -> None:
         """Leave all connections to the pool: it may have room for a few only, and a client's call needs one of them."""
@@ -263,7 +265,9 @@ class Store:
                 reply: Reply = self._ask(connection, words)
             except NoScriptError:
                 self._loaded.discard(script.sha)
-                self._ask(connection, ("SCRIPT", "LOAD", script.text))
+                self._observer.one(
+                    ("SCRIPT LOAD", None), lambda: self._ask(connection, ("SCRIPT", "LOAD", script.text))
+                )
                 self._loaded.add(script.sha)
                 reply = self._ask(connection, words)
         except ResponseError:
@@ -273,18 +277,25 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
+            self._keep(connection)
         return reply
 
-    def _send_all(self, commands: Sequence[Command]) -> list[Any]:
+    def _send_scripts(self, commands: Sequence[Command]) -> list[Any]:
+        replies = self._send_all([("EVALSHA", command.script.sha, *command.words) for command in commands])
+        refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
+        if refused and len(refused) == len(replies):
+            self._meet(refused[0])
+        return replies
+
+    def _send_all(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send calls together, and read their replies; errors of Redis are among them."""
         connection = self._take()
         replies: list[Any] = []
         try:
             self._connect(connection)
-            calls: list[Any] = [("EVALSHA", command.script.sha, *command.words) for command in commands]
             # when this fails, the first of them may have arrived whole
             connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
-            for _ in commands:
+            for _ in calls:
                 try:
                     replies.append(connection.read_response())
                 except ResponseError as error:
@@ -293,12 +304,7 @@ class Store:
             connection.disconnect()
             raise
         finally:
-            self._idle.append((connection, time.monotonic()))
-        refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
-        if refused and len(refused) == len(replies):
-            self._meet(refused[0])
-        if refused:
-            raise refused[0]
+            self._keep(connection)
         return replies
 
     def _connect(self, connection: Connection) -> None:
@@ -332,5 +338,5 @@ class Store:
             raise NotSent from error
 
     def _load(self, script: Script) -> None:
-        self.run_plain(lambda client: client.script_load(script.text))
+        self.run_plain("SCRIPT LOAD", lambda client: client.script_load(script.text))
         self._loaded.add(script.sha)

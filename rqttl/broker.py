@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import redis
 
@@ -17,27 +17,34 @@ from rqttl.events import Events
 from rqttl.keys import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.queue import Queue
-from rqttl.types import QueueStats
+from rqttl.types import Declared, PerQueue, QueueStats
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from rqttl.embedded import EmbeddedServer
+    from rqttl.option_types import OptionArguments
 
 
 def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
     """Connect to Redis: the given URL, else `$RQTTL_URL`, else an embedded server that all processes of the user share.
 
-    URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own.
-    Connections are opened when they are needed. Raises `InvalidInput`, and `EmbeddedUnavailable` where there is no
-    redis-server to start.
+    URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own: an
+    absolute path, %-encoded, of a folder that is new, empty or marked by rqttl. An embedded server that is killed is
+    started again by its users. Connections are opened when they are needed.
+    Raises `InvalidInput`, and `EmbeddedUnavailable` where there is no redis-server to start.
     """
     url = url or os.environ.get("RQTTL_URL") or "embedded://"
     if not isinstance(url, str) or not url.startswith("embedded://"):
         return Broker(open_client(url), namespace)
     from rqttl import embedded
+    from rqttl._embedded_client import revive_with
 
-    server = embedded.acquire(url.removeprefix("embedded://") or None)
+    server = embedded.acquire(embedded.folder_of(url))
     try:
-        return Broker(open_client(server.url), namespace, server=server)
+        client = open_client(server.url)
+        revive_with(client, server.revive)
+        return Broker(client, namespace, server=server)
     except BaseException:
         server.close()
         raise
@@ -58,54 +65,47 @@ class Broker:
         """Make the driver; a broker whose clock is a test's has its own."""
         return Driver(client, namespace)
 
-    def _handle(self, name: str) -> Queue:
+    def _handle(self, name: str, declared: Declared | None = None) -> Queue:
         """Make a handle; the name was checked before."""
-        return Queue(self, name)
+        return Queue(self, name, declared)
 
     @property
     def events(self) -> Events:
         """The hooks of this broker: functions that hear of calls, waits and renewals."""
         return self._driver.events
 
-    def declare_queue(self, name: str, **options: object) -> Queue:
-        """Make a queue, or find it with the same options. Options: see the table in the README.
+    def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
+        """Make a queue, or find it with the same options.
 
-        Declaring again with equal options changes nothing (DEC-01); a queue that only a dead letter has made is
-        adopted. Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
+        Each option is explained in `rqttl.OptionArguments`, all of them in a table of the README. `None` leaves one
+        out; names may have hyphens (`**{"max-length": 5}`). Declaring again with equal options changes nothing; a
+        queue that only a dead letter has made is adopted. `declared` of the handle says which of these happened.
+        Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
         """
         read = QueueOptions.read(check_queue_name(name), options)
-        self._driver.perform(flows.declare(self._driver.keyspace, read))
-        return self._handle(name)
+        return self._handle(name, self._driver.perform(flows.declare(self._driver.keyspace, read)))
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue, without asking Redis whether it exists. Raises `InvalidName`."""
+        self._driver.check_open()
         return self._handle(check_queue_name(name))
 
     def queues(self) -> list[str]:
-        """The names of all queues, sorted."""
-        store, keyspace = self._driver.store, self._driver.keyspace
-        members: Any = store.run_plain(lambda client: client.smembers(keyspace.registry))
-        names = sorted(name.decode() for name in members)
-        kinds: dict[str, bytes | Exception | None] = {}
-        for start in range(0, len(names), 1000):
-            part = names[start : start + 1000]
-            pipeline = store.client.pipeline(transaction=False)
-            for name in part:
-                pipeline.hget(keyspace.key(name, "meta"), "plain")
-            kinds |= zip(part, pipeline.execute(raise_on_error=False), strict=True)
-        mortal = [name for name in names if kinds[name] == b"mortal"]
-        living = set(self._driver.perform(flows.living(keyspace, mortal)))
-        return [name for name in names if (name in living if kinds[name] == b"mortal" else kinds[name] is not None)]
+        """The names of all queues, sorted. The call only reads."""
+        return self._driver.perform(flows.names(self._driver.keyspace))
 
-    def stats(self, names: Iterable[str] | None = None) -> dict[str, QueueStats]:
+    def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> PerQueue[QueueStats]:
         """`Queue.stats` of many queues (without names: of all), in few round trips.
 
-        Queues that are not there are left out. Raises `InvalidName`.
+        Queues that are not there are left out. A damaged queue is left out and named in `damaged` of the answer. With
+        `sweep=False` the call only reads: a user who may not write can make it, and it costs Redis a tenth as much;
+        `next_lease_end` and `next_delay_end` are `None` then. Raises `InvalidName`.
         """
-        return self._driver.perform(flows.stats_of(self._driver.keyspace, self._wanted(names)))
+        wanted, keyspace = self._wanted(names), self._driver.keyspace
+        return self._driver.perform(flows.stats_of(keyspace, wanted) if sweep else flows.look(keyspace, wanted))
 
-    def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
-        """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`."""
+    def options(self, names: Iterable[str] | None = None) -> PerQueue[QueueOptions]:
+        """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
         return self._driver.perform(flows.options_of(self._driver.keyspace, self._wanted(names)))
 
     def _wanted(self, names: Iterable[str] | None) -> list[str]:
@@ -116,9 +116,7 @@ class Broker:
 
         One that is just connecting is not counted, nor is `run_once`. Redis may forbid to ask (`PUBSUB`).
         """
-        channel = self._driver.keyspace.due_channel
-        found: Any = self._driver.store.run_plain(lambda client: client.pubsub_numsub(channel))
-        return int(found[0][1])
+        return self._driver.reapers()
 
     def time(self) -> datetime:
         """The time by the clock of Redis, which is the one that counts."""
@@ -132,12 +130,17 @@ class Broker:
         self._driver.interrupt()
 
     def close(self) -> None:
-        """Close the connections, and leave the embedded server if this broker uses one."""
+        """Close the connections, and leave the embedded server if this broker uses one.
+
+        Every later call of the broker, its queues, consumers and deliveries raises `BrokerClosed`; so does one that
+        waits in another thread. Closing twice does no harm.
+        """
         self._driver.close()
         if self._server is not None:
             self._server.close()
 
     def __enter__(self) -> Broker:
+        self._driver.check_open()
         return self
 
     def __exit__(

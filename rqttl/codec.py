@@ -22,6 +22,7 @@ import msgpack
 
 from rqttl import units
 from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
+from rqttl.text import shown
 from rqttl.types import Death, Header, Message
 from rqttl.units import as_datetime
 
@@ -74,26 +75,29 @@ def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) 
         if content_type == MSGPACK:
             return _ONLY_MSGPACK
     if headers is not None and not isinstance(headers, Mapping):
-        raise InvalidInput(f"headers: expected a mapping, got {type(headers).__name__}")
+        raise InvalidInput(f"headers: expected a mapping, got {shown(headers)}")
     for name, value in (headers or _NO_HEADERS).items():
         _check_header(name, value)
     if content_type is not None and (not isinstance(content_type, str) or not content_type.isprintable()):
-        raise InvalidInput(f"content_type: expected printable text, got {content_type!r}")
+        raise InvalidInput(f"content_type: expected printable text, got {shown(content_type)}")
     kind = _MSGPACK_CODE if content_type == MSGPACK else content_type
     try:
         packed: bytes = msgpack.packb([kind, dict(headers) if headers else None], use_bin_type=True)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"headers: {error}") from None
     if len(packed) > MAX_HEADER_BYTES:
-        raise MessageTooLarge(f"headers: {len(packed)} bytes are more than {MAX_HEADER_BYTES}")
+        what = "headers and content_type" if headers and content_type else "headers" if headers else "content_type"
+        raise MessageTooLarge(f"{what}: {len(packed)} bytes are more than {MAX_HEADER_BYTES}")
     return packed
 
 
 def _check_header(name: object, value: object) -> None:
     if not name or not isinstance(name, str):
-        raise InvalidInput(f"headers: expected non-empty text as name, got {name!r}")
+        raise InvalidInput(f"headers: expected non-empty text as name, got {shown(name)}")
     if not isinstance(value, (str, bytes, int, float, type(None))):
-        raise InvalidInput(f"headers: {name!r}: expected text, bytes, a number, a flag or None, got {value!r}")
+        raise InvalidInput(f"headers: {name!r}: expected text, bytes, a number, a flag or None, got {shown(value)}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise InvalidInput(f"headers: {name!r}: expected a number of at most 64 bits, got {shown(value, int)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput(f"headers: {name!r}: expected a finite number, got {value!r}")
 
@@ -104,8 +108,10 @@ def check_id(id: str) -> bytes:
         encoded = id.encode() if isinstance(id, str) and id.isprintable() else b""
     except UnicodeEncodeError:
         encoded = b""
-    if not 0 < len(encoded) <= MAX_ID_BYTES:
-        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {str(id)[:80]!r}")
+    if len(encoded) > MAX_ID_BYTES:
+        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {len(encoded)} bytes")
+    if not encoded:
+        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {shown(id)}")
     return encoded
 
 
@@ -196,15 +202,35 @@ def _unpack_deaths(data: bytes) -> tuple[Death, ...]:
 
 
 def pack_description(text: str | None) -> bytes:
-    """The description of a rejection as bytes. Raises `InvalidInput` beyond 4096 bytes (Service Bus S-032)."""
+    """The description of a rejection or a failure as bytes. Raises `InvalidInput` beyond 4096 bytes."""
     if text is None:
         return b""
     if not isinstance(text, str):
-        raise InvalidInput(f"description: expected text, got {text!r}")
+        raise InvalidInput(f"description: expected text, got {shown(text)}")
     encoded = text.encode(errors="replace")
     if len(encoded) > MAX_DESCRIPTION_BYTES:
         raise InvalidInput(f"description: {len(encoded)} bytes are more than {MAX_DESCRIPTION_BYTES}")
     return encoded
+
+
+def describe(error: BaseException) -> str:
+    """The description of a failure: the class of the error and its text, cut to what a description may hold.
+
+    It never fails, whatever the class of the error does when its text is asked for. What UTF-8 cannot hold is escaped.
+    """
+    kind, said = type(error), _text_of(error)
+    home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    described = f"{home}{kind.__qualname__}{': ' if said else ''}{said}"
+    encoded = described[:MAX_DESCRIPTION_BYTES].encode(errors="backslashreplace")
+    return encoded[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        # a `str`, and not of a class of its own, which could do anything when it is cut or encoded
+        return str.__str__(str(error))[:MAX_DESCRIPTION_BYTES]
+    except BaseException:  # noqa: BLE001  # whatever `__str__` raises, also SystemExit: the first error is the news
+        return "(its text cannot be read)"
 
 
 def enqueued_at(sequence: bytes) -> int:

@@ -152,30 +152,10 @@ def touch(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
     return Command(_scripts.load("touch"), queue, _call(keyspace, queue, "touch", {"now": now}))
 
 
-_NUMBERS = (
-    "message_ttl", "default_ttl", "min_ttl", "max_ttl", "max_length", "max_length_bytes", "max_deliveries",
-    "expires", "auto_delete_on_idle", "duplicate_window",
-)  # fmt: skip
-
-
-def _fields(options: QueueOptions) -> list[Word]:
-    """The options that scripts read, name and value in turn. What clients act on is in `given` alone."""
-    fields: list[Word] = ["overflow", str(options.overflow)]
-    for name in _NUMBERS:
-        value = options.number(name)
-        if value is not None:
-            fields += [name, value]
-    if options.never_expire:
-        fields += ["never_expire", 1]
-    if options.expires is not None or options.auto_delete_on_idle is not None:
-        return ["plain", "mortal", "on_expire", str(options.on_expire), *fields]
-    return ["plain", 1 if fields == ["overflow", "drop-head"] else 0, *fields]
-
-
 def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Command:
     """Make a queue or find it as it should be."""
     args: dict[str, Word] = {"version": secrets.token_hex(8), "now": now, "given": options.as_json()}
-    words = _call(keyspace, options.queue, "declare", args, _fields(options))
+    words = _call(keyspace, options.queue, "declare", args, options.fields())
     return Command(_scripts.load("declare"), options.queue, words)
 
 
@@ -187,7 +167,7 @@ def update(known: Known, options: QueueOptions, *, now: Word = "") -> Command:
         "next": secrets.token_hex(8),
         "given": options.as_json(),
     }
-    words = _call(known.keyspace, known.name, "update", args, _fields(options))
+    words = _call(known.keyspace, known.name, "update", args, options.fields())
     return Command(_scripts.load("update"), known.name, words)
 
 
@@ -339,12 +319,20 @@ def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word
     return Command(_scripts.load("ack"), queue, words, marked=len(words) - len(runs) - 1)
 
 
-def nack(known: Known, deliveries: Sequence[Word], *, delay: int = 0, counted: bool = True, now: Word = "") -> Command:
-    """Settle deliveries: give back. `counted` = as a failed delivery."""
+def nack(
+    known: Known,
+    deliveries: Sequence[Word],
+    *,
+    delay: int | None = None,
+    counted: bool = True,
+    description: bytes = b"",
+    now: Word = "",
+) -> Command:
+    """Settle deliveries: give back, after `delay` ms (none: as the queue says). `counted` = as a failed delivery."""
     script = _scripts.load("nack")
     prefix = known.prefix(script)
-    words = (*prefix, now, "", delay, 1 if counted else 0, *_runs(deliveries))
-    return Command(script, known.name, words, marked=len(prefix) + 1)
+    how = ("" if delay is None else delay, 1 if counted else 0, description)
+    return Command(script, known.name, (*prefix, now, "", *how, *_runs(deliveries)), marked=len(prefix) + 1)
 
 
 def reject(known: Known, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:

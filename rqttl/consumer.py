@@ -8,16 +8,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ConnectionError, RedisError, TimeoutError
+from redis.exceptions import RedisError
 
 from rqttl import commands, delivery, flows, units
+from rqttl._acks import Acks, Sending
 from rqttl._driver import driver_of
-from rqttl.commands import Presence, Word
+from rqttl._interrupt import Gate, Interrupt
+from rqttl._patience import is_away, patiently
+from rqttl.commands import Command, Presence
 from rqttl.delivery import LOST, Delivery, Settler
-from rqttl.errors import InvalidInput, LeaseLost, RqttlError
+from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
+from rqttl.flows.messages import ENDED
+from rqttl.text import shown
 from rqttl.units import MAX_DURATION, Duration
 
 if TYPE_CHECKING:
@@ -30,28 +36,46 @@ STAY = 60_000
 
 
 class Consumer:
-    """An iterator over deliveries, and the context that gives them back at the end.
+    """An iterator over deliveries, and the context that ends them.
 
-    Up to `prefetch` messages are fetched at a time and leased; the leases of all that are not settled are renewed from
-    a thread of its own, so a handler may take as long as it likes (only code that never lets other Python threads run
-    can prevent that). Acks are collected and sent with the next fetch, after a second at the latest; an ack that comes
-    too late all the same is logged and listed in `lost`. `nack` and `reject` are sent at once.
+    Up to `prefetch` messages are fetched at a time and leased. A thread of its own renews the leases of all that are
+    not settled, so a handler may take as long as it likes (only code that never lets other Python threads run can
+    prevent that). Acks are collected and sent with the next fetch, after a second at the latest; an ack that comes too
+    late all the same is logged and listed in `lost`. `nack` and `reject` are sent at once.
 
     Iteration ends when no message has come for `wait` (never, without it), or after `stop()`. While Redis is away it
-    goes on trying, for `wait` at most. On leaving the context what was acked is sent, what was never shown to a handler
-    is released without counting as a failed delivery, and what was shown but not settled is given back.
+    goes on trying, for `wait` at most.
+
+    Two things end one after the other. `stop()` ends fetching: deliveries that iteration has not handed out go back at
+    once, and count as no failed delivery. Leases of all others are renewed, and acks are sent, until the context is
+    left. Then what was acked is sent, and nothing is taken from a handler: a delivery that was handed out and not
+    settled stays leased, and whoever has it may settle it, which is sent at once from then on. If nobody does, its
+    lease ends, and the message comes again as after any failed delivery. So an exception that leaves the loop costs
+    nothing but that time; `with delivery:` gives the message back without it.
+
+    Threads that handle deliveries have to end before the consumer does. So the consumer is the outer context and the
+    pool the inner one, whose exit waits for its threads while the consumer still renews:
+
+        with queue.consume(prefetch=8) as deliveries, ThreadPoolExecutor(8) as pool:
+            for delivery in deliveries:
+                pool.submit(handle, delivery)
+
+    One thread iterates; any thread may settle, and call `stop`.
     """
 
     def __init__(
         self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
     ) -> None:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= commands.BATCH:
-            raise InvalidInput(f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {prefetch!r}")
+            raise InvalidInput(
+                f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {shown(prefetch, int)}"
+            )
         #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.
         self.lost: list[str] = []
         self._driver = driver_of(queue)
+        self._driver.check_open()
         self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
         self._prefetch = prefetch
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
@@ -59,14 +83,12 @@ class Consumer:
         self._name = secrets.token_hex(8)
         self._buffer: deque[Delivery] = deque()
         self._held: list[Delivery] = []
-        self._finished: list[Delivery] = []
-        self._sent = 0
-        self._last_sent: deque[list[Delivery]] = deque(maxlen=4)
-        self._stopped = threading.Event()
+        self._acks = Acks()
+        self._no_more_fetching = Interrupt()
+        self._no_more_renewing = Interrupt()
         # renewing changes tokens, settling presents them: one of them at a time
         self._talking = threading.Lock()
-        self._settled = threading.Condition()
-        self._crowded = False
+        self._room: Gate | None = None
         self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
         self._last_heard = 0.0
         self._rhythm = 1.0
@@ -80,42 +102,60 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except BrokerClosed:
+            if not isinstance(error, BrokerClosed):
+                raise
+        except (RedisError, RqttlError) as failure:
+            if error is None:
+                raise
+            # the exception that leaves the block is the news; what is still leased comes back when its lease ends
+            logger.warning("queue %s: acks could not be sent, or messages not given back: %s", self.queue.name, failure)
 
     def __iter__(self) -> Consumer:
         return self
 
     def __next__(self) -> Delivery:
-        while not self._stopped.is_set():
-            try:
-                one = self._buffer.popleft()
-            except IndexError:
+        while not self._no_more_fetching.asked():
+            self._driver.check_open()
+            one = self._next_of_buffer()
+            if one is None:
                 if not self._refill_patiently():
                     break
-                continue
-            if one.settled is None:
+            elif one.settled is None:
                 return one
         raise StopIteration
 
     def stop(self) -> None:
-        """End the iteration after the message at hand. May be called from any thread or a signal handler."""
-        self._stopped.set()
+        """End the iteration after the message at hand, and a wait for the next one at once.
+
+        Leases are renewed until the context is left. May be called from any thread or a signal handler.
+        """
+        self._no_more_fetching.ask()
 
     def close(self) -> None:
-        """Send what was acked, give back the rest, and leave the queue."""
+        """Send what was acked, release what was never handed out, and leave the queue. Leases are renewed no more.
+
+        Raises `BrokerClosed` if the broker was closed before: the messages come again when their leases end.
+        """
         self.stop()
+        self._no_more_renewing.ask()
         if self._keeper.is_alive():
             self._keeper.join()
-        unseen = [one for one in self._buffer if one.settled is None]
-        self._buffer.clear()
-        unsettled = [one for one in self._held if one.settled is None and one not in unseen]
-        self._report(Presence(self._name, 0, 0))
-        for back, counted in ((unseen, False), (unsettled, True)):
-            if back:
-                try:
-                    self.queue.nack_many(back, counted=counted)
-                except LeaseLost as lost:
-                    logger.info("%s", lost)
+        try:
+            self._report(Presence(self._name, 0, 0))
+        except RedisError as error:
+            if self._acks or self._buffer or not is_away(error):
+                raise
+            logger.info("queue %s: the consumer left while Redis was away", self.queue.name)
+        self._release_unseen()
+        unsettled = sum(one.settled is None for one in self._held)
+        if unsettled:
+            logger.warning(
+                "queue %s: the consumer ended before %d of its deliveries were settled; "
+                "those that nobody settles come again when their leases end", self.queue.name, unsettled,
+            )  # fmt: skip
 
     def release(self, delivery: Delivery) -> None:
         """Give a delivery back, at once, as if nobody had looked at it: it is no failed delivery.
@@ -130,18 +170,23 @@ class Consumer:
 
     def _ack(self, deliveries: Sequence[Delivery]) -> None:
         """Collect acks; see the class."""
+        self._driver.check_open()
+        if self._no_more_renewing.asked():
+            self.queue.ack_many(deliveries)
+            return
         for one in deliveries:
             delivery.check_unsettled(one)
             delivery.mark(one, "ack")
-            self._finished.append(one)
-        if self._stopped.is_set() and not self._keeper.is_alive():
+            self._acks.add(one)
+        if self._no_more_renewing.asked():
+            # closed in between: its last call may have missed these
             self._report(Presence(self._name, -1, 0))
         self._announce()
 
-    def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None) -> None:
+    def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None, description: str | None) -> None:
         """Give deliveries back, at once."""
         with self._talking:
-            self.queue.nack_many(deliveries, delay)
+            self.queue.nack_many(deliveries, delay, description=description)
         self._announce()
 
     def _reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
@@ -156,25 +201,20 @@ class Consumer:
             self.queue.renew_many(deliveries, lease)
 
     def _announce(self) -> None:
-        if self._crowded:
-            with self._settled:
-                self._settled.notify_all()
+        room = self._room
+        if room is not None:
+            room.open()
 
     # Fetching
 
+    def _next_of_buffer(self) -> Delivery | None:
+        try:
+            return self._buffer.popleft()
+        except IndexError:
+            return None
+
     def _refill_patiently(self) -> bool:
-        """`_refill`, as often as it takes while Redis is away; for no longer than `wait`."""
-        started, pause = time.monotonic(), 0.5
-        while True:
-            try:
-                return self._refill()
-            except (ConnectionError, TimeoutError) as error:
-                if (time.monotonic() - started) * 1000 >= self._wait:
-                    raise
-                logger.warning("queue %s: Redis is away (%s), trying again", self.queue.name, type(error).__name__)
-            if self._stopped.wait(pause):
-                return False
-            pause = min(2 * pause, 5.0)
+        return bool(patiently(self._refill, self.queue.name, self._wait, self._no_more_fetching, logger))
 
     def _refill(self) -> bool:
         """Finish what was acked and fetch more. False when no message came in time."""
@@ -182,102 +222,114 @@ class Consumer:
             raise InvalidInput(
                 "consume: iterate inside `with queue.consume() as deliveries:`, which renews and gives back"
             )
-        self._held = [one for one in self._held if one.settled is None]
-        while len(self._held) >= self._prefetch:
-            self._crowded = True
-            with self._settled:
-                self._settled.wait(1.0)
-            if self._stopped.is_set():
-                return False
-            self._held = [one for one in self._held if one.settled is None]
-        self._crowded = False
+        if not self._wait_for_room():
+            return False
+        sending = Sending(self._acks)
         flow = flows.receive(
             self.queue.name, self._prefetch - len(self._held), self._lease, self._wait, auto_ack=False,
-            consumer=self._name, stay=STAY, finished=self._take_finished,
+            consumer=self._name, stay=STAY, finished=sending.take,
         )  # fmt: skip
-        claimed = self._perform(flow)
-        if claimed is None:
-            return False
+        claimed = self._perform(flow, sending)
         found = delivery.deliveries(self._settler, claimed, self._lease)
         self._held += found
         self._buffer.extend(found)
-        self._note_lost(claimed.lost)
         return bool(found)
 
-    def _perform(self, flow: flows.Flow[flows.Claimed]) -> flows.Claimed | None:
-        """Carry out a flow, leaving the line to the keeper while it only listens. None when stopped meanwhile."""
+    def _wait_for_room(self) -> bool:
+        """Wait until fewer than `prefetch` deliveries are out. False after `stop`."""
+        self._held = [one for one in self._held if one.settled is None]
+        while len(self._held) >= self._prefetch:
+            self._room = room = Gate()
+            with self._no_more_fetching.ending(room.open):
+                # looked at only now: whoever stops or settles from here on opens the gate
+                if self._no_more_fetching.asked():
+                    return False
+                if all(one.settled is None for one in self._held):
+                    room.wait(1.0)
+            self._held = [one for one in self._held if one.settled is None]
+        self._room = None
+        return True
+
+    def _perform(self, flow: flows.Flow[flows.Claimed], sending: Sending) -> flows.Claimed:
+        """Carry out a flow, leaving the line to others while it only listens; `stop` ends that."""
         answer: Any = None
-        try:
+        with sending:
             while True:
                 with self._talking:
-                    step = flow.send(answer)
+                    try:
+                        step = flow.send(answer)
+                    except StopIteration as done:
+                        claimed: flows.Claimed = done.value
+                        break
                     if type(step) is not flows.Listen:
-                        answer = self._step(step)
+                        answer = self._driver.step(step)
+                        if type(step) is Command and answer[0] == b"ok":
+                            sending.confirm()
                         continue
-                if self._stopped.is_set():
-                    return None
-                answer = self._driver.step(step)
-        except StopIteration as done:
-            self._drop_sent()
-            self._last_heard = time.monotonic()
-            claimed: flows.Claimed = done.value
-            return claimed
-
-    def _step(self, step: flows.Step) -> Any:
-        try:
-            return self._driver.step(step)
-        except BaseException:
-            self._sent = 0  # so that nobody takes for done what goes with the next call
-            raise
-
-    def _take_finished(self) -> Sequence[Word]:
-        """The deliveries to finish with the next call; kept until that call has succeeded."""
-        self._drop_sent()
-        part = self._finished[: commands.BATCH]
-        self._sent = len(part)
-        if part:
-            self._last_sent.append(part)
-        return [word for one in part for word in delivery.lease_words(one)]
-
-    def _drop_sent(self) -> None:
-        del self._finished[: self._sent]
-        self._sent = 0
-
-    def _note_lost(self, sequences: Sequence[bytes]) -> None:
-        if not sequences:
-            return
-        for one in [one for part in list(self._last_sent) for one in part]:
-            if delivery.lease_words(one)[0] in sequences and one.settled != LOST:
-                delivery.mark(one, LOST)
-                self.lost.append(one.id)
-                logger.warning("queue %s: the ack of %s came after its lease had ended", self.queue.name, one.id)
+                stop = self._no_more_fetching
+                answer = ENDED if stop.asked() else self._driver.step(replace(step, interrupt=stop))
+        self._last_heard = time.monotonic()
+        for one in sending.among(claimed.lost):
+            delivery.mark(one, LOST)
+            self.lost.append(one.id)
+            logger.warning("queue %s: the ack of %s came after its lease had ended", self.queue.name, one.id)
+        return claimed
 
     # Keeping
 
     def _report(self, presence: Presence) -> None:
         """Send what was acked and show that this consumer lives, without fetching anything."""
         while True:
-            flow = flows.receive_nothing(self.queue.name, presence, self._take_finished)
-            claimed = self._perform(flow)
-            if claimed is not None:
-                self._note_lost(claimed.lost)
-            if not self._finished:
+            sending = Sending(self._acks)
+            self._perform(flows.receive_nothing(self.queue.name, presence, sending.take), sending)
+            if not self._acks:
                 return
 
+    def _release_unseen(self) -> None:
+        """Give back, uncounted, what iteration has not handed out."""
+        unseen = []
+        while (one := self._next_of_buffer()) is not None:
+            if one.settled is None:
+                unseen.append(one)
+        if not unseen:
+            return
+        try:
+            with self._talking:
+                self.queue.nack_many(unseen, counted=False)
+        except LeaseLost as lost:
+            logger.info("%s", lost)
+        except BaseException:
+            self._buffer.extend(unseen)  # for the next attempt
+            raise
+
     def _keep(self) -> None:
-        """The keeper's life: send acks that wait, renew leases at a third of their time, show that somebody is here."""
+        """Be the keeper: send acks that wait, renew leases at a third of their time, show that somebody is here.
+
+        After `stop` it releases what was not handed out, and keeps the rest until the consumer is closed.
+        """
         renewed = time.monotonic()
-        while not self._stopped.wait(min(1.0, self._rhythm)):
+        while not self._no_more_renewing.asked():
+            stopped = self._no_more_fetching.asked()
+            (self._no_more_renewing if stopped else self._no_more_fetching).wait(min(1.0, self._rhythm))
+            if self._no_more_renewing.asked():
+                return
             try:
-                if self._finished or time.monotonic() - self._last_heard > STAY / 3000:
+                if self._no_more_fetching.asked():
+                    self._release_unseen()
+                if self._acks or time.monotonic() - self._last_heard > STAY / 3000:
                     self._report(Presence(self._name, -1, STAY))
                 if time.monotonic() - renewed >= self._rhythm:
                     self._renew()
                     renewed = time.monotonic()
+            except BrokerClosed:
+                return  # nothing can be sent any more; the thread that iterates raises it
             except (RedisError, RqttlError) as error:
                 # tried again at the next turn, whatever it was: a queue may come back, as a server does; leases that
                 # end meanwhile are told when they are settled
                 logger.warning("queue %s: could not renew leases: %s", self.queue.name, type(error).__name__)
+            except Exception:
+                # a listener of events failed: without a keeper all leases would end
+                logger.exception("queue %s: the keeper of leases goes on after an error", self.queue.name)
 
     def _renew(self, longer: int = 0) -> None:
         """Renew all leases, for `longer` ms more than they were given for."""
@@ -290,5 +342,6 @@ class Consumer:
                 self.queue.renew_many(held, units.as_timedelta(lease))
             except LeaseLost as lost:
                 logger.warning("%s", lost)
+        self._announce()
         for listener in self._driver.events.on_renewed:
             listener(self.queue.name, sum(one.settled != LOST for one in held))

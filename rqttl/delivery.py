@@ -13,6 +13,7 @@ from rqttl import codec
 from rqttl.commands import Known
 from rqttl.errors import AlreadySettled, LeaseLost
 from rqttl.flows import Claimed
+from rqttl.options import QueueOptions
 from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
 
@@ -22,17 +23,21 @@ class Settler:
     """The functions that settle deliveries: those of the queue or of the consumer that handed them out."""
 
     ack: Callable[[Sequence[Delivery]], None]
-    nack: Callable[[Sequence[Delivery], Duration | None], None]
+    nack: Callable[[Sequence[Delivery], Duration | None, str | None], None]
     reject: Callable[[Sequence[Delivery], str | None], None]
     renew: Callable[[Sequence[Delivery], Duration | None], None]
 
 
 #: How a delivery was settled whose lease had ended.
 LOST = "lease lost"
+#: How a delivery was settled that could not be settled: its lease is renewed no more, and the message comes again.
+LEFT = "left to its lease"
 
 
 class Delivery:
     """A message that was handed out. As a context manager it acks on success and gives back on an exception.
+
+    What it gives back so is a failed delivery, described by the class and the text of the exception; see `nack`.
 
     Settle it once: `ack` (done), `nack` (give back) or `reject` (refuse for good). Until then nobody else gets the
     message while the lease lasts; afterwards somebody else may, and settling raises `LeaseLost`. A lease is no lock:
@@ -69,7 +74,7 @@ class Delivery:
         self._unpacked: codec.Unpacked | None = None
         #: The stored bytes.
         self.body = body
-        #: The lease, as scripts know it. Empty with `auto_ack`.
+        #: The lease, as scripts know it: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
         self._token = token
         self._settled: str | None = None if token else "auto_ack"
 
@@ -91,7 +96,10 @@ class Delivery:
 
     @property
     def settled(self) -> str | None:
-        """How it was settled: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` as long as it is not."""
+        """How it was settled: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` as long as it is not.
+
+        `left to its lease`: `Queue.run` could not settle it, and renews its lease no more.
+        """
         return self._settled
 
     @property
@@ -145,15 +153,19 @@ class Delivery:
         """
         self._settler.ack([self])
 
-    def nack(self, delay: Duration | None = None) -> None:
+    def nack(self, delay: Duration | None = None, description: str | None = None) -> None:
         """Settle: give the message back as a failed delivery, to its old place and with its old deadline.
 
-        With `delay` it is handed out again no sooner than that. It is dead at once if its deadline has passed
-        (`expired`) or if this was delivery number `max_deliveries` (`delivery_limit`).
+        With `delay` it is handed out again no sooner than that, with `0` at once, and without one after the pause that
+        the queue's `redelivery_delay` makes. It is dead at once if its deadline has passed (`expired`) or if this was
+        delivery number `max_deliveries` (`delivery_limit`).
 
-        Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`.
+        `description`, up to 4096 bytes, says why it failed. The message keeps the last one that it was given, and a
+        death by `delivery_limit` records it.
+
+        Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`, `InvalidInput`.
         """
-        self._settler.nack([self], delay)
+        self._settler.nack([self], delay, description)
 
     def reject(self, description: str | None = None) -> None:
         """Settle: refuse the message for good; it dies with reason `rejected`.
@@ -183,7 +195,7 @@ class Delivery:
             else:
                 # the handler's own exception is the news; a lost lease has brought the message back already
                 with suppress(LeaseLost):
-                    self._settler.nack([self], None)
+                    self._settler.nack([self], None, None if error is None else codec.describe(error))
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id!r} of {self.queue!r}, {len(self.body)} bytes, delivery {self.delivery_count}>"
@@ -203,6 +215,11 @@ def deliveries(settler: Settler, claimed: Claimed, lease: int | None) -> list[De
 def lease_of(delivery: Delivery) -> int:
     """For how many ms the lease was given."""
     return delivery._lease or delivery._known.lease  # noqa: SLF001  # of this module
+
+
+def options_of(delivery: Delivery) -> QueueOptions:
+    """The options of the queue as they were when the message was handed out."""
+    return delivery._known.options  # noqa: SLF001  # of this module
 
 
 def lease_words(delivery: Delivery) -> tuple[bytes, bytes]:

@@ -19,8 +19,12 @@ in which the last user left. This is how:
     one descriptor it inherits): no server starts on data that another one, left by a killed guard, still writes.
 
 If the guard is killed the server stops too (on Linux by itself; elsewhere the next `acquire` or the last `close` stops
-it), and the next `acquire` starts both. If the server is killed the guard starts it again, or the next `acquire` does.
-What crashed servers leave behind is replaced: locks say who lives, files do not.
+it). If the server is killed the guard starts it again; a server that is killed within a second of its start takes the
+guard with it. In every case the next `acquire` starts both, and so does `revive`, which a broker calls when it cannot
+connect: programs that run bring their server back, with its data, under the same locks. What crashed servers leave
+behind is replaced: locks say who lives, files do not.
+
+The files are written to a folder of rqttl's own only: `_embedded_folder.py` says how it is known.
 
 Locks belong to open files, and a forked child shares those of its parent. So a forked child is a user too, until it
 ends or calls `close` on what it inherited: `close` closes the descriptors of this process and never unlocks. No
@@ -33,13 +37,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
-import hashlib
 import os
 import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -48,16 +50,28 @@ from urllib.parse import quote
 
 from rqttl import _embedded_guard
 from rqttl._embedded_binary import binary_for, find_binary, replace_file
+from rqttl._embedded_folder import SCHEME, choose_address, claim, folder_of, is_claimed, locate
 from rqttl._embedded_guard import PING, PONG, SHUTDOWN, ask, open_lock, try_lock
 from rqttl.errors import EmbeddedUnavailable
 
-__all__ = ["EmbeddedServer", "EmbeddedUnavailable", "acquire", "find", "find_binary", "serve"]
+__all__ = [
+    "SCHEME",
+    "EmbeddedServer",
+    "EmbeddedUnavailable",
+    "acquire",
+    "find",
+    "find_binary",
+    "folder_of",
+    "locate",
+    "serve",
+]
 
 _GUARD = Path(_embedded_guard.__file__).resolve()
-_LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes, a limit of the kernel
 _LARGEST_LOG = 1 << 20  # bytes; a longer one is emptied by the next start
 _STEP = 0.01  # seconds between two looks at a lock or at the server
 _CLOSE_TIMEOUT = 10.0
+_REVIVE_TIMEOUT = 10.0
+_PROBE_TIMEOUT = 0.5  # seconds that `find` waits for the answer of a server
 _TRIES = 3  # starts in one `acquire`: something may be killed just then, but what fails again would go on to fail
 
 
@@ -69,6 +83,24 @@ class EmbeddedServer:
         self.url = _url(address)
         self._locks = [locks]  # emptied by `close`: `pop` lets exactly one of several threads have them
         atexit.register(self.close)
+
+    def revive(self, *, timeout: float = _REVIVE_TIMEOUT) -> Path:
+        """Start the server again if it has ended, wait until it answers, and return the path of its socket.
+
+        Raises:
+            EmbeddedUnavailable: this use is over, the data was deleted, or the server does not start; says why.
+        """
+        try:
+            users = self._locks[0][0]
+        except IndexError:
+            raise EmbeddedUnavailable("embedded server: this use of it is over: `close` was called") from None
+        with _explained():
+            # A folder that was made anew has other lock files: our locks would keep no server alive there.
+            if not os.path.samestat(os.fstat(users), (self.folder / "users.lock").stat()):
+                raise EmbeddedUnavailable(f"embedded server: the data in {self.folder} was replaced by other data")
+            address = _ensure(self.folder, [], time.monotonic() + timeout)
+        self.url = _url(address)
+        return address
 
     def close(self) -> None:
         """End this use. When it was the last one of the folder, the server is gone when this returns."""
@@ -92,29 +124,36 @@ def acquire(folder: str | os.PathLike[str] | None = None, *, timeout: float = 10
         EmbeddedUnavailable: no server could be had; says why.
     """
     deadline = time.monotonic() + timeout
-    try:
-        home = _home(folder)
+    with _explained():
+        home = claim(locate(folder))
         locks = [open_lock(home / "users.lock"), open_lock(home / "wake.lock")]
         try:
             return EmbeddedServer(home, _ensure(home, locks, deadline), locks)
         except BaseException:
             _close(locks)
             raise
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         hint = "RQTTL_HOME may name another folder for its data, $RQTTL_URL or --url another Redis"
         raise EmbeddedUnavailable(f"embedded server: {error}: {hint}") from error
 
 
 def find(folder: str | os.PathLike[str] | None = None) -> str | None:
-    """The URL at which the server of a folder listens, or did when it last ran. Starts nothing and makes nothing.
+    """The URL at which the server of a folder listens; None if it does not run. Starts nothing and makes nothing.
 
-    None if there never was one. Who uses the URL is no user of the server: it may end at any time.
+    Who uses the URL is no user of the server: it may end at any time.
     """
     try:
-        home = _folder(folder)
-        return _url(_address(_private(home, forbidden=0o022))) if home.is_dir() else None
+        home = locate(folder)
+        address = _address(home) if is_claimed(home) else None
     except (EmbeddedUnavailable, OSError):
         return None
+    return _url(address) if address and ask(address, PING, _PROBE_TIMEOUT) else None
 
 
 def serve(
@@ -123,10 +162,11 @@ def serve(
     """Use the server of a folder until SIGINT or SIGTERM; 0 is the exit code to give.
 
     `on_ready` is called once with its URL. Like any other user, this one stops the server only if it leaves last. In
-    another thread than the main one no signal can be handled: then it goes on until the process ends.
+    another thread than the main one no signal can be handled: then it goes on until the process ends. A server that
+    ends meanwhile is started again.
 
     Raises:
-        EmbeddedUnavailable: no server could be had, or it has ended.
+        EmbeddedUnavailable: no server could be had, or it has ended and does not start again.
     """
     with contextlib.ExitStack() as undo:
         server = acquire(folder, timeout=timeout)
@@ -141,45 +181,15 @@ def serve(
                 undo.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
         on_ready(server.url)
         while not select.select([signalled], [], [], 1.0)[0]:
-            if not _held(server.folder / "guard.lock"):
-                raise EmbeddedUnavailable(f"embedded server: redis-server ended: {_last_words(server.folder)}")
+            with _explained():
+                ended = not _held(server.folder / "guard.lock")
+            if ended:
+                server.revive(timeout=timeout)
     return 0
-
-
-def _home(folder: str | os.PathLike[str] | None) -> Path:
-    """The folder of the data, absolute, there, and ours alone to write to."""
-    return _private(_folder(folder), forbidden=0o022)
-
-
-def _folder(given: str | os.PathLike[str] | None) -> Path:
-    try:
-        given = given or os.environ.get("RQTTL_HOME")
-        return (Path(given).expanduser() if given else _data_home() / "rqttl").resolve()
-    except (RuntimeError, ValueError) as error:  # no home directory is known; or the path is none
-        raise EmbeddedUnavailable(f"embedded server: no folder for its data ({error}): set RQTTL_HOME") from error
 
 
 def _url(address: Path) -> str:
     return f"unix://{quote(os.fsencode(address))}"
-
-
-def _data_home() -> Path:
-    given = os.environ.get("XDG_DATA_HOME", "")
-    return Path(given) if given.startswith("/") else Path.home() / ".local" / "share"  # a relative one is to be ignored
-
-
-def _private(folder: Path, *, forbidden: int) -> Path:
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.geteuid():
-        raise EmbeddedUnavailable(f"embedded server: {folder} belongs to user {found.st_uid}, not to {os.geteuid()}")
-    if found.st_mode & forbidden:
-        raise EmbeddedUnavailable(
-            f"embedded server: {folder} is open to others (mode {found.st_mode & 0o777:o}): chmod it to 700"
-        )
-    return folder
 
 
 def _close(locks: list[int]) -> None:
@@ -188,7 +198,7 @@ def _close(locks: list[int]) -> None:
 
 
 def _ensure(home: Path, locks: list[int], deadline: float) -> Path:
-    """Become a user, see to it that there is a guard, wait for its server to answer; where it listens."""
+    """Take the shared locks, start a guard if there is none, and wait until its server answers at the returned path."""
     starts = 0
     while True:
         with _start_lock(home, deadline):
@@ -246,7 +256,7 @@ def _start_guard(home: Path, deadline: float) -> None:
             if time.monotonic() >= deadline:
                 raise EmbeddedUnavailable(f"embedded server: the server of a killed process does not stop in {home}")
             time.sleep(_STEP)
-        binary, address = binary_for(home), _choose_address(home)
+        binary, address = binary_for(home), choose_address(home)
         replace_file(home / "address", os.fsencode(address))
         _spawn(home, [str(binary), str(home), str(address)], [guard, server])
     finally:
@@ -275,18 +285,6 @@ def _address(home: Path) -> Path:
     return Path(os.fsdecode((home / "address").read_bytes()))
 
 
-def _choose_address(home: Path) -> Path:
-    """A socket in the folder, or in a private short folder when that path is too long for a socket."""
-    name = f"rqttl-{os.geteuid()}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}"
-    bases = (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")  # noqa: S108  # a private folder in it
-    folders = [home, *(Path(base).resolve() / name for base in bases if base and Path(base).is_dir())]
-    for folder in folders:
-        address = folder / "redis.sock"
-        if len(os.fsencode(address)) <= _LONGEST_SOCKET_PATH:
-            return address if folder == home else _private(folder, forbidden=0o077) / "redis.sock"
-    raise EmbeddedUnavailable(f"embedded server: no path is short enough for a socket: {', '.join(map(str, folders))}")
-
-
 def _last_words(home: Path) -> str:
     """The last line of the log, in one line with where to read the rest."""
     log = home / "server.log"
@@ -295,8 +293,8 @@ def _last_words(home: Path) -> str:
 
 
 def _await_stop(home: Path, deadline: float) -> None:
-    """Return when the server has gone, or at once if somebody uses it."""
-    while True:
+    """Return when the server has gone, or at once if somebody uses it or the data was deleted."""
+    while is_claimed(home):
         with _start_lock(home, deadline):
             if _held(home / "users.lock"):
                 return

@@ -27,6 +27,20 @@ class QueueNotFound(RqttlError):
         self.queue = queue
 
 
+class QueueDamaged(RqttlError):
+    """A key of the queue has another type than rqttl gave it, or its record lacks a field.
+
+    `rqttl doctor QUEUE` names the key and says what to do.
+    """
+
+    code = "queue_damaged"
+
+    def __init__(self, queue: str, damage: str) -> None:
+        super().__init__(f"queue {queue!r} cannot be read: {damage}")
+        self.queue = queue
+        self.damage = damage
+
+
 class QueueMismatch(RqttlError):
     """The queue exists with other options. `differences` maps each option to (asked for, in force).
 
@@ -83,7 +97,8 @@ class QueueInUse(RqttlError):
 class LeaseLost(RqttlError):
     """Some deliveries were settled or renewed after their lease had ended: those in `ids`. All others were settled.
 
-    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `consume`, which renews.
+    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `run` or
+    `consume`, which renew.
     """
 
     code = "lease_lost"
@@ -128,8 +143,20 @@ class OutcomeUnknown(RqttlError):
         self.action = action
 
 
+class BrokerClosed(RqttlError):
+    """A call came after `close()` of its broker, or it was waiting when another thread closed the broker.
+
+    Make a new broker, and close it only when nobody uses its queues and consumers any more.
+    """
+
+    code = "closed"
+
+    def __init__(self) -> None:
+        super().__init__("the broker is closed: its queues and consumers end with it; connect again")
+
+
 class EmbeddedUnavailable(RqttlError):
-    """No embedded server can be had: no binary, a folder that is not private, data it cannot read, no answer.
+    """No embedded server: no binary, a folder that is not private or not its own, data it cannot read, no answer.
 
     Do what the message says; or name a Redis of your own with `--url` or `$RQTTL_URL`.
     """

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from rqttl.errors import InvalidName
+from rqttl.text import shown
 
 #: The parts of a queue, in no particular order; `lua/README.md` says what each one holds.
 PARTS = (
@@ -29,14 +30,14 @@ def check_queue_name(name: object) -> str:
     """
     if not isinstance(name, str) or len(name) > _MAX_NAME or not _NAME.fullmatch(name):
         rule = f"1 to {_MAX_NAME} of A-Z a-z 0-9 . _ : / -, first a letter or digit"
-        raise InvalidName(f"queue name: expected {rule}, got {str(name)[:80]!r}")
+        raise InvalidName(f"queue name: expected {rule}, got {shown(name)}")
     return name
 
 
 def check_namespace(namespace: object) -> str:
     """Return `namespace` if keys may start with it, raise `InvalidName` otherwise."""
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
-        raise InvalidName(f"namespace: expected 1 to 64 of A-Z a-z 0-9 . _ -, got {str(namespace)[:80]!r}")
+        raise InvalidName(f"namespace: expected 1 to 64 of A-Z a-z 0-9 . _ -, got {shown(namespace)}")
     return namespace
 
 

@@ -9,13 +9,17 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
 from rqttl.keys import check_queue_name
+from rqttl.text import shown
 
-Value = int | str | bool
+if TYPE_CHECKING:
+    from rqttl.option_types import OptionArguments
+
+Value = int | float | str | bool
 #: Why a message died; also the suffix of the option that names the target for it.
 REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
@@ -46,15 +50,27 @@ def _duration(least: int) -> Callable[[str, object], Value]:
 def _count(least: int) -> Callable[[str, object], Value]:
     def read(name: str, value: object) -> Value:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_COUNT:
-            raise InvalidOption(f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {value!r}")
+            raise InvalidOption(
+                f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {shown(value, int)}"
+            )
         return value
+
+    return read
+
+
+def _number(least: int, most: int = _MAX_COUNT) -> Callable[[str, object], Value]:
+    def read(name: str, value: object) -> Value:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise InvalidOption(f"{name}: expected a number from {least} to {most}, got {value!r}")
+        # equal numbers are stored as one text
+        return int(value) if value == int(value) else float(value)
 
     return read
 
 
 def _flag(name: str, value: object) -> Value:
     if not isinstance(value, bool):
-        raise InvalidOption(f"{name}: expected true or false, got {value!r}")
+        raise InvalidOption(f"{name}: expected true or false, got {shown(value, bool)}")
     return value
 
 
@@ -63,7 +79,7 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str) -> Option:
 
     def read(name: str, value: object) -> Value:
         if value not in choices:
-            raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+            raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
         return str(value)
 
     return Option(name, "choice", choices[0], read, meaning, choices)
@@ -74,7 +90,7 @@ def _target(empty_drops: bool) -> Callable[[str, object], Value]:
         if isinstance(value, str) and value == "" and empty_drops:
             return ""
         if not isinstance(value, str):
-            raise InvalidOption(f"{name}: expected a queue name or a template with {{queue}}, got {value!r}")
+            raise InvalidOption(f"{name}: expected a queue name or a template with {{queue}}, got {shown(value)}")
         try:
             check_queue_name(value.replace("{queue}", "q"))
         except InvalidName as error:
@@ -98,21 +114,33 @@ OPTIONS: Mapping[str, Option] = {
         Option("never_expire", "flag", False, _flag, "messages' own TTLs are ignored"),
         Option("max_length", "count", None, _count(0), "limit of ready messages"),
         Option("max_length_bytes", "count", None, _count(0), "limit of the body bytes of ready messages"),
-        _choice("overflow", OVERFLOWS, "what a full queue does"),
+        _choice("overflow", OVERFLOWS, "rule for a full queue"),
         Option("dead_letter", "target", None, _target(empty_drops=False), "where dead messages go, for every reason"),
         _per_reason("expired", "where expired messages go; empty = drop"),
         _per_reason("maxlen", "where messages beyond a limit go; empty = drop"),
         _per_reason("rejected", "where rejected messages go; empty = drop"),
         _per_reason("delivery_limit", "where messages go that failed too often; empty = drop"),
         Option("expires", "duration", None, _duration(1), "the queue is deleted after so long without use"),
-        Option("auto_delete_on_idle", "duration", None, _duration(1), "the same; whatever comes in or looks keeps it"),
+        Option("auto_delete_on_idle", "duration", None, _duration(1), "the same, but sends and looks count as use too"),
         _choice("on_expire", ENDINGS, "what becomes of the messages of a queue that expires"),
         Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
+        Option("redelivery_delay", "duration", None, _duration(1), "pause after a message's first failed delivery"),
+        Option("redelivery_multiplier", "number", 1, _number(1), "factor of the pause after each further one"),
+        Option("redelivery_max_delay", "duration", None, _duration(1), "longest pause"),
+        Option("redelivery_jitter", "number", 0, _number(0, 1), "part of each pause that chance may take off"),
         Option("duplicate_window", "duration", None, _duration(1), "an id seen within it is not stored again"),
         Option("max_message_bytes", "count", 16 * 2**20, _count(1), "largest body"),
     )
 }  # fmt: skip
+
+#: The options that scripts read at each call, unless the queue is plain.
+_EVERYWHERE = (
+    "message_ttl", "default_ttl", "min_ttl", "max_ttl", "max_length", "max_length_bytes", "max_deliveries",
+    "expires", "auto_delete_on_idle", "duplicate_window",
+)  # fmt: skip
+#: The options that scripts read where a delivery has failed.
+_AFTER_A_FAILURE = ("redelivery_delay", "redelivery_multiplier", "redelivery_max_delay", "redelivery_jitter")
 
 
 @dataclass(frozen=True)
@@ -141,12 +169,12 @@ class QueueOptions(Mapping[str, Value | None]):
         """The given options, canonically: equal options give equal text. An option at its default is not in it."""
         return json.dumps(self.given, sort_keys=True, separators=(",", ":"))
 
-    def as_arguments(self) -> dict[str, Any]:
+    def as_arguments(self) -> OptionArguments:
         """The given options as `declare_queue` and `update` take them: durations are text with a unit.
 
         So a queue is declared like another one: `broker.declare_queue("copy", **queue.options().as_arguments())`.
         """
-        return {name: written(name, value) for name, value in self.given.items()}
+        return cast("OptionArguments", {name: written(name, value) for name, value in self.given.items()})
 
     def changed(self, changes: Mapping[str, object]) -> QueueOptions:
         """These options with some changed; `None` unsets one."""
@@ -166,14 +194,32 @@ class QueueOptions(Mapping[str, Value | None]):
         return str(template).replace("{queue}", self.queue)
 
     def number(self, name: str) -> int | None:
-        """The value of an option that is a number."""
+        """The value of an option that is a whole number."""
         value = self[name]
         return None if value is None else int(value)
+
+    def fields(self) -> list[int | str]:
+        """The fields of the record that scripts read, name and value in turn; all other options are in `given` alone.
+
+        A queue is `plain` if none of those is set that every command has to know, `mortal` if it has a lifetime.
+        """
+        found: list[int | str] = ["overflow", str(self.overflow)]
+        for name in _EVERYWHERE:
+            value = self.number(name)
+            if value is not None:
+                found += [name, value]
+        if self.never_expire:
+            found += ["never_expire", 1]
+        pauses = [word for name in _AFTER_A_FAILURE if name in self.given for word in (name, str(self.given[name]))]
+        if self.expires is not None or self.auto_delete_on_idle is not None:
+            return ["plain", "mortal", "on_expire", str(self.on_expire), *found, *pauses]
+        return ["plain", 1 if found == ["overflow", "drop-head"] else 0, *found, *pauses]
 
     def _check_together(self) -> None:
         low, high = self.number("min_ttl"), self.number("max_ttl")
         if low is not None and high is not None and low > high:
             raise InvalidOption(f"min_ttl: {low} ms is more than max_ttl, {high} ms")
+        self._check_pauses()
         for reason in REASONS:
             target = self.target(reason)
             if target == self.queue and reason != "rejected":
@@ -183,6 +229,16 @@ class QueueOptions(Mapping[str, Value | None]):
                     check_queue_name(target)
                 except InvalidName as error:
                     raise InvalidOption(f"dead_letter: {error}") from None
+
+    def _check_pauses(self) -> None:
+        first, longest = self.number("redelivery_delay"), self.number("redelivery_max_delay")
+        if first is None:
+            for name in _AFTER_A_FAILURE:
+                if name in self.given:
+                    value = f"{self.given[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
+                    raise InvalidOption(f"{name}: {value} does nothing without redelivery_delay; set both or none")
+        elif longest is not None and longest < first:
+            raise InvalidOption(f"redelivery_max_delay: {longest} ms is less than redelivery_delay, {first} ms")
 
     def __getitem__(self, name: str) -> Value | None:
         if name not in OPTIONS:

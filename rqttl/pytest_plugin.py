@@ -32,7 +32,7 @@ def rqttl_broker() -> Iterator[FakeBroker]:
 def rqttl_server() -> Iterator[str]:
     """The URL of a real redis-server of the test's own, empty: `rqttl.connect(rqttl_server)`. It is gone afterwards.
 
-    It is an embedded server in a temporary folder: the redis-server on the PATH, else that of `rqttl[embedded]`.
+    It is an embedded server in a temporary folder: the redis-server on the PATH, else that of the extra `embedded`.
     """
     from tempfile import TemporaryDirectory
 

@@ -14,21 +14,30 @@ from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import InvalidInput, LeaseLost, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
-from rqttl.types import Header, Message, Peeked, QueueStats, Receipt, Redriven, Swept
+from rqttl.runner import Runner
+from rqttl.text import shown
+from rqttl.types import Declared, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
+    from threading import Event
+
+    from typing_extensions import Unpack
+
     from rqttl.broker import Broker
+    from rqttl.option_types import OptionArguments
 
 
 class Queue:
     """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: Broker, name: str, declared: Declared | None = None) -> None:
         #: The broker that made this handle.
         self.broker = broker
         #: The name of the queue.
         self.name = name
+        #: `created`, `adopted` or `found` on a handle that `declare_queue` returned, else `None`.
+        self.declared = declared
         self._driver = driver_of(broker)
 
     def __repr__(self) -> str:
@@ -50,7 +59,7 @@ class Queue:
 
         `body`: bytes as they are, any other value as msgpack, or a `Message`. Stored once if this returns. The receipt
         says when the message expires, or that its id was seen within the queue's `duplicate_window`, so that it was not
-        stored again (C-42). Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
+        stored again. Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
         lost, and then the message may be stored or not. With an id and such a window the call is repeated instead; its
         receipt may then call the message a duplicate of itself.
         """
@@ -78,8 +87,8 @@ class Queue:
         option knows. So a writer that names all its messages may send them once more, and after a lost reply the call
         is repeated.
         """
-        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-            raise InvalidInput(f"messages: expected a sequence of messages, got {type(messages).__name__}")
+        if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
+            raise InvalidInput(f"messages: expected a sequence of messages, got {shown(messages)}")
         window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
         return self._driver.perform(flows.enqueue(self.name, list(messages), int(window)))
 
@@ -104,7 +113,7 @@ class Queue:
         Fewer may come although more are ready where bodies are large: one answer holds about 4 MB.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidInput(f"count: expected a whole number from 1 on, got {count!r}")
+            raise InvalidInput(f"count: expected a whole number from 1 on, got {shown(count, int)}")
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
         patience = 0 if wait is None else units.duration(wait, "wait")
         settler = Settler(self.ack_many, self.nack_many, self.reject_many, self.renew_many)
@@ -123,6 +132,36 @@ class Queue:
         """Iterate over deliveries, `prefetch` at a time, renewing leases in the background. See `Consumer`."""
         return Consumer(self, prefetch, lease=lease, wait=wait)
 
+    def run(
+        self,
+        handler: Callable[[Delivery], object],
+        threads: int = 1,
+        *,
+        prefetch: int | None = None,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        stop: Event | None = None,
+    ) -> RunCounts:
+        """Call `handler` with each message: ack it when the handler returns, give it back when the handler raises.
+
+        The loop goes on after an exception, which is logged (`rqttl.run`) with its traceback. The message comes again
+        as the option `redelivery_delay` says; where the queue has none, after 1 s, doubled by each failure up to
+        10 minutes, less up to a quarter at random. A handler may settle the delivery itself.
+
+        With one thread the handler runs in the thread that calls `run`, else in so many threads of its own. Up to
+        `prefetch` messages (10 for each thread) are fetched at a time; their leases are renewed while handlers work.
+
+        The run ends when no message has come for `wait` (never, without it), when `stop` is set, and, in the main
+        thread, on SIGTERM or SIGINT. It returns when the handlers that have begun are done; what they have not begun
+        is released at once, and counts as no failed delivery. A second signal, a second later or more, does what it
+        did before `run`: usually it ends the process. In any other thread Python allows no signal handlers: `stop`
+        ends the run there. An exception that is no `Exception` (`SystemExit`, `KeyboardInterrupt`) gives the message
+        back and ends the run. While Redis is away the run goes on trying, for `wait` at most.
+
+        Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
+        """
+        return Runner(self, handler, threads, prefetch=prefetch, lease=lease, wait=wait).run(stop)
+
     # Settling
 
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
@@ -130,14 +169,31 @@ class Queue:
         keyspace = self._driver.keyspace
         self._settle(deliveries, "ack", lambda words: flows.plain(commands.ack(keyspace, self.name, words)))
 
-    def nack_many(self, deliveries: Sequence[Delivery], delay: Duration | None = None, *, counted: bool = True) -> None:
+    def nack_many(
+        self,
+        deliveries: Sequence[Delivery],
+        delay: Duration | None = None,
+        description: str | None = None,
+        *,
+        counted: bool = True,
+    ) -> None:
         """Give many deliveries back; see `Delivery.nack` and `ack_many`.
 
-        With `counted=False` it is no failed delivery: for messages that nobody has looked at.
+        With `counted=False` it is no failed delivery: for messages that nobody has looked at. So the queue's pause does
+        not act, and there is nothing to describe.
         """
-        ms = 0 if delay is None else int(units.duration(delay, "delay"))
+        ms = None if delay is None else int(units.duration(delay, "delay"))
+        text = codec.pack_description(description)
+        if text and not counted:
+            raise InvalidInput(
+                f"description: expected none with counted=False, which is no failed delivery, got {description!r:.80}"
+            )
         self._settle(
-            deliveries, "nack", lambda words: self._fenced(lambda k: commands.nack(k, words, delay=ms, counted=counted))
+            deliveries,
+            "nack",
+            lambda words: self._fenced(
+                lambda known: commands.nack(known, words, delay=ms, counted=counted, description=text)
+            ),
         )
 
     def reject_many(self, deliveries: Sequence[Delivery], description: str | None = None) -> None:
@@ -207,18 +263,25 @@ class Queue:
         are left out. Where more than 5,000 messages are leased or delayed after a compaction, some may be missing.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidInput(f"limit: expected a whole number from 1 on, got {limit!r}")
+            raise InvalidInput(f"limit: expected a whole number from 1 on, got {shown(limit, int)}")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
 
-    def stats(self) -> QueueStats:
-        """What the queue holds, and counters since it was created. What is due is swept first."""
-        return self._driver.perform(flows.stats(self.name))
+    def stats(self, *, sweep: bool = True) -> QueueStats:
+        """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
+
+        With `sweep=False` the call only reads, so a user who may not write can make it. Expired messages, ended leases
+        and ended delays that nobody has swept are then counted as they are stored, and `overdue` says for how long the
+        oldest of them has been waiting. Such a call raises `QueueDamaged` where a key has another type.
+        """
+        if sweep:
+            return self._driver.perform(flows.stats(self.name))
+        return self._driver.perform(flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True)))
 
     def options(self) -> QueueOptions:
-        """The options in force, durations in milliseconds."""
-        return self._driver.perform(flows.known_options(self._driver.keyspace, self.name)).options
+        """The options in force, durations in milliseconds. The call only reads."""
+        return self._driver.perform(flows.only(self.name, flows.options_of(self._driver.keyspace, [self.name])))
 
-    def update(self, **changes: object) -> UpdateResult:
+    def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Change options; `None` unsets one. They act at once, also on messages that are there already.
 
         A shorter `message_ttl` and a lower limit (under `drop-head`) let ready messages die. The result counts them;
@@ -226,7 +289,7 @@ class Queue:
         """
         return self._driver.perform(flows.update(self.name, changes))
 
-    def preview_update(self, **changes: object) -> UpdateResult:
+    def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Count the messages that `update` would let die now, without changing an option.
 
         Messages whose time is over under the options in force die as in every look (they are swept), and are not
@@ -235,7 +298,7 @@ class Queue:
         return self._driver.perform(flows.preview(self.name, changes))
 
     def touch(self) -> None:
-        """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew (QTL-05, C-27)."""
+        """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew."""
         self._driver.perform(flows.touch(self._driver.keyspace, self.name))
 
     def sweep(self) -> list[Swept]:
@@ -246,7 +309,7 @@ class Queue:
         return self._driver.perform(flows.sweep(self.name))
 
     def purge(self, sequences: Iterable[str] | None = None) -> int:
-        """Remove the messages that are ready now, without dead-lettering them (QTL-23). Returns how many.
+        """Remove the messages that are ready now, without dead-lettering them. Returns how many.
 
         With `sequences` (`Peeked.sequence`) only those of them that are ready now go; others are left alone, as are
         names of messages that are not there. Raises `OutcomeUnknown` if a reply was lost.
@@ -280,7 +343,7 @@ class Queue:
         return self._driver.perform(flows.redrive_these(self._driver.keyspace, self.name, letters))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete the queue with all that is in it, without dead-lettering anything (DLX-22).
+        """Delete the queue with all that is in it, without dead-lettering anything.
 
         Returns how many ready messages went. Raises `QueueInUse` if it has consumers (with `if_unused`) or messages in
         any state (with `if_empty`).
@@ -289,6 +352,9 @@ class Queue:
         return self._driver.perform(flow)
 
 
-def _check_deliveries(deliveries: Sequence[Delivery]) -> None:
-    if not isinstance(deliveries, Sequence) or not all(isinstance(one, Delivery) for one in deliveries):
-        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {str(deliveries)[:80]}")
+def _check_deliveries(deliveries: object) -> None:
+    if not isinstance(deliveries, Sequence) or isinstance(deliveries, str):
+        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
+    for one in deliveries:
+        if not isinstance(one, Delivery):
+            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {shown(one)}")

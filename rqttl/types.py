@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
+from rqttl.errors import QueueDamaged
 from rqttl.units import Duration, Instant
 
 Header = str | bytes | int | float | bool | None
+#: The outcome of a declaration: the queue was made, a queue that a dead letter had made was adopted, or it was there.
+Declared = Literal["created", "adopted", "found"]
+T = TypeVar("T")
 State = Literal["ready", "leased", "delayed"]
 #: Any value that msgpack can hold; `bytes` are stored as they are.
 Body = object
@@ -66,7 +70,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Deaths of one message in one queue for one reason (RabbitMQ `x-death`, DH-01, DH-05).
+    """Deaths of one message in one queue for one reason (RabbitMQ: `x-death`).
 
     `first_at` is the first of them; all other fields describe the newest. `expires_at` is the deadline that was in
     force, whatever the reason of the death; `None` if there was none.
@@ -88,6 +92,7 @@ class Peeked:
     """A message as `peek` shows it: nothing about it has changed.
 
     `sequence` is its place in the queue and what `peek(after=…)` takes. `until` is when the lease or the delay ends.
+    `description` is the last one that a failed delivery from this queue was given (`Delivery.nack`), if any.
     """
 
     id: str
@@ -102,6 +107,7 @@ class Peeked:
     expires_at: datetime | None
     delivery_count: int
     deaths: tuple[Death, ...]
+    description: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +118,23 @@ class QueueStats:
     dead letters that would have gone round for ever (their deaths are counted under their own reason). `redriven`
     counts letters that went from here to another queue.
 
-    `sweep_lag` is for how long the oldest of what was due (an expired message, a lease or a delay that is over) had
-    been waiting when this call came and swept it; 0 if nothing was due. Near 0 where a reaper runs; with none it is as
-    long as nobody has called.
+    `overdue` says for how long the oldest due work (an expired message, a lease or a delay that is over) had been
+    waiting when this call looked; 0 if nothing was due. It stays near 0 where a reaper runs. Without a reaper it grows
+    until somebody uses the queue.
 
     `next_lease_end` and `next_delay_end` say when the first of the leased messages is lost to its consumer, and when
     the first of the delayed ones is ready; `None` if there are none. `ends_at` is when the queue expires unless it is
     used before (with `on_expire="keep"`: unless it holds messages then); `None` if it never does.
+
+    A look without a sweep (`sweep=False`) changes nothing, so three numbers differ from those of a swept one while
+    something is overdue: expired messages still count as `ready`, ended leases as `leased`, ended delays as `delayed`.
+    It reads the numbers of a queue one after the other: in a queue at work they may be some messages apart.
     """
 
     ready: int
     ready_bytes: int
     leased: int
     delayed: int
-    scheduled: int
     oldest_ready_age: timedelta | None
     consumers: int
     enqueued: int
@@ -137,10 +146,34 @@ class QueueStats:
     redriven: int = 0
     deaths: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
-    sweep_lag: timedelta = timedelta(0)
+    overdue: timedelta = timedelta(0)
     next_lease_end: datetime | None = None
     next_delay_end: datetime | None = None
     ends_at: datetime | None = None
+
+
+class PerQueue(dict[str, T], Generic[T]):
+    """An answer for each of many queues, by name. A queue that is not there is left out.
+
+    `damaged` has the queues that cannot be read, by name, each with the error that names the damage.
+    """
+
+    def __init__(self, found: Mapping[str, T] | None = None, damaged: Mapping[str, QueueDamaged] | None = None) -> None:
+        super().__init__(found or {})
+        self.damaged: dict[str, QueueDamaged] = dict(damaged or {})
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """The work of one `Queue.run`.
+
+    `handled` counts calls of the handler that returned, `failed` those that raised. `lost` counts those of them whose
+    lease had ended before the message was settled (Redis was away for longer than the lease): it is handled again.
+    """
+
+    handled: int
+    failed: int
+    lost: int
 
 
 @dataclass(frozen=True, slots=True)

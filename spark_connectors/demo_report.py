@@ -16,13 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rqttl.text import install
 from spark_connectors.java import lacking_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: What the report needs beside Java, and the extra that brings it.
-MODULES, EXTRA = ("pyspark", "pyarrow", "numpy"), "rqttl[spark]"
+MODULES, EXTRA = ("pyspark", "pyarrow", "numpy"), "spark"
 #: Where the scheduled hour is in a body such as `{"scheduled": "2013-01-01 05:15"}`.
 _SCHEDULED, _HOUR = "$.scheduled", (12, 2)
 _QUIET = """
@@ -40,7 +41,7 @@ def lacking(modules: Iterable[str] = MODULES) -> str:
     """What has to be installed before Spark can run here, in a line; empty if it can."""
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        return f"no {' and no '.join(missing)} is installed; pip install '{EXTRA}'"
+        return f"no {' and no '.join(missing)} is installed; {install(EXTRA)}"
     return lacking_java()
 
 

@@ -100,7 +100,7 @@ def check_queue(options: Options, queue: str | None) -> None:
     broker = open_broker(options)
     try:
         if queue is None:
-            insist(options, lambda: driver_of(broker).store.run_plain(lambda client: client.ping()))
+            insist(options, lambda: driver_of(broker).store.run_plain("PING", lambda client: client.ping()))
         else:
             insist(options, lambda: broker.queue(queue).options())
     except QueueNotFound:

@@ -1,9 +1,11 @@
 --- Make a queue, or find it as it should be. One that only a dead letter has made is adopted. Its lifetime begins anew.
 --
+-- A call whose reply was lost is repeated with the same `version`, by which it knows the queue that it made.
+--
 -- @use    clock options announce lapse reply
 -- @keys   meta
 -- @args   version now given options...
--- @reply  made: 1 if the queue is new
+-- @reply  made: 1 if the queue is new, 2 if it was adopted, else 0
 -- @refuse mismatch lapsed: followed by the version and the options in force
 
 local now, made = clock.now(arg.now), 0
@@ -19,6 +21,9 @@ elseif found[3] == '1' and found[2] ~= arg.given then
 elseif found[3] == '0' then
   redis.call('HSET', q.meta, 'version', arg.version, 'adopted', 1, 'given', arg.given, unpack(arg.options))
   announce.now(q.meta)
+  made = 2
+elseif found[1] == arg.version then
+  made = 1
 end
 lapse.renew(q, now)
 return reply.ok(q, made)

@@ -1,11 +1,12 @@
 --- Give deliveries back: ready again at their old place, or after `delay` ms; dead if their time is over.
 --
--- `counted` is 0 for what a consumer never looked at: that is no failed delivery.
+-- Without a `delay` (empty) the pause of the queue's options acts, where the delivery failed. `counted` is 0 for what a
+-- consumer never looked at: that is no failed delivery. `description` is empty, or says why the delivery failed.
 --
 -- @use     clock queue record lease returns length dead_letter wake reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting
 -- @targets expired maxlen delivery_limit
--- @args    version targets now again delay counted deliveries...
+-- @args    version targets now again delay counted description deliveries...
 -- @reply   lost: ids whose lease had ended
 -- @refuse  not_found stale lapsed
 
@@ -14,9 +15,9 @@ local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local delay = tonumber(arg.delay)
 local held, lost = lease.held(q, now, arg.deliveries, arg.again ~= '' and 'back' or '')
-returns.back(q, now, q.leases, held, tonumber(arg.counted), delay > 0 and now + delay or nil)
+returns.back(q, now, q.leases, held,
+  {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description})
 if length.hold(q, now, #held + 250) then
   queue.due_by(q, now)
 end

@@ -3,7 +3,7 @@
 -- @use    clock loose lapse reply queue
 -- @keys   meta log loose leases returned delayed redelivered
 -- @args   now after limit
--- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failed deliveries
+-- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failures as `redelivered` holds them
 -- @refuse not_found lapsed
 
 local now, found = clock.now(arg.now), redis.call('HMGET', q.meta, 'cursor', 'message_ttl', 'bytes', 'plain')

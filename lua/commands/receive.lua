@@ -4,7 +4,7 @@
 -- step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts as a
 -- consumer for `stay` ms. `ticket` is what the bell gave it.
 --
--- @use     clock queue lapse record lease sweep claim dead_letter wake reply
+-- @use     clock queue lapse record lease sweep claim failures wake reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now again count lease auto consumer block stay ticket finished...
@@ -29,15 +29,14 @@ local more, swept = sweep.if_due(q, now)
 local state = {taken = {}, ids = {}, own = {}, over = {}, size = 0}
 if most > 0 then
   if arg.ticket ~= '' then rare(claim).ticket(q, now, arg.ticket, state) end
+  -- before what is ready: nobody else may come for it
+  if waits and arg.block == '0' then rare(claim).late_ticket(q, now, most, state) end
   claim.take(q, now, most, state)
 end
-if waits and arg.block == '0' then
-  rare(claim).late_ticket(q, now, most, state)
-end
-local ids, failures = state.ids, {}
+local ids, failed = state.ids, {}
 if state.returned then
-  failures = rare(dead_letter).failed_ones(q, ids)
-  if #failures > 0 then queue.count(q, 'redelivered', #failures / 2) end
+  failed = rare(failures).list(q, ids)
+  if #failed > 0 then queue.count(q, 'redelivered', #failed / 2) end
 end
 
 claim.settle(q, now, state)
@@ -62,4 +61,4 @@ if not state.emptied and (most > 0 or swept) then
   wake.pass_on(q)
 end
 record.save(q)
-return reply.ok(q, now, q.due or '', more and 1 or 0, token, lost, state.taken, failures)
+return reply.ok(q, now, q.due or '', more and 1 or 0, token, lost, state.taken, failed)

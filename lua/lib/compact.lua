@@ -54,6 +54,7 @@ function compact.move(q, entries)
     redis.call('XDEL', q.log, unpack(ids))
     redis.call('ZADD', q.returned, unpack(members))
     redis.call('HSET', q.loose, unpack(joined))
+    redis.call('HSET', q.meta, 'compacted', 1)
     q.cursor = ids[#ids]
   end
 end

@@ -1,30 +1,11 @@
 --- Deaths: every one is counted, and moved to the reason's target queue in the same script as its cause.
 --
--- @use history lifetime append queue target announce
+-- @use failures history lifetime append queue target announce
 local dead_letter = {}
 
---- Failed deliveries of these messages so far, by id.
-function dead_letter.failures(q, ids)
-  local failed = {}
-  if #ids > 0 and redis.call('EXISTS', q.redelivered) == 1 then
-    for i, n in ipairs(redis.call('HMGET', q.redelivered, unpack(ids))) do
-      failed[ids[i]] = tonumber(n)
-    end
-  end
-  return failed
-end
-
---- The same as a list, id and number in turn.
-function dead_letter.failed_ones(q, ids)
-  local list = {}
-  for id, n in pairs(dead_letter.failures(q, ids)) do
-    list[#list + 1], list[#list + 2] = id, n
-  end
-  return list
-end
-
 --- Count the deaths of messages that were just removed, and append them to their target.
--- `more` is added to the failed deliveries of each: 1 if the delivery at hand is the cause.
+-- `more` is added to the failed deliveries of each: 1 if the delivery at hand is the cause. `description` says why. A
+-- message that failed too often has its last error for one, unless the delivery at hand brings another.
 function dead_letter.bury(q, now, reason, entries, more, description)
   if #entries == 0 then return end
   queue.count(q, 'deaths:' .. reason, #entries)
@@ -32,16 +13,24 @@ function dead_letter.bury(q, now, reason, entries, more, description)
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
   end
-  local failed = dead_letter.failures(q, ids)
+  local failed, said = failures.read(q, ids)
   if next(failed) then
     redis.call('HDEL', q.redelivered, unpack(ids))
   end
   if into then
+    description = description or ''
+    if reason ~= 'delivery_limit' or description ~= '' then said = {} end
     dead_letter.move(q, into, now, entries, {queue = q.name or announce.name(q.meta), reason = reason,
-      now = string.format('%d', now), failed = failed, more = more or 0, description = description or ''})
+      now = string.format('%d', now), failed = failed, more = more or 0, said = said,
+      rest = dead_letter.described(description)})
   else
     queue.count(q, 'dropped:' .. reason, #entries)
   end
+end
+
+--- A description as it ends a death record.
+function dead_letter.described(text)
+  return ' ' .. #text .. ' ' .. text
 end
 
 function dead_letter.move(q, into, now, entries, death)
@@ -49,13 +38,12 @@ function dead_letter.move(q, into, now, entries, death)
   if into ~= q then target.open(q, into, now) end
   into.letters = '1'
   death.first = death.queue .. ' ' .. death.reason .. ' 1 ' .. death.now .. ' ' .. death.now .. ' '
-  death.rest = ' ' .. #death.description .. ' ' .. death.description
   local fewest = tostring(death.more)
   for _, entry in ipairs(entries) do
     local id, parts = entry[1], entry[2]
-    local failed = death.failed[id]
+    local failed, said = death.failed[id], death.said[id]
     death.facts = string.sub(id, 1, 13) .. ' ' .. lifetime.text(q, id, parts[1]) .. ' '
-      .. (failed and failed + death.more or fewest) .. death.rest
+      .. (failed and failed + death.more or fewest) .. (said and dead_letter.described(said) or death.rest)
     local header = history.bury(parts[1], id, death, name)
     if header then
       append.one(into, now, header, parts[2])

@@ -1,5 +1,5 @@
---- Leases: the right to settle a delivery, until a deadline. The deadline in microseconds is also the token, so the
--- token of a lease that ended never fits the next lease of the same message.
+--- Leases: the right to settle a delivery, until a deadline. The token of a lease is its deadline in ms, and behind it
+-- three digits that count grants. So the token of a lease that ended never fits the next lease of the same message.
 --
 -- @use log
 local lease = {}
@@ -27,7 +27,8 @@ function lease.held(q, now, words, again)
   return held, lost
 end
 
---- The token of a lease. `grants` fills the digits below a millisecond, so that no two grants give the same token.
+--- The token of a lease that ends at `ends`, in ms. `grants` fills the last three digits, so that no two of 1,000 grants
+-- in a row give the same token.
 function lease.token(ends, grants)
   return string.format('%d', ends * 1000 + grants % 1000)
 end

@@ -1,9 +1,9 @@
 --- Leased or delayed messages that come back: dead, or ready again at their old place and with their old deadline.
 --
--- @use log lifetime message queue ready dead_letter
+-- @use log lifetime message queue ready failures pause dead_letter
 local returns = {}
 
---- What becomes of each: over the delivery limit, expired, or back. A failure counts when `counted`.
+--- The fate of each: over the delivery limit, expired, or back. A failure counts when `counted`.
 function returns.judge(q, now, entries, failed, counted)
   local spent, expired, back = {}, {}, {}
   for _, entry in ipairs(entries) do
@@ -20,21 +20,21 @@ function returns.judge(q, now, entries, failed, counted)
 end
 
 --- Remove those that are dead from the queue.
-function returns.bury(q, now, reason, entries, counted)
+function returns.bury(q, now, reason, entries, how)
   local ids = {}
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
   end
   if reason == 'expired' then ready.miss(q, entries) end
   log.remove(q, ids)
-  dead_letter.bury(q, now, reason, entries, counted)
+  dead_letter.bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
 end
 
 --- Make one message ready again, or set it aside until `ends`; at its deadline at the latest, to expire then.
-function returns.put(q, entry, ends)
+function returns.put(q, now, entry, ends)
   local id, header = entry[1], entry[2][1]
   local own, deadline = message.deadline(header), lifetime.deadline(q, id, header)
-  if ends then
+  if ends and ends > now then
     ends = deadline and math.min(ends, deadline) or ends
     redis.call('ZADD', q.delayed, ends, id)
     return queue.due_by(q, ends)
@@ -49,18 +49,24 @@ function returns.put(q, entry, ends)
   end
 end
 
---- Take messages back from `source` (the leases or the delayed). `counted` is 1 if their delivery failed, else 0.
-function returns.back(q, now, source, ids, counted, ends)
+--- Take messages back from `source` (the leases or the delayed). `how` has `counted`: 1 if their delivery failed, else 0;
+-- `description` of the failure, or empty; `delay` in ms where the caller gives one; `ran_out` for leases that ended.
+function returns.back(q, now, source, ids, how)
   if #ids == 0 then return end
-  local entries, failed = log.read(q, ids), dead_letter.failures(q, ids)
-  local spent, expired, back = returns.judge(q, now, entries, failed, counted)
+  local entries, failed, said = log.read(q, ids), failures.read(q, ids)
+  local ends = pause.ends(q, now, ids, failed, how)
+  local spent, expired, back = returns.judge(q, now, entries, failed, how.counted)
+  local fields = {}
   redis.call('ZREM', source, unpack(ids))
-  for _, entry in ipairs(back) do
-    returns.put(q, entry, ends)
-    if counted == 1 then
-      redis.call('HSET', q.redelivered, entry[1], (failed[entry[1]] or 0) + 1)
+  for i, entry in ipairs(back) do
+    local id = entry[1]
+    returns.put(q, now, entry, ends[id])
+    if how.counted == 1 then
+      local description = how.description ~= '' and how.description or said[id]
+      fields[2 * i - 1], fields[2 * i] = id, failures.packed((failed[id] or 0) + 1, description)
     end
   end
-  returns.bury(q, now, 'delivery_limit', spent, counted)
-  returns.bury(q, now, 'expired', expired, counted)
+  if #fields > 0 then redis.call('HSET', q.redelivered, unpack(fields)) end
+  returns.bury(q, now, 'delivery_limit', spent, how)
+  returns.bury(q, now, 'expired', expired, how)
 end

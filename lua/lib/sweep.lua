@@ -7,14 +7,14 @@ local BUDGET = 250
 --- Messages whose lease has ended come back.
 function sweep.reclaim(q, now, most)
   local ids = redis.call('ZRANGEBYSCORE', q.leases, '-inf', now * 1000 + 999, 'LIMIT', 0, most)
-  returns.back(q, now, q.leases, ids, 1)
+  returns.back(q, now, q.leases, ids, {counted = 1, description = '', ran_out = true})
   return #ids
 end
 
 --- Messages whose delay has ended are ready again.
 function sweep.promote(q, now, most)
   local ids = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', now, 'LIMIT', 0, most)
-  returns.back(q, now, q.delayed, ids, 0)
+  returns.back(q, now, q.delayed, ids, {counted = 0})
   return #ids
 end
 
@@ -65,7 +65,7 @@ function sweep.next_due(q)
 end
 
 --- For how long the oldest of what is due has been waiting, in ms; 0 if nothing is, or if only a limit has to act.
-function sweep.lag(q, now)
+function sweep.overdue(q, now)
   local since = q.due and q.due <= now and rare(sweep).next_due(q) or now
   return math.max(0, now - since)
 end

@@ -18,7 +18,9 @@ def complete_queues(context: click.Context, param: click.Parameter, begun: str) 
     """
     found: list[str] = []
     # a thread, since nothing else bounds the time that looking up a host may take; the process ends without it
-    asking = threading.Thread(target=_ask, args=(_url(context), _given(context, "namespace"), found), daemon=True)
+    url = _given(context, "url") or os.environ.get("RQTTL_URL") or "embedded://"
+    namespace = _given(context, "namespace") or "rqttl"
+    asking = threading.Thread(target=_ask, args=(url, namespace, found), daemon=True)
     asking.start()
     asking.join(PATIENCE)
     taken = context.params.get(param.name or "") or ()
@@ -35,22 +37,15 @@ def _given(context: click.Context, option: str) -> str | None:
     return None
 
 
-def _url(context: click.Context) -> str | None:
-    url = _given(context, "url") or os.environ.get("RQTTL_URL") or "embedded://"
-    if not url.startswith("embedded://"):
-        return url
-    from rqttl import embedded
-
-    return embedded.find(url.removeprefix("embedded://") or None)
-
-
-def _ask(url: str | None, namespace: str | None, found: list[str]) -> None:
-    if url is None:
-        return
+def _ask(url: str, namespace: str, found: list[str]) -> None:
     try:
         import rqttl
+        from rqttl import embedded
 
-        with rqttl.connect(url, namespace=namespace or "rqttl") as broker:
+        running = embedded.find(embedded.folder_of(url)) if url.startswith(embedded.SCHEME) else url
+        if running is None:
+            return
+        with rqttl.connect(running, namespace=namespace) as broker:
             found += broker.queues()
     except Exception:  # noqa: BLE001, S110  # any word about it would be written into the line that is being typed
         pass

@@ -18,7 +18,7 @@ from rqttl.cli import output
 from rqttl.cli.shared import debug_flag
 
 
-@click.command(epilog="Example: rqttl completion bash")
+@click.command(epilog="\b\nExample: rqttl completion bash")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 @debug_flag
 @click.pass_context

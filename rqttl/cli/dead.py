@@ -13,7 +13,7 @@ from rqttl.cli.dead_show import show
 from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
 
 
-@click.group(invoke_without_command=True, epilog="Example: rqttl dead ls orders.dead")
+@click.group(invoke_without_command=True, epilog="\b\nExample: rqttl dead ls orders.dead")
 @click.pass_context
 def dead(context: click.Context) -> None:
     """Look at dead letters, put them back, remove them.
@@ -23,7 +23,7 @@ def dead(context: click.Context) -> None:
     help_alone(context)
 
 
-@dead.command("ls", epilog="Example: rqttl dead ls orders.dead")
+@dead.command("ls", epilog="\b\nExample: rqttl dead ls orders.dead")
 @queue_argument
 @utc_flag
 @json_flag

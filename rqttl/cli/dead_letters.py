@@ -106,7 +106,7 @@ class Wanted:
 def refuse_missing(queue: str, ids: Iterable[str]) -> None:
     """Raise `Refused` if there are letters that were asked for by their ids and not found."""
     if missing := sorted(ids):
-        raise Refused(f"no such letter in {queue}: {', '.join(missing)}", "not_found")
+        raise Refused(f"no such letter in {queue}: {', '.join(one or repr(one) for one in missing)}", "not_found")
 
 
 def _moment(when: When | None, now: datetime) -> datetime | None:
@@ -135,14 +135,19 @@ def letter_filters(command: F) -> F:
                      help="Only with this header; repeated: with all."),
         click.option("--newer-than", callback=_read_when, metavar="WHEN", help="Only those that died since then."),
         click.option("--older-than", callback=_read_when, metavar="WHEN",
-                     help="Only those that died before: 7d (ago), '2026-11-21 10:00Z'."),
+                     help="Only those that died before: 7d (ago), 2026-11-21T10:00Z."),
         click.option("--reason", "reasons", multiple=True, callback=_read_reasons, metavar="REASON",
+                     shell_complete=_complete_reasons,
                      help=f"Only of this reason: {', '.join(REASONS)}; may be repeated."),
         click.option("--source", "sources", multiple=True, metavar="QUEUE", shell_complete=complete_queues,
                      help="Only those that died in this queue; may be repeated."),
     ):  # fmt: skip
         decorated = add(decorated)
     return decorated  # type: ignore[no-any-return]  # for whoever calls it, which is click, it is the same
+
+
+def _complete_reasons(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    return [reason for reason in REASONS if reason.startswith(begun.lower().replace("-", "_"))]
 
 
 def _read_reasons(context: click.Context, option: click.Parameter, values: Sequence[str]) -> frozenset[str]:

@@ -46,7 +46,7 @@ class Chosen:
                 "never_died": self.never_died}  # fmt: skip
 
 
-@click.command(epilog="Example: rqttl dead purge orders.dead --older-than 7d --dry-run")
+@click.command(epilog="\b\nExample: rqttl dead purge orders.dead --older-than 7d --dry-run")
 @queue_argument
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this letter; may be repeated.")
 @letter_filters

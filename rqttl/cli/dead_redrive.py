@@ -15,6 +15,7 @@ from rqttl.cli.completing import complete_queues
 from rqttl.cli.dead_letters import Wanted, letter_filters, note_targets, refuse_missing
 from rqttl.cli.dead_purge import Chosen, choose, described, in_steps, note_rest, tell_dry
 from rqttl.cli.errors import Refused
+from rqttl.cli.option_text import flag
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
 from rqttl.cli.signals import Stopped
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Staying = Counter[tuple[str, str, str]]
 
 
-@click.command(epilog="Example: rqttl dead redrive orders.dead --reason expired --dry-run")
+@click.command(epilog="\b\nExample: rqttl dead redrive orders.dead --reason expired --dry-run")
 @queue_argument
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this letter; may be repeated.")
 @click.option("--to", metavar="QUEUE", shell_complete=complete_queues, help="Put all into this queue instead.")
@@ -94,7 +95,7 @@ def _refuse_staying(staying: Staying) -> None:
         if outcome == "gone":
             output.note(f"{letters} gone or no longer ready meanwhile: left alone")
             continue
-        why = f"{origin} has no room ({limit})" if outcome == "full" else words[outcome].format(origin)
+        why = f"{origin} has no room ({flag(limit)})" if outcome == "full" else words[outcome].format(origin)
         output.note(f"{letters} left alone: {why}")
         code = "queue_full" if outcome == "full" else code or "not_found"
     if code:

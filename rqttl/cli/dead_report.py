@@ -40,7 +40,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Row = tuple[str, int]
 
 
-@click.command(epilog="Example: rqttl dead report 'orders.*' --newer-than 1d --by reason --by hour")
+@click.command(epilog="\b\nExample: rqttl dead report 'orders.*' --newer-than 1d --by reason --by hour")
 @queues_argument
 @click.option(
     "--by", "aspects", type=click.Choice(ALL), multiple=True, default=DEFAULT,

@@ -17,7 +17,7 @@ from rqttl.types import Death, Peeked
 LETTERS, BODY, HEADER = 10, 300, 100
 
 
-@click.command(epilog="Example: rqttl dead show orders.dead --reason rejected --limit 3")
+@click.command(epilog="\b\nExample: rqttl dead show orders.dead --reason rejected --limit 3")
 @queue_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="How many at most.  [default: 10; with IDs all]")
@@ -96,6 +96,8 @@ def _shown(letter: Peeked, now: datetime, *, utc: bool) -> list[tuple[str, str]]
         pairs.append(("headers", said))
     kind = f"{text.visible(letter.content_type)}, " if letter.content_type else ""
     pairs.append(("body", f"{messages.body(letter, BODY)}\n({kind}{text.size(len(letter.body))})"))
+    if letter.description:
+        pairs.append(("last failure", text.visible(letter.description, text.LONGEST)))
     return pairs + [("died", _told(death, now, utc=utc)) for death in letter.deaths]
 
 

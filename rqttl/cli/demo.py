@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from rqttl.cli.shared import Settings, debug_flag, json_flag
+from rqttl.cli.shared import Settings, debug_flag, json_flag, note_default_server
 
 
-@click.command(epilog="Example: rqttl demo --limit 5000")
+@click.command(epilog="\b\nExample: rqttl demo --limit 5000")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50_000, show_default=True, metavar="N",
     help="How many departures to play.",
@@ -32,4 +32,5 @@ def demo(settings: Settings, limit: int, spark: bool, picture: str | None, as_js
     """
     from rqttl.demo import run  # it loads much that no other command needs
 
+    note_default_server(url or settings.url)
     return run(limit, url or settings.url, as_json=as_json, spark=spark, picture=picture)

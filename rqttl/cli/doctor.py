@@ -14,6 +14,7 @@ import click
 from rqttl.cli import output, text
 from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
 from rqttl.cli.errors import REFUSED
+from rqttl.cli.option_text import with_flags
 from rqttl.cli.queue_each import chosen
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag
 
@@ -26,7 +27,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 LEVEL, CHECK = 9, 16
 
 
-@click.command(epilog="Example: rqttl doctor orders --repair")
+@click.command(epilog="\b\nExample: rqttl doctor orders --repair")
 @any_queues_argument
 @click.option("--repair", is_flag=True, help="Put right what can be, after asking.")
 @yes_flag
@@ -93,7 +94,7 @@ def _subject(check: str, queue: str | None) -> str:
 def _show(level: str, subject: str, found: str, advice: str = "") -> None:
     """A line for people, and one with what to do; folded on a terminal."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    subject, found, advice = (text.visible(word) for word in (subject, found, advice))
+    subject, found, advice = (text.visible(word) for word in (subject, found, with_flags(advice)))
     beside = subject if len(subject) < CHECK else ""
     rest = " " * (LEVEL + CHECK)
     fold = textwrap.TextWrapper(max(20, columns - len(rest)), break_on_hyphens=False)

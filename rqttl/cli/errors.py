@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
 import click
 
 from rqttl import errors
 from rqttl.cli import text
-from rqttl.cli.queue_options import flag, shown
+from rqttl.cli.option_text import flag, naming_flag, shown
+from rqttl.cli.suggestions import suggestion
 from rqttl.options import OPTIONS
 
 #: How Redis says that a user may not do something, also from within a script.
@@ -59,22 +59,9 @@ def _usage(error: click.UsageError) -> str:
     if error.ctx is None:
         return said
     if unknown := re.match(r"no such command '(.*?)'", said):  # some versions of click have an idea too
-        near = _near(error.ctx, unknown[1])
-        said = f"{unknown[0]}; did you mean {near}?" if near else unknown[0]
+        near = suggestion(error.ctx, unknown[1])
+        said = f"{unknown[0]}; did you mean `{near}`?" if near else unknown[0]
     return f"{said} (see `{error.ctx.command_path} --help`)"
-
-
-def _near(context: click.Context, word: str) -> str | None:
-    """The command of a group, or of a group in it, that is called nearly so."""
-    assert isinstance(context.command, click.Group)  # noqa: S101  # only groups have commands
-    names: dict[str, str] = {}
-    for name in context.command.list_commands(context):
-        names[name] = name
-        child = context.command.get_command(context, name)
-        for inner in child.list_commands(context) if isinstance(child, click.Group) else ():
-            names.setdefault(inner, f"{name} {inner}")
-    near = difflib.get_close_matches(word, names, n=1)
-    return names[near[0]] if near else None
 
 
 def exit_code(kind: type[errors.RqttlError]) -> int:
@@ -91,11 +78,17 @@ def exit_code(kind: type[errors.RqttlError]) -> int:
 def _ours(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueNotFound):
         return f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` makes it"
+    if isinstance(error, errors.QueueDamaged):
+        return f"{error}; `rqttl doctor {error.queue}` says what to do"
     if isinstance(error, errors.QueueMismatch):
         return _mismatch(error)
     if isinstance(error, errors.QueueInUse):
         found = text.plural(error.found, "consumer" if error.condition == "if_unused" else "message")
         return f"queue {error.queue!r} was not deleted: it has {found}, and {flag(error.condition)} is given"
+    if isinstance(error, errors.QueueFull):
+        return f"queue {error.queue!r} is full: {flag(error.limit)} is {error.value:,}"
+    if isinstance(error, errors.InvalidInput):
+        return naming_flag(str(error))
     return str(error)
 
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 _NAMED = 5
 
 
-@click.group(invoke_without_command=True, epilog="Example: rqttl message show orders order-17")
+@click.group(invoke_without_command=True, epilog="\b\nExample: rqttl message show orders order-17")
 @click.pass_context
 def message(context: click.Context) -> None:
     """Look at one message."""
     help_alone(context)
 
 
-@message.command(epilog="Example: rqttl message show orders order-17")
+@message.command(epilog="\b\nExample: rqttl message show orders order-17")
 @queue_argument
 @click.argument("id")
 @click.option("--full", is_flag=True, help="Do not cut the body and the headers.")
@@ -89,6 +89,7 @@ def _tell(one: Peeked, now: datetime, longest: int | None, *, utc: bool) -> None
         ("enqueued", text.moment(one.enqueued_at, now, utc=utc)),
         ("expires", text.moment(one.expires_at, now, utc=utc) if one.expires_at else "never"),
         ("deliveries", text.count(one.delivery_count)),
+        *([("last failure", text.visible(one.description, longest))] if one.description else []),
         ("content type", text.visible(one.content_type)),
         ("size", text.size(len(one.body))),
         *((f"header {text.visible(name, longest)}", messages.header(value, longest))

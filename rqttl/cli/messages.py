@@ -91,6 +91,7 @@ def facts(message: Shown, *, with_body: bool = True) -> dict[str, Any]:
         "enqueued_at": message.enqueued_at,
         "expires_at": message.expires_at,
         "delivery_count": message.delivery_count,
+        **({"description": message.description} if isinstance(message, Peeked) else {}),
         "deaths": [death_facts(death) for death in message.deaths],
     }
 

@@ -7,7 +7,8 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO
 
 import click
 
@@ -25,8 +26,24 @@ def answer_json(value: Any) -> None:
 
 
 def note(line: str) -> None:
-    """A line that is not what was asked for."""
-    click.echo(f"rqttl: {line}", err=True)
+    """Print a line to stderr, on a terminal folded at words. A stderr that nobody can read is no failure."""
+    columns = columns_of(sys.stderr)
+    said = f"rqttl: {line}"
+    with suppress(OSError):
+        click.echo(said if columns is None else text.folded_at_words(said, columns), err=True)
+
+
+def columns_of(stream: TextIO) -> int | None:
+    """The width of the terminal that a stream is, or that `$COLUMNS` says; `None` if it is no terminal."""
+    if not stream.isatty():
+        return None
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdigit() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:  # it says that it is one, and is no file
+        return 80
 
 
 def note_no_queue(patterns: Sequence[str]) -> None:
@@ -122,7 +139,10 @@ def _print(shown: Any) -> None:
     from rich.console import Console
 
     colours: Any = "auto" if coloured() else None
-    console = Console(markup=False, highlight=False, emoji=False, color_system=colours)
+    # on a terminal without colours it would take 80 columns for granted
+    size: Any = shutil.get_terminal_size() if sys.stdout.isatty() else None
+    sized: Any = {"width": size.columns, "height": size.lines} if size else {}
+    console = Console(markup=False, highlight=False, emoji=False, color_system=colours, **sized)
     with console.capture() as captured:
         console.print(shown)
     for line in captured.get().rstrip("\n").split("\n"):

@@ -23,7 +23,7 @@ _GAP = 2
 _BODY = 200
 
 
-@click.command(epilog="Example: rqttl peek orders --limit 50")
+@click.command(epilog="\b\nExample: rqttl peek orders --limit 50")
 @queue_argument
 @click.option("--after", metavar="SEQUENCE", help="Begin after this message; for the next page.")
 @click.option(
@@ -35,9 +35,10 @@ _BODY = 200
 def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, settings: Settings) -> None:
     """Look at messages in order, without touching them.
 
-    Ready, leased and delayed ones, each with the beginning of its body; how
-    often it was delivered, and what it was stored under (`sequence`) where its
-    id is another. Expired ones that no sweep has met yet are left out.
+    Ready, leased and delayed ones, each with the beginning of its body and why
+    its last delivery failed; how often it was delivered, and what it was stored
+    under (`sequence`) where its id is another. Expired ones that no sweep has
+    met yet are left out.
     """
     with settings.using() as broker:
         # one more, to know whether there are more
@@ -56,7 +57,7 @@ def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, se
 
 
 def _lines(shown: Sequence[Peeked], now: datetime, *, utc: bool) -> Iterator[str]:
-    """A table in which each message has its body on a line of its own."""
+    """A table in which each message has its body on a line of its own, and so the description of its last failure."""
     columns = ("state", "enqueued" if utc else "age", *COLUMNS[2:])
     rows = [_cells(one, now, utc=utc) for one in shown]
     head = [column.removeprefix(">") for column in columns]
@@ -70,7 +71,11 @@ def _lines(shown: Sequence[Peeked], now: datetime, *, utc: bool) -> Iterator[str
     yield "─" * min(sum(widths) + _GAP * (len(widths) - 1), total or 80)
     for one, cells in zip(shown, rows, strict=True):
         yield from _folded(cells, widths, right)
-        yield "  " + text.fitted(messages.body(one, 4 * (total or _BODY)), (total or _BODY) - 2)
+        below = [messages.body(one, 4 * (total or _BODY))]
+        if one.description:
+            below.append(f"last failure: {text.visible(one.description, 4 * (total or _BODY))}")
+        for line in below:
+            yield "  " + text.fitted(line, (total or _BODY) - 2)
 
 
 def _cells(one: Peeked, now: datetime, *, utc: bool) -> list[str]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 import rqttl
-from rqttl.cli import errors, text
+from rqttl.cli import errors, output, streams, text
 from rqttl.cli.shared import Settings, connecting, help_alone
 
 #: The sections of the help with their commands. `name` is `name` in the module `rqttl.cli.name`, which is imported when
@@ -36,35 +34,13 @@ class _ReaderGone(Exception):
     """Whoever read our output has seen enough; kept from click, for which that is a failure."""
 
 
-def _ready_streams() -> None:
-    """Where a stream was closed by whoever started us (`>&-`), use /dev/null, before a socket takes its number.
-
-    What the encoding of stdout lacks is escaped, as it is on stderr.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # until the process ends
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _drop_output() -> None:
-    """Let what is still in the buffer go nowhere: the interpreter would fail to write it at its end."""
-    with suppress(OSError):  # it may be no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _flush_or_drop_output() -> None:
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _drop_output()
-
-
-def _tell(line: str) -> None:
-    """A line of an error, which may name what somebody else has made up, or a URL."""
+def _tell(line: str, columns: int | None = None) -> None:
+    """A line of an error, which may name what somebody else has made up, or a URL; folded at words to `columns`."""
+    said = text.visible(text.without_secrets(line))
+    if columns is not None:
+        said = text.folded_at_words(said, columns)
     with suppress(OSError):  # where it cannot be told, there is still the exit code
-        print(text.visible(text.without_secrets(line)), file=sys.stderr)  # noqa: T201  # this is where errors are told
+        print(said, file=sys.stderr)  # noqa: T201  # this is where errors are told
 
 
 class Program(click.Group):
@@ -96,27 +72,30 @@ class Program(click.Group):
         """Run, and exit. `click.testing.CliRunner` comes in here too."""
         given = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
-        _ready_streams()
+        streams.prepare()
         if "_RQTTL_COMPLETE" in os.environ:
             import_module("rqttl.cli.completion")  # brings our way to complete for bash; the rest is click's
         try:
             result = super().main(given, prog_name or "rqttl", **extra)
             sys.stdout.flush()
         except (_ReaderGone, BrokenPipeError):
-            _drop_output()
+            streams.drop(sys.stdout)
             sys.exit(errors.DONE)
         except _Interrupted:
-            print("rqttl: interrupted", file=sys.stderr)  # noqa: T201  # as below
+            _tell("rqttl: interrupted")
             sys.exit(errors.INTERRUPTED)
         except Exception as error:  # noqa: BLE001  # explained to people, with an exit code
             code, line = errors.explain(error)
-            _flush_or_drop_output()
+            streams.flush_or_drop(sys.stdout)
             if code == errors.BUG and "--debug" in given:
                 for told in traceback.format_exc().rstrip("\n").split("\n"):
                     _tell(told)
             if line:
-                _tell(f"rqttl: {line}")
+                _tell(f"rqttl: {line}", output.columns_of(sys.stderr))
             sys.exit(code)
+        finally:
+            streams.flush_or_drop(sys.stdout)
+            streams.flush_or_drop(sys.stderr)
         sys.exit(result if isinstance(result, int) else errors.DONE)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -134,7 +113,7 @@ class Program(click.Group):
     cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Example: rqttl send orders hello --ttl 30s",
+    epilog="\b\nExample: rqttl send orders hello --ttl 30s",
 )
 @connecting
 @click.version_option(rqttl.__version__, prog_name="rqttl", message="%(prog)s %(version)s")

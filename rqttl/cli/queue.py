@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output
+from rqttl.cli.option_text import option_facts
 from rqttl.cli.queue_each import Facts, for_each, handles
 from rqttl.cli.queue_ls import list_queues
 from rqttl.cli.queue_options import queue_options
@@ -17,16 +18,25 @@ from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
+    from rqttl.types import Declared
 
 
-@click.group(invoke_without_command=True, epilog="Example: rqttl queue ls 'orders.*'")
+#: The outcomes of a declaration, for people.
+DECLARED: dict[Declared, str] = {
+    "created": "declared",
+    "found": "is there already, with these options",
+    "adopted": "declared; a dead letter had made it",
+}
+
+
+@click.group(invoke_without_command=True, epilog="\b\nExample: rqttl queue ls 'orders.*'")
 @click.pass_context
 def queue(context: click.Context) -> None:
     """Make queues, change them, look at them."""
     help_alone(context)
 
 
-@queue.command(epilog="Example: rqttl queue declare orders --message-ttl 60s --dead-letter orders.dead")
+@queue.command(epilog="\b\nExample: rqttl queue declare orders --message-ttl 60s --dead-letter dead")
 @queue_name_argument
 @queue_options
 @json_flag
@@ -38,14 +48,15 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
     """
     given = {option: value for option, value in options.items() if value is not None}
     with settings.using() as broker:
-        in_force = broker.declare_queue(name, **given).options()
+        declared = broker.declare_queue(name, **given)
+        in_force = declared.options()
     if as_json:
-        output.answer_json({"queue": name, "options": dict(in_force)})
+        output.answer_json({"queue": name, "declared": declared.declared, "options": option_facts(in_force)})
     else:
-        output.answer(f"queue {name} is there")
+        output.answer(f"queue {name}: {DECLARED[declared.declared or 'found']}")
 
 
-@queue.command(epilog="Example: rqttl queue touch orders")
+@queue.command(epilog="\b\nExample: rqttl queue touch orders")
 @queues_argument
 @json_flag
 @connecting

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from rqttl.cli import output, text
 from rqttl.cli.errors import Refused, explain
-from rqttl.errors import QueueInUse, QueueNotFound, RqttlError
+from rqttl.errors import QueueDamaged, QueueInUse, QueueNotFound, RqttlError
 from rqttl.types import QueueStats
 
 if TYPE_CHECKING:
@@ -77,6 +77,32 @@ def for_each(
         raise refused[0]
     if refused:
         raise Refused(f"{len(refused)} of {text.plural(len(queues), 'queue')} refused; the lines above say why")
+
+
+def refuse_damaged(damaged: Mapping[str, QueueDamaged]) -> None:
+    """Raise an error that names the queues that cannot be read, if there are any. The answer has been printed."""
+    errors = [error for _, error in sorted(damaged.items())]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        for error in errors:
+            output.note(explain(error)[1])
+        raise Refused(f"{text.plural(len(errors), 'queue')} cannot be read; the lines above say why")
+
+
+def damaged_facts(damaged: Mapping[str, QueueDamaged]) -> list[Facts]:
+    """The queues that cannot be read, for programs."""
+    return [{"queue": name, "error": one.code, "damage": one.damage} for name, one in sorted(damaged.items())]
+
+
+def running_reapers(broker: Broker) -> int | None:
+    """How many reapers run; `None` where this user may not ask."""
+    from redis.exceptions import ResponseError
+
+    try:
+        return broker.reapers()
+    except ResponseError:
+        return None
 
 
 def contents(stats: QueueStats) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.queue_each import matching
+from rqttl.cli.queue_each import damaged_facts, matching, refuse_damaged, running_reapers
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag
 from rqttl.cli.stats_facts import stats_facts
-from rqttl.types import QueueStats
+from rqttl.cli.stats_trend import LATE, waiting
+from rqttl.types import PerQueue, QueueStats
 
 #: What to sort by, the largest first; a negative number, so that equal ones stay in the order of their names.
 SORTS: dict[str, Callable[[QueueStats], Any]] = {
@@ -25,7 +26,7 @@ SORTS: dict[str, Callable[[QueueStats], Any]] = {
 COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead")
 
 
-@click.command("ls", epilog="Example: rqttl queue ls 'orders.*' --sort depth")
+@click.command("ls", epilog="\b\nExample: rqttl queue ls 'orders.*' --sort depth")
 @any_queues_argument
 @click.option(
     "--sort",
@@ -46,24 +47,32 @@ def list_queues(
 
     All of them, or those named or matched by a QUEUE (with *, ? and [...]).
     Depth is what a queue holds in any state; bytes and oldest are of its
-    ready messages.
+    ready messages. The command only reads: expired messages count until a
+    reaper or a consumer has swept them.
     """
     with settings.using() as broker:
         names = matching(broker, queues)
-        found = None if quiet and key == "name" else broker.stats(names)
-    if found is not None:
-        names = sorted(found, key=lambda name: (SORTS[key](found[name]), name))
+        found: PerQueue[QueueStats] = PerQueue()
+        if not quiet or key != "name":
+            found = broker.stats(names, sweep=False)
+            names = sorted(found, key=lambda name: (SORTS[key](found[name]), name))
+        overdue = max((stats.overdue for stats in found.values()), default=timedelta(0))
+        reapers = running_reapers(broker) if overdue >= LATE else None
     if reverse:
         names = names[::-1]
     if as_json:
-        output.answer_json([{"queue": name, **(stats_facts(found[name]) if found else {})} for name in names])
-    elif not names:
+        facts = [{"queue": name, **(stats_facts(found[name]) if found else {})} for name in names]
+        output.answer_json(facts + damaged_facts(found.damaged))
+    elif not names and not found.damaged:
         output.note_no_queue(queues)
-    elif quiet or found is None:
+    elif quiet and names:
         output.answer("\n".join(names))
-    else:
+    elif names:
         total = [text.plural(len(names), "queue"), *_sums(found.values())] if len(names) > 1 else None
         output.table(COLUMNS, [[name, *_numbers(found[name])] for name in names], total)
+    if overdue >= LATE:
+        output.note(waiting(overdue, reapers))
+    refuse_damaged(found.damaged)
 
 
 def _numbers(stats: QueueStats) -> list[str]:

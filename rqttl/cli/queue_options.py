@@ -8,14 +8,20 @@ from typing import Any, TypeVar
 
 import click
 
+from rqttl.cli.completing import complete_queues
+from rqttl.cli.option_text import flag, shown
 from rqttl.cli.shared import read_duration
-from rqttl.options import OPTIONS, Option, Value
-from rqttl.units import as_text
+from rqttl.options import OPTIONS, Option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_READ: dict[str, dict[str, Any]] = {"duration": {"callback": read_duration}, "count": {"type": int}}
-_METAVARS = {"duration": "TIME", "count": "N", "target": "QUEUE"}
+_READ: dict[str, dict[str, Any]] = {
+    "duration": {"callback": read_duration},
+    "count": {"type": int},
+    "number": {"type": float},
+}
+_METAVARS = {"duration": "TIME", "count": "N", "number": "NUMBER", "target": "QUEUE"}
+_COMPLETED: dict[str, dict[str, Any]] = {"target": {"shell_complete": complete_queues}}
 
 
 def queue_options(command: F) -> F:
@@ -32,7 +38,8 @@ def _flag(option: Option) -> Callable[[F], F]:
         return click.option(f"{name}/--no-{name[2:]}", default=None, help=f"{meaning}.")
     default = f"  [default: {shown(option, option.default)}]" if option.default is not None else ""
     reading = {"type": click.Choice(option.choices)} if option.kind == "choice" else _READ.get(option.kind, {})
-    return click.option(name, metavar=_METAVARS.get(option.kind), help=f"{meaning}.{default}", **reading)
+    completing = _COMPLETED.get(option.kind, {})
+    return click.option(name, metavar=_METAVARS.get(option.kind), help=f"{meaning}.{default}", **reading, **completing)
 
 
 def read_names(context: click.Context, option: click.Parameter, values: Sequence[str]) -> list[str]:
@@ -41,7 +48,7 @@ def read_names(context: click.Context, option: click.Parameter, values: Sequence
     for name, value in zip(names, values, strict=True):
         if name not in OPTIONS:
             near = difflib.get_close_matches(name, OPTIONS, n=1)
-            hint = f"; did you mean {flag(near[0])[2:]}?" if near else ""
+            hint = f"; did you mean --unset {flag(near[0])[2:]}?" if near else ""
             raise click.BadParameter(f"no queue option is called {value!r}{hint}", context, option)
     return list(dict.fromkeys(names))
 
@@ -49,21 +56,3 @@ def read_names(context: click.Context, option: click.Parameter, values: Sequence
 def complete_names(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
     """The names of queue options that begin so. For `shell_complete`."""
     return [name for name in (flag(option)[2:] for option in OPTIONS) if name.startswith(begun)]
-
-
-def flag(option: str) -> str:
-    """The flag of an option."""
-    return f"--{option.replace('_', '-')}"
-
-
-def shown(option: Option, value: Value | None) -> str:
-    """The value of an option as it would be written on the command line."""
-    if value is None:
-        return "(none)"
-    if option.kind == "duration":
-        return as_text(int(value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if option.kind == "count":
-        return f"{value:,}"
-    return str(value) or "(drop)"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rqttl.queue import Queue
 
 
-@click.command(epilog="Example: rqttl queue purge orders --dry-run")
+@click.command(epilog="\b\nExample: rqttl queue purge orders --dry-run")
 @queues_argument
 @yes_flag
 @dry_run_flag
@@ -58,7 +58,7 @@ def _purged(queue: Queue, facts: Facts) -> str:
     return f"queue {queue.name}: {text.plural(facts['purged'], 'ready message')} removed"
 
 
-@click.command(epilog="Example: rqttl queue delete orders --if-unused --if-empty")
+@click.command(epilog="\b\nExample: rqttl queue delete orders --if-unused --if-empty")
 @queues_argument
 @click.option("--if-unused", is_flag=True, help="Only if it has no consumers.")
 @click.option("--if-empty", is_flag=True, help="Only if it holds no message in any state.")

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.queue_options import flag, shown
+from rqttl.cli.option_text import flag, option_facts, shown
+from rqttl.cli.queue_each import running_reapers
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_name_argument, utc_flag
 from rqttl.cli.stats_facts import stats_facts
+from rqttl.cli.stats_trend import LATE, waiting
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.types import QueueStats
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 
 
-@click.command(epilog="Example: rqttl queue show orders --all")
+@click.command(epilog="\b\nExample: rqttl queue show orders --all")
 @queue_name_argument
 @click.option("--all", "every", is_flag=True, help="Show options at their defaults too.")
 @click.option("--sources", is_flag=True, help="Show which queues' dead letters come here; asks all queues.")
@@ -33,11 +35,13 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
     """Show one queue.
 
     What it holds, what has happened in it, where its dead letters go, and its
-    options.
+    options. The command only reads: expired messages count until a reaper or
+    a consumer has swept them.
     """
     with settings.using() as broker:
         handle = broker.queue(name)
-        stats, options, now = handle.stats(), handle.options(), broker.time()
+        stats, options, now = handle.stats(sweep=False), handle.options(), broker.time()
+        reapers = running_reapers(broker) if stats.overdue >= LATE else None
         come_from = _sources(broker, name) if sources else None
     targets = {reason: options.target(reason) for reason in REASONS}
     if as_json:
@@ -46,6 +50,8 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
         ))  # fmt: skip
         return
     output.facts(_holds(name, stats, now, utc=utc))
+    if stats.overdue >= LATE:
+        output.note(waiting(stats.overdue, reapers))
     output.answer("")
     output.table(["death reason", ">died", ">dropped", "dead letters go to"], _deaths(stats, targets))
     if come_from is not None:
@@ -60,7 +66,7 @@ def _facts(name: str, stats: QueueStats, options: QueueOptions, targets: Mapping
     return {
         "queue": name,
         **stats_facts(stats),
-        "options": dict(options),
+        "options": option_facts(options),
         "dead_letters_go_to": {reason: target or None for reason, target in targets.items()},
     }
 
@@ -86,14 +92,14 @@ def _holds(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list[tu
         for until, at in (("lease ends", stats.next_lease_end), ("ready", stats.next_delay_end))
     )
     happened = [f"{text.count(getattr(stats, word))} {word}" for word in COUNTERS if getattr(stats, word)]
-    lag = [("sweep lag", f"{text.age(stats.sweep_lag)}: does a reaper run?")] if stats.sweep_lag else []
+    overdue = [("overdue", f"the oldest due work waits {text.age(stats.overdue)}")] if stats.overdue else []
     ends = [("expires", f"{text.moment(stats.ends_at, now, utc=utc)}, unless it is used")] if stats.ends_at else []
     return [
         ("queue", name),
         ("ready", f"{text.count(stats.ready)} ({text.size(stats.ready_bytes)}){oldest}"),
         ("leased", f"{text.count(stats.leased)}{leased}"),
         ("delayed", f"{text.count(stats.delayed)}{delayed}"),
-        *lag,
+        *overdue,
         ("consumers", text.count(stats.consumers)),
         *ends,
         ("so far", ", ".join(happened) or "-"),

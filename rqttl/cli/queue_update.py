@@ -9,12 +9,13 @@ import click
 
 from rqttl.cli import output, text
 from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
-from rqttl.cli.queue_options import complete_names, flag, queue_options, read_names, shown
+from rqttl.cli.option_text import flag, json_name, option_facts, shown
+from rqttl.cli.queue_options import complete_names, queue_options, read_names
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_name_argument
 from rqttl.options import OPTIONS, QueueOptions, UpdateResult
 
 
-@click.command(epilog="Example: rqttl queue update orders --message-ttl 5m --unset max-length")
+@click.command(epilog="\b\nExample: rqttl queue update orders --message-ttl 5m --unset max-length")
 @queue_name_argument
 @queue_options
 @click.option("--unset", multiple=True, metavar="OPTION", callback=read_names, shell_complete=complete_names,
@@ -43,8 +44,9 @@ def update(
             result = queue.update(**changes)
     if as_json:
         output.answer_json({
-            "queue": name, "dry_run": dry_run, "changed": _differences(result), "expired": result.expired,
-            "trimmed": result.trimmed, "before": dict(result.before), "after": dict(result.after),
+            "queue": name, "dry_run": dry_run, "changed": list(map(json_name, _differences(result))),
+            "expired": result.expired, "trimmed": result.trimmed,
+            "before": option_facts(result.before), "after": option_facts(result.after),
         })  # fmt: skip
         return
     changed = len(_differences(result))

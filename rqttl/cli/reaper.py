@@ -23,7 +23,7 @@ def _read_period(context: click.Context, option: click.Parameter, value: str) ->
     return None if value == "-1" else read_duration(context, option, value)
 
 
-@click.command(epilog="Example: rqttl reaper --log-format json")
+@click.command(epilog="\b\nExample: rqttl reaper --log-format json")
 @click.option(
     "--scan-period", callback=_read_period, default="30s", show_default=True, metavar="TIME",
     help="How often every queue is looked at, in case a hint was lost; -1 = no reaper.",

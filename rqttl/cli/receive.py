@@ -17,7 +17,7 @@ from rqttl.cli.errors import Refused
 from rqttl.cli.receive_end import Ending
 from rqttl.cli.receive_files import Folder
 from rqttl.cli.receive_output import Filed, Printed, Sink, Stream
-from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_duration
+from rqttl.cli.shared import Settings, connecting, queue_argument, read_duration
 from rqttl.delivery import lease_of
 from rqttl.errors import LeaseLost
 from rqttl.units import MAX_DURATION, as_timedelta
@@ -45,7 +45,7 @@ class Wanted:
     folder: Path | None
 
 
-@click.command(epilog="Example: rqttl receive orders --max 10 --wait 5s")
+@click.command(epilog="\b\nExample: rqttl receive orders --max 10 --wait 5s")
 @queue_argument
 @click.option(
     "--max", "most", type=click.IntRange(min=0), metavar="N",
@@ -67,7 +67,7 @@ class Wanted:
     "--output-dir", "folder", type=click.Path(path_type=Path), metavar="DIR",
     help="Write each body into a new file there, named after the id, and print its path.",
 )  # fmt: skip
-@json_flag
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object a line, also for one message.")
 @connecting
 def receive(queue: str, settings: Settings, **given: Any) -> None:
     """Print messages of a queue and ack them.
@@ -76,6 +76,12 @@ def receive(queue: str, settings: Settings, **given: Any) -> None:
     rest goes back as if nobody had seen it, also after Ctrl-C and when the
     reader goes away. On a terminal bodies are escaped and cut; into a pipe or a
     file they go as they are, each with a newline after it.
+
+    A pipe gets one message at a time, which is acked when the reader has taken
+    it out of the pipe. Nobody can know whether the reader used it: --max 3
+    takes three messages and no more, `| head -3` may take a few more. A reader
+    that takes nothing for 2s gets as much as the pipe holds, often 64 KB, and
+    that is acked.
     """
     wanted = _checked(**given)
     # what a consumer logs, such as that it tries again, ends in what is told here
@@ -130,7 +136,8 @@ def _ack_each(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
                 break
             written = False
             try:
-                written = sink.take(delivery)
+                # `--max` says how many the reader wants: nobody waits until the last of them is read
+                written = sink.take(delivery) and sink.wait_until_read(patient=done + 1 < wanted.most)
             finally:
                 if not written:
                     with suppress(LeaseLost):  # then it is back already
@@ -161,6 +168,8 @@ def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
         try:
             for delivery in batch:
                 if (wanted.no_ack and ending.asked) or not sink.take(delivery):
+                    break
+                if not sink.wait_until_read(patient=done + written + 1 < wanted.most):
                     break
                 written += 1
                 sink.tell(delivery)

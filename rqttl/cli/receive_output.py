@@ -11,6 +11,7 @@ from typing import Protocol
 from rqttl.cli import messages, text
 from rqttl.cli.receive_end import Ending
 from rqttl.cli.receive_files import Folder
+from rqttl.cli.receive_pipe import pipe_of
 from rqttl.delivery import Delivery
 
 
@@ -20,12 +21,18 @@ class Sink(Protocol):
     def take(self, delivery: Delivery) -> bool:
         """Put a message where it is safe; False if a signal came before."""
 
+    def wait_until_read(self, *, patient: bool) -> bool:
+        """Wait until its reader has it, or with `patient=False` only look; False if a signal came before.
+
+        Raises `BrokenPipeError` if the reader went away and left some of it.
+        """
+
     def tell(self, delivery: Delivery) -> None:
         """Say where it is."""
 
 
 class Stream:
-    """Stdout, with bytes as they are. What was given to the system counts as written."""
+    """Stdout, with bytes as they are."""
 
     def __init__(self, ending: Ending) -> None:
         self._ending = ending
@@ -34,6 +41,7 @@ class Stream:
             self._file: int | None = self._stream.fileno()
         except OSError:  # it is none, such as a buffer in memory
             self._file = None
+        self._pipe = None if self._file is None else pipe_of(self._file, ending.reader)
         self.encoding = sys.stdout.encoding or "utf-8"
         self.read_by_people = sys.stdout.isatty()
 
@@ -48,8 +56,15 @@ class Stream:
             if not ready:
                 return False
             # of so much a pipe that is ready takes all, and no write hangs
-            left = left[os.write(self._file, left[: select.PIPE_BUF]) :]
+            written = os.write(self._file, left[: select.PIPE_BUF])
+            left = left[written:]
+            if self._pipe is not None:
+                self._pipe.wrote(written)
         return True
+
+    def wait_until_read(self, *, patient: bool) -> bool:
+        """Wait until a reader of a pipe has all of it; what is not written into a pipe is read at once."""
+        return self._pipe is None or self._pipe.wait_until_read(patient=patient)
 
 
 class Printed:
@@ -63,6 +78,10 @@ class Printed:
     def take(self, delivery: Delivery) -> bool:
         """Print a message."""
         return self._stream.write(self._made(delivery) + b"\n")
+
+    def wait_until_read(self, *, patient: bool) -> bool:
+        """Wait for the reader of stdout."""
+        return self._stream.wait_until_read(patient=patient)
 
     def tell(self, delivery: Delivery) -> None:
         """Nothing: who reads it knows."""
@@ -110,6 +129,10 @@ class Filed:
     def take(self, delivery: Delivery) -> bool:
         """Store the body, so that it survives a crash."""
         self._path = os.fsencode(self._folder.store(delivery.id, delivery.body))
+        return True
+
+    def wait_until_read(self, *, patient: bool) -> bool:  # noqa: ARG002  # as of `Sink`
+        """Nothing to wait for: the body is in a file."""
         return True
 
     def tell(self, delivery: Delivery) -> None:

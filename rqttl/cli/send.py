@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ import click
 from rqttl.cli import errors, output, text
 from rqttl.cli.errors import Refused
 from rqttl.cli.instants import read_instant
-from rqttl.cli.send_input import Batch, Misread, Source, arguments, stream
+from rqttl.cli.option_text import flag, naming_flag, with_flags
+from rqttl.cli.send_input import Batch, Misread, Source, Stream, arguments, stream, whole
 from rqttl.cli.send_message import Defaults
 from rqttl.cli.send_progress import Progress
 from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_duration
@@ -40,8 +42,8 @@ class Sent:
     #: How many of these were dead on arrival.
     expired: int = 0
     duplicates: int = 0
-    #: By what refused them: `max_length is 10`.
-    refused: dict[str, int] = field(default_factory=dict)
+    #: By the limit that refused them, and its value: `("max_length", 10)`.
+    refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     unknown: int = 0
     ids: list[str] = field(default_factory=list)
     last: int = 0
@@ -50,8 +52,7 @@ class Sent:
         """Add what a call answered."""
         for result in results:
             if isinstance(result, QueueFull):
-                reason = f"{result.limit} is {result.value}"
-                self.refused[reason] = self.refused.get(reason, 0) + 1
+                self.refused[result.limit, result.value] += 1
                 continue
             self.stored += not result.duplicate
             self.expired += result.expired
@@ -59,19 +60,24 @@ class Sent:
             if keep_ids:
                 self.ids.append(result.id)
 
+    def reasons(self) -> list[tuple[int, str]]:
+        """How many messages were refused, and by which limit, for people."""
+        return [(count, f"{flag(limit)} is {value:,}") for (limit, value), count in self.refused.items()]
 
-@click.command(epilog="Example: rqttl send orders hello --ttl 30s --header region=eu")
+
+@click.command(epilog="\b\nExample: rqttl send orders hello --ttl 30s --header region=eu")
 @queue_argument
 @click.argument("body", nargs=-1, type=click.UNPROCESSED)
 @click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="PATH",
               help="Take the messages from a file; - is stdin.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["lines", "json"]), default="lines", show_default=True,
-              help="What a line of the input is: a body, or a message in JSON.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["lines", "json", "body"]), default="lines", show_default=True,
+              help="lines: each line is a body; json: each is a message in JSON; body: the whole input is one body.",
+)  # fmt: skip
 @click.option("--ttl", callback=read_duration, metavar="TIME", help="How long the messages live.")
 @click.option("--expires-at", callback=read_instant, metavar="WHEN",
-              help="Until when: 2026-11-21T10:00:00Z, '2026-11-21 10:00Z', or ms since 1970.")  # fmt: skip
+              help="Until when: 2026-11-21T10:00:00Z, or ms since 1970.")  # fmt: skip
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be repeated.")
-@click.option("--id", "id", metavar="ID", help="The id of the message (only with one BODY).")
+@click.option("--id", "id", metavar="ID", help="The id of the message: with one BODY or --format body.")
 @click.option("--content-type", metavar="TYPE", help="What the bodies are, such as application/json.")
 @json_flag
 @connecting
@@ -80,10 +86,10 @@ def send(queue: str, body: Sequence[str], path: str | None, form: str, as_json: 
     """Store messages in a queue.
 
     Each BODY is a message; without any, each line of stdin or of a file, its bytes as they are (of Windows' line ends
-    the carriage return stays).
+    the carriage return stays). With --format body the whole file or stdin is one message, such as a picture.
 
     With --format json a line is an object with body or body_base64 and, if need be, headers, id, ttl, expires_at,
-    content_type; what `rqttl receive --format json` prints will do. A body that is text is stored as UTF-8, any other
+    content_type; what `rqttl receive --json` prints will do. A body that is text is stored as UTF-8, any other
     value as msgpack (as JSON where content_type says so). What a line says goes before the flags.
 
     Says how many were stored, and how many of them were dead on arrival. If
@@ -91,28 +97,36 @@ def send(queue: str, body: Sequence[str], path: str | None, form: str, as_json: 
     """
     if body and path is not None:
         raise click.UsageError("--file: give BODY or --file, not both")
-    if body and form == "json":
-        raise click.UsageError("--format: a BODY is sent as it is; JSON comes from stdin or --file")
-    defaults = _defaults(said, len(body))
+    if body and form != "lines":
+        raise click.UsageError(f"--format: a BODY is sent as it is; --format {form} is for stdin and --file")
+    defaults = _defaults(said, one_message=len(body) == 1 or form == "body")
     with settings.using() as broker, ExitStack() as stack:
         target = broker.queue(queue)
         longest = target.options().number("max_message_bytes") or 0
         if body:
             source = arguments(body, defaults)
         elif path is None or path == "-":
-            source = stream(sys.stdin.buffer, "stdin", longest, defaults, as_json=form == "json")
+            source = _read(sys.stdin.buffer, "stdin", form, longest, defaults)
         else:
-            source = stream(stack.enter_context(io.FileIO(path)), path, longest, defaults, as_json=form == "json")
+            source = _read(stack.enter_context(io.FileIO(path)), path, form, longest, defaults)
         _run(target, source, as_json)
 
 
-def _defaults(said: dict[str, Any], bodies: int) -> Defaults:
-    if said["id"] is not None and bodies != 1:
+def _read(opened: Stream, name: str, form: str, longest: int, defaults: Defaults) -> Source:
+    if form == "body":
+        return whole(opened, name, longest, defaults)
+    return stream(opened, name, longest, defaults, as_json=form == "json")
+
+
+def _defaults(said: dict[str, Any], *, one_message: bool) -> Defaults:
+    if said["id"] is not None and not one_message:
         raise click.UsageError("--id: give exactly one body with it")
     if said["ttl"] is not None and said["expires_at"] is not None:
         raise click.UsageError("--ttl: give --ttl or --expires-at, not both")
     said["headers"] = dict(_header(one) for one in said["headers"]) or None
-    return Defaults(**said)
+    defaults = Defaults(**said)
+    defaults.check()
+    return defaults
 
 
 def _header(given: str) -> tuple[str, str]:
@@ -130,7 +144,9 @@ def _run(queue: Queue, source: Source, as_json: bool) -> None:
             _send(queue, source, sent, stopping)
         except Misread as wrong:
             kind = Refused if isinstance(wrong.error, MessageTooLarge) else WrongMessage
-            raise kind(f"{source.place(wrong.number)}{wrong.error}", wrong.error.code) from wrong
+            # a line of JSON has fields of its own; elsewhere what is wrong came from a flag
+            named = with_flags if source.described else naming_flag
+            raise kind(f"{source.place(wrong.number)}{named(str(wrong.error))}", wrong.error.code) from wrong
         except Stop as stop:
             raise Stopped(stop, source.after(sent.last)) from stop
         finally:
@@ -138,7 +154,7 @@ def _run(queue: Queue, source: Source, as_json: bool) -> None:
             with suppress(BrokenPipeError):  # that nobody reads the answer must not hide how it ended
                 _tell(queue.name, sent, as_json)
     if sent.refused:
-        told = ", ".join(f"{text.plural(n, 'message')} refused ({reason})" for reason, n in sent.refused.items())
+        told = ", ".join(f"{text.plural(n, 'message')} refused ({reason})" for n, reason in sent.reasons())
         raise Refused(f"queue {queue.name!r} is full: {told}", QueueFull.code)
 
 
@@ -174,13 +190,12 @@ def _store(queue: Queue, batch: Batch, sent: Sent, stopping: Stopping, *, keep_i
 
 def _tell(queue: str, sent: Sent, as_json: bool) -> None:
     if as_json:
+        by: Counter[str] = Counter()
+        for (limit, _), count in sent.refused.items():
+            by[limit] += count
         facts: dict[str, Any] = {"queue": queue, "stored": sent.stored, "expired": sent.expired}
-        facts |= {
-            "duplicates": sent.duplicates,
-            "refused": sum(sent.refused.values()),
-            "refused_by": sent.refused,
-            "unknown": sent.unknown,
-        }
+        facts |= {"duplicates": sent.duplicates, "refused": sent.refused.total(), "refused_by": by}
+        facts["unknown"] = sent.unknown
         output.answer_json({**facts, "ids": sent.ids} if sent.ids else facts)
         return
     said = f"stored {text.plural(sent.stored, 'message')} in {text.visible(queue)}"
@@ -189,7 +204,7 @@ def _tell(queue: str, sent: Sent, as_json: bool) -> None:
     if sent.duplicates:
         said += f", {text.plural(sent.duplicates, 'duplicate')} left out"
     if sent.refused:
-        said += "; refused " + ", ".join(f"{text.count(n)} ({reason})" for reason, n in sent.refused.items())
+        said += "; refused " + ", ".join(f"{text.count(n)} ({reason})" for n, reason in sent.reasons())
     if sent.unknown:
         said += f"; not known: {text.plural(sent.unknown, 'message')}"
     output.answer(said)

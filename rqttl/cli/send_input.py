@@ -1,4 +1,4 @@
-"""Where the messages to send come from: arguments, or lines of a stream as they arrive, in batches.
+"""Where the messages to send come from: arguments, a whole stream, or its lines as they arrive, in batches.
 
 A batch is never more than one script call of the library takes. So either all of it is stored or nothing, and counts
 are exact whatever happens in between.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from rqttl.cli import output
+from rqttl.cli import output, text
 from rqttl.cli.send_message import Defaults, read_json
 from rqttl.commands import BATCH, BATCH_BYTES
 from rqttl.errors import InvalidInput, MessageTooLarge
@@ -50,21 +50,30 @@ class Misread(Exception):
 
 @dataclass
 class Source:
-    """The input. `total` is its length in bytes, or in messages where it is arguments; `None` if nobody knows."""
+    """The input. `total` is its length in bytes, or in messages where it is arguments; `None` if nobody knows.
+
+    With `whole` all of it is one message; with `described` each line says in JSON what the message is.
+    """
 
     batches: Iterator[Batch]
     name: str = ""
     total: int | None = None
     interactive: bool = False
+    whole: bool = False
+    described: bool = False
 
     def place(self, number: int) -> str:
         """The name of a place, for errors; empty for a single argument."""
+        if self.whole:
+            return f"{self.name}: "
         if self.name:
             return f"{self.name}:{number}: "
         return f"BODY {number}: " if self.total != 1 else ""
 
     def after(self, last: int) -> str:
         """How far the input was read, for people."""
+        if self.whole:
+            return f" after {self.name}" if last else f" before the end of {self.name}"
         return f" after line {last:,} of {self.name}" if self.name else f" after {last:,} of {self.total:,} bodies"
 
 
@@ -90,8 +99,33 @@ def stream(opened: Stream, name: str, longest: int, defaults: Defaults, *, as_js
         # escapes take six bytes for one, headers and id come along
         batches = _json_batches(_arrivals(opened, 8 * longest + (1 << 20), longest), defaults)
     else:
-        batches = _line_batches(_arrivals(opened, longest, longest), defaults)
-    return Source(batches, name, total, interactive)
+        batches = _line_batches(_arrivals(opened, longest, longest), name, defaults)
+    return Source(batches, name, total, interactive, described=as_json)
+
+
+def whole(opened: Stream, name: str, longest: int, defaults: Defaults) -> Source:
+    """All that a file or stdin holds is one body, also if that is nothing."""
+    interactive = opened.isatty()
+    if interactive:
+        output.note("all that you type is one message; Ctrl-D ends")
+
+    def batches() -> Iterator[Batch]:
+        body = _read_all(opened, longest)
+        yield Batch([defaults.message(body)], [1], 1, len(body))
+
+    return Source(batches(), name, _length(opened), interactive, whole=True)
+
+
+def _read_all(opened: Stream, longest: int) -> bytes:
+    read: Callable[[int], bytes] = getattr(opened, "read1", opened.read)
+    body = bytearray()
+    while chunk := read(CHUNK):
+        body += chunk
+        if len(body) > longest:
+            size = _length(opened)
+            told = f"{len(body):,} bytes or more" if size is None else f"{len(body) + size:,} bytes"
+            raise Misread(1, MessageTooLarge(f"body: {told}; max_message_bytes is {longest:,}"))
+    return bytes(body)
 
 
 def _length(opened: Stream) -> int | None:
@@ -125,12 +159,22 @@ def _arrivals(opened: Stream, most: int, longest: int) -> Iterator[tuple[int, li
         yield first, [bytes(rest)]
 
 
-def _line_batches(arrivals: Iterator[tuple[int, list[bytes]]], defaults: Defaults) -> Iterator[Batch]:
+def _line_batches(arrivals: Iterator[tuple[int, list[bytes]]], name: str, defaults: Defaults) -> Iterator[Batch]:
+    warned = False
     for first, lines in arrivals:
+        if not warned and (number := _line_with_nul(first, lines)):
+            warned = True
+            place = f"{text.visible(name)}:{number}"
+            output.note(f"{place}: a NUL byte: is this no text? `--format body` sends the input as one message")
         for start, piece in _pieces(lines, 1, defaults.weight):
             number = first + start
             last = number + len(piece) - 1
             yield Batch(_made(piece, defaults), range(number, last + 1), last, _size(piece))
+
+
+def _line_with_nul(first: int, lines: list[bytes]) -> int:
+    """The number of the first line that has a NUL byte; 0 if none has."""
+    return next((number for number, line in enumerate(lines, first) if b"\0" in line), 0)
 
 
 def _json_batches(arrivals: Iterator[tuple[int, list[bytes]]], defaults: Defaults) -> Iterator[Batch]:

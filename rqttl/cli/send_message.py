@@ -18,7 +18,8 @@ from rqttl.types import Message
 OURS = ("body", "body_base64", "headers", "id", "ttl", "expires_at", "content_type")
 #: What a broker says of a message when it shows one. It is not for the sender to say, so it is read over.
 BROKERS = (
-    "queue", "sequence", "state", "until", "leased_until", "body_bytes", "enqueued_at", "delivery_count", "deaths",
+    "queue", "sequence", "state", "until", "leased_until", "body_bytes", "enqueued_at", "delivery_count",
+    "deaths", "description",
 )  # fmt: skip
 
 _KNOWN = frozenset((*OURS, *BROKERS))
@@ -46,6 +47,10 @@ class Defaults:
     def silent(self) -> bool:
         """Whether nothing is said."""
         return self == Defaults()
+
+    def check(self) -> None:
+        """Raise `InvalidInput` if no message can have these, before anything is read or sent."""
+        codec.pack_said(self.message(b""), self.content_type)
 
     def message(self, body: bytes) -> Message:
         """A message with this body."""

@@ -6,13 +6,12 @@ import os
 
 import click
 
+from rqttl import embedded
 from rqttl.cli import output
 from rqttl.cli.shared import Settings, debug_flag, json_flag
 
-EMBEDDED = "embedded://"
 
-
-@click.command(epilog="Example: rqttl server --folder ./data")
+@click.command(epilog="\b\nExample: rqttl server --folder ./data")
 @click.option(
     "--folder", type=click.Path(file_okay=False), metavar="PATH",
     help="Where its data is.  [default: the folder of the URL, else the one that all commands share]",
@@ -25,10 +24,9 @@ def server(settings: Settings, folder: str | None, as_json: bool, url: str | Non
     """Run the embedded Redis in the foreground.
 
     Prints its URL, and ends with Ctrl-C or SIGTERM. Commands without --url start and stop it by themselves; this keeps
-    it running between them. It goes on while other processes use it.
+    it running between them. It goes on while other processes use it, and comes
+    back when it is killed.
     """
-    from rqttl import embedded
-
     url = url or settings.url
     if folder and url:
         raise click.UsageError("give --folder or --url, not both")
@@ -37,13 +35,13 @@ def server(settings: Settings, folder: str | None, as_json: bool, url: str | Non
 
 def _folder_of(url: str | None) -> str | None:
     """The folder that a URL names, given or that of the environment."""
-    if url is not None and not url.startswith(EMBEDDED):
+    if url is not None and not url.startswith(embedded.SCHEME):
         raise click.UsageError("--url: this runs the embedded Redis; expected embedded:///folder")
-    url = url or os.environ.get("RQTTL_URL") or EMBEDDED
-    if not url.startswith(EMBEDDED):
+    url = url or os.environ.get("RQTTL_URL") or embedded.SCHEME
+    if not url.startswith(embedded.SCHEME):
         output.note("$RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise")
         return None
-    return url.removeprefix(EMBEDDED) or None
+    return embedded.folder_of(url)
 
 
 def _tell(url: str, as_json: bool) -> None:

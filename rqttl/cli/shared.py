@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import click
 
 import rqttl
 from rqttl import units
+from rqttl.cli import output, text
 from rqttl.cli.completing import complete_queues
 from rqttl.errors import InvalidDuration, QueueNotFound
 
@@ -39,7 +41,8 @@ class Settings:
     namespace: str = "rqttl"
 
     def connect(self) -> Broker:
-        """A broker; to be closed by its user."""
+        """A broker; to be closed by its user. Tells which server it is on if none was named."""
+        note_default_server(self.url)
         return rqttl.connect(self.url, namespace=self.namespace)
 
     @contextmanager
@@ -55,6 +58,20 @@ class Settings:
                 if not near:
                     raise
                 raise Refused(f"queue {error.queue!r} does not exist; did you mean {near[0]}?", error.code) from error
+
+
+def note_default_server(url: str | None) -> None:
+    """Tell people that the embedded server is used, and where its data is, unless they have named a server.
+
+    `RQTTL_URL=embedded://` names it, so nothing is told then.
+    """
+    if url or os.environ.get("RQTTL_URL"):
+        return
+    from rqttl import embedded
+
+    folder, home = str(embedded.locate(None)), os.path.expanduser("~")  # noqa: PTH111  # `Path` raises without a home
+    shown = f"~{folder[len(home) :]}" if folder.startswith(f"{home}{os.sep}") else folder
+    output.note(f"using the embedded server in {text.visible(shown)}: no --url is given, and $RQTTL_URL is not set")
 
 
 def connecting(command: F) -> F:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli import output, text
-from rqttl.cli.queue_each import chosen, plain
+from rqttl.cli.queue_each import chosen, damaged_facts, plain, refuse_damaged, running_reapers
 from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag, read_duration
 from rqttl.cli.signals import Stop, Stopped, Stopping
 from rqttl.cli.stats_facts import milliseconds, stats_facts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 INTERVAL, SHORTEST = timedelta(seconds=2), timedelta(milliseconds=100)
 
 
-@click.command(epilog="Example: rqttl stats 'orders.*' --watch --interval 1s")
+@click.command(epilog="\b\nExample: rqttl stats 'orders.*' --watch --interval 1s")
 @any_queues_argument
 @click.option("--watch", "-w", is_flag=True, help="Go on looking until Ctrl-C, and show rates per second.")
 @click.option(
@@ -52,8 +52,9 @@ def stats(
 
     All queues, or those named or matched by a QUEUE (with *, ? and [...]).
     Counters are of messages since the queue was made; dead counts all deaths,
-    the expired ones too. lag is how long due work had waited: with a reaper,
-    nearly nothing. What is due is swept first, also by --watch.
+    the expired ones too. overdue is how long the oldest due work waits: with
+    a reaper, nearly nothing. The command only reads: expired messages count
+    until a reaper or a consumer has swept them.
     """
     if not watch and (interval is not None or most is not None):
         raise click.UsageError("--interval and --count are for --watch")
@@ -63,7 +64,7 @@ def stats(
     with settings.using() as broker:
         first = _look(broker, queues)
         for name in plain(queues):
-            if name not in first.queues:
+            if name not in first.queues and name not in first.damaged:
                 raise QueueNotFound(name)
         if watch:
             _watch(broker, queues, Trend(first), interval, most, sort or "depth", as_json=as_json)
@@ -73,20 +74,15 @@ def stats(
         output.answer_json(_document(trend, sort or "name", rates=False))
     elif first.queues:
         _show(trend, ordered(trend.rows(), sort or "name"))
-    else:
+    elif not first.damaged:
         output.note_no_queue(queues)
+    refuse_damaged(first.damaged)
 
 
 def _look(broker: Broker, patterns: Sequence[str]) -> Look:
     """The matching queues now; names that are not there are left out."""
-    from redis.exceptions import ResponseError
-
-    at, found = broker.time(), broker.stats(chosen(broker, patterns))
-    try:
-        reapers: int | None = broker.reapers()
-    except ResponseError:  # this user may not ask
-        reapers = None
-    return Look(at, found, reapers)
+    at, found = broker.time(), broker.stats(chosen(broker, patterns), sweep=False)
+    return Look(at, found, running_reapers(broker), found.damaged)
 
 
 def _document(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
@@ -103,7 +99,10 @@ def _document(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
         "at": trend.look.at,
         **elapsed,
         "reapers": trend.look.reapers,
-        "queues": [{"queue": row.name, **facts(row)} for row in ordered(trend.rows(), sort)],
+        "queues": [
+            *({"queue": row.name, **facts(row)} for row in ordered(trend.rows(), sort)),
+            *damaged_facts(trend.look.damaged),
+        ],
         "totals": facts(trend.total("")),
     }
 
@@ -140,7 +139,7 @@ def _watch(
         return _look(broker, patterns)
 
     shown, seconds = as_text(milliseconds(interval)), interval.total_seconds()
-    setting = Setting(shown, sort, glyphs_for(sys.stdout.encoding))
+    setting = Setting(shown, sort, glyphs_for(sys.stdout.encoding), output.columns_of(sys.stdout))
     try:
         with Stopping():
             if is_live() and not as_json:

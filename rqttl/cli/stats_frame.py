@@ -39,7 +39,7 @@ SORTS: dict[str, Callable[[Row], float]] = {
     "age": _age,
     "rate": _rate_of,
     "dead": lambda row: row.rates["dead"] if row.rates else sum(row.stats.deaths.values()),
-    "lag": lambda row: row.stats.sweep_lag.total_seconds(),
+    "overdue": lambda row: row.stats.overdue.total_seconds(),
 }
 
 
@@ -108,7 +108,8 @@ def _title(trend: Trend, setting: Setting, queues: int) -> str:
 
 
 def _alarms(trend: Trend, setting: Setting, troubles: Sequence[str]) -> list[Line]:
-    found = [text.visible(said) for said in (*troubles, trend.warning()) if said]
+    damaged = [str(error) for _, error in sorted(trend.look.damaged.items())]
+    found = [text.visible(said) for said in (*troubles, *damaged, trend.warning()) if said]
     width = setting.width or 10_000
     return [Line(line, "alarm") for said in found for line in textwrap.wrap(said, width)[:3]]
 

@@ -63,8 +63,8 @@ def rate(n: float | None) -> str:
     return compact(n, 10_000)
 
 
-def _lag(stats: QueueStats) -> str:
-    return text.age(stats.sweep_lag) if stats.sweep_lag else "0s"
+def _overdue(stats: QueueStats) -> str:
+    return text.age(stats.overdue) if stats.overdue else "0s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ TOTALS = (
     Column("dead", 5, _counter("dead")),
     Column("refused", 12, _counter("refused")),
     Column("cons", 11, lambda row: text.count(row.stats.consumers)),
-    Column("lag", 6, lambda row: _lag(row.stats)),
+    Column("overdue", 6, lambda row: _overdue(row.stats)),
 )
 #: What `stats --watch` shows: short numbers in columns that do not move, and rates.
 RATES = (
@@ -117,7 +117,7 @@ RATES = (
     Column("dead/s", 6, _rate("dead"), 5),
     Column("ref/s", 12, _rate("refused"), 5),
     Column("cons", 11, lambda row: compact(row.stats.consumers)),
-    Column("lag", 5, lambda row: _lag(row.stats), 5),
+    Column("overdue", 5, lambda row: _overdue(row.stats), 7),
 )
 
 

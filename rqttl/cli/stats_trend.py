@@ -7,26 +7,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from rqttl.cli import text
 from rqttl.cli.stats_facts import together
+from rqttl.errors import QueueDamaged
 from rqttl.types import QueueStats
 
-#: So many looks back the depths are remembered, and the lags.
-DEPTHS, LAGS = 60, 5
+#: So many looks back the depths are remembered, and how long due work waited.
+DEPTHS, WAITS = 60, 5
 #: Work that is due and waits for less is no sign of a missing reaper.
 LATE = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The queues at one time. `reapers` is how many run, `None` where Redis does not let us know."""
+    """The queues at one time. `reapers` is how many run, `None` where Redis does not let us know.
+
+    `damaged` says of queues that cannot be read why.
+    """
 
     at: datetime
     queues: Mapping[str, QueueStats]
     reapers: int | None = None
+    damaged: Mapping[str, QueueDamaged] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Row:
 
 def depth(stats: QueueStats) -> int:
     """All messages of a queue, in whatever state."""
-    return stats.ready + stats.leased + stats.delayed + stats.scheduled
+    return stats.ready + stats.leased + stats.delayed
 
 
 def counters(stats: QueueStats) -> dict[str, int]:
@@ -74,7 +79,7 @@ class Trend:
         self._rates: dict[str, dict[str, float]] = {}
         self._depths: dict[str, deque[int]] = {}
         self._all_depths: deque[int] = deque(maxlen=DEPTHS)
-        self._lags: deque[timedelta] = deque(maxlen=LAGS)
+        self._overdue: deque[timedelta] = deque(maxlen=WAITS)
         self._remember(look)
 
     def take(self, look: Look) -> None:
@@ -96,7 +101,7 @@ class Trend:
             self._depths[name] = before.get(name, deque(maxlen=DEPTHS))
             self._depths[name].append(depth(stats))
         self._all_depths.append(sum(map(depth, look.queues.values())))
-        self._lags.append(max((stats.sweep_lag for stats in look.queues.values()), default=timedelta(0)))
+        self._overdue.append(max((stats.overdue for stats in look.queues.values()), default=timedelta(0)))
 
     def rows(self) -> list[Row]:
         """The queues, by name."""
@@ -110,16 +115,21 @@ class Trend:
         return Row(name, together(self.look.queues.values()), summed or None, tuple(self._all_depths))
 
     def warning(self) -> str | None:
-        """Whether due work waits because nobody but this watch sweeps, as far as that can be told.
+        """A line if due work waits and nobody sweeps it, as far as that can be told.
 
-        A look sweeps, so it finds as late only what became due since the one before. Without a reaper one late look is
-        proof enough; where there is one, or where that is unknown, most of the last ones have to be late.
+        Without a reaper one late look is proof enough. Where a reaper runs, or where that is unknown, most of the last
+        looks have to be late.
         """
-        late = [lag for lag in self._lags if lag >= LATE]
         reapers = self.look.reapers
-        if not late or (reapers != 0 and len(late) <= LAGS // 2):
-            return None
-        waited = f"due work waited up to {text.age(max(late))}"
-        if reapers:
-            return f"{waited} although {'a reaper runs' if reapers == 1 else f'{reapers} reapers run'}: look at its log"
-        return f"{waited}: {'no reaper runs' if reapers == 0 else 'does a reaper run?'} (`rqttl reaper`)"
+        late = [overdue for overdue in self._overdue if overdue >= LATE]
+        if reapers == 0:
+            return waiting(self._overdue[-1], 0) if self._overdue[-1] >= LATE else None
+        return waiting(max(late), reapers) if len(late) > WAITS // 2 else None
+
+
+def waiting(overdue: timedelta, reapers: int | None) -> str:
+    """A line that says for how long the oldest due work waits, and what to do. `reapers` is `None` if unknown."""
+    waits = f"oldest due work waits {text.age(overdue)}"
+    if reapers:
+        return f"{'a reaper runs' if reapers == 1 else f'{reapers} reapers run'}, but {waits}: look at its log"
+    return f"{'no reaper runs' if reapers == 0 else 'no reaper?'}: {waits} (`rqttl reaper` does it)"

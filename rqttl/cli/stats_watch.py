@@ -132,7 +132,8 @@ class Live:
             found.append(f"Redis has not answered for {now - self._heard:,.0f}s; waiting")
         elif self._trouble:
             found.append(f"{self._trouble}; trying again (what is shown is {now - self._answered:,.0f}s old)")
-        missing = [name for name in self._names if name not in self._trend.look.queues]
+        look = self._trend.look
+        missing = [name for name in self._names if name not in look.queues and name not in look.damaged]
         if missing:
             found.append(f"not there: {', '.join(missing)}")
         return found

@@ -20,6 +20,8 @@ _UNSEEN = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
     + "".join(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))
 )
+#: A word, with whatever stands in backticks or in quotes in it.
+_UNBROKEN = re.compile(r"(?:`[^`]*`|(?<!\w)'[^']*'|\S)+")
 _USER = re.compile(r"(\w:/{1,2})\S*@")
 _PASSWORD = re.compile(r"((?:password|username)=)[^&\s]+")
 
@@ -83,6 +85,23 @@ def folded(text: str, cells: int) -> list[str]:
         else:
             lines += chop_cells(word, cells)
     return lines if lines[0] or len(lines) == 1 else lines[1:]
+
+
+def folded_at_words(line: str, cells: int) -> str:
+    """A line in lines of so many cells of a terminal. No word and nothing in backticks or quotes is broken.
+
+    So what is longer than a line is left as long as it is, and can be copied.
+    """
+    if width(line) <= cells:
+        return line
+    lines = [""]
+    for word in _UNBROKEN.findall(line):
+        longer = f"{lines[-1]} {word}" if lines[-1].strip() else f"{lines[-1]}{word}"
+        if width(longer) <= cells or not lines[-1].strip():
+            lines[-1] = longer
+        else:
+            lines.append(f"  {word}")
+    return "\n".join(lines)
 
 
 def chopped(text: str, cells: int | None) -> list[str]:

@@ -50,7 +50,7 @@ def run(limit: int, url: str | None, *, as_json: bool = False, spark: bool = Tru
                 problems += told.problems
                 facts["spark"] = told.document
             if as_json:
-                facts |= {"problems": problems, "reaped": outcome.reaped, "seconds": round(outcome.seconds, 1)}
+                facts |= {"problems": problems, "reaped": outcome.reaped, "elapsed_ms": round(outcome.seconds * 1000)}
                 show.document(as_document(outcome.counts, outcome.total, **facts))
     except ChildFailed as failed:
         show.failure(str(failed))

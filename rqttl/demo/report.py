@@ -62,6 +62,6 @@ def ask_spark(url: str | None) -> Report:
 def _address(url: str | None) -> str:
     """The URL of the server that `rqttl.connect(url)` uses."""
     url = url or os.environ.get("RQTTL_URL") or "embedded://"
-    if not url.startswith("embedded://"):
+    if not url.startswith(embedded.SCHEME):
         return url
-    return embedded.find(url.removeprefix("embedded://") or None) or url
+    return embedded.find(embedded.folder_of(url)) or url

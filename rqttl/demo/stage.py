@@ -74,7 +74,7 @@ def _delete_queues(broker: Broker) -> None:
             broker.queue(name).delete()
     driver = driver_of(broker)
     if traces := [driver.keyspace.key(name, TRACE) for name in deleted]:
-        driver.store.run_plain(lambda client: client.unlink(*traces))
+        driver.store.run_plain("UNLINK", lambda client: client.unlink(*traces))
 
 
 class Stage:

@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from rqttl import flows
 from rqttl._driver import Driver, driver_of
 from rqttl.broker import Broker
-from rqttl.doctor import audit, calls, inventory, memory, persistence, queues, rights, server, work
+from rqttl.doctor import audit, calls, inventory, memory, persistence, queues, reader, rights, server, work
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, Repair, plural, problem, warning
 from rqttl.errors import QueueNotFound
@@ -65,8 +65,7 @@ def _take(driver: Driver, names: Sequence[str]) -> inventory.Stock:
     try:
         stock = inventory.take(driver, names)
     except ResponseError as error:
-        advice = "give this user +scan +sscan +sismember +type +multi +exec"
-        return inventory.Stock(sound=list(names), findings=[warning("keys", f"cannot be listed: {error}", advice)])
+        return reader.take(driver, names, error)
     missing = set(names) - stock.dues.keys() - {one.queue for one in stock.findings}
     if missing:
         raise QueueNotFound(min(missing))

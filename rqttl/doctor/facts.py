@@ -21,13 +21,13 @@ class Facts:
         self.why_no_info = ""
         self._info: dict[str, Any] = {}
         try:
-            self._info = dict(driver.store.run_plain(lambda client: client.info()))
+            self._info = dict(driver.store.run_plain("INFO", lambda client: client.info()))
         except ResponseError as error:
             self.why_no_info = str(error)
 
     def time(self) -> float:
         """The clock of the server, in seconds."""
-        seconds, micros = self.driver.store.run_plain(lambda client: client.time())
+        seconds, micros = self.driver.store.run_plain("TIME", lambda client: client.time())
         return seconds + micros / 1e6
 
     def text(self, name: str) -> str:
@@ -47,7 +47,7 @@ class Facts:
     def setting(self, name: str) -> str | None:
         """A setting of the server; None if it has none of this name, or hides it."""
         try:
-            answer: Any = self.driver.store.run_plain(lambda client: client.config_get(name))
+            answer: Any = self.driver.store.run_plain("CONFIG GET", lambda client: client.config_get(name))
         except ResponseError as error:
             self.hidden.append(name)
             self.why_hidden = str(error)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from rqttl._driver import Driver
 from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
@@ -19,7 +19,7 @@ from rqttl.keys import PARTS, TRACE
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
-    import redis
+    pass
 
 PAGE = 500
 #: How often what looks wrong is looked at again, and the seconds in between.
@@ -67,7 +67,7 @@ def take(driver: Driver, names: Sequence[str] = ()) -> Stock:
 
 
 def _registry(driver: Driver) -> set[str]:
-    names: Any = driver.store.run_plain(lambda c: set(c.sscan_iter(driver.keyspace.registry, count=PAGE)))
+    names = driver.members(driver.keyspace.registry, PAGE)
     return {name.decode("utf-8", "backslashreplace") for name in names}
 
 
@@ -79,7 +79,8 @@ def _scan(driver: Driver) -> tuple[dict[str, set[str]], list[str]]:
     while cursor or not begun:
         begun = True
         page: Any = driver.store.run_plain(
-            lambda client, at=cursor: client.scan(at, match=driver.keyspace.everything, count=PAGE)  # type: ignore[misc]  # bound at once
+            "SCAN",
+            lambda client, at=cursor: client.scan(at, match=driver.keyspace.everything, count=PAGE),  # type: ignore[misc]  # bound at once
         )
         cursor = page[0]
         for key in page[1]:
@@ -93,22 +94,30 @@ def _scan(driver: Driver) -> tuple[dict[str, set[str]], list[str]]:
 
 def _ask(driver: Driver, calls: Sequence[tuple[Any, ...]], *, together: bool = False) -> list[Any]:
     """The answers to many calls, errors among them; as one transaction if `together`."""
-
-    def run(client: redis.Redis, page: Sequence[tuple[Any, ...]]) -> list[Any]:
-        pipeline = client.pipeline(transaction=together)
-        for words in page:
-            pipeline.execute_command(*words)
-        return pipeline.execute(raise_on_error=False)
-
     answers: list[Any] = []
     for start in range(0, len(calls), PAGE):
         page = calls[start : start + PAGE]
-        answers += driver.store.run_plain(lambda client, page=page: run(client, page))  # type: ignore[misc]  # bound at once
+        if not together:
+            answers += driver.store.ask(page)
+            continue
+        *queued, done = driver.store.ask([("MULTI",), *page, ("EXEC",)])
+        if isinstance(done, Exception):
+            raise next((one for one in queued if isinstance(one, Exception)), done)
+        answers += done
+    return answers
+
+
+def _permitted(answers: list[Any]) -> list[Any]:
+    """The answers. Raises where one of them is that this user may not ask, which says nothing about the keys."""
+    for answer in answers:
+        if isinstance(answer, NoPermissionError):
+            raise answer
     return answers
 
 
 def _records(driver: Driver, names: Iterable[str]) -> list[Any]:
-    return _ask(driver, [("HMGET", driver.keyspace.key(name, "meta"), "version", "due") for name in names])
+    calls = [("HMGET", driver.keyspace.key(name, "meta"), "version", "due") for name in names]
+    return _permitted(_ask(driver, calls))
 
 
 def _is_there(record: Any) -> bool:
@@ -146,7 +155,7 @@ def _registered(driver: Driver, there: Sequence[str], missing: Sequence[str]) ->
         )
         return _is_there(record), bool(listed)
 
-    members = _ask(driver, [("SISMEMBER", keyspace.registry, name) for name in there])
+    members = _permitted(_ask(driver, [("SISMEMBER", keyspace.registry, name) for name in there]))
     unlisted = [name for name, listed in zip(there, members, strict=True) if listed == 0]
     for name in _again(unlisted, lambda name: state(name) == (True, False)):
         yield problem(
@@ -201,7 +210,8 @@ def _weigh(driver: Driver, keys: dict[str, str], left: Sequence[str]) -> tuple[s
 def _types(driver: Driver, parts: dict[str, set[str]]) -> Iterator[Finding]:
     """Keys of the wrong type: every script that meets one fails."""
     asked = [(name, part, driver.keyspace.key(name, part)) for name in sorted(parts) for part in sorted(parts[name])]
-    for (name, part, key), kind in zip(asked, _ask(driver, [("TYPE", key) for _, _, key in asked]), strict=True):
+    kinds = _permitted(_ask(driver, [("TYPE", key) for _, _, key in asked]))
+    for (name, part, key), kind in zip(asked, kinds, strict=True):
         if isinstance(kind, ResponseError) or kind.decode() not in (TYPES[part], "none"):
             what = "cannot be read" if isinstance(kind, ResponseError) else f"is a {kind.decode()}, not a {TYPES[part]}"
             yield problem("keys", f"{key} {what}: calls that need it fail", f"look at it, then DEL {key}", queue=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rqttl.doctor import server
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, plural, problem, warning
 
@@ -27,6 +28,10 @@ def _appended(facts: Facts) -> Iterator[Finding]:
         yield ok(CHECK, "append-only file, appendfsync always: a crash loses nothing that was confirmed")
     elif when == "everysec":
         yield ok(CHECK, f"append-only file, appendfsync everysec: a crash of the machine loses a second or two{late}")
+    elif when == "no" and server.is_embedded(facts):
+        yield ok(
+            CHECK, "append-only file, synced every second by its guard: a crash of the machine loses a second or two"
+        )
     elif when == "no":
         yield warning(
             CHECK,

@@ -6,8 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from redis.exceptions import NoPermissionError
+
 from rqttl import commands
 from rqttl._driver import Driver
+from rqttl.doctor import reader
 from rqttl.doctor.audit import Audit, audit
 from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
 from rqttl.errors import QueueNotFound
@@ -39,6 +42,9 @@ def look(driver: Driver, queue: str, circles: set[frozenset[str]]) -> Iterator[F
     try:
         found = driver.perform(audit(driver.keyspace, queue))
     except QueueNotFound:
+        return
+    except NoPermissionError:
+        yield from reader.look(driver, queue)
         return
     mend = Repair("mend", queue, "put right what does not agree in it")
     wrong = [*_record(found, queue, driver.keyspace), *_faults(found, queue, mend), *_ends(found, queue, mend)]
@@ -150,7 +156,7 @@ def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]
 
 def _given(driver: Driver, queue: str) -> str | None:
     key = driver.keyspace.key(queue, "meta")
-    found: Any = driver.store.run_plain(lambda client: client.hget(key, "given"))
+    found: Any = driver.store.run_plain("HGET", lambda client: client.hget(key, "given"))
     return None if found is None else found.decode("utf-8", "replace")
 
 

@@ -16,6 +16,7 @@ from rqttl._driver import Driver
 from rqttl.commands import Word
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, some, warning
+from rqttl.doctor.reader import may_write
 from rqttl.keys import Keyspace
 
 CHECK = "rights"
@@ -91,6 +92,9 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     """Which scripts this user may not run, and which would stop in the middle."""
     driver, keyspace = facts.driver, facts.driver.keyspace
     user = _user(driver)
+    if not may_write(driver, queue):
+        yield ok(CHECK, f"{user} may look at queues and change nothing")
+        return
     scripts = [_scripts.load(name) for name in _scripts.names()]
     commands = sorted({command for script in scripts for command in inner(script)})
     calls: list[tuple[Word, ...]] = [
@@ -150,7 +154,7 @@ def _denied(user: str, scripts: Sequence[_scripts.Script], outer: dict[str, str]
 
 def _user(driver: Driver) -> str:
     try:
-        name: object = driver.store.run_plain(lambda client: client.acl_whoami())
+        name: object = driver.store.run_plain("ACL WHOAMI", lambda client: client.acl_whoami())
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+from rqttl._embedded_folder import is_claimed
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, plural, problem, warning
 
@@ -47,13 +49,20 @@ def kind(facts: Facts) -> Iterator[Finding]:
     elif not valkey and _version(version) < LEAST:
         yield problem("server", said, "Redis 6.2 or later is needed")
     else:
-        yield from _patched(said, name, _version(version))
+        yield from _patched(facts, said, name, _version(version))
 
 
-def _patched(said: str, name: str, version: tuple[int, ...]) -> Iterator[Finding]:
+def _patched(facts: Facts, said: str, name: str, version: tuple[int, ...]) -> Iterator[Finding]:
     least = SAFE[name.lower()].get(version[:2])
     if least is not None and (*version, 0)[2] < least:
         release = f"{version[0]}.{version[1]}.{least}"
+        if _is_private(facts):
+            yield ok(
+                "server",
+                f"{said}; CVE-2025-49844 (closed in {release}) is for strangers who may run scripts: here only the "
+                "server's own user can connect, through a unix socket",
+            )
+            return
         yield warning(
             "server",
             f"{said}; before {release} a script could take over the server (CVE-2025-49844)",
@@ -61,6 +70,21 @@ def _patched(said: str, name: str, version: tuple[int, ...]) -> Iterator[Finding
         )
     else:
         yield ok("server", said)
+
+
+def _is_private(facts: Facts) -> bool:
+    """Tell whether a server listens on a unix socket of its own user and nowhere else, as an embedded one does."""
+    return (
+        facts.setting("port") == "0"
+        and facts.setting("tls-port") in (None, "0")  # a server without TLS has no such setting
+        and bool(facts.setting("unixsocket"))
+        and facts.setting("unixsocketperm") == "700"
+    )
+
+
+def is_embedded(facts: Facts) -> bool:
+    """Tell whether this is an embedded server: only its own user can connect, and its folder has the mark of rqttl."""
+    return _is_private(facts) and is_claimed(Path(facts.setting("dir") or ""))
 
 
 def role(facts: Facts) -> Iterator[Finding]:

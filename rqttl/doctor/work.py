@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from datetime import timedelta
 
 from redis.exceptions import ResponseError
 
-from rqttl import _scripts
-from rqttl.doctor import calls
+from rqttl import _scripts, flows
+from rqttl._driver import Driver
+from rqttl.doctor import calls, reader
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, plural, problem, some, warning
 from rqttl.units import as_text
@@ -20,10 +21,17 @@ OVERDUE = 5_000
 def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
     """Whether the scripts can be loaded, and run."""
     driver = facts.driver
+    if not reader.may_write(driver, queue):
+        yield warning(
+            "scripts",
+            "this user may only look, so scripts are not checked",
+            "ask once more as the user of the programs that send and receive",
+        )
+        return
     try:
         for name in _scripts.names():
             script = _scripts.load(name)
-            known: Any = driver.store.run_plain(lambda client, text=script.text: client.script_load(text))  # type: ignore[misc]  # bound at once
+            known = _load(driver, script.text)
             if known not in (script.sha, script.sha.encode()):
                 yield problem(
                     "scripts",
@@ -45,14 +53,22 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
         yield ok("scripts", f"{plural(len(_scripts.names()), 'script')} known, and they run")
 
 
+def _load(driver: Driver, text: str) -> object:
+    return driver.store.run_plain("SCRIPT LOAD", lambda client: client.script_load(text))
+
+
 def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:
-    """Whether what is due gets done. `dues` are the next due times of queues; 0 is `now`, since nobody knows when."""
+    """Whether due work gets done. `dues` are next due times of queues, as lower bounds: late ones are looked at."""
     driver = facts.driver
     now = driver.server_time()
-    late = {name: now - due for name, due in dues.items() if due and now - due > OVERDUE}
+    suspects = {name: due for name, due in dues.items() if due is not None and now - due > OVERDUE}
+    looks = driver.perform(flows.look(driver.keyspace, list(suspects)))
+    # the lifetime of a queue that is not among the looks is over, and nobody has deleted it
+    waits = {name: now - due for name, due in suspects.items() if due and name not in looks.damaged}
+    waits |= {name: stats.overdue // timedelta(milliseconds=1) for name, stats in looks.items()}
+    late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
     try:
-        answer: Any = driver.store.run_plain(lambda client: client.pubsub_numsub(driver.keyspace.due_channel))
-        count = int(answer[0][1])
+        count: int | None = driver.reapers()
     except ResponseError:
         count = None
     listen = "it cannot be seen whether a reaper listens" if count is None else _listening(count)

@@ -1,22 +1,20 @@
 """Operations of more than one step, as generators that yield what is to be done. No I/O here."""
 
+from rqttl.flows.looking import look, names, only, options_of
 from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, enqueue_one, receive, receive_nothing, settle
 from rqttl.flows.queues import (
     declare,
     delete,
     known_options,
-    living,
-    options_of,
     peek,
     preview,
     purge,
     purge_these,
-    stats,
-    stats_of,
     touch,
     update,
 )
 from rqttl.flows.redriving import redrive, redrive_these
+from rqttl.flows.statistics import stats, stats_of
 from rqttl.flows.steps import (
     SWEEPS,
     Clock,
@@ -25,6 +23,7 @@ from rqttl.flows.steps import (
     Follow,
     Listen,
     Look,
+    Read,
     Step,
     Together,
     fenced,
@@ -44,6 +43,7 @@ __all__ = [
     "Follow",
     "Listen",
     "Look",
+    "Read",
     "Step",
     "Together",
     "claim",
@@ -54,7 +54,9 @@ __all__ = [
     "fenced",
     "follow",
     "known_options",
-    "living",
+    "look",
+    "names",
+    "only",
     "options_of",
     "peek",
     "plain",

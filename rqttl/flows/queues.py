@@ -1,27 +1,29 @@
-"""Flows about queues as a whole: declaring, changing, counting, looking, emptying, deleting."""
+"""Flows about one queue as a whole: declaring, changing, looking, emptying, deleting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rqttl import codec, commands
 from rqttl.commands import BATCH, Command, Known, Reply, Word
 from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch, QueueNotFound
-from rqttl.flows.steps import SWEEPS, Enter, Flow, Follow, Look, Together, fenced, plain, refused, retire, sweep
+from rqttl.flows.steps import Enter, Flow, Look, fenced, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
-from rqttl.options import REASONS, QueueOptions, UpdateResult, written
-from rqttl.types import Peeked, QueueStats
+from rqttl.options import QueueOptions, UpdateResult, written
+from rqttl.text import shown
+from rqttl.types import Declared, Peeked
 from rqttl.units import as_datetime
 
-COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
-#: Queues whose statistics are asked for in one round trip.
-TOGETHER = 100
+#: The answers of declare.lua.
+DECLARED: tuple[Declared, ...] = ("found", "created", "adopted")
 
 
-def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[None]:
-    """Make a queue, or find it with the same options. The registry comes first, so that no queue is unlisted."""
+def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
+    """Make a queue, adopt it, or find it with the same options.
+
+    The registry comes first, so that no queue is unlisted.
+    """
     queue = options.queue
     yield Enter(queue)
     command = commands.declare(keyspace, options)
@@ -46,6 +48,7 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[None]:
         # whoever ended a queue of this name may have taken it out since, having looked before this one was made
         yield Enter(queue)
     yield Look(queue, fresh=True)
+    return DECLARED[reply[2]]
 
 
 def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
@@ -64,7 +67,7 @@ def _living(queue: str, command: Command) -> Flow[Reply]:
         yield Look(queue, fresh=True)  # it is gone then, or lives on after all
 
 
-def update(queue: str, changes: dict[str, object]) -> Flow[UpdateResult]:
+def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     """Change options, let them act on the messages that are there, and count those that die by it."""
     before = after = (yield from _fresh(queue, changes)).options
 
@@ -81,7 +84,7 @@ def update(queue: str, changes: dict[str, object]) -> Flow[UpdateResult]:
     return UpdateResult(before, after, sum(one.expired for one in swept), sum(one.trimmed for one in swept))
 
 
-def preview(queue: str, changes: dict[str, object], *, now: Word = "") -> Flow[UpdateResult]:
+def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flow[UpdateResult]:
     """Count the messages that `update` would let die; the queue is swept first, as it is there."""
     yield from _fresh(queue, changes)
     yield from sweep(queue, now=now)
@@ -100,7 +103,7 @@ def preview(queue: str, changes: dict[str, object], *, now: Word = "") -> Flow[U
             return UpdateResult(before, after, int(expired), int(trimmed))
 
 
-def _fresh(queue: str, changes: dict[str, object]) -> Flow[Known]:
+def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[Known]:
     """The options in force, not those that this client last saw. Raises where the changes do not fit to them."""
     known: Known = yield Look(queue, fresh=True)
     known.options.changed(changes)
@@ -134,11 +137,11 @@ def purge_these(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flo
 
 def _checked(sequences: Iterable[str]) -> set[str]:
     if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
-        raise InvalidInput(f"sequences: expected sequences of messages, got {str(sequences)[:80]!r}")
+        raise InvalidInput(f"sequences: expected sequences of messages, got {shown(sequences)}")
     found = list(sequences)
     for one in found:
         if not codec.is_sequence(one):
-            raise InvalidInput(f"sequences: expected the sequence of a message, got {str(one)[:80]!r}")
+            raise InvalidInput(f"sequences: expected the sequence of a message, got {shown(one)}")
     return set(found)
 
 
@@ -153,108 +156,6 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
     if reply[1] == b"in_use":
         raise QueueInUse(queue, reply[2].decode(), reply[3])
     raise refused(command, reply)
-
-
-def stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
-    """What a queue holds, after a sweep."""
-    first = reply = yield from fenced(queue, lambda known: commands.stats(known, now=now))
-    for _ in range(SWEEPS - 1):
-        if not reply[2]:
-            break
-        reply = yield from fenced(queue, lambda known: commands.stats(known, now=now))
-    return _statistics(reply, first[9])
-
-
-def stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[dict[str, QueueStats]]:
-    """What each of many queues holds, in few round trips. Queues that are not there are left out."""
-    found: dict[str, QueueStats] = {}
-    for start in range(0, len(queues), TOGETHER):
-        found |= yield from _stats_together(keyspace, queues[start : start + TOGETHER], now)
-    return found
-
-
-def _stats_together(keyspace: Keyspace, queues: Sequence[str], now: Word) -> Flow[dict[str, QueueStats]]:
-    """The same of a few queues. Where one has changed meanwhile, or more is due in it, it is asked once more."""
-    firsts: dict[str, Reply] = {}
-    lasts: dict[str, Reply] = {}
-    left = list(queues)
-    for _ in range(SWEEPS):
-        looks: list[Reply] = yield Together([commands.lookup(keyspace, name) for name in left])
-        there = [_known(keyspace, *look) for look in zip(left, looks, strict=True) if look[1][0] == b"ok"]
-        for name in set(left) - {known.name for known in there}:
-            lasts.pop(name, None)  # deleted meanwhile
-        if not there:
-            break
-        replies: list[Reply] = yield Together([commands.stats(known, now=now) for known in there])
-        left = []
-        for known, reply in zip(there, replies, strict=True):
-            if reply[0] == b"ok":
-                firsts.setdefault(known.name, reply)
-                lasts[known.name] = reply
-                if reply[1]:
-                    yield Follow(reply[1])
-            if reply[0] != b"ok" or reply[2]:
-                left.append(known.name)
-        if not left:
-            break
-    return {name: _statistics(lasts[name], firsts[name][9]) for name in queues if name in lasts}
-
-
-def _statistics(reply: Reply, lag: int) -> QueueStats:
-    _, _, _, ready, size, leased, delayed, oldest, consumers, _, lease_end, delay_end, record = reply
-    fields = dict(zip(record[::2], record[1::2], strict=True))
-
-    def counter(name: str) -> int:
-        return int(fields.get(name.encode(), 0))
-
-    lives = (("used", "expires"), ("active", "auto_delete_on_idle"))
-    ends = [counter(since) + counter(time) for since, time in lives if time.encode() in fields]
-    return QueueStats(
-        ready=ready,
-        ready_bytes=size if isinstance(size, int) else int(size),
-        leased=leased,
-        delayed=delayed,
-        scheduled=0,
-        oldest_ready_age=timedelta(milliseconds=max(0, oldest)) if isinstance(oldest, int) else None,
-        consumers=consumers,
-        **{name: counter(name) for name in COUNTERS},
-        deaths={reason: counter(f"deaths:{reason}") for reason in REASONS},
-        dropped={reason: counter(f"dropped:{reason}") for reason in (*REASONS, "cycle")},
-        sweep_lag=timedelta(milliseconds=lag),
-        next_lease_end=as_datetime(lease_end) if lease_end else None,
-        next_delay_end=as_datetime(delay_end) if delay_end else None,
-        ends_at=as_datetime(min(ends)) if ends else None,
-    )
-
-
-def options_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, QueueOptions]]:
-    """The options of each of many queues, in few round trips. Queues that are not there are left out."""
-    found: dict[str, QueueOptions] = {}
-    for start in range(0, len(queues), TOGETHER):
-        names = queues[start : start + TOGETHER]
-        looks: list[Reply] = yield Together([commands.lookup(keyspace, name) for name in names])
-        found |= {
-            name: _known(keyspace, name, reply).options
-            for name, reply in zip(names, looks, strict=True)
-            if reply[0] == b"ok"
-        }
-    return found
-
-
-def living(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[str]]:
-    """Which of these queues are there, in few round trips. Those whose lifetime is over are deleted."""
-    found: list[str] = []
-    for start in range(0, len(queues), TOGETHER):
-        names = queues[start : start + TOGETHER]
-        looks: list[Reply] = yield Together([commands.lookup(keyspace, name) for name in names])
-        for name, reply in zip(names, looks, strict=True):
-            last = reply
-            if reply[1] == b"lapsed":
-                yield from retire(_known(keyspace, name, reply))
-                last = yield commands.lookup(keyspace, name)
-            if last[0] == b"ok":
-                found.append(name)
-    return found
 
 
 def known_options(keyspace: Keyspace, queue: str) -> Flow[Known]:
@@ -288,7 +189,7 @@ def _known(keyspace: Keyspace, queue: str, reply: Reply) -> Known:
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[Peeked]]:
     """Look at messages, in pages that a script can carry."""
     if after is not None and not codec.is_sequence(after):
-        raise InvalidInput(f"after: expected the sequence of a message, got {str(after)[:80]!r}")
+        raise InvalidInput(f"after: expected the sequence of a message, got {shown(after)}")
     seen: list[Peeked] = []
     place = after or ""
     while len(seen) < limit:
@@ -308,7 +209,8 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
 
 def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes]) -> Peeked:
     sequence, (header, body) = entry
-    state, until, failed = facts
+    state, until, failures = facts
+    failed, _, description = failures.partition(b" ")
     read = codec.unpack_header(header)
     return Peeked(
         id=read.id or sequence.decode(),
@@ -323,4 +225,5 @@ def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes
         expires_at=codec.deadline(retention, sequence, read.deadline),
         delivery_count=int(failed) + (state == b"leased"),
         deaths=read.deaths,
+        description=description.decode(errors="replace") or None,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rqttl import commands
+from rqttl._interrupt import Interrupt
 from rqttl.commands import Command, Known, Reply, Word
 from rqttl.errors import ContractError, QueueNotFound
 from rqttl.types import Swept
@@ -28,9 +29,23 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Step: several commands in one round trip; the answer is the list of replies."""
+    """Step: several commands in one round trip; the answer is the list of replies.
+
+    `tolerant`: the error of a command that met a damaged queue takes the place of its reply.
+    """
 
     commands: Sequence[Command]
+    tolerant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Step: commands of Redis that change nothing, in one round trip; the answer is the list of replies.
+
+    The error of a command that met a key of another type takes the place of its reply.
+    """
+
+    calls: Sequence[tuple[Word, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +68,14 @@ class Listen:
     """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`.
 
     The whole wait would go on for `left` ms, and something becomes due in `due`: a shell need not wait in real time.
+    `interrupt` ends it at once.
     """
 
     queue: str
     ms: int
     left: int = field(default=0, compare=False)
     due: int | None = field(default=None, compare=False)
+    interrupt: Interrupt | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +83,7 @@ class Clock:
     """Step: the answer is a clock of this process that never goes back, in ms."""
 
 
-Step = Command | Look | Together | Enter | Follow | Listen | Clock
+Step = Command | Look | Together | Read | Enter | Follow | Listen | Clock
 Flow = Generator[Step, Any, T]
 
 #: How many bounded steps a sweep before a statistic may take.

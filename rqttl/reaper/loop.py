@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, Timeout
 
 from rqttl import flows, units
 from rqttl._driver import driver_of
-from rqttl.errors import QueueNotFound
+from rqttl.errors import BrokerClosed, QueueNotFound
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, Hints
 from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import Report, Totals, note
@@ -81,7 +81,8 @@ class Reaper:
     def run(self) -> Totals:
         """Work until `stop`. Returns what was done.
 
-        Once Redis has answered, an outage is waited for; until then its errors are raised.
+        Once Redis has answered, an outage is waited for; until then its errors are raised. Raises `BrokerClosed` when
+        the broker is closed.
         """
         if self.scan_period is None:
             note(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
@@ -93,9 +94,11 @@ class Reaper:
             self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
         )
         hints.start()
+        self._driver.closing.append(self._lost)  # so that it does not sleep on when the broker is closed
         try:
             self._work()
         finally:
+            self._driver.closing.remove(self._lost)
             hints.close()
             self._report.close()
         note(logging.INFO, "stopped", "stopped")
@@ -226,6 +229,8 @@ class Reaper:
         queue, due = turn
         try:
             swept = self._driver.perform(flows.sweep(queue, rounds=1))[0]
+        except BrokerClosed:
+            raise
         except QueueNotFound:
             self._timetable.forget(queue)
             self._report.gone(queue)

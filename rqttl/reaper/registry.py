@@ -18,8 +18,6 @@ from rqttl.options import REASONS
 from rqttl.reaper.report import note
 
 if TYPE_CHECKING:
-    import redis
-
     from rqttl._driver import Driver
 
 PAGE = 1000
@@ -38,9 +36,9 @@ class Registry:
 
     def read(self) -> tuple[int, dict[str, int | None]]:
         """The server's time, and each queue that is there with its next due time, if anything is due in it."""
-        store, key = self._driver.store, self._driver.keyspace.registry
+        key = self._driver.keyspace.registry
         now = self._driver.server_time()
-        names = store.run_plain(lambda client: {name.decode() for name in client.sscan_iter(key, count=PAGE)})
+        names = {name.decode() for name in self._driver.members(key, PAGE)}
         found: dict[str, int | None] = {}
         missing = []
         for name, fields in self._look(sorted(names | self._removed), "version", "due"):
@@ -75,13 +73,8 @@ class Registry:
                 yield name, [b"?"] * len(fields) if isinstance(answer, Exception) else answer
 
     def _records(self, page: list[str], fields: tuple[str, ...]) -> list[Any]:
-        def ask(client: redis.Redis) -> list[Any]:
-            pipeline = client.pipeline(transaction=False)
-            for name in page:
-                pipeline.hmget(self._driver.keyspace.key(name, "meta"), list(fields))
-            return pipeline.execute(raise_on_error=False)
-
-        return self._driver.store.run_plain(ask)
+        keyspace = self._driver.keyspace
+        return self._driver.store.ask([("HMGET", keyspace.key(name, "meta"), *fields) for name in page])
 
     def _enter(self, names: set[str]) -> list[str]:
         entered = [name for name in sorted(names) if self._driver.step(flows.Enter(name))]
@@ -95,7 +88,7 @@ class Registry:
         self._removed = {name for name, since in self._missing.items() if now - since >= STALE}
         removed = sorted(self._removed)
         if removed:
-            self._driver.store.run_plain(lambda client: client.srem(key, *removed))
+            self._driver.store.run_plain("SREM", lambda client: client.srem(key, *removed))
         for name in removed:
             del self._missing[name]
             note(logging.INFO, "removed", f"queue {name}: is not there, taken out of the registry", queue=name)

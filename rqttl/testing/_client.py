@@ -12,10 +12,11 @@ from rqttl.testing.errors import NotOnFake
 
 
 class FakeClient(fakeredis.FakeRedis):
-    """A redis-py client of a Redis within this process that nobody else shares."""
+    """A redis-py client of a Redis within this process: of a new one, or of that of another client."""
 
-    def __init__(self) -> None:
-        super().__init__(server=fakeredis.FakeServer())
+    def __init__(self, beside: FakeClient | None = None) -> None:
+        self.fake_server: fakeredis.FakeServer = fakeredis.FakeServer() if beside is None else beside.fake_server
+        super().__init__(server=self.fake_server)
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """As redis-py does. Raises `NotOnFake` for a command that fakeredis does not know."""

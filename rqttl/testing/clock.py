@@ -36,6 +36,7 @@ class Clock:
 
     def __init__(self, start: Instant | None = None) -> None:
         self._ms = _checked(int(time.time() * 1000) if start is None else units.instant(start, "start"), "start")
+        self._owner = threading.get_ident()
         self._moving = threading.RLock()
         self._companions: list[Companion] = []
 
@@ -51,6 +52,10 @@ class Clock:
     def ms(self) -> int:
         """The time, in milliseconds since 1970."""
         return self._ms
+
+    def is_of_this_thread(self) -> bool:
+        """Return whether this thread has made the clock: its waits move it, those of other threads are real."""
+        return threading.get_ident() == self._owner
 
     def advance(self, duration: Duration) -> None:
         """Let time pass: a `timedelta`, or text such as `"5s"`.

@@ -8,7 +8,6 @@ ends early: only the test decides what time it is, however many threads there ar
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ import redis
 
 from rqttl import flows, units
 from rqttl._driver import Driver
+from rqttl._interrupt import Interrupt
 from rqttl.broker import Broker
 from rqttl.commands import Command, Presence
 from rqttl.consumer import STAY, Consumer
@@ -25,6 +25,7 @@ from rqttl.flows.messages import ENDED
 from rqttl.queue import Queue
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import EndlessWait
+from rqttl.types import Declared
 from rqttl.units import MAX_DURATION, Duration, Instant, Ms
 
 logger = logging.getLogger("rqttl.testing")
@@ -38,32 +39,37 @@ IN_VAIN = 100
 
 
 class ClockedDriver(Driver):
-    """A driver on any Redis at the time of `clock`. The clock belongs to the thread that makes the driver."""
+    """A driver on any Redis at the time of `clock`."""
 
     def __init__(self, client: redis.Redis, namespace: str, clock: Clock) -> None:
         super().__init__(client, namespace)
         self.clock = clock
-        self._owner = threading.get_ident()
         self._wait: tuple[str, int] | None = None
         self._in_vain = 0
-        self._interrupted = False
+        self._interrupt = Interrupt()
 
     def server_time(self) -> Ms:
         """The time of the clock."""
+        self.check_open()
         return Ms(self.clock.ms)
 
     def interrupt(self) -> None:
         """See `Driver.interrupt`."""
-        self._interrupted = True
+        self._interrupt.ask()
 
     def step(self, step: flows.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if isinstance(step, Command):
             return super().step(self._timed(step))
         if isinstance(step, flows.Together):
-            return super().step(flows.Together([self._timed(command) for command in step.commands]))
+            return super().step(replace(step, commands=[self._timed(command) for command in step.commands]))
+        if isinstance(step, flows.Read):
+            now = divmod(self.clock.ms * 1000, 1_000_000)
+            return [
+                now if call[0] == "TIME" else reply for call, reply in zip(step.calls, super().step(step), strict=True)
+            ]
         if isinstance(step, flows.Clock):
-            return self.clock.ms if self._owns_clock() else self.clock.ms + int(time.monotonic() * 1000)
+            return self.clock.ms if self.clock.is_of_this_thread() else self.clock.ms + int(time.monotonic() * 1000)
         if isinstance(step, flows.Listen):
             return self._listen(step)
         return super().step(step)
@@ -74,36 +80,38 @@ class ClockedDriver(Driver):
         place = 1 + int(command.words[0]) + command.script.args.index("now")
         return replace(command, words=(*command.words[:place], self.clock.ms, *command.words[place + 1 :]))
 
-    def _owns_clock(self) -> bool:
-        return threading.get_ident() == self._owner
-
     def _listen(self, step: flows.Listen) -> bytes | None:
         for listener in self.events.on_waiting:
             listener(step.queue)
-        key = self.keyspace.key(step.queue, "bell")
-        if not self._owns_clock():
-            return self._listen_really(key, step.ms)
-        heard = self._hear(key)
+        if not self.clock.is_of_this_thread():
+            return self._listen_really(step)
+        heard = self._hear(step)
         if heard is None:
             self._let_pass(step)
         else:
             self._wait = None
         return heard
 
-    def _listen_really(self, key: str, ms: int) -> bytes | None:
-        began, ends = self.clock.ms, time.monotonic() + min(ms, LOOK) / 1000
-        while not self._interrupted:
+    def _listen_really(self, step: flows.Listen) -> bytes | None:
+        began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
+        while not self._is_interrupted(step):
             left = ends - time.monotonic()
-            heard = self.store.listen(key, max(1, min(TICK, int(left * 1000))))
+            heard = self.store.listen(step.queue, self._bell(step), max(1, min(TICK, int(left * 1000))))
             if heard is not None or left <= 0 or self.clock.ms != began:
                 return heard
-        return self._hear(key)
+        return self._hear(step)
 
-    def _hear(self, key: str) -> bytes | None:
-        """What the bell holds now, without waiting. `ENDED` after `interrupt`."""
-        found: Any = self.store.run_plain(lambda client: client.lpop(key))
+    def _hear(self, step: flows.Listen) -> bytes | None:
+        """Take what the bell holds now, without waiting. `ENDED` after an interrupt."""
+        found: Any = self.store.run_plain("LPOP", lambda client: client.lpop(self._bell(step)))
         heard: bytes | None = found
-        return ENDED if heard is None and self._interrupted else heard
+        return ENDED if heard is None and self._is_interrupted(step) else heard
+
+    def _bell(self, step: flows.Listen) -> str:
+        return self.keyspace.key(step.queue, "bell")
+
+    def _is_interrupted(self, step: flows.Listen) -> bool:
+        return self._interrupt.asked() or (step.interrupt is not None and step.interrupt.asked())
 
     def _let_pass(self, step: flows.Listen) -> None:
         """Nobody has rung, and nobody will: whoever could is this very thread."""
@@ -122,24 +130,27 @@ class ClockedDriver(Driver):
 
 
 class ClockedBroker(Broker):
-    """A broker on any Redis at the time of `clock`. The clock belongs to the thread that makes the broker."""
+    """A broker on any Redis at the time of `clock`, without one at that of a new clock, which begins at `start`."""
 
-    def __init__(self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None) -> None:
-        self.clock = Clock(start)
+    def __init__(
+        self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None, clock: Clock | None = None
+    ) -> None:
+        #: The time of this broker.
+        self.clock = clock or Clock(start)
         super().__init__(client, namespace)
 
     def _open(self, client: redis.Redis, namespace: str) -> Driver:
         return ClockedDriver(client, namespace, self.clock)
 
-    def _handle(self, name: str) -> Queue:
-        return ClockedQueue(self, name)
+    def _handle(self, name: str, declared: Declared | None = None) -> Queue:
+        return ClockedQueue(self, name, declared)
 
 
 class ClockedQueue(Queue):
     """A queue whose `consume` goes along with the clock."""
 
-    def __init__(self, broker: ClockedBroker, name: str) -> None:
-        super().__init__(broker, name)
+    def __init__(self, broker: ClockedBroker, name: str, declared: Declared | None = None) -> None:
+        super().__init__(broker, name, declared)
         self.clock = broker.clock
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:

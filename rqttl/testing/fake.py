@@ -6,10 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rqttl import flows
-from rqttl._driver import Driver
+from rqttl._driver import Driver, driver_of
 from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedBroker, ClockedDriver
 from rqttl.testing.errors import FakeUnavailable, NotOnFake
+from rqttl.text import install
 from rqttl.units import Instant
 
 if TYPE_CHECKING:
@@ -58,17 +59,31 @@ class FakeBroker(ClockedBroker):
     * `consume` keeps its leases when the clock is advanced, as it does in real time (`clock.set` lets them end).
     * What is due happens when somebody calls, or in `run_reaper()`.
 
-    It lives in one process; what it cannot do raises `NotOnFake`. Messages are kept while the broker is referred to,
-    also after `close`.
+    It lives in one process; what it cannot do raises `NotOnFake`. Code that connects and closes by itself gets its
+    brokers from `connect`. Messages are kept as long as one of these brokers is referred to.
     """
 
-    def __init__(self, namespace: str = "rqttl", *, start: Instant | None = None) -> None:
-        super().__init__(_open_client(), namespace, start=start)
+    def __init__(
+        self, namespace: str = "rqttl", *, start: Instant | None = None, beside: FakeBroker | None = None
+    ) -> None:
+        if beside is None:
+            super().__init__(_open_client(), namespace, start=start)
+        else:
+            super().__init__(_open_client(driver_of(beside).store.client), namespace, clock=beside.clock)
+
+    def connect(self, url: str | None = None, *, namespace: str | None = None) -> FakeBroker:
+        """Make a further broker on the same messages and the same clock, in the place of `rqttl.connect`.
+
+        `url` says nothing to it. When it is closed, this one stays open.
+        """
+        del url
+        return FakeBroker(driver_of(self).keyspace.namespace if namespace is None else namespace, beside=self)
 
     def _open(self, client: redis.Redis, namespace: str) -> Driver:
         return FakeDriver(client, namespace, self.clock)
 
     def __enter__(self) -> FakeBroker:
+        super().__enter__()
         return self
 
     def __reduce__(self) -> NoReturn:
@@ -81,9 +96,9 @@ class FakeBroker(ClockedBroker):
         return Reaper(self).run_once()
 
 
-def _open_client() -> FakeClient:
+def _open_client(beside: redis.Redis | None = None) -> FakeClient:
     try:
         from rqttl.testing._client import FakeClient
     except ImportError as error:
-        raise FakeUnavailable(f"fake broker: {error}; install what it needs: pip install 'rqttl[testing]'") from error
-    return FakeClient()
+        raise FakeUnavailable(f"fake broker: {error}; install what it needs: {install('testing')}") from error
+    return FakeClient(beside if isinstance(beside, FakeClient) else None)

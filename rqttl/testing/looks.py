@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from rqttl import codec
 from rqttl.errors import InvalidInput
 from rqttl.queue import Queue
+from rqttl.text import shown
 from rqttl.types import Peeked, QueueStats, State
 
 _PAGE = 250
@@ -21,7 +22,7 @@ def messages(queue: Queue, state: State | None = None) -> list[Peeked]:
     What is due happens first, so nothing that has expired is among them. Otherwise nothing changes.
     """
     if state is not None and state not in _STATES:
-        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, got {state!r}")
+        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, got {shown(state)}")
     queue.sweep()
     return [one for one in _all(queue) if state in (None, one.state)]
 
@@ -56,8 +57,9 @@ def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "read
 
     What is due happens first. The failure says what is there instead.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     if state not in (*_STATES, "all"):
-        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {state!r}")
+        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {shown(state)}")
     stats = queue.stats()
     counts = {one: getattr(stats, one) for one in _STATES}
     found = sum(counts.values()) if state == "all" else counts[state]

@@ -35,6 +35,7 @@ def clocked(client: redis.Redis) -> Clocked:
 def run_clocked(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run`, at the time of `clocked`."""
     monkeypatch.setattr(Settings, "connect", lambda _: clocked)
+    monkeypatch.setattr(clocked, "close", lambda: None)  # the test goes on with it
 
     def call(*arguments: str | bytes, stdin: bytes | None = None) -> Result:
         return CliRunner().invoke(cli, arguments, input=stdin)  # type: ignore[arg-type]  # bytes are what the system gives

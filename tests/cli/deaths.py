@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ LETTERS = {
 
 def bury(clocked: Clocked) -> Queue:
     """The queue `orders.dead` with `LETTERS`, ten minutes between each two groups of them."""
-    everything = {"dead_letter": "orders.dead", "dead_letter_rejected": "orders.dead"}
+    everything: dict[str, Any] = {"dead_letter": "orders.dead", "dead_letter_rejected": "orders.dead"}
     orders = clocked.declare_queue("orders", max_deliveries=2, **everything)
     mails = clocked.declare_queue("mails", message_ttl="5m", **everything)
     orders.enqueue_many([

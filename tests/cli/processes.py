@@ -23,8 +23,12 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "rqttl.cli", *arguments]
 
 
+#: What a machine may happen to set, and what changes how a command behaves.
+UNSET = ("COLUMNS", "NO_COLOR", "RQTTL_URL", "RQTTL_HOME", "PYTHONUNBUFFERED")
+
+
 def environment(**changed: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "RQTTL_URL")}
+    kept = {name: value for name, value in os.environ.items() if name not in UNSET}
     return {**kept, "TERM": "xterm", **changed}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import rqttl
 from rqttl import Broker
 from rqttl._driver import driver_of
 from rqttl.cli import cli, completing
@@ -68,6 +69,19 @@ def test_where_bash_begins_a_word_at_a_colon_only_what_follows_it_is_offered(off
     assert offered("rqttl receive eu:ord", COMP_WORDBREAKS=" =") == ["eu:orders", "eu:orders:dead"]
 
 
+@pytest.mark.usefixtures("queues")
+@pytest.mark.parametrize("command", ["declare x", "update orders"])
+@pytest.mark.parametrize("flag", ["--dead-letter", "--dead-letter-expired"])
+def test_queues_are_offered_for_dead_letters(offered: Complete, command: str, flag: str) -> None:
+    assert offered(f"rqttl queue {command} {flag} orders.") == ["orders.dead"]
+
+
+@pytest.mark.parametrize("command", ["show", "purge", "redrive", "report"])
+def test_reasons_of_deaths_are_offered(offered: Complete, command: str) -> None:
+    assert offered(f"rqttl dead {command} dead --reason ") == ["expired", "maxlen", "rejected", "delivery_limit"]
+    assert offered(f"rqttl dead {command} dead --reason expired --reason deliv") == ["delivery_limit"]
+
+
 def test_the_redis_and_the_namespace_of_the_line_are_asked(redis_url: str, broker: Broker) -> None:
     Broker(driver_of(broker).store.client, "shop").declare_queue("carts")
 
@@ -104,17 +118,31 @@ def test_no_embedded_server_is_started_nor_a_folder_made(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_an_embedded_server_that_runs_is_asked(tmp_path: Path) -> None:
-    import rqttl
-
-    home = tmp_path / "home"
-    with rqttl.connect(f"embedded://{home}") as broker:
+def test_an_embedded_server_that_runs_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "my home"
+    url = f"embedded://{tmp_path}/my%20home"
+    with rqttl.connect(url) as broker:
         broker.declare_queue("orders")
 
         assert asked("rqttl receive ", RQTTL_HOME=str(home), RQTTL_URL="") == ["orders"]
-        assert asked(f"rqttl --url embedded://{home} receive ", RQTTL_URL="") == ["orders"]
+        assert asked("rqttl receive ", RQTTL_URL=url) == ["orders"]
+        assert asked(f"rqttl --url {url} receive ", RQTTL_URL="") == ["orders"]
 
+    connected: list[object] = []
+    monkeypatch.setattr(rqttl, "connect", connected.append)
     assert asked("rqttl receive ", RQTTL_HOME=str(home), RQTTL_URL="") == []
+    assert connected == [], "nobody waits for a server that does not run"
+
+
+@pytest.mark.parametrize("url", ["embedded://relative", "embedded:///data?x=1", "embedded://me:secret@host/data"])
+def test_nothing_is_said_of_an_embedded_url_of_another_form(url: str) -> None:
+    assert asked("rqttl receive ", RQTTL_URL=url) == []
+
+
+def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path, redis_url: str) -> None:
+    (tmp_path / "address").write_text(redis_url.removeprefix("unix://"))
+
+    assert asked("rqttl receive ", RQTTL_URL=f"embedded://{tmp_path}") == []
 
 
 @pytest.mark.usefixtures("queues")

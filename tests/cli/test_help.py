@@ -19,8 +19,26 @@ def test_help_fits_and_ends_with_an_example(path: Path) -> None:
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
-    assert f"Example: rqttl {' '.join(path)}" in result.stdout
+    assert f"\n  Example: {example(path)}\n" in result.stdout
     assert CliRunner().invoke(cli, [*path, "-h"], terminal_width=80).stdout == result.stdout
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_an_example_stays_one_line_on_a_narrow_terminal(path: Path) -> None:
+    result = CliRunner().invoke(cli, [*path, "--help"], terminal_width=40)
+
+    assert f"\n  Example: {example(path)}\n" in result.stdout
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_what_can_be_copied_from_a_help_is_not_broken(path: Path) -> None:
+    """Neither what stands in backticks or quotes, nor a word with a hyphen, such as a default."""
+    helped = [found(path).help or "", *(one.help or "" for one in options(path))]
+    copied = [one for said in helped for one in re.findall(r"`[^`]+`|(?<!\w)'[^']+'(?!\w)", " ".join(said.split()))]
+    shown = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).stdout
+
+    assert [one for one in copied if one not in shown] == []
+    assert [line for line in shown.splitlines() if re.search(r"\w-$", line)] == []
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

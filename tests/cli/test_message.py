@@ -56,6 +56,23 @@ def test_a_plain_message_has_nothing_more_to_say(run_clocked: Run, clocked: Cloc
     golden.check("message_plain.txt", run_clocked("message", "show", "orders", "1700000000000-100000").stdout)
 
 
+def test_the_last_failure_of_a_message_is_shown_escaped_and_cut(run: Run, orders: Queue) -> None:
+    orders.enqueue(b"x", id="one")
+    delivery = orders.receive()
+    assert delivery is not None
+    assert "last failure" not in run("message", "show", "orders", "one").stdout
+    delivery.nack("1h", "ValueError: \x1b[31mno\n" + "y" * 3_000)
+
+    short, full = (run("message", "show", "orders", "one", *flags).stdout for flags in ((), ("--full",)))
+
+    assert "last failure  ValueError: \\x1b[31mno\\ny" in short
+    assert "… (3,020 characters)" in short
+    assert (short.count("y"), full.count("y")) == (short.count("y"), short.count("y") + 1_020)
+    assert json.loads(run("message", "show", "orders", "one", "--json").stdout)["description"].startswith(
+        "ValueError: "
+    )
+
+
 def test_it_is_found_by_its_sequence_without_a_search(run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     orders.enqueue_many([b"%d" % i for i in range(10)])
     looked: list[Any] = []
@@ -164,7 +181,7 @@ def test_raw_does_not_go_to_a_terminal(orders: Queue, redis_url: str) -> None:
     shown = on_terminal("message", "show", "orders", "one", "--raw", "--url", redis_url)
 
     assert shown.startswith("rqttl: --raw would let the body act on this terminal")
-    assert shown.count("\n") == 1
+    assert shown.count("\n") == 2  # folded
 
 
 @pytest.mark.slow

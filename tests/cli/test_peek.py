@@ -47,6 +47,23 @@ def test_each_message_has_its_state(run_clocked: Run, mixed: Queue, name: str, f
     assert driver_of(mixed.broker).store.client.hgetall("rqttl:{orders}:meta") == before
 
 
+def test_a_message_that_failed_says_why_below_its_body(run_clocked: Run, clocked: Clocked) -> None:
+    orders = clocked.declare_queue("orders", redelivery_delay="10s")
+    orders.enqueue_many([b"first", b"second"])
+    delivery = orders.receive()
+    assert delivery is not None
+    delivery.nack(description="ValueError: no\x1b[31m such " + "y" * 500)
+
+    lines = run_clocked("peek", "orders").stdout.splitlines()
+
+    assert lines[2].startswith("delayed, 10s left")
+    assert lines[3] == "  first"
+    assert lines[4] == "  " + ("last failure: ValueError: no\\x1b[31m such " + "y" * 500)[:197] + "…"
+    assert lines[6:] == ["  second"]
+    first, second = json.loads(run_clocked("peek", "orders", "--json").stdout)
+    assert (first["description"][:15], second["description"]) == ("ValueError: no\x1b", None)
+
+
 def test_a_lease_that_is_over_but_not_swept_is_called_so(run_clocked: Run, clocked: Clocked) -> None:
     orders = clocked.declare_queue("orders")
     orders.enqueue(b"x")
@@ -87,7 +104,7 @@ def test_an_empty_queue_is_an_empty_answer_and_a_note(
 @pytest.mark.parametrize(
     "arguments, code, told",
     [
-        (("orders", "--after", "soon"), 2, "after: expected the sequence of a message, got 'soon' [invalid_input]"),
+        (("orders", "--after", "soon"), 2, "--after: expected the sequence of a message, got 'soon' [invalid_input]"),
         (("orders", "--limit", "0"), 2, "invalid value for '--limit': 0 is not in the range x>=1"),
         (("ordres",), 3, "queue 'ordres' does not exist; did you mean orders? [not_found]"),
         (("nothing",), 3, "queue 'nothing' does not exist: `rqttl queue declare nothing` makes it [not_found]"),

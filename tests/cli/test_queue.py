@@ -8,7 +8,8 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
-from rqttl.cli.queue_options import complete_names, flag, shown
+from rqttl.cli.option_text import flag, option_facts, shown
+from rqttl.cli.queue_options import complete_names
 from rqttl.cli.queue_update import update
 from rqttl.options import OPTIONS, Option
 from tests.cli import golden
@@ -16,13 +17,15 @@ from tests.cli.conftest import Run
 from tests.contract.clocked import Clocked, at
 
 
-def sample(option: Option) -> tuple[list[str], int | str | bool]:
+def sample(option: Option) -> tuple[list[str], float | str | bool]:
     """Words of a command line that give an option a value other than its default, and that value."""
     name = flag(option.name)
     if option.kind == "duration":
         return [name, "5m"], 300_000
     if option.kind == "count":
         return [name, "10"], 10
+    if option.kind == "number":
+        return (["--redelivery-jitter", "0.5"], 0.5) if option.default == 0 else ([name, "1.5"], 1.5)
     if option.kind == "choice":
         return [name, option.choices[-1]], option.choices[-1]
     if option.kind == "target":
@@ -38,8 +41,23 @@ VALUES = {name: sample(option)[1] for name, option in OPTIONS.items()}
 def test_every_option_can_be_declared(run: Run, broker: Broker) -> None:
     result = run("queue", "declare", "orders", *ALL)
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders is there\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders: declared\n", "")
     assert dict(broker.queue("orders").options()) == VALUES
+
+
+def test_declare_says_whether_it_made_the_queue(run_clocked: Run, clocked: Clocked) -> None:
+    def declared(queue: str) -> list[object]:
+        text, document = (run_clocked("queue", "declare", queue, *flags).stdout for flags in ((), ("--json",)))
+        return [text, json.loads(document)["declared"]]
+
+    clocked.declare_queue("source", dead_letter="dead").enqueue(b"x", ttl=0)
+
+    found = "is there already, with these options\n"
+    assert declared("orders") == ["queue orders: declared\n", "found"]
+    assert declared("orders") == [f"queue orders: {found}", "found"]
+    assert declared("dead") == ["queue dead: declared; a dead letter had made it\n", "found"]
+    assert clocked.declare_queue("new").declared == "created"
+    assert clocked.queue("new").declared is None
 
 
 def test_declaring_again_with_equal_options_changes_nothing(run: Run) -> None:
@@ -52,7 +70,7 @@ def test_declare_can_answer_in_json(run: Run) -> None:
     answer = json.loads(run("queue", "declare", "orders", "--max-length", "5", "--json").stdout)
 
     assert answer["queue"] == "orders"
-    assert (answer["options"]["max_length"], answer["options"]["lease"]) == (5, 30_000)
+    assert (answer["options"]["max_length"], answer["options"]["lease_ms"]) == (5, 30_000)
 
 
 def test_every_option_of_a_queue_is_a_flag_of_update() -> None:
@@ -107,8 +125,8 @@ def test_update_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
 
     answer = json.loads(run_clocked(*UPDATE, "--json").stdout)
 
-    assert answer.pop("before") == dict(before)
-    assert answer.pop("after") == dict(clocked.queue("orders").options())
+    assert answer.pop("before") == option_facts(before)
+    assert answer.pop("after") == option_facts(clocked.queue("orders").options())
     golden.check("queue-update.json", json.dumps(answer) + "\n")
 
 
@@ -191,7 +209,7 @@ def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clock
         ([], "nothing to change: give an option, or --unset OPTION"),
         (["--lease", "1m", "--unset", "lease"], "--lease is given a value and unset"),
         (["--unset", "mesage-ttl"],
-         "invalid value for '--unset': no queue option is called 'mesage-ttl'; did you mean message-ttl?"),
+         "invalid value for '--unset': no queue option is called 'mesage-ttl'; did you mean --unset message-ttl?"),
         (["--unset", "xyz"], "invalid value for '--unset': no queue option is called 'xyz'"),
         (["--overflow", "xyz"],
          "invalid value for '--overflow': 'xyz' is not one of 'drop-head', 'reject-publish', 'reject-publish-dlx'"),
@@ -215,7 +233,7 @@ def test_an_update_that_contradicts_what_is_there_is_refused(run: Run, broker: B
     result = run("queue", "update", "orders", "--min-ttl", "2m", *extra)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "rqttl: min_ttl: 120000 ms is more than max_ttl, 60000 ms [invalid_option]\n"
+    assert result.stderr == "rqttl: --min-ttl: 120000 ms is more than --max-ttl, 60000 ms [invalid_option]\n"
 
 
 @pytest.mark.parametrize("written", ["max-length", "max_length", "--max-length"])
@@ -320,9 +338,11 @@ def test_what_was_done_before_redis_went_away_is_still_told(run: Run, broker: Br
         ("message_ttl", None, "(none)"),
         ("never_expire", True, "yes"),
         ("max_length", 12345, "12,345"),
+        ("redelivery_multiplier", 2, "2"),
+        ("redelivery_jitter", 0.25, "0.25"),
         ("dead_letter_expired", "", "(drop)"),
         ("overflow", "drop-head", "drop-head"),
     ],
 )
-def test_values_are_shown_as_people_write_them(name: str, value: int | str | bool | None, text: str) -> None:
+def test_values_are_shown_as_people_write_them(name: str, value: float | str | bool | None, text: str) -> None:
     assert shown(OPTIONS[name], value) == text

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
+import redis
+from click.testing import CliRunner
 
 from rqttl import Broker, Message
+from rqttl.cli import cli
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.processes import command
 from tests.contract.clocked import Clocked
+from tests.lua.states import everything
+from tests.servers import Server
 
 NO_QUEUE = "rqttl: no queue yet: `rqttl queue declare QUEUE` makes one\n"
 
@@ -140,3 +147,80 @@ def test_closed_streams_are_no_bug(redis_url: str) -> None:
     done = subprocess.run(["sh", "-c", f"{words} <&- >&-"], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, NO_QUEUE)
+
+
+def test_one_damaged_queue_hides_no_other(run: Run, broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders").enqueue(b"x")
+    broker.declare_queue("bad")
+    client.set("rqttl:{bad}:log", "not ours")
+    line = (
+        "rqttl: queue 'bad' cannot be read: the key rqttl:{bad}:log has another type than rqttl gave it; "
+        "`rqttl doctor bad` says what to do [queue_damaged]\n"
+    )
+
+    for words in (["queue", "ls"], ["stats"]):
+        result = run(*words)
+        assert (result.exit_code, result.stderr) == (3, line)
+        assert "orders" in result.stdout
+
+    result = run("queue", "ls", "--json")
+    assert result.exit_code == 3
+    orders, bad = json.loads(result.stdout)
+    assert (orders["queue"], orders["ready"]) == ("orders", 1)
+    assert (bad["queue"], bad["error"]) == ("bad", "queue_damaged")
+    assert json.loads(run("stats", "--json").stdout)["queues"][1] == bad
+
+
+def test_several_damaged_queues_are_all_named(run: Run, broker: Broker, client: redis.Redis) -> None:
+    for name in ("a", "b"):
+        broker.declare_queue(name)
+        client.set(f"rqttl:{{{name}}}:log", "not ours")
+
+    *lines, last = run("queue", "ls").stderr.splitlines()
+
+    assert [line.split()[2] for line in lines] == ["'a'", "'b'"]
+    assert last == "rqttl: 2 queues cannot be read; the lines above say why"
+
+
+def test_ls_says_that_due_work_waits_and_changes_nothing(
+    run_clocked: Run, clocked: Clocked, client: redis.Redis
+) -> None:
+    clocked.declare_queue("orders").enqueue(b"x", ttl="1s")
+    clocked.advance(10_801_000)
+    before = everything(client)
+
+    result = run_clocked("queue", "ls")
+
+    assert result.stderr == "rqttl: no reaper runs: oldest due work waits 3h (`rqttl reaper` does it)\n"
+    assert everything(client) == before
+    clocked.queue("orders").sweep()
+    assert run_clocked("queue", "ls").stderr == ""
+
+
+LOOKS = (("queue", "ls"), ("queue", "show", "orders", "--sources"), ("stats",), ("stats", "--watch", "--count", "1"),
+         ("doctor",), ("doctor", "orders"))  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+def test_a_user_who_may_only_read_can_look(
+    broker: Broker, client: redis.Redis, server: Server, words: tuple[str, ...]
+) -> None:
+    broker.declare_queue("orders").enqueue(b"x")
+    client.execute_command("ACL", "SETUSER", "monitor", "reset", "on", ">s", "~rqttl:*", *reading_rules())
+    before = everything(client)
+    try:
+        result = CliRunner().invoke(cli, ["--url", f"unix://monitor:s@{server.socket}", *words])
+    finally:
+        client.execute_command("ACL", "DELUSER", "monitor")
+
+    assert result.exit_code == 0, result.output
+    assert "orders" in result.stdout
+    assert everything(client) == before
+
+
+def reading_rules() -> list[str]:
+    """The commands that deploy/README.md gives to a user who may only look."""
+    text = (Path(__file__).parents[2] / "deploy" / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"ACL SETUSER monitor (.*)", text)
+    assert found is not None
+    return [word for word in found[1].split() if word.startswith("+")]

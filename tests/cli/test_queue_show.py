@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rqttl import Broker, Message
-from rqttl.cli.queue_options import flag
+from rqttl.cli.option_text import flag, option_facts
 from rqttl.options import OPTIONS
 from tests.cli import golden
 from tests.cli.conftest import Run
@@ -52,7 +52,7 @@ def test_show_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
     result = run_clocked("queue", "show", "orders", "--sources", "--json")
 
     answer = json.loads(result.stdout)
-    assert answer.pop("options") == dict(clocked.queue("orders").options())
+    assert answer.pop("options") == option_facts(clocked.queue("orders").options())
     golden.check("queue-show.json", json.dumps(answer, indent=2) + "\n")
     without = json.loads(run_clocked("queue", "show", "orders", "--json").stdout)
     assert answer.keys() ^ without.keys() == {"dead_letters_come_from", "options"}
@@ -73,10 +73,13 @@ def test_show_says_when_nobody_sweeps(run_clocked: Run, clocked: Clocked) -> Non
     clocked.declare_queue("orders").enqueue(b"x", ttl="1s")
     clocked.advance(187_000)
 
-    lines = run_clocked("queue", "show", "orders").stdout.splitlines()
+    result = run_clocked("queue", "show", "orders")
 
-    assert "sweep lag  3m 6s: does a reaper run?" in lines
-    assert "sweep lag" not in run_clocked("queue", "show", "orders").stdout
+    assert "overdue    the oldest due work waits 3m 6s" in result.stdout.splitlines()
+    assert result.stderr == "rqttl: no reaper runs: oldest due work waits 3m 6s (`rqttl reaper` does it)\n"
+    clocked.queue("orders").sweep()
+    swept = run_clocked("queue", "show", "orders")
+    assert ("overdue" in swept.stdout, swept.stderr) == (False, "")
 
 
 def test_show_of_a_plain_queue_says_that_all_is_default(run: Run, broker: Broker) -> None:
@@ -100,6 +103,7 @@ def test_dead_letters_that_went_in_a_circle_are_counted(run: Run, broker: Broker
     broker.declare_queue("a", dead_letter="b", message_ttl=0)
     broker.declare_queue("b", dead_letter="a", message_ttl=0)
     broker.queue("a").enqueue(b"x")
+    broker.queue("b").sweep()
 
     shown = run("queue", "show", "a").stdout + run("queue", "show", "b").stdout
 

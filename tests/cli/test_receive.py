@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, Message, Queue, codec
+from rqttl import Broker, CommandEvent, Message, Queue, codec
 from rqttl.types import Header
 from tests.cli import golden
 from tests.cli.conftest import Run
@@ -106,8 +106,8 @@ def test_a_lease_that_ended_before_the_message_was_written_is_told(run_clocked: 
     orders = clocked.declare_queue("orders", lease="10s")
     orders.enqueue(b"a")
 
-    def let_it_end(script: str, *_: object) -> None:
-        if script == "receive":
+    def let_it_end(event: CommandEvent) -> None:
+        if event.name == "receive":
             clocked.advance(10_000)
             clocked.events.on_command.remove(let_it_end)
 
@@ -194,7 +194,7 @@ def test_a_value_that_json_cannot_hold_comes_with_its_bytes(run: Run, orders: Qu
         (("--follow", "--wait", "0s"), "--follow and --wait exclude each other"),
         (("--json", "--format", "body"), "--json and --format exclude each other"),
         (("--output-dir", "d", "--format", "headers"), "--output-dir and --format headers exclude each other"),
-        (("--lease", "0s"), "lease: expected 1 to"),
+        (("--lease", "0s"), "--lease: expected 1 to"),
     ],
 )
 def test_what_excludes_each_other_is_wrong_usage_and_nothing_is_received(

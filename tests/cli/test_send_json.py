@@ -133,7 +133,7 @@ WRONG = [
     (b'{"body":"a","headers":[1]}', "headers: expected an object, got a list", "invalid_input"),
     (b'{"body":"a","headers":{"b":[1]}}', "headers: 'b': expected text", "invalid_input"),
     (b'{"body":"a","headers":{"":"b"}}', "headers: expected non-empty text as name", "invalid_input"),
-    (b'{"body":"a","content_type":5}', "content_type: expected printable text, got 5", "invalid_input"),
+    (b'{"body":"a","content_type":5}', "content_type: expected printable text, got int 5", "invalid_input"),
     (b'{"body":1,"content_type":"a/b"}', "body: expected text where content_type is 'a/b', got a num", "invalid_input"),
     (b'{"body":123456789012345678901}', "body: expected bytes or a value that msgpack can hold", "invalid_input"),
     (b'{"body":"\\ud800"}', "body: character 1 is half of a surrogate pair", "invalid_input"),
@@ -180,7 +180,7 @@ def test_a_body_that_is_too_large_is_refused_by_its_own_size_not_by_that_of_its_
     result = run("send", "orders", "--format", "json", stdin=fits + b'\n{"body": "long"}\n')
 
     assert (result.exit_code, result.stdout) == (3, "stored 1 message in orders\n")
-    assert result.stderr.startswith("rqttl: stdin:2: body: 4 bytes are more than max_message_bytes, 3")
+    assert result.stderr.startswith("rqttl: stdin:2: body: 4 bytes are more than --max-message-bytes, 3")
     assert [one.body for one in orders.peek()] == [b"abc"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from rqttl.cli.stats_facts import stats_facts, together
 from rqttl.cli.stats_frame import Setting, frame, ordered
 from rqttl.cli.stats_table import ASCII, TOTALS, UNICODE, compact, glyphs_for, rate, sparkline, table
-from rqttl.cli.stats_trend import LAGS, Look, Row, Trend
+from rqttl.cli.stats_trend import WAITS, Look, Row, Trend
 from rqttl.types import QueueStats
 from tests.cli import golden
 from tests.contract.clocked import at
@@ -20,14 +20,14 @@ from tests.contract.clocked import at
 REASONS = {"expired": 0, "maxlen": 0, "rejected": 0, "delivery_limit": 0}
 
 
-def stats(ready: int = 0, *, lag: int = 0, deaths: Mapping[str, int] | None = None, **others: Any) -> QueueStats:
+def stats(ready: int = 0, *, overdue: int = 0, deaths: Mapping[str, int] | None = None, **others: Any) -> QueueStats:
     """A queue that holds `ready` messages, all else 0 unless it is given."""
-    counted = dict.fromkeys(("leased", "delayed", "scheduled", "consumers", "enqueued", "delivered", "redelivered",
+    counted = dict.fromkeys(("leased", "delayed", "consumers", "enqueued", "delivered", "redelivered",
                              "acked", "refused", "purged", "ready_bytes"), 0)  # fmt: skip
     found: dict[str, Any] = {**counted, "oldest_ready_age": None, **others}
     return QueueStats(
         ready=ready, deaths={**REASONS, **(deaths or {})}, dropped={**REASONS, "cycle": 0},
-        sweep_lag=timedelta(milliseconds=lag), **found,
+        overdue=timedelta(milliseconds=overdue), **found,
     )  # fmt: skip
 
 
@@ -107,50 +107,50 @@ def test_depths_are_those_of_all_states_and_of_the_last_looks() -> None:
 
 
 def test_queues_together_are_added_up_and_the_longest_wait_counts() -> None:
-    first = stats(1, leased=2, deaths={"expired": 3}, lag=10, oldest_ready_age=timedelta(seconds=1))
-    second = replace(stats(10, enqueued=20, deaths={"expired": 30, "maxlen": 1}, lag=5), next_lease_end=at(7))
+    first = stats(1, leased=2, deaths={"expired": 3}, overdue=10, oldest_ready_age=timedelta(seconds=1))
+    second = replace(stats(10, enqueued=20, deaths={"expired": 30, "maxlen": 1}, overdue=5), next_lease_end=at(7))
     third = replace(stats(), next_lease_end=at(3))
 
     both = together([first, second, third])
 
     assert both == replace(
-        stats(11, leased=2, enqueued=20, deaths={"expired": 33, "maxlen": 1}, lag=10), next_lease_end=at(3),
+        stats(11, leased=2, enqueued=20, deaths={"expired": 33, "maxlen": 1}, overdue=10), next_lease_end=at(3),
         oldest_ready_age=timedelta(seconds=1),
     )  # fmt: skip
-    assert (together([]).ready, together([]).sweep_lag, together([]).oldest_ready_age) == (0, timedelta(0), None)
+    assert (together([]).ready, together([]).overdue, together([]).oldest_ready_age) == (0, timedelta(0), None)
 
 
 def test_programs_get_durations_in_milliseconds() -> None:
-    facts = stats_facts(stats(3, lag=1_500))
+    facts = stats_facts(stats(3, overdue=1_500))
 
-    assert (facts["ready"], facts["sweep_lag_ms"], facts["oldest_ready_age_ms"]) == (3, 1_500, None)
-    assert facts.keys().isdisjoint({"sweep_lag", "oldest_ready_age"})
+    assert (facts["ready"], facts["overdue_ms"], facts["oldest_ready_age_ms"]) == (3, 1_500, None)
+    assert facts.keys().isdisjoint({"overdue", "oldest_ready_age"})
 
 
 # Whether a reaper runs
 
 
 @pytest.mark.parametrize(
-    "lags,reapers,said",
+    "waits,reapers,said",
     [
         ([999], 0, None),
-        ([1_000], 0, "no reaper runs (`rqttl reaper`)"),
-        ([70_000, 0, 0, 0, 0], 0, "waited up to 1m 10s: no reaper runs"),
-        ([70_000, 0, 0, 0, 0, 0], 0, None),
+        ([1_000], 0, "no reaper runs: oldest due work waits 1.0s (`rqttl reaper` does it)"),
+        ([0, 0, 70_000], 0, "no reaper runs: oldest due work waits 1m 10s"),
+        ([70_000, 0], 0, None),
         ([70_000, 0, 5_000, 0, 0], 1, None),
-        ([2_000, 0, 2_000, 0, 2_000], 1, "although a reaper runs: look at its log"),
+        ([2_000, 0, 2_000, 0, 2_000], 1, "a reaper runs, but oldest due work waits 2.0s: look at its log"),
         ([2_000, 0, 2_000, 0, 2_000, 0], 1, None),
-        ([2_000] * 9, 3, "although 3 reapers run: look at its log"),
+        ([2_000] * 9, 3, "3 reapers run, but oldest due work waits 2.0s: look at its log"),
         ([2_000, 2_000], None, None),
-        ([2_000, 2_000, 1_500], None, "waited up to 2.0s: does a reaper run? (`rqttl reaper`)"),
+        ([2_000, 2_000, 1_500], None, "no reaper?: oldest due work waits 2.0s"),
     ],
 )
-def test_due_work_that_waits_is_told(lags: list[int], reapers: int | None, said: str | None) -> None:
-    trend = trend_of(*[{"a": stats(), "b": stats(lag=lag)} for lag in lags], reapers=reapers)
+def test_due_work_that_waits_is_told(waits: list[int], reapers: int | None, said: str | None) -> None:
+    trend = trend_of(*[{"a": stats(), "b": stats(overdue=ms)} for ms in waits], reapers=reapers)
 
     warning = trend.warning()
 
-    assert LAGS == 5
+    assert WAITS == 5
     assert (warning is None) == (said is None)
     assert (said or "") in (warning or "")
 
@@ -220,7 +220,7 @@ def test_columns_that_say_nothing_are_left_out_first() -> None:
     assert (whole.left_out, narrow.left_out) == ({}, {"refused": True})
     assert narrower.head.split() == ["queue", "ready", "in", "expired", "dead"]
     assert narrower.left_out == dict.fromkeys(
-        ("leased", "delayed", "oldest", "out", "acked", "refused", "cons", "lag"), True
+        ("leased", "delayed", "oldest", "out", "acked", "refused", "cons", "overdue"), True
     )
     assert table(TOTALS, every, every[0], 30, gap=2).left_out["expired"] is False
 
@@ -272,7 +272,7 @@ def test_a_frame_on_a_wide_terminal_has_all_columns() -> None:
 
 
 def test_a_frame_with_troubles() -> None:
-    late = trend_of({"a": stats(3, lag=2_000)}, {"a": stats(3)}, reapers=0)
+    late = trend_of({"a": stats(3)}, {"a": stats(3, overdue=2_000)}, reapers=0)
 
     shown = text_of(late, replace(TERMINAL, width=60), "Redis does not answer: \x1b[31mgone; " + "trying again " * 5)
 
@@ -326,12 +326,12 @@ def test_rows_are_sorted_by_what_is_watched() -> None:
     before = {name: stats(enqueued=9) for name in ("a", "b", "c", "d")}
     after = {
         "a": stats(5, enqueued=9), "b": stats(2, leased=4, enqueued=29),
-        "c": stats(5, enqueued=9, lag=7, oldest_ready_age=timedelta(0)),
+        "c": stats(5, enqueued=9, overdue=7, oldest_ready_age=timedelta(0)),
         "d": stats(0, enqueued=9, deaths={"maxlen": 1}),
     }  # fmt: skip
     trend = trend_of(before, after)
 
     found = {sort: "".join(row.name for row in ordered(trend.rows(), sort)) for sort in
-             ("name", "depth", "age", "rate", "dead", "lag")}  # fmt: skip
+             ("name", "depth", "age", "rate", "dead", "overdue")}  # fmt: skip
 
-    assert found == {"name": "abcd", "depth": "bacd", "age": "cabd", "rate": "bacd", "dead": "dabc", "lag": "cabd"}
+    assert found == {"name": "abcd", "depth": "bacd", "age": "cabd", "rate": "bacd", "dead": "dabc", "overdue": "cabd"}

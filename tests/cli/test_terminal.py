@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from rqttl import Broker
 from rqttl.cli import cli
-from tests.cli.processes import Terminal, command, environment, on_terminal
+from tests.cli.conftest import Run
+from tests.cli.processes import STYLE, Terminal, command, environment, on_terminal
 from tests.cli.test_conventions import ON_REDIS, argv
 from tests.cli.test_text import HOSTILE
 from tests.cli.tree import Path
@@ -59,7 +60,7 @@ def test_without_colours_there_is_none(broker: Broker, redis_url: str, path: Pat
         terminal.end()
 
     assert terminal.raw
-    assert b"\x1b" not in terminal.raw
+    assert STYLE.search(terminal.raw.decode()) is None
 
 
 def test_with_colours_heads_are_bold(broker: Broker, redis_url: str) -> None:
@@ -107,10 +108,49 @@ def test_a_terminal_that_can_do_no_colours_gets_no_escapes(redis_url: str, broke
     assert b"\x1b" not in terminal.raw
 
 
-def test_where_no_error_can_be_told_there_is_still_the_exit_code(redis_url: str) -> None:
-    with open("/dev/full", "w") as full:  # noqa: PTH123  # `Path` is another thing here
-        done = subprocess.run(
-            command("queue", "show", "x"), env=environment(RQTTL_URL=redis_url), stderr=full, check=False
-        )
+@pytest.mark.parametrize("path", [path for path in ON_REDIS if path != ("receive",)], ids=" ".join)
+@pytest.mark.parametrize("columns", [80, 60])
+def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path: Path, columns: int) -> None:
+    broker.declare_queue("orders")
+    name = f"work.{'x' * 40}"
+    broker.declare_queue(name, dead_letter="orders").enqueue(b"x " * 300, id="x", ttl=0, headers={"a": "b " * 100})
+    broker.queue(name).stats()
+    watch = ("--watch", "--count", "2", "--interval", "100ms", name) if path == ("stats",) else ()
 
-    assert done.returncode == 3
+    shown = on_terminal(*argv(path, optional=True), *watch, columns=columns, TERM="dumb", RQTTL_URL=redis_url)
+
+    assert [line for line in shown.split("\n") if len(line) > columns] == []
+
+
+def test_without_a_terminal_a_watch_is_not_cut(run: Run, broker: Broker) -> None:
+    broker.declare_queue("x" * 100)
+
+    assert "x" * 100 in run("stats", "--watch", "--count", "1").stdout
+
+
+ERROR = ("send", "orders", "x", "--ttl", "soon")
+
+
+@pytest.mark.parametrize("columns", [80, 50, 20])
+def test_an_error_is_folded_between_words_and_no_example_in_it_is_broken(columns: int) -> None:
+    line = CliRunner().invoke(cli, ERROR, prog_name="rqttl").stderr
+
+    lines = on_terminal(*ERROR, columns=columns).splitlines()
+
+    assert len(lines) > 1
+    assert " ".join(one.strip() for one in lines) == line.rstrip("\n")
+    assert any("`rqttl send --help`" in one for one in lines)
+    assert [one for one in lines if len(one) > columns] == ["  `rqttl send --help`)"] * (columns == 20)
+
+
+def test_a_note_is_folded_as_an_error_is(broker: Broker, redis_url: str) -> None:
+    broker.declare_queue("orders")
+
+    with Terminal("queue", "ls", "nothing.*", columns=30, RQTTL_URL=redis_url) as terminal:
+        terminal.end()
+
+    assert terminal.shown == "rqttl: no queue matches\n  nothing.*\n"
+
+
+def test_the_width_that_the_user_says_counts(redis_url: str) -> None:
+    assert max(map(len, on_terminal(*ERROR, columns=80, COLUMNS="40", RQTTL_URL=redis_url).splitlines())) <= 40

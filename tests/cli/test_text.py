@@ -155,3 +155,20 @@ def test_json_is_strict_and_keeps_what_json_does_not_know_as_text() -> None:
 
 def test_people_read_letters_and_programs_ascii() -> None:
     assert (text.as_readable(["é漢"]), text.as_json(["é漢"])) == ('["é漢"]', r'["\u00e9\u6f22"]')
+
+
+@pytest.mark.parametrize(
+    "line, cells, folded",
+    [
+        ("short", 10, "short"),
+        ("one two three", 9, "one two\n  three"),
+        ("say `rqttl queue ls` now", 12, "say\n  `rqttl queue ls`\n  now"),
+        ("got '30 s' (see `a b`)", 10, "got '30 s'\n  (see\n  `a b`)"),
+        ("a-very-long-word-with-hyphens x", 8, "a-very-long-word-with-hyphens\n  x"),
+        ("the bodies' own it's fine", 12, "the bodies'\n  own it's\n  fine"),
+        ("an open ` stays", 9, "an open `\n  stays"),
+        ("漢漢 漢漢", 8, "漢漢\n  漢漢"),
+    ],
+)
+def test_a_line_is_folded_at_words_and_nothing_that_can_be_copied_is_broken(line: str, cells: int, folded: str) -> None:
+    assert text.folded_at_words(line, cells) == folded

@@ -62,8 +62,8 @@ def stages(line: str) -> Iterator[list[str]]:
 def example(path: Path) -> str:
     """The invocation that the help of a command shows."""
     epilog = found(path).epilog or ""
-    assert epilog.startswith("Example: ")
-    return epilog.removeprefix("Example: ")
+    assert epilog.startswith("\b\nExample: ")  # which click does not fold
+    return epilog.removeprefix("\b\nExample: ")
 
 
 def parse(words: list[str]) -> tuple[Path, click.Context]:

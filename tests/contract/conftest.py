@@ -6,7 +6,8 @@ on that. The few tests that cannot pass then are listed in `fake_cannot.py`, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,19 @@ def clocked(client: redis.Redis) -> Iterator[Clocked]:
     broker = Clocked(client)
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Do something in a signal handler of this thread, a moment from now."""
+    before = signal.getsignal(signal.SIGALRM)
+
+    def arrange(action: Callable[[], None]) -> None:
+        signal.signal(signal.SIGALRM, lambda *_: action())
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+
+    yield arrange
+    signal.signal(signal.SIGALRM, before)
 
 
 if FAKE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 URL = "makes clients of its own from the URL of a server; the fake is in this process and has no address"
 INFO = "counts the calls that Redis has carried out, with INFO; the fake knows nothing about itself"
+RIGHTS = "makes a user with few rights; the fake lets everybody do everything"
 
 #: "file::test" -> why
 FAKE_CANNOT: dict[str, str] = {
@@ -17,6 +18,9 @@ FAKE_CANNOT: dict[str, str] = {
     "test_pools.py::test_a_broker_never_waits_longer_than_half_the_time_out_of_a_reply": URL,
     "test_round_trips.py::test_a_call_is_one_script": INFO,
     "test_round_trips.py::test_settling_is_one_script": INFO,
+    "test_events.py::test_a_wait_is_told_with_what_ended_it": "in the thread of the test the fake waits without BLPOP",
+    "test_plain_looks.py::test_a_user_who_may_only_read_can_look": RIGHTS,
+    "test_plain_looks.py::test_a_missing_right_is_no_damage": RIGHTS,
     "test_waking.py::test_waiting_costs_two_calls_and_waking_one_more": INFO,
 }
 #: The same, of tests that would wait for ever.

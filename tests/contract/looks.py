@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rqttl import Delivery, Queue, Redriven
 from tests.contract.clocked import Clocked
 
@@ -45,7 +47,7 @@ def dropped(queue: Queue) -> dict[str, int]:
     return {reason: count for reason, count in queue.stats().dropped.items() if count}
 
 
-def letters(clocked: Clocked, *wanted: object, origin: str = "q", **options: object) -> tuple[Queue, Queue]:
+def letters(clocked: Clocked, *wanted: object, origin: str = "q", **options: Any) -> tuple[Queue, Queue]:
     """A queue whose messages have been rejected, and the queue where they are now."""
     queue = clocked.declare_queue(origin, dead_letter="d", **options)
     queue.enqueue_many(wanted)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies, dead, dropped, one, taken
 
 
-def ring(clocked: Clocked, *names: str, **options: object) -> None:
+def ring(clocked: Clocked, *names: str, **options: Any) -> None:
     """Queues that dead-letter to the next one, the last to the first."""
     for name, following in zip(names, (*names[1:], names[0]), strict=True):
         clocked.declare_queue(name, dead_letter=following, **options)

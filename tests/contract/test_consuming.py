@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import AlreadySettled, Broker, InvalidDuration, InvalidInput, LeaseLost, QueueNotFound
+from rqttl import AlreadySettled, Broker, CommandEvent, InvalidDuration, InvalidInput, LeaseLost, QueueNotFound
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies
 
@@ -18,9 +18,9 @@ def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker) -> None:
     queue.enqueue_many([b"x"] * 300)
     scripts: list[str] = []
 
-    def note(script: str, *_: object) -> None:
+    def note(event: CommandEvent) -> None:
         if threading.current_thread() is threading.main_thread():
-            scripts.append(script)
+            scripts.append(event.name)
 
     broker.events.on_command.append(note)
     with queue.consume(prefetch=100, wait=0) as deliveries:
@@ -110,7 +110,7 @@ def test_an_ack_that_comes_too_late_is_logged_and_listed_by_its_id(
     assert "mine" in caplog.text
     with pytest.raises(LeaseLost):
         delivery.ack()
-    assert queue.stats().ready == 1
+    assert queue.stats().leased == 1
 
 
 def test_a_delivery_of_a_loop_is_settled_once_too(broker: Broker) -> None:

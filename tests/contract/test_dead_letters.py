@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_without_a_target_a_dead_message_is_dropped_and_counted(clocked: Clocked
 
 @every_reason
 def test_a_reason_may_have_a_target_of_its_own(clocked: Clocked, reason: str, kill: Kill) -> None:
-    queue = clocked.declare_queue("q", dead_letter="others", **{f"dead_letter_{reason}": "own"})
+    queue = clocked.declare_queue("q", dead_letter="others", **dict[str, Any]({f"dead_letter_{reason}": "own"}))
 
     for way in WAYS.values():
         way(clocked, queue, b"%d" % (way is kill))
@@ -76,7 +77,7 @@ def test_a_reason_may_have_a_target_of_its_own(clocked: Clocked, reason: str, ki
 @pytest.mark.spec("DLX-16")
 @every_reason
 def test_an_empty_target_of_a_reason_means_drop(clocked: Clocked, reason: str, kill: Kill) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d", **{f"dead_letter_{reason}": ""})
+    queue = clocked.declare_queue("q", dead_letter="d", **dict[str, Any]({f"dead_letter_{reason}": ""}))
 
     kill(clocked, queue, b"x")
 
@@ -194,7 +195,7 @@ def test_the_targets_retention_counts_from_arrival(clocked: Clocked) -> None:
 
 @pytest.mark.spec("A-017", "A-018")
 @pytest.mark.parametrize("rule", [{"default_ttl": "10ms"}, {"min_ttl": "10ms"}, {"max_ttl": "10ms"}], ids=str)
-def test_the_targets_rules_for_senders_do_not_act_on_letters(clocked: Clocked, rule: dict[str, int]) -> None:
+def test_the_targets_rules_for_senders_do_not_act_on_letters(clocked: Clocked, rule: dict[str, Any]) -> None:
     target = clocked.declare_queue("d", **rule)
     reject(clocked, clocked.declare_queue("q", dead_letter="d"), b"x")
     clocked.advance(1_000)
@@ -311,7 +312,7 @@ def test_a_dead_message_is_in_one_place_after_every_call(clocked: Clocked) -> No
     queue.enqueue_many([b"%d" % i for i in range(1_000)])
     clocked.advance(10)
     steps: list[int] = []
-    clocked.events.on_command.append(lambda script, *_: steps.append(1))
+    clocked.events.on_command.append(lambda event: steps.append(1))
 
     log = driver_of(clocked).store.client
     assert log.xlen("rqttl:{q}:log") + log.xlen("rqttl:{d}:log") == 1_000

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rqttl import Message, Receipt
+from rqttl.option_types import OptionArguments
 from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import bodies, dead, one
 
@@ -48,7 +49,7 @@ def test_the_id_of_an_expired_message_is_the_place_at_which_its_letter_was_count
     ids=lambda options: str(*options),
 )
 def test_a_message_without_a_ttl_is_told_as_expired_where_its_queue_gives_it_none(
-    clocked: Clocked, options: dict[str, object]
+    clocked: Clocked, options: OptionArguments
 ) -> None:
     queue = clocked.declare_queue("q", **options)
 
@@ -60,7 +61,7 @@ def test_a_message_without_a_ttl_is_told_as_expired_where_its_queue_gives_it_non
 
 
 @pytest.mark.parametrize("options", [{"never_expire": True}, {"min_ttl": "1s"}], ids=lambda options: str(*options))
-def test_a_message_that_its_queue_lets_live_is_not_expired(clocked: Clocked, options: dict[str, object]) -> None:
+def test_a_message_that_its_queue_lets_live_is_not_expired(clocked: Clocked, options: OptionArguments) -> None:
     queue = clocked.declare_queue("q", **options)
 
     assert not queue.enqueue(b"x", expires_at=START - 1).expired
@@ -77,7 +78,7 @@ def test_the_clock_of_redis_decides_what_has_expired(clocked: Clocked) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"message_ttl": 0}], ids=str)
-def test_a_message_that_a_waiting_consumer_gets_is_not_expired(clocked: Clocked, options: dict[str, object]) -> None:
+def test_a_message_that_a_waiting_consumer_gets_is_not_expired(clocked: Clocked, options: OptionArguments) -> None:
     queue, receipts = clocked.declare_queue("q", **options), list[Receipt]()
     clocked.while_waiting(lambda: receipts.append(queue.enqueue(b"zero", ttl=0)) if not receipts else None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ from tests.contract.looks import bodies, dead, dropped, one, ready, taken
 TEN_YEARS = 315_360_000_000
 
 
+@pytest.mark.spec("DEC-01")
 def test_declaring_again_with_equal_options_changes_nothing(broker: Broker, client: redis.Redis) -> None:
     queue = broker.declare_queue("q", message_ttl="60s", max_length=5)
     queue.enqueue(b"kept")
@@ -50,17 +52,18 @@ def test_an_option_given_with_its_default_value_equals_the_option_left_out(broke
 
 
 def test_option_names_are_taken_with_hyphens_too(broker: Broker) -> None:
-    queue = broker.declare_queue("q", **{"message-ttl": "60s", "dead-letter-expired": "d"})
+    queue = broker.declare_queue("q", **dict[str, Any]({"message-ttl": "60s", "dead-letter-expired": "d"}))
 
     assert queue.options().message_ttl == 60_000
     assert queue.options().dead_letter_expired == "d"
 
 
 def test_an_option_given_in_both_spellings_is_refused(broker: Broker) -> None:
+    both: dict[str, Any] = {"max-length": 1, "max_length": 2}
     with pytest.raises(InvalidOption, match="twice"):
-        broker.declare_queue("q", **{"max-length": 1, "max_length": 2})
+        broker.declare_queue("q", **both)
     with pytest.raises(InvalidOption, match="twice"):
-        broker.declare_queue("q").update(**{"max-length": 1, "max_length": 2})
+        broker.declare_queue("q").update(**both)
 
 
 def test_an_auto_created_queue_is_adopted_by_the_first_declare(broker: Broker) -> None:
@@ -80,7 +83,7 @@ def test_an_auto_created_queue_is_adopted_by_the_first_declare(broker: Broker) -
 @pytest.mark.parametrize(
     "written", ["200ms", " 200 ms ", "0.2s", timedelta(milliseconds=200), timedelta(microseconds=199_001)]
 )
-def test_a_duration_may_be_written_in_any_of_its_forms(broker: Broker, written: object) -> None:
+def test_a_duration_may_be_written_in_any_of_its_forms(broker: Broker, written: Any) -> None:
     queue = broker.declare_queue("q", message_ttl=written)
 
     assert queue.options().message_ttl == 200
@@ -96,7 +99,7 @@ def test_a_wrong_duration_is_refused_by_name_and_makes_no_queue(
     broker: Broker, client: redis.Redis, option: str, wrong: object
 ) -> None:
     with pytest.raises(InvalidDuration) as caught:
-        broker.declare_queue("q", **{option: wrong})
+        broker.declare_queue("q", **dict[str, Any]({option: wrong}))
 
     assert caught.value.code == "invalid_duration"
     assert option in str(caught.value)
@@ -132,7 +135,7 @@ def test_any_duration_from_zero_to_ten_years_is_a_ttl(broker: Broker, ttl: int) 
     ids=str,
 )
 def test_a_wrong_option_is_refused_by_name_and_makes_no_queue(
-    broker: Broker, client: redis.Redis, wrong: dict[str, object]
+    broker: Broker, client: redis.Redis, wrong: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidOption) as caught:
         broker.declare_queue("q", **wrong)
@@ -154,7 +157,7 @@ def test_a_floor_above_the_ceiling_is_refused(broker: Broker, client: redis.Redi
 @pytest.mark.parametrize(
     "target", [{"dead_letter": "q"}, {"dead_letter_expired": "q"}, {"dead_letter": "{queue}"}], ids=str
 )
-def test_a_queue_cannot_be_its_own_target_for_what_dies_by_itself(broker: Broker, target: dict[str, str]) -> None:
+def test_a_queue_cannot_be_its_own_target_for_what_dies_by_itself(broker: Broker, target: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match="its own target"):
         broker.declare_queue("q", **target)
 
@@ -251,7 +254,7 @@ def test_a_deleted_queue_is_gone_for_clients_that_knew_it(broker: Broker, client
     assert client.keys() == [b"rqttl:{q}:gone"]  # what was lost with it, for whoever follows the queue
 
 
-@pytest.mark.spec("DLX-22")
+@pytest.mark.spec("DLX-22", "QTL-23")
 def test_deleting_and_purging_dead_letter_nothing(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue_many([b"1", b"2", b"3"])
@@ -264,6 +267,7 @@ def test_deleting_and_purging_dead_letter_nothing(clocked: Clocked) -> None:
     assert clocked.queues() == []
 
 
+@pytest.mark.spec("QTL-23")
 def test_purge_leaves_what_is_leased_and_what_is_delayed(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue_many([b"leased", b"delayed", b"ready"])

@@ -7,7 +7,7 @@ import logging
 import pytest
 import redis
 
-from rqttl import Broker
+from rqttl import Broker, CommandEvent
 from rqttl._driver import driver_of
 from tests.contract.clocked import Clocked
 
@@ -38,8 +38,8 @@ def test_a_target_that_was_deleted_meanwhile_is_no_error_of_the_sender(clocked: 
     queue.enqueue_many([b"1", b"2"])
     other = Broker(client)
 
-    def delete(script: str, name: str, seconds: float, outcome: str) -> None:
-        if (script, name) == ("enqueue", "orders"):
+    def delete(event: CommandEvent) -> None:
+        if (event.name, event.queue) == ("enqueue", "orders"):
             clocked.events.on_command.remove(delete)
             other.queue("dead").delete()
 

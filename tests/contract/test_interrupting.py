@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,19 +19,6 @@ def waiters(broker: Broker) -> Iterator[Waiters]:
     with ThreadPoolExecutor(4) as pool:
         yield Waiters(broker, pool)
         broker.interrupt()
-
-
-@pytest.fixture
-def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Do something in a signal handler of this thread, a moment from now."""
-    before = signal.getsignal(signal.SIGALRM)
-
-    def arrange(action: Callable[[], None]) -> None:
-        signal.signal(signal.SIGALRM, lambda *_: action())
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-
-    yield arrange
-    signal.signal(signal.SIGALRM, before)
 
 
 def test_all_waits_of_a_broker_end(broker: Broker, client: redis.Redis, waiters: Waiters) -> None:

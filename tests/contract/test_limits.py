@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,14 @@ from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
 
 
-def fill(clocked: Clocked, count: int, **options: object) -> None:
+def fill(clocked: Clocked, count: int, **options: Any) -> None:
     clocked.declare_queue("q", dead_letter="d", **options)
     clocked.queue("q").enqueue_many([b"%d" % i for i in range(1, count + 1)])
 
 
 @pytest.mark.spec("LEN-03", "LEN-11", "DLX-10")
 @pytest.mark.parametrize("overflow", [{}, {"overflow": "drop-head"}], ids=str)
-def test_by_default_the_oldest_message_makes_room(clocked: Clocked, overflow: dict[str, str]) -> None:
+def test_by_default_the_oldest_message_makes_room(clocked: Clocked, overflow: dict[str, Any]) -> None:
     queue = clocked.declare_queue("q", max_length=1, dead_letter="d", **overflow)
 
     for body in (b"1", b"2", b"3"):
@@ -44,7 +45,7 @@ def test_a_limit_of_bytes_counts_bodies(clocked: Clocked) -> None:
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
 @pytest.mark.parametrize("batch", [1, 7, 40])
 def test_exactly_the_limit_may_stay_and_not_one_more(
-    clocked: Clocked, limit: dict[str, int], overflow: str, batch: int
+    clocked: Clocked, limit: dict[str, Any], overflow: Any, batch: int
 ) -> None:
     queue = clocked.declare_queue("q", overflow=overflow, **limit)
 
@@ -123,7 +124,7 @@ def test_a_limit_of_zero_keeps_nothing(clocked: Clocked) -> None:
 @pytest.mark.parametrize("limit", [{"max_length": 0}, {"max_length_bytes": 0}], ids=str)
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
 def test_a_consumer_that_waits_takes_a_message_before_a_limit_acts(
-    clocked: Clocked, limit: dict[str, int], overflow: str
+    clocked: Clocked, limit: dict[str, Any], overflow: Any
 ) -> None:
     queue = clocked.declare_queue("q", overflow=overflow, dead_letter="d", **limit)
     clocked.while_waiting(lambda: queue.enqueue(b"x"))
@@ -137,7 +138,7 @@ def test_a_consumer_that_waits_takes_a_message_before_a_limit_acts(
 
 @pytest.mark.spec("LEN-09")
 @pytest.mark.parametrize("limit", [{"max_length": 0}, {"max_length_bytes": 2}], ids=str)
-def test_what_can_never_fit_is_refused(clocked: Clocked, limit: dict[str, int]) -> None:
+def test_what_can_never_fit_is_refused(clocked: Clocked, limit: dict[str, Any]) -> None:
     queue = clocked.declare_queue("q", overflow="reject-publish", **limit)
 
     with pytest.raises(QueueFull) as caught:

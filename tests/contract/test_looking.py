@@ -104,7 +104,7 @@ def test_stats_of_a_new_queue_are_all_zero(clocked: Clocked) -> None:
     none = {"expired": 0, "maxlen": 0, "rejected": 0, "delivery_limit": 0}
 
     assert clocked.declare_queue("q").stats() == QueueStats(
-        ready=0, ready_bytes=0, leased=0, delayed=0, scheduled=0, oldest_ready_age=None, consumers=0, enqueued=0,
+        ready=0, ready_bytes=0, leased=0, delayed=0, oldest_ready_age=None, consumers=0, enqueued=0,
         delivered=0, redelivered=0, acked=0, refused=0, purged=0, deaths=none, dropped={**none, "cycle": 0},
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def test_stats_say_what_there_is_and_what_has_happened(clocked: Clocked) -> None
 
     stats = queue.stats()
 
-    assert (stats.ready, stats.ready_bytes, stats.leased, stats.delayed, stats.scheduled) == (1, 5, 1, 1, 0)
+    assert (stats.ready, stats.ready_bytes, stats.leased, stats.delayed) == (1, 5, 1, 1)
     assert (stats.enqueued, stats.delivered, stats.redelivered, stats.acked, stats.refused) == (6, 5, 1, 1, 1)
     assert stats.deaths == {"expired": 1, "maxlen": 0, "rejected": 1, "delivery_limit": 0}
     assert stats.dropped == {"expired": 1, "maxlen": 0, "rejected": 0, "delivery_limit": 0, "cycle": 0}
@@ -157,37 +157,37 @@ def test_everything_that_was_enqueued_is_accounted_for(clocked: Clocked) -> None
         assert stats.enqueued == (i + 1) * 10 == stats.ready + stats.leased + stats.delayed + gone
 
 
-def test_sweep_lag_says_for_how_long_nobody_swept(clocked: Clocked) -> None:
+def test_overdue_says_for_how_long_nobody_swept(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", lease="1h", message_ttl="1m")
     queue.enqueue_many([Message(b"x", ttl=f"{100 + i}ms") for i in range(700)])
     one(queue)
     lags = []
     for ms in (0, 99, 100, 60_000, 60_000):
         clocked.go_to(ms)
-        lags.append(queue.stats().sweep_lag)
+        lags.append(queue.stats().overdue)
 
     # the first message is leased; of the others the first is over after 101 ms
     assert lags == [timedelta(milliseconds=ms) for ms in (0, 0, 0, 59_899, 0)]
     assert queue.stats().deaths["expired"] == 699
 
 
-def test_sweep_lag_is_that_of_lost_leases_and_delays_too(clocked: Clocked) -> None:
+def test_overdue_is_that_of_lost_leases_and_delays_too(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", lease="1s")
     queue.enqueue_many([b"lost", b"delayed"])
     queue.receive_many(2)[1].nack("500ms")
 
     for ms, lag in ((700, 200), (1_500, 500), (9_000, 0)):
         clocked.go_to(ms)
-        assert queue.stats().sweep_lag == timedelta(milliseconds=lag)
+        assert queue.stats().overdue == timedelta(milliseconds=lag)
 
 
-def test_a_reaper_keeps_the_sweep_lag_at_nothing(clocked: Clocked) -> None:
+def test_a_reaper_keeps_overdue_at_nothing(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", message_ttl="100ms")
     queue.enqueue(b"x")
     clocked.advance(5_000)
     queue.sweep()
 
-    assert queue.stats().sweep_lag == timedelta(0)
+    assert queue.stats().overdue == timedelta(0)
 
 
 def test_a_lease_that_was_settled_in_time_leaves_no_lag_behind(clocked: Clocked) -> None:
@@ -196,7 +196,7 @@ def test_a_lease_that_was_settled_in_time_leaves_no_lag_behind(clocked: Clocked)
     one(queue).ack()
     clocked.advance(5_000)
 
-    assert queue.stats().sweep_lag == timedelta(0)
+    assert queue.stats().overdue == timedelta(0)
 
 
 def test_stats_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
@@ -211,8 +211,8 @@ def test_stats_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
     found = clocked.stats()
 
     assert list(found) == clocked.queues()
-    assert (found["q001"].deaths["expired"], found["q001"].sweep_lag) == (1, timedelta(milliseconds=24))
-    assert (found["q049"].ready, found["q049"].sweep_lag) == (1, timedelta(0))
+    assert (found["q001"].deaths["expired"], found["q001"].overdue) == (1, timedelta(milliseconds=24))
+    assert (found["q049"].ready, found["q049"].overdue) == (1, timedelta(0))
     clocked.advance(25)
     assert (clocked.stats(["q003"])["q003"].deaths["expired"], clocked.queue("q003").stats().ready) == (604, 0)
     assert clocked.queue("dead").stats().enqueued == clocked.stats(["dead"])["dead"].enqueued > 604

@@ -20,10 +20,10 @@ def test_a_pool_of_one_connection_is_enough(redis_url: str) -> None:
 
         assert broker.queues() == ["q"]
         queue.ack_many(queue.receive_many(1_000))
-        broker.events.on_command.append(lambda script, *_: scripts.append(script))
+        broker.events.on_command.append(lambda event: scripts.append(event.name))
         assert queue.receive(wait="100ms") is None
 
-        assert len(scripts) <= 4, "a wait that cannot listen would poll"
+        assert len([name for name in scripts if name.islower()]) <= 4, "a wait that cannot listen would poll"
 
 
 @pytest.mark.parametrize("timeout", [None, 0.5], ids=["default", "short"])

@@ -92,7 +92,7 @@ def test_where_a_ttl_of_0_acts_it_dies_again_at_once_and_the_call_ends(clocked: 
 
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
-def test_what_finds_no_room_stays_where_it_is_and_dies_no_further_death(clocked: Clocked, overflow: str) -> None:
+def test_what_finds_no_room_stays_where_it_is_and_dies_no_further_death(clocked: Clocked, overflow: Any) -> None:
     queue, dead_ones = letters(clocked, b"1", b"2", b"3")
     queue.update(max_length=2, overflow=overflow)
 

@@ -27,6 +27,7 @@ def by_command(clocked: Clocked) -> None:
 
 def by_lifetime(clocked: Clocked) -> None:
     clocked.advance(LIFE)
+    clocked.queue("q").sweep()
     assert clocked.queues() == []
 
 
@@ -79,7 +80,7 @@ def test_what_its_end_of_life_dead_letters_has_left_the_queue_unhandled(clocked:
     place = queue.enqueue(b"x").id
     clocked.advance(LIFE)
 
-    clocked.queues()
+    queue.sweep()
     assert clocked.queues() == ["d"]
     assert trace(client) == ("0-0", place)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ PAST, SOON, LATER = -5_000, 50, 5_000  # expires_at, in ms from now
 NEVER = None
 
 
-def resolve(clocked: Clocked, options: dict[str, object], own: int | None) -> int | None:
+def resolve(clocked: Clocked, options: dict[str, Any], own: int | None) -> int | None:
     """The deadline, in ms from now, of a message that says `own` as an absolute time."""
     queue = clocked.declare_queue("q", **options)
     receipt = queue.enqueue(b"x", expires_at=None if own is None else START + own)
@@ -177,7 +178,7 @@ def test_the_rules_act_once_when_the_message_is_stored(clocked: Clocked) -> None
 @pytest.mark.parametrize(
     "options, ttl", [({"message_ttl": "500ms"}, None), ({}, "500ms"), ({"max_ttl": "500ms"}, "1h")], ids=str
 )
-def test_every_path_shows_the_same_deadline(clocked: Clocked, options: dict[str, object], ttl: str | None) -> None:
+def test_every_path_shows_the_same_deadline(clocked: Clocked, options: dict[str, Any], ttl: str | None) -> None:
     queue = clocked.declare_queue("q", **options)
 
     receipt = queue.enqueue(b"x", ttl=ttl)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_ttl_zero_without_a_waiting_consumer_dies_on_arrival(clocked: Clocked) -
 @pytest.mark.spec("TTL-19")
 @pytest.mark.parametrize("options, ttl", [({}, 0), ({"message_ttl": 0}, None), ({"default_ttl": 0}, None)], ids=str)
 def test_ttl_zero_is_handed_to_a_consumer_that_waits(
-    clocked: Clocked, options: dict[str, object], ttl: Literal[0] | None
+    clocked: Clocked, options: dict[str, Any], ttl: Literal[0] | None
 ) -> None:
     queue = clocked.declare_queue("q", **options)
     clocked.while_waiting(lambda: queue.enqueue(b"zero", ttl=ttl))

@@ -240,13 +240,29 @@ def test_who_may_not_list_keys_is_told_so(broker: Broker, client: redis.Redis, r
 # What is due
 
 
-def test_what_lies_overdue_says_that_no_reaper_runs(broker: Broker, client: redis.Redis) -> None:
-    broker.declare_queue("orders")
-    broker.declare_queue("later").enqueue(b"x", ttl="1h")
+def make_late(broker: Broker, client: redis.Redis, ms: int) -> None:
+    """The message in `orders` has been over for so long."""
+    late = int(broker.time().timestamp() * 1000) - ms
+    sequence = broker.queue("orders").peek()[0].sequence
+    client.zadd("rqttl:{orders}:expiry", {sequence: late})
+    client.hset("rqttl:{orders}:meta", "due", late)
+
+
+def test_a_due_time_that_nothing_is_behind_is_not_overdue(broker: Broker, client: redis.Redis) -> None:
+    queue = broker.declare_queue("orders")
+    queue.enqueue(b"x")
+    queue.ack_many(queue.receive_many(1))
+    client.hset("rqttl:{orders}:meta", "due", int(broker.time().timestamp() * 1000) - 60_000)
+
     assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
 
-    late = int(broker.time().timestamp() * 1000) - work.OVERDUE - 3_000
-    client.hset("rqttl:{orders}:meta", "due", late)
+
+def test_what_lies_overdue_says_that_no_reaper_runs(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("later").enqueue(b"x", ttl="1h")
+    broker.declare_queue("orders").enqueue(b"x", ttl="1h")
+    assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
+
+    make_late(broker, client, work.OVERDUE + 3_000)
 
     level, found, advice = server(broker, "reaper")
     assert level == "warning"
@@ -264,14 +280,13 @@ def test_what_was_due_a_moment_ago_or_nobody_knows_when_is_not_overdue(broker: B
 
 
 def test_reapers_that_listen_are_counted(broker: Broker, client: redis.Redis) -> None:
-    broker.declare_queue("orders")
+    broker.declare_queue("orders").enqueue(b"x", ttl="1h")
     heard = client.pubsub()
     heard.subscribe("rqttl:due")
     heard.get_message(timeout=5)
 
     assert server(broker, "reaper")[1] == "1 reaper listens; nothing is overdue"
-    late = int(broker.time().timestamp() * 1000) - 60_000
-    client.hset("rqttl:{orders}:meta", "due", late)
+    make_late(broker, client, 60_000)
     level, found, advice = server(broker, "reaper")
     assert (level, found.split(";")[0]) == ("warning", "1 reaper listens")
     assert "its log" in advice

@@ -29,7 +29,7 @@ def orders(broker: Broker) -> Queue:
     queue = broker.declare_queue("orders")
     queue.enqueue_many([*[b"x" * 10] * 4, *[Message(b"y" * 100, ttl="1h")] * 2])
     _, back, later = queue.receive_many(3)
-    queue.nack_many([back])
+    queue.nack_many([back], description="ValueError: no such item")
     queue.nack_many([later], delay="1h")
     return queue
 
@@ -68,6 +68,8 @@ DAMAGES: list[tuple[str, Damage, str, str]] = [
     ("returned", lambda c, ids: c.zadd(part("returned"), {NOBODY: 1}), "1 id in returned without a message",
      "1 id without a message taken out"),
     ("expiry", lambda c, ids: c.zadd(part("expiry"), {NOBODY: FAR}), "1 id in expiry without a message",
+     "1 id without a message taken out"),
+    ("described", lambda c, ids: c.hset(part("redelivered"), NOBODY, "2 why"), "1 id in redelivered without a message",
      "1 id without a message taken out"),
     ("redelivered", lambda c, ids: c.hset(part("redelivered"), NOBODY, 1), "1 id in redelivered without a message",
      "1 id without a message taken out"),

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from rqttl import Broker, _scripts
+from rqttl import Broker, QueueNotFound, _scripts
 from rqttl._driver import driver_of
 from rqttl.doctor import examine, rights
+from tests.contract.clocked import Clocked
 from tests.doctor.looking import of, only
 from tests.lua.states import everything
 from tests.servers import Server
@@ -100,6 +101,66 @@ def test_a_channel_that_is_denied_makes_a_reaper_deaf(as_user: As) -> None:
 
 def test_scripts_that_may_not_be_loaded_are_told(as_user: As) -> None:
     assert ("warning", "half may not run script load", "ACL SETUSER half +script|load ~rqttl:*") in as_user("-script")
+
+
+READER = ("+time", "+smembers", "+hmget", "+xlen", "+hlen", "+zcard", "+zcount", "+zrange", "+xrange")
+
+
+@pytest.fixture
+def reader(server: Server, client: redis.Redis) -> Iterator[Broker]:
+    """A broker as a user who may look at queues, by the rules of deploy/README.md, and do nothing else."""
+    client.execute_command("ACL", "SETUSER", "monitor", "reset", "on", "nopass", "~rqttl:*", *READER)
+    with Broker(server.client(username="monitor")) as broker:
+        yield broker
+    client.execute_command("ACL", "DELUSER", "monitor")
+
+
+@pytest.mark.parametrize("names", [(), ("orders",)])
+def test_who_may_only_look_is_told_of_no_problem_where_none_is(
+    client: redis.Redis, reader: Broker, names: tuple[str, ...]
+) -> None:
+    Broker(client).declare_queue("orders").enqueue(b"x")
+    before = everything(client)
+
+    found = list(examine(reader, names))
+
+    assert [one for one in found if one.level == "problem"] == []
+    assert of(found, "rights") == [("ok", "this user may look at queues and change nothing")]
+    assert of(found, "scripts") == [("warning", "this user may only look, so scripts are not checked")]
+    assert of(found, "queue") == [("ok", "1 message, 1 ready (1 B); its parts were not compared")]
+    assert everything(client) == before
+
+
+def test_who_may_only_look_sees_damage_and_what_is_overdue(client: redis.Redis, reader: Broker) -> None:
+    Clocked(client).declare_queue("late").enqueue(b"x", ttl="1s")
+    Broker(client).declare_queue("bad")
+    client.set("rqttl:{bad}:log", "not ours")
+
+    found = list(examine(reader))
+
+    assert [(one.queue, one.found) for one in found if one.level == "problem"] == [
+        ("bad", "cannot be read: the key rqttl:{bad}:log has another type than rqttl gave it")
+    ]
+    [(level, said)] = of(found, "reaper")
+    assert level == "warning"
+    assert re.search("overdue by up to .*: late", said)
+
+
+def test_who_may_only_look_finds_no_queue_that_is_not_there(reader: Broker) -> None:
+    with pytest.raises(QueueNotFound):
+        list(examine(reader, ["never"]))
+
+
+def test_keys_that_may_not_be_asked_for_their_type_are_not_called_wrong(as_user: As, client: redis.Redis) -> None:
+    Broker(client).declare_queue("orders")
+    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-type")
+    kwargs = {**client.connection_pool.connection_kwargs, "username": "half"}
+    pool = redis.ConnectionPool(connection_class=client.connection_pool.connection_class, **kwargs)
+
+    with Broker(redis.Redis(connection_pool=pool)) as broker:
+        found = list(examine(broker, ["orders"]))
+
+    assert [one.found for one in found if "cannot be read" in one.found] == []
 
 
 def test_without_transactions_nothing_is_asked_and_nothing_done(as_user: As) -> None:

@@ -58,6 +58,33 @@ def test_the_kind_of_server(info: dict[str, str], level: str, told: str) -> None
     assert told in found[1]
 
 
+PRIVATE = {"port": "0", "tls-port": "0", "unixsocket": "/run/private.sock", "unixsocketperm": "700"}
+
+
+@pytest.mark.parametrize(
+    "changed, level",
+    [
+        ({}, "ok"),
+        ({"tls-port": None}, "ok"),
+        ({"port": "6379"}, "warning"),
+        ({"tls-port": "6380"}, "warning"),
+        ({"unixsocket": ""}, "warning"),
+        ({"unixsocketperm": "770"}, "warning"),
+        ({"unixsocketperm": "0"}, "warning"),
+        ({"port": None}, "warning"),
+    ],
+)
+def test_a_hole_for_strangers_is_no_warning_where_none_can_connect(changed: dict[str, str | None], level: str) -> None:
+    settings = {name: value for name, value in {**PRIVATE, **changed}.items() if value is not None}
+    info = {"redis_version": "6.2.14", "redis_mode": "standalone"}
+
+    found = only(checks.kind(Told(info, settings)), "server")
+
+    assert found[0] == level
+    assert "CVE-2025-49844" in found[1]
+    assert ("here only the server's own user can connect" in found[1]) == (level == "ok")
+
+
 def test_a_replica_is_not_the_server_to_write_to(configured: Configured) -> None:
     broker = configured()
     assert server(broker, "role") == ("ok", "primary", "")

@@ -197,6 +197,11 @@ CONSUMERS = {
     "nack": Scenario(_nack(), parts=_LEASED),
     "nack, rung for": Scenario(_nack(), parts={**_LEASED, **_WAITING}),
     "nack with a delay": Scenario(_nack(delay=5), parts=_LEASED),
+    "nack with a description": Scenario(_nack(description=b"why"), parts=_LEASED),
+    "nack with a pause": Scenario(_nack(description=b"why"), {"redelivery_delay": "5ms"}, _LEASED),
+    "nack of the last delivery, described before": Scenario(
+        _nack(), {"max_deliveries": 2, **_DEAD}, {**_LEASED, "redelivered": {place(-9): "1 why"}}
+    ),
     "nack of what is lost": Scenario(_nack(), parts=_READY),
     "nack beyond a limit": Scenario(_nack(), {"max_length": 1, **_DEAD}, _LEASED),
     "nack of the last delivery": Scenario(_nack(), {"max_deliveries": 1, **_DEAD}, _LEASED),
@@ -251,6 +256,9 @@ CONSUMERS = {
     "sweep that keeps": Scenario(_sweep, {**_MORTAL, "on_expire": "keep"}, {**_READY, **_PAST}),
     "sweep of nothing": Scenario(_sweep, parts={"meta": {"due": 0}}),
     "sweep that reclaims": Scenario(_sweep, parts={**_LATE, **_WAITING}),
+    "sweep that reclaims, with a pause": Scenario(
+        _sweep, {"redelivery_delay": "5ms", "redelivery_jitter": 0.5}, {**_LATE, "redelivered": {place(-9): "1 why"}}
+    ),
     "sweep that reclaims the spent": Scenario(_sweep, {"max_deliveries": 2, **_DEAD}, _LATE),
     "sweep that promotes": Scenario(_sweep, parts={**_DELAYED, **_WAITING}),
     "sweep that promotes the expired": Scenario(_sweep, {"message_ttl": 9, **_DEAD}, _DELAYED),

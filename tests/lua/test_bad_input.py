@@ -39,6 +39,7 @@ HEADERS: list[Any] = [
 ]  # fmt: skip
 IDS: list[Any] = ["", "x" * 256, "é" * 128, "a\n", "\ud800", 5, b"id", ["a"]]
 CONTENT_TYPES: list[Any] = ["a\n", 5, b"text/plain", "\ud800", "x" * 70_000]
+LISTS: list[Any] = [None, 5, b"xyz", bytearray(b"xyz"), memoryview(b"xyz"), "xyz", {"x": 1}]
 BODIES: list[Any] = [object(), {1, 2}, lambda: 0, 2**64, "\ud800", {"x": object()}, Ellipsis]
 DESCRIPTIONS: list[Any] = [5, b"no", "x" * 4097, "é" * 2049, ["no"]]
 SEQUENCES: list[Any] = ["", "5", 5, b"1700000000000-100000", "1700000000000-1", "1700000000000-100000\n", "x" * 20]
@@ -48,7 +49,9 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "queue": (NAMES, lambda bad: lambda b, q, d: b.queue(bad)),
     "declare_queue": (NAMES, lambda bad: lambda b, q, d: b.declare_queue(bad)),
     "declare_queue(message_ttl)": (DURATIONS, lambda bad: lambda b, q, d: b.declare_queue("new", message_ttl=bad)),
-    "declare_queue(unknown)": (["max_lenght", "topic"], lambda bad: lambda b, q, d: b.declare_queue("n", **{bad: 1})),
+    "declare_queue(unknown)": (
+        ["max_lenght", "topic"], lambda bad: lambda b, q, d: b.declare_queue("n", **dict[str, Any]({bad: 1})),
+    ),
     "update(lease)": ([*DURATIONS, 0], lambda bad: lambda b, q, d: q.update(lease=bad)),
     "update(max_length)": ([-1, "5", 1.0, True], lambda bad: lambda b, q, d: q.update(max_length=bad)),
     "update(dead_letter)": (["orders", "{queue}", "", 5], lambda bad: lambda b, q, d: q.update(dead_letter=bad)),
@@ -62,7 +65,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "enqueue(id)": (IDS, lambda bad: lambda b, q, d: q.enqueue(b"x", id=bad)),
     "enqueue(content_type)": (CONTENT_TYPES, lambda bad: lambda b, q, d: q.enqueue(b"x", content_type=bad)),
     "enqueue(Message and more)": ([5], lambda bad: lambda b, q, d: q.enqueue(Message(b"x"), ttl=bad)),
-    "enqueue_many": ([None, 5, b"xyz", "xyz", {"x": 1}], lambda bad: lambda b, q, d: q.enqueue_many(bad)),
+    "enqueue_many": (LISTS, lambda bad: lambda b, q, d: q.enqueue_many(bad)),
     "enqueue_many(body)": (BODIES, lambda bad: lambda b, q, d: q.enqueue_many([b"good", bad, b"good"])),
     "enqueue_many(ttl)": (DURATIONS, lambda bad: lambda b, q, d: q.enqueue_many([b"good", Message(b"x", ttl=bad)])),
     "enqueue_many(id)": (IDS, lambda bad: lambda b, q, d: q.enqueue_many([b"good"] * 600 + [Message(b"x", id=bad)])),
@@ -76,6 +79,15 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "consume(wait)": (DURATIONS, lambda bad: lambda b, q, d: q.consume(wait=bad)),
     "nack(delay)": (DURATIONS, lambda bad: lambda b, q, d: d.nack(bad)),
     "nack_many(delay)": (DURATIONS, lambda bad: lambda b, q, d: q.nack_many([d], bad)),
+    "nack(description)": (DESCRIPTIONS, lambda bad: lambda b, q, d: d.nack(None, bad)),
+    "nack_many(description)": (DESCRIPTIONS, lambda bad: lambda b, q, d: q.nack_many([d], description=bad)),
+    "nack_many(description of no failure)": (
+        ["why"], lambda bad: lambda b, q, d: q.nack_many([d], counted=False, description=bad)
+    ),
+    "update(redelivery_delay)": ([*DURATIONS, 0], lambda bad: lambda b, q, d: q.update(redelivery_delay=bad)),
+    "update(redelivery_jitter)": (
+        [-0.1, 1.1, "1", True, float("nan"), 0.5], lambda bad: lambda b, q, d: q.update(redelivery_jitter=bad)
+    ),
     "reject": (DESCRIPTIONS, lambda bad: lambda b, q, d: d.reject(bad)),
     "reject_many": (DESCRIPTIONS, lambda bad: lambda b, q, d: q.reject_many([d], bad)),
     "renew": ([*DURATIONS, 0], lambda bad: lambda b, q, d: d.renew(bad)),
@@ -88,6 +100,14 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "renew_many of": ([5, "x", [5]], lambda bad: lambda b, q, d: q.renew_many(bad)),
     "peek": (COUNTS, lambda bad: lambda b, q, d: q.peek(bad)),
     "peek(after)": (SEQUENCES, lambda bad: lambda b, q, d: q.peek(5, bad)),
+    "purge(sequences)": ([5, "1700000000000-100000", [5], [b"1"], [None]], lambda bad: lambda b, q, d: q.purge(bad)),
+    "redrive(limit)": (COUNTS[:5], lambda bad: lambda b, q, d: q.redrive(bad)),
+    "redrive(reason)": (["none", 5, True, b"expired"], lambda bad: lambda b, q, d: q.redrive(reason=bad)),
+    "redrive(source)": ([n for n in NAMES if n is not None], lambda bad: lambda b, q, d: q.redrive(source=bad)),
+    "redrive_these": ([None, 5, "x", ["ab"], [5], [(5, "q")], [("1", None)]],
+                      lambda bad: lambda b, q, d: q.redrive_these(bad)),
+    "Broker(client)": ([None, 5, "redis://h"], lambda bad: lambda b, q, d: rqttl.Broker(bad)),
+    "connect": ([5, b"redis://h"], lambda bad: lambda b, q, d: rqttl.connect(bad)),
     "Broker(namespace)": (
         ["", "a:b", "{a}", "x" * 65, "é", None, 5, b"rqttl"],
         lambda bad: lambda b, q, d: rqttl.Broker(driver_of(b).store.client, bad),
@@ -112,6 +132,9 @@ def test_a_malformed_argument_is_refused_and_nothing_has_changed(lab: Lab, name:
 
     assert isinstance(refused.value, rqttl.RqttlError)
     assert ": " in str(refused.value)
+    assert isinstance(values[i], str) or repr(str(values[i])) not in str(refused.value), (
+        "shown as text, which it is not"
+    )
     assert everything(lab.client) == before
 
 

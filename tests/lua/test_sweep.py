@@ -260,6 +260,7 @@ def test_survivors_among_holes_move_aside_in_their_order_and_with_their_deadline
     assert after["expiry"] == before["expiry"]
     assert (after["meta"]["cursor"], after["meta"]["holes"]) == (max(before["log"]), 0)
     assert after["meta"]["bytes"] == before["meta"]["bytes"]
+    assert (before["meta"].get("compacted"), after["meta"]["compacted"]) == (None, 1)
 
 
 def test_after_a_compaction_messages_come_in_order(lab: Lab) -> None:

@@ -143,6 +143,18 @@ def test_who_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: L
     assert "waiting" not in state
 
 
+def test_who_stops_waiting_takes_the_handed_message_before_one_that_is_ready(lab: Lab) -> None:
+    lab.seed(
+        log={place(-1): (at(-1), b"handed"), place(): (b"", b"ready")}, leases={place(-1): token(4999)},
+        meta={"cursor": place(-1)}, bell=[ticket(4999).decode()], waiting={"me": NOW + 300},
+    )  # fmt: skip
+
+    reply = lab.run(receive(lab, Presence("me", 0), 1))
+
+    assert bodies(reply) == [b"handed"]
+    assert bodies(lab.run(receive(lab, Presence("other", 0), 1))) == [b"ready"]
+
+
 def test_who_still_waits_leaves_tickets_in_the_bell(lab: Lab) -> None:
     lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, bell=[ticket(4999).decode()])
 

@@ -12,9 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine
 from rqttl import commands
 from rqttl.codec import Unpacked
 from rqttl.commands import Command, Known
+from rqttl.options import OPTIONS, QueueOptions
 from rqttl.units import as_datetime
 from tests.model.clients import CLIENTS, Client, Clock
-from tests.model.queues import DeathRecord, ModelQueue, Pair
+from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair
 from tests.model.raw import RawQueue, Reader, check_places, unpack_header
 from tests.model.world import World
 
@@ -22,6 +23,10 @@ T = TypeVar("T")
 
 #: `late` is nobody's until a dead letter makes it.
 NAMES = ("a", "b", "dead", "late")
+
+
+#: The fields of the record that an option may have.
+FIELDS = [name.encode() for name in OPTIONS]
 
 
 @dataclass
@@ -156,11 +161,14 @@ class Machine(RuleBasedStateMachine):
             assert token == m.token
         assert raw.delayed == {m.seq: m.until for m in q.in_state("delayed")}, f"{q.name}: delayed"
         assert raw.expiry == {m.seq: m.own for m in q.ready if m.own is not None}, f"{q.name}: expiry"
-        assert raw.redelivered == {m.seq: m.failures for m in q.messages if m.failures}, f"{q.name}: redelivered"
+        assert raw.redelivered == {m.seq: failures_of(m) for m in q.messages if m.failures}, f"{q.name}: redelivered"
 
     @staticmethod
     def compare_facts(q: ModelQueue, raw: RawQueue) -> None:
-        """Counters and sizes; what went in has come out or is there; nothing can become due unnoticed."""
+        """Options, counters and sizes; what went in has come out or is there; nothing can become due unnoticed."""
+        words = [str(word).encode() for word in QueueOptions.read_stored(q.name, q.options).fields()]
+        fields = dict(zip(words[::2], words[1::2], strict=True))
+        assert {name: raw.meta.get(name) for name in FIELDS} == {name: fields.get(name) for name in FIELDS}
         counters = raw.counters
         assert +counters == +q.counters, f"{q.name}: counters"
         assert int(raw.meta[b"bytes"]) == q.size, f"{q.name}: bytes"
@@ -201,16 +209,22 @@ def shown(death: DeathRecord) -> tuple[object, ...]:
         as_datetime(death.enqueued), ends, death.deliveries, death.description)  # fmt: skip
 
 
+def failures_of(m: Msg) -> bytes:
+    """The failed deliveries of a message as the queue keeps them."""
+    return b"%d" % m.failures + (b" " + m.description.encode() if m.description else b"")
+
+
 def words_of(pairs: Sequence[Pair]) -> list[bytes]:
     return [word for pair in pairs for word in pair]
 
 
-def settle_command(known: Known, action: str, words: Sequence[bytes], *, delay: int, counted: bool,
+def settle_command(known: Known, action: str, words: Sequence[bytes], *, delay: int | None, counted: bool,
                    description: str | None) -> Command:  # fmt: skip
+    text = (description or "").encode()
     if action == "nack":
-        return commands.nack(known, words, delay=delay, counted=counted)
+        return commands.nack(known, words, delay=delay, counted=counted, description=text)
     assert action == "reject"
-    return commands.reject(known, words, description=(description or "").encode())
+    return commands.reject(known, words, description=text)
 
 
 __all__ = ["NAMES", "Machine", "settle_command", "words_of"]

@@ -12,10 +12,11 @@ from rqttl import Message, QueueFull, Receipt, commands, flows
 from rqttl.commands import ABSENT, Command, Presence
 from rqttl.units import as_datetime
 from tests.contract.clocked import ms
+from tests.model import strategies
 from tests.model.machine import Waiter, settle_command, words_of
 from tests.model.queue_rules import QueueRules
 from tests.model.queues import Item, Msg, Pair
-from tests.model.strategies import MEANWHILE, Said, actions, clients, delays, items, leases, maybe, names, picks, rarely
+from tests.model.strategies import MEANWHILE, Said, actions, clients, delays, items, leases, names, picks, rarely
 
 T = TypeVar("T")
 
@@ -96,10 +97,11 @@ class QueueMachine(QueueRules):
         assert followed or claimed.due == self.due(name)
         return bool(taken.messages)
 
-    @rule(who=clients, name=names, count=st.sampled_from((1, 2, 5)), action=actions, delay=delays, dies=rarely,
+    @rule(who=clients, name=names, count=st.sampled_from((1, 2, 5)), action=actions, delay=delays,
+          description=strategies.descriptions, dies=rarely,
           meanwhile=st.lists(st.sampled_from(MEANWHILE), max_size=3), more=items)  # fmt: skip
-    def work(self, who: int, name: str, count: int, action: str, delay: int, dies: bool, meanwhile: list[str | int],
-             more: list[Said]) -> None:  # fmt: skip
+    def work(self, who: int, name: str, count: int, action: str, delay: int | None, description: str | None, dies: bool,
+             meanwhile: list[str | int], more: list[Said]) -> None:  # fmt: skip
         """What a consumer does most of the time: take something, wherever it is, and settle it after a while."""
         if not self._exists(who, name):
             return
@@ -123,7 +125,26 @@ class QueueMachine(QueueRules):
                 self.clock.move(min(200, max(0, deadline - self.clock.now)))
             elif isinstance(what, int):
                 self.clock.move(what)
-        self.settle(who, action, list(range(count)), False, delay, True, 50, None, dies)
+        self.settle(who, action, list(range(count)), False, delay, True, 50, description, dies)
+
+    @rule(who=clients, name=names, lapses=rarely, description=strategies.descriptions, more=items)
+    def fail_again(self, who: int, name: str, lapses: bool, description: str | None, more: list[Said]) -> None:
+        """A message fails, is away for its pause, and fails again."""
+        for _ in range(3):
+            if not self._exists(who, name):
+                return
+            if not self.world.queues[name].ready:
+                self.enqueue(who, name, more, dies=False)
+            if not self._receive(who, name, 1, 10):
+                return
+            if lapses:
+                self.clock.move(10)
+                self.sweep(who, name, dies=False)
+            else:
+                self.settle(who, "nack", [0], False, None, True, 50, description, False)
+            m = self.world.queues[name].find(self.seen[-1][1])
+            if m is not None and m.state == "delayed":
+                self.clock.move(m.until - self.clock.now)
 
     @rule(who=clients, first=st.integers(0, 9), chosen=picks, home=st.sampled_from((True, True, True, False)),
           name=names, strange=rarely, again=rarely, dies=rarely)  # fmt: skip
@@ -193,9 +214,9 @@ class QueueMachine(QueueRules):
     @precondition(lambda self: self.seen)
     @rule(who=clients, action=actions, chosen=picks, foreign=rarely, delay=delays,
           counted=st.sampled_from((True, True, False)), lease=leases,
-          description=maybe("no good", "é 1 2"), dies=rarely)  # fmt: skip
-    def settle(self, who: int, action: str, chosen: list[int], foreign: bool, delay: int, counted: bool, lease: int,
-               description: str | None, dies: bool) -> None:  # fmt: skip
+          description=strategies.descriptions, dies=rarely)  # fmt: skip
+    def settle(self, who: int, action: str, chosen: list[int], foreign: bool, delay: int | None, counted: bool,
+               lease: int, description: str | None, dies: bool) -> None:  # fmt: skip
         name, pairs = self.deliveries(chosen, foreign=foreign)
         if not self._exists(who, name):
             return
@@ -209,7 +230,7 @@ class QueueMachine(QueueRules):
             if action == "ack":
                 return world.ack(name, at, pairs, again=again)
             if action == "nack":
-                return world.nack(name, at, pairs, again=again, delay=delay, counted=counted)
+                return world.nack(name, at, pairs, again=again, delay=delay, counted=counted, description=description)
             return world.reject(name, at, pairs, again=again, description=description)
 
         if action == "ack":

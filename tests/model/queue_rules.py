@@ -172,7 +172,7 @@ class QueueRules(Machine):
         counters |= {f"deaths:{reason}": n for reason, n in found.deaths.items()}
         counters |= {f"dropped:{reason}": n for reason, n in found.dropped.items()}
         numbers = (found.ready, found.leased, found.delayed, found.ready_bytes)
-        assert expected == [(*numbers, found.oldest_ready_age, found.sweep_lag, +Counter(counters))]
+        assert expected == [(*numbers, found.oldest_ready_age, found.overdue, +Counter(counters))]
         self.compare()
 
     def peek(self, who: int, name: str, limit: int, skip: int) -> None:
@@ -184,6 +184,6 @@ class QueueRules(Machine):
         shown = [m for m in q.messages if not (m.state == "ready" and q.expired(m, self.clock.now))]
         shown = [m for m in shown if after is None or m.seq.decode() > after][:limit]
         peeked = self.clients[who].perform(flows.peek(self.clients[who].keyspace, name, limit, after))
-        assert [(p.sequence, p.state, p.body, p.delivery_count) for p in peeked] == [
-            (m.seq.decode(), m.state, m.body, m.failures + (m.state == "leased")) for m in shown
+        assert [(p.sequence, p.state, p.body, p.delivery_count, p.description) for p in peeked] == [
+            (m.seq.decode(), m.state, m.body, m.failures + (m.state == "leased"), m.description) for m in shown
         ]

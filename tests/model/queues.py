@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rqttl.options import written
 
+#: The longest pause, and the two numbers that chance is made of, as the protocol says them.
+LONGEST, PRIME, FACTOR = 315_360_000_000, 2**31 - 1, 48_271
 #: How long a message that was handed to a waiting consumer is kept for it.
 PICKUP = 5000
 
@@ -59,6 +61,8 @@ class Msg:
     until: int = 0
     token: bytes | None = None
     failures: int = 0
+    #: The last description that a failed delivery was given.
+    description: str | None = None
 
     @property
     def arrived(self) -> int:
@@ -143,6 +147,20 @@ class ModelQueue:
         times += [at for m in self.ready if (at := self.deadline(m)) is not None]
         return min(times, default=None)
 
+    def pause(self, m: Msg, at: int) -> int:
+        """How long a message is away after one more failure, which was at `at`; 0 where the queue makes no pause."""
+        first = self.number("redelivery_delay")
+        if first is None:
+            return 0
+        factor, jitter = self.options.get("redelivery_multiplier", 1), self.options.get("redelivery_jitter", 0)
+        assert isinstance(factor, int | float)
+        assert isinstance(jitter, int | float)
+        chance = 1
+        for word in (m.arrived, int(m.seq[14:]), m.failures + 1, at, 0):
+            chance = (chance + word) * FACTOR % PRIME
+        pause = min(self.number("redelivery_max_delay") or LONGEST, first * factor**m.failures)
+        return max(1, int(pause * (1 - jitter * (chance / PRIME))))
+
     def next_seq(self, now: int) -> bytes:
         """Places rise, even if the clock steps back."""
         ms, serial = self.last
@@ -174,15 +192,24 @@ class ModelQueue:
         return m is not None and m.state == "leased" and m.token == token and m.until > now
 
 
-def as_written(options: Options) -> Options:
+def as_written(options: Options) -> dict[str, Any]:
     """Options as a user writes them: the model counts in ms."""
     return {name: written(name, value) for name, value in options.items()}
 
 
 def consistent(name: str, options: Options) -> bool:
-    """A floor above the ceiling is refused, and a queue as its own target for all reasons but `rejected`."""
+    """Whether the options fit together.
+
+    A floor above the ceiling does not, nor a queue as its own target for a reason but `rejected`, nor what shapes a
+    pause where there is none, nor a longest pause below the first.
+    """
     probe = ModelQueue(name, options, adopted=True)
     low, high = probe.number("min_ttl"), probe.number("max_ttl")
     if low is not None and high is not None and low > high:
+        return False
+    first, longest = probe.number("redelivery_delay"), probe.number("redelivery_max_delay")
+    if first is None and any(option.startswith("redelivery_") for option in options):
+        return False
+    if first is not None and longest is not None and longest < first:
         return False
     return all(probe.target(reason) != name for reason in ("expired", "maxlen", "delivery_limit"))

@@ -41,7 +41,7 @@ class RawQueue:
     leases: dict[bytes, bytes]
     returned: dict[bytes, int]
     delayed: dict[bytes, int]
-    redelivered: dict[bytes, int]
+    redelivered: dict[bytes, bytes]
     bell: list[bytes]
     waiting: dict[bytes, int]
 
@@ -73,7 +73,7 @@ def raw_queue(found: list[Any]) -> RawQueue:
         length, _, rest = joined.partition(b":")
         entries[seq] = (rest[: int(length)], rest[int(length) :])
     return RawQueue(mapping(meta), dict(sorted(entries.items())), numbers(expiry), mapping(leases), numbers(returned),
-        numbers(delayed), numbers(redelivered), bell, numbers(waiting))  # fmt: skip
+        numbers(delayed), mapping(redelivered), bell, numbers(waiting))  # fmt: skip
 
 
 class Reader:

@@ -40,12 +40,36 @@ OPTIONS = {
     "dead_letter_delivery_limit": TARGETS,
     "max_deliveries": maybe(1, 2, 3),
 }
+#: The options of a pause, which mean little one without the other. The last ones fit only to a queue that has a pause.
+PAUSES: tuple[dict[str, object], ...] = (
+    {"redelivery_delay": 20},
+    {"redelivery_delay": 5, "redelivery_multiplier": 2},
+    {"redelivery_delay": 10, "redelivery_multiplier": 2.5, "redelivery_max_delay": 30},
+    {"redelivery_delay": 30, "redelivery_jitter": 0.5},
+    {"redelivery_delay": 10, "redelivery_multiplier": 2**53 - 1, "redelivery_max_delay": 100, "redelivery_jitter": 1},
+    {"redelivery_delay": None, "redelivery_multiplier": None, "redelivery_max_delay": None, "redelivery_jitter": None},
+    {"redelivery_multiplier": 1.5},
+    {"redelivery_max_delay": 12},
+)
 #: The options that do the most come up the most.
-_LIKELY = ("max_length", "max_length_bytes", "overflow", "dead_letter", "dead_letter", "message_ttl", "max_deliveries")
+_LIKELY = (
+    "max_length", "max_length_bytes", "overflow", "dead_letter", "dead_letter", "message_ttl", "max_deliveries",
+    "pauses", "pauses",
+)  # fmt: skip
 clients = st.integers(0, CLIENTS - 1)
 names = st.sampled_from(("a", "a", "a", "a", "b", "b", "dead", "late"))
-some_options = st.lists(st.sampled_from((*_LIKELY, *OPTIONS)), max_size=5, unique=True).flatmap(
-    lambda chosen: st.fixed_dictionaries({option: OPTIONS[option] for option in chosen})
+
+
+def _with_pauses(drawn: dict[str, object]) -> dict[str, object]:
+    pauses = drawn.pop("pauses", {})
+    assert isinstance(pauses, dict)
+    return drawn | pauses
+
+
+some_options = (
+    st.lists(st.sampled_from((*_LIKELY, *OPTIONS)), max_size=5, unique=True)
+    .flatmap(lambda chosen: st.fixed_dictionaries({o: OPTIONS.get(o, st.sampled_from(PAUSES)) for o in chosen}))
+    .map(_with_pauses)
 )
 items = st.lists(
     st.builds(
@@ -58,7 +82,8 @@ picks = st.lists(st.integers(0, 9), min_size=1, max_size=3)
 rarely = st.sampled_from((False, False, False, True))
 leases = st.sampled_from((50, 400, 10, 1))
 actions = st.sampled_from(("ack", "nack", "nack", "reject", "reject", "renew"))
-delays = st.sampled_from((0, 0, 0, 5, 30, 200))
+delays = st.sampled_from((None, None, None, None, 0, 5, 30, 200))
+descriptions = maybe("no good", "é 1 2", " ")
 #: What may happen between a delivery and its settling: others fill the queue, also with messages that expire unnoticed;
 #: somebody sweeps; the deadline comes; milliseconds pass.
 MEANWHILE = ("fade", "fade", "fill", "sweep", "deadline", 1, 20)

@@ -64,7 +64,7 @@ class Waves(QueueMachine):
             self._receive(who, "a", few, 30)
         else:
             action = self.random.choice(("ack", "nack", "nack", "reject", "renew"))
-            self.work(who, "a", few, action, self.random.choice((0, 0, 10)), False, [], [])
+            self.work(who, "a", few, action, self.random.choice((None, 0, 10)), "no", False, [], [])
         self.clock.move(self.random.choice((0, 1, 5, 20)))
 
     def drain(self) -> None:
@@ -142,7 +142,7 @@ def test_retention_and_limits_reach_what_was_moved_aside(waves: Waves) -> None:
 def test_a_queue_that_holds_dead_letters_is_left_whole(waves: Waves) -> None:
     waves.begin(6, dead_letter_rejected="a")
     waves.fill(1)
-    waves.work(0, "a", 1, "reject", 0, False, [], [])
+    waves.work(0, "a", 1, "reject", 0, None, False, [], [])
     waves.fill(8)
 
     waves.expire()

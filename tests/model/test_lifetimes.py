@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import redis
@@ -33,7 +34,7 @@ STEP = st.one_of(
 class Model:
     """The queue `q`. `now` is given to every call; a call of a queue that is over finds none."""
 
-    options: dict[str, object]
+    options: dict[str, Any]
     used: int
     active: int
     there: bool = True
@@ -156,7 +157,7 @@ def begin(clocked: Clocked) -> Clocked:
 @settings(max_examples=RUNS, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(options=OPTIONS, steps=st.lists(STEP, max_size=25))
 def test_lifetimes_and_duplicates_are_those_of_the_model(
-    client: redis.Redis, shared: Clocked, options: dict[str, object], steps: list[tuple[str, object]]
+    client: redis.Redis, shared: Clocked, options: dict[str, Any], steps: list[tuple[str, object]]
 ) -> None:
     client.flushall()
     clocked = begin(shared)

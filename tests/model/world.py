@@ -39,8 +39,9 @@ class World:
                 q.counters["dropped:cycle"] += 1
                 continue
             same = [d for d in m.deaths if (d.queue, d.reason) == (q.name, reason)]
+            why = description or (m.description if reason == "delivery_limit" else None)
             record = DeathRecord(q.name, reason, 1 + sum(d.times for d in same), same[0].first if same else now, now,
-                m.arrived, q.deadline(m), m.failures + cause, description)  # fmt: skip
+                m.arrived, q.deadline(m), m.failures + cause, why)  # fmt: skip
             deaths = (record, *(d for d in m.deaths if d not in same))
             letter = Msg(goal.next_seq(now), m.body, m.id or m.seq.decode(), m.headers, None, deaths)
             goal.messages.append(letter)
@@ -67,27 +68,32 @@ class World:
         self.bury(q, now, "maxlen", victims)
         q.may_exceed = False
 
-    def _give_back(
-        self, q: ModelQueue, now: int, messages: list[Msg], *, failed: bool, ends: int | None = None
-    ) -> None:
-        """Leased or delayed messages return: spent, dead of their deadline, or back in their place."""
+    def _give_back(self, q: ModelQueue, now: int, messages: list[Msg], *, failed: bool, delay: int | None = None,
+                   description: str | None = None, ran_out: bool = False) -> None:  # fmt: skip
+        """Leased or delayed messages return: spent, dead of their deadline, or back in their place.
+
+        A lease that ran out failed at its end, and without a `delay` the queue's pause begins there.
+        """
         most = q.number("max_deliveries")
         spent = [m for m in messages if failed and most is not None and m.failures + 1 >= most]
         dead = [m for m in messages if m not in spent and q.expired(m, now)]
         for m in messages:
             if m not in spent and m not in dead:
-                m.failures += failed
+                at = m.until if ran_out else now
+                ends = at + q.pause(m, at) if failed and delay is None else now + (delay or 0)
+                if failed:
+                    m.failures, m.description = m.failures + 1, description or m.description
                 m.token = None
                 m.state, m.until = "ready", 0
-                if ends is not None:
+                if ends > now:
                     m.state, m.until = "delayed", min(ends, q.deadline(m) or ends)
-        self.bury(q, now, "delivery_limit", spent, cause=1)
+        self.bury(q, now, "delivery_limit", spent, cause=1, description=description)
         self.bury(q, now, "expired", dead, cause=int(failed))
 
     def sweep(self, name: str, now: int) -> None:
         q = self.queues[name]
         lapsed = sorted((m for m in q.in_state("leased") if m.until <= now), key=lambda m: (int(m.token or 0), m.seq))
-        self._give_back(q, now, lapsed, failed=True)
+        self._give_back(q, now, lapsed, failed=True, ran_out=True)
         due = sorted((m for m in q.in_state("delayed") if m.until <= now), key=lambda m: (m.until, m.seq))
         self._give_back(q, now, due, failed=False)
         self.bury(q, now, "expired", q.overdue(now))
@@ -186,9 +192,9 @@ class World:
         if due is not None and due <= now:
             self.sweep(name, now)
         taken = self._ticket(q, now, ticket) if count else []
-        taken += [m for m in q.ready if not q.expired(m, now)][: count - len(taken)]
         if len(taken) < count:
             taken += self._ticket(q, now, late)
+        taken += [m for m in q.ready if not q.expired(m, now)][: count - len(taken)]
         q.counters["delivered"] += len(taken)
         q.counters["redelivered"] += sum(m.failures > 0 for m in taken)
         for m in taken:
@@ -227,12 +233,11 @@ class World:
         q.counters["acked"] += len(held)
         return lost
 
-    def nack(
-        self, name: str, now: int, pairs: Sequence[Pair], *, again: bool, delay: int, counted: bool
-    ) -> list[bytes]:
+    def nack(self, name: str, now: int, pairs: Sequence[Pair], *, again: bool, delay: int | None, counted: bool,
+             description: str | None) -> list[bytes]:  # fmt: skip
         q = self.queues[name]
         held, lost = self._split(q, now, pairs, again=again, gives_back=True)
-        self._give_back(q, now, held, failed=counted, ends=now + delay if delay else None)
+        self._give_back(q, now, held, failed=counted, delay=delay, description=description if counted else None)
         if q.drops_head and q.is_over():
             self.bury(q, now, "expired", q.overdue(now))
             self._trim(q, now)

@@ -45,4 +45,5 @@ def check_document(document: Any) -> None:
     assert total["sent"] == LIMIT == total["handled"] + total["expired"] + total["rejected"]
     assert total["dead_lettered"] == total["expired"] + total["rejected"]
     assert total["waiting"] == 0
+    assert document["elapsed_ms"] > 0
     assert min(total["handled"], total["expired"], total["rejected"]) > 0

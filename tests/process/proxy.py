@@ -28,13 +28,13 @@ class Proxy:
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
-    def spoil(self, *faults: bytes | str, script: str = "") -> None:
-        """What befalls the next script calls (of one script, if it is named), one fault each.
+    def spoil(self, *faults: bytes | str, script: str = "", command: str = "EVALSHA") -> None:
+        """What befalls the next script calls (of one script, if it is named), or calls of `command`, one fault each.
 
         `cut`: carried out, but the connection ends before the reply. `swallow`: carried out, and no reply ever comes.
         `refuse`: the next connections are closed at once. Bytes are answered instead of Redis.
         """
-        self._marker = _scripts.load(script).sha.encode() if script else b"EVALSHA"
+        self._marker = _scripts.load(script).sha.encode() if script else command.encode()
         self._refusals += faults.count("refuse")
         self._faults += [fault for fault in faults if fault != "refuse"]
 
@@ -71,8 +71,9 @@ class Proxy:
                     if not data or (ready is redis and fault == "cut"):
                         return
                     if ready is client:
-                        if calls := data.count(b"EVALSHA"):
-                            fault = self._faults.pop(0) if self._faults and self._marker in data else None
+                        calls, marked = data.count(b"EVALSHA"), self._marker and self._marker in data
+                        if calls or marked:
+                            fault = self._faults.pop(0) if self._faults and marked else None
                             self.executed += calls * (not isinstance(fault, bytes))
                         if isinstance(fault, bytes):
                             client.sendall(fault)

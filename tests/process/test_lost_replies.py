@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import rqttl
-from rqttl import _redis
+from rqttl import _retrying
 from rqttl._driver import driver_of
 from rqttl.delivery import lease_words
 from tests.process.proxy import Proxy
@@ -36,7 +36,7 @@ def proxy(server: Server, redis_url: str) -> Iterator[Proxy]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many attempts as ever, with hardly a pause."""
-    monkeypatch.setattr(_redis, "PAUSES", (0.001, 0.001, 0.001, 0.001))
+    monkeypatch.setattr(_retrying, "PAUSES", (0.001, 0.001, 0.001, 0.001))
 
 
 @pytest.fixture(params=["no retries", "the retries of redis-py"])
@@ -248,8 +248,14 @@ def test_a_receive_is_repeated_and_what_the_first_one_took_comes_back(
 
 
 def test_options_and_statistics_are_simply_asked_for_again(orders: rqttl.Queue, proxy: Proxy) -> None:
-    proxy.spoil("cut")
+    proxy.spoil("cut", command="HMGET")
     assert orders.options().dead_letter == "dead"
+    for command in ("TIME", "XLEN"):
+        proxy.spoil("cut", command=command)
+        assert orders.stats(sweep=False).ready == 0
+    for command in ("SMEMBERS", "HMGET"):
+        proxy.spoil("cut", command=command)
+        assert "orders" in orders.broker.queues()
     proxy.spoil("cut")
     assert orders.stats().ready == 0
     proxy.spoil("cut")
@@ -263,7 +269,7 @@ def test_after_the_last_attempt_the_error_of_redis_py_passes_unchanged(orders: r
     proxy.spoil(*["cut"] * 5)
 
     with pytest.raises(redis.ConnectionError):
-        orders.options()
+        orders.touch()
 
     assert proxy.executed == before + 5
 
@@ -271,12 +277,19 @@ def test_after_the_last_attempt_the_error_of_redis_py_passes_unchanged(orders: r
 # Calls that never reach Redis
 
 
+def drop_connections(queue: rqttl.Queue) -> None:
+    """Close the connections that a broker keeps, so that its next call makes a new one."""
+    store = driver_of(queue).store
+    store._give_back()
+    store.client.connection_pool.disconnect()
+
+
 @pytest.mark.parametrize("broker", ["no retries"], indirect=True)  # redis-py's own take 20 seconds
 def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing_is_sent(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
 ) -> None:
     proxy.stop_listening()
-    driver_of(orders.broker).store.close()
+    drop_connections(orders)
     executed = proxy.executed
 
     with pytest.raises(redis.ConnectionError) as refused:
@@ -290,7 +303,7 @@ def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing
 def test_a_connection_that_fails_is_tried_again_even_for_an_enqueue(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
 ) -> None:
-    driver_of(orders.broker).store.close()
+    drop_connections(orders)
     proxy.spoil("refuse", "refuse")
 
     orders.enqueue(b"x")

@@ -153,9 +153,11 @@ def check_accounts(broker: Broker, race: Race, dropped: str) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("overflow, dropped", [("drop-head", "delivery_limit"), ("reject-publish", "expired")])
 def test_every_message_is_accounted_for_and_no_limit_is_exceeded(
-    redis_url: str, client: redis.Redis, broker: rqttl.Broker, overflow: str, dropped: str
+    redis_url: str, client: redis.Redis, broker: rqttl.Broker, overflow: Any, dropped: str
 ) -> None:
-    targets = {f"dead_letter_{reason}": f"{{queue}}.{reason}" for reason in REASONS if reason != dropped}
+    targets: dict[str, Any] = {
+        f"dead_letter_{reason}": f"{{queue}}.{reason}" for reason in REASONS if reason != dropped
+    }
     broker.declare_queue(
         QUEUE, max_length=LENGTH, max_length_bytes=BYTES, overflow=overflow, max_deliveries=3, **targets
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -225,3 +226,21 @@ def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does
         server.process.send_signal(signal.SIGCONT)
         assert again.wait(PATIENCE)
         listening.close()
+
+
+def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
+    """The real one, so that what is counted is what it does."""
+    counted: list[int] = []
+
+    def count(*_: object) -> None:
+        ends = time.monotonic() + PATIENCE
+        while broker.reapers() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
+            time.sleep(0.01)
+        counted.append(broker.reapers())
+        reaper.stop()
+
+    broker.declare_queue("orders").enqueue(b"x", ttl="1ms")
+    reaper = Reaper(broker, on_swept=count)
+    reaper.run()
+
+    assert counted == [1]

@@ -34,7 +34,7 @@ def broker(server: Server) -> Iterator[Broker]:
 def restart(request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Ends the server, by SIGKILL or by SIGTERM, and starts it on the same data."""
     # a slow machine may need longer to start a server than a call is patient
-    monkeypatch.setattr("rqttl._redis.PAUSES", (0.02, *[0.1] * 300))
+    monkeypatch.setattr("rqttl._retrying.PAUSES", (0.02, *[0.1] * 300))
 
     def restart() -> None:
         getattr(server, request.param)()
@@ -139,7 +139,7 @@ def test_a_consumer_that_waits_outlives_a_restart(broker: Broker, restart: Calla
 def test_a_consumer_goes_on_when_redis_comes_back_after_all_attempts_have_failed(
     broker: Broker, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl._retrying.PAUSES", (0.01,))
     queue = broker.declare_queue("q")
     waiting = threading.Event()
     broker.events.on_waiting.append(lambda name: waiting.set())
@@ -180,7 +180,7 @@ def test_a_slow_handler_keeps_its_message_over_a_restart(
     queue.enqueue(b"x")
     renewals, failures = threading.Semaphore(0), threading.Semaphore(0)
     broker.events.on_renewed.append(lambda name, count: renewals.release())
-    broker.events.on_command.append(lambda script, *_: failures.release() if _[-1] == "ConnectionError" else None)
+    broker.events.on_command.append(lambda event: failures.release() if event.outcome == "ConnectionError" else None)
 
     with queue.consume(lease="9s", wait=0) as deliveries:
         for delivery in deliveries:

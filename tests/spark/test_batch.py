@@ -107,6 +107,21 @@ def test_leased_and_returned_letters_are_read_and_settled_ones_are_not(broker: B
     assert load(queues="orders.dead").ids() == numbers(25, 5)
 
 
+def test_a_letter_that_failed_too_often_says_its_last_error(broker: Broker, load: Load) -> None:
+    orders = broker.declare_queue("orders", max_deliveries=2, dead_letter="orders.dead")
+    orders.enqueue(b"x", id="poison")
+    for text in ("first", "second"):
+        delivery = orders.receive()
+        assert delivery is not None
+        with pytest.raises(ValueError, match=text), delivery:
+            raise ValueError(text)
+
+    (letter,) = load(("id", "reason", "delivery_count", "description"), queues="orders.dead").rows()
+
+    assert (letter["id"], letter["reason"], letter["delivery_count"]) == ("poison", "delivery_limit", 2)
+    assert letter["description"] == "ValueError: second"
+
+
 def test_an_empty_queue_has_no_rows_and_one_task(broker: Broker, load: Load) -> None:
     broker.declare_queue("empty")
 

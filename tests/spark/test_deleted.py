@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -141,7 +142,7 @@ def test_what_expired_unread_and_was_forgotten_with_its_queue_is_a_loss(clocked:
 
 
 @pytest.mark.parametrize("on_expire", ["drop", "dead-letter"])
-def test_the_end_of_a_lifetime_is_a_deletion_like_any_other(clocked: Clocked, follow: Follow, on_expire: str) -> None:
+def test_the_end_of_a_lifetime_is_a_deletion_like_any_other(clocked: Clocked, follow: Follow, on_expire: Any) -> None:
     queue = clocked.declare_queue("a", expires="500ms", on_expire=on_expire, dead_letter="elsewhere")
     letters(queue, 5)
     read = read_all(follow)

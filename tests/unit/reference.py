@@ -11,8 +11,8 @@ import click
 
 from rqttl import RqttlError, errors
 from rqttl.cli.errors import exit_code
+from rqttl.cli.option_text import flag
 from rqttl.cli.program import SECTIONS, cli
-from rqttl.cli.queue_options import flag
 from rqttl.options import OPTIONS
 from tests.cli import tree
 

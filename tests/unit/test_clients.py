@@ -8,7 +8,7 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import _redis
+from rqttl import _retrying
 from rqttl._driver import driver_of
 from tests.servers import Server
 
@@ -42,14 +42,14 @@ def test_no_error_about_a_url_shows_its_password(url: str) -> None:
 
 
 def test_no_error_of_a_connection_shows_its_password(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_redis, "PAUSES", ())
+    monkeypatch.setattr(_retrying, "PAUSES", ())
     with rqttl.connect(f"unix://nobody:{CANARY.replace('%', '%25')}@{server.socket}") as broker:
         with pytest.raises(redis.RedisError) as refused:
             broker.declare_queue("orders")
 
         assert CANARY not in f"{refused.value} {broker!r} {driver_of(broker).store.client!r} {broker.queue('orders')!r}"
-    with suppress(redis.RedisError):
-        broker.queues()
+        with suppress(redis.RedisError):
+            broker.queues()
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
 
     def hang(*_: object) -> redis.Redis:
         asked[0] += 1
-        now[0] += _redis.SOCKET_TIMEOUT
+        now[0] += _retrying.SOCKET_TIMEOUT
         raise redis.TimeoutError("Timeout reading from socket")
 
-    monkeypatch.setattr("rqttl._redis.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("rqttl._redis.time.sleep", lambda _: None)
+    monkeypatch.setattr("rqttl._retrying.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rqttl._retrying.time.sleep", lambda _: None)
     with rqttl.connect("redis://localhost:1/0") as broker:
         monkeypatch.setattr(driver_of(broker).store, "_send_one", hang)
         for ask in (
             broker.queue("orders").touch,
-            lambda: driver_of(broker).store.run_plain(hang),
+            lambda: driver_of(broker).store.run_plain("PING", hang),
         ):
             asked[0] = 0
             with pytest.raises(redis.TimeoutError):

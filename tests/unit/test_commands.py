@@ -71,10 +71,13 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
         "version": b"v1", "targets": "", "now": 5, "again": "", "count": 7, "lease": 99, "auto": "1", "consumer": "me",
         "block": 20, "stay": 30, "ticket": b"ticket", "rest": RUNS,
     }  # fmt: skip
-    nack = bound(commands.nack(here, DELIVERIES, delay=8, counted=False, now=5))
-    assert {name: nack[name] for name in ("now", "again", "delay", "counted", "rest")} == {
-        "now": 5, "again": "", "delay": 8, "counted": 0, "rest": RUNS,
+    nack = bound(commands.nack(here, DELIVERIES, delay=8, counted=False, description=b"why", now=5))
+    assert {name: nack[name] for name in ("now", "again", "delay", "counted", "description", "rest")} == {
+        "now": 5, "again": "", "delay": 8, "counted": 0, "description": b"why", "rest": RUNS,
     }  # fmt: skip
+    plain = bound(commands.nack(here, DELIVERIES))
+    assert (plain["delay"], plain["counted"], plain["description"]) == ("", 1, b"")
+    assert bound(commands.nack(here, DELIVERIES, delay=0))["delay"] == 0
     reject = bound(commands.reject(here, DELIVERIES, description=b"why", now=5))
     assert (reject["description"], reject["now"], reject["again"], reject["rest"]) == (b"why", 5, "", RUNS)
     ack = bound(commands.ack(KEYSPACE, "orders", DELIVERIES, now=5))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import AlreadySettled, Delivery, InvalidInput, LeaseLost, QueueOptions
+from rqttl import AlreadySettled, Delivery, InvalidInput, LeaseLost, QueueOptions, codec
 from rqttl.commands import Known
 from rqttl.delivery import LOST, Settler, check_unsettled, lease_of, mark
 from rqttl.keys import Keyspace
@@ -37,8 +37,8 @@ class Notebook:
     def ack(self, deliveries: Sequence[Delivery]) -> None:
         self._note("ack", deliveries)
 
-    def nack(self, deliveries: Sequence[Delivery], delay: Any) -> None:
-        self._note("nack", deliveries, delay)
+    def nack(self, deliveries: Sequence[Delivery], delay: Any, description: str | None) -> None:
+        self._note("nack", deliveries, delay, description)
 
     def reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
         self._note("reject", deliveries, description)
@@ -100,13 +100,13 @@ def test_settling_tells_the_settler() -> None:
     book = Notebook()
     for settle in ("ack", "nack", "reject", "renew"):
         getattr(delivery(b";1;;a", settler=book), settle)()
-    delivery(b";1;;a", settler=book).nack(delay="5s")
+    delivery(b";1;;a", settler=book).nack(delay="5s", description="why")
     delivery(b";1;;a", settler=book).reject("why")
     delivery(b";1;;a", settler=book).renew(timedelta(seconds=1))
 
     assert book.told == [
-        ("ack", ["a"]), ("nack", ["a"], None), ("reject", ["a"], None), ("renew", ["a"], None), ("nack", ["a"], "5s"),
-        ("reject", ["a"], "why"), ("renew", ["a"], timedelta(seconds=1)),
+        ("ack", ["a"]), ("nack", ["a"], None, None), ("reject", ["a"], None), ("renew", ["a"], None),
+        ("nack", ["a"], "5s", "why"), ("reject", ["a"], "why"), ("renew", ["a"], timedelta(seconds=1)),
     ]  # fmt: skip
 
 
@@ -135,7 +135,16 @@ def test_a_context_acks_on_success_and_gives_back_on_an_exception() -> None:
     with pytest.raises(ZeroDivisionError), delivery(b";1;;b", settler=book):
         _ = 1 / 0
 
-    assert book.told == [("ack", ["a"]), ("nack", ["b"], None)]
+    assert book.told == [("ack", ["a"]), ("nack", ["b"], None, "ZeroDivisionError: division by zero")]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
+def test_a_context_gives_back_also_where_the_program_is_told_to_end(error: BaseException) -> None:
+    book = Notebook()
+    with pytest.raises(type(error)), delivery(b";1;;a", settler=book):
+        raise error
+
+    assert book.told == [("nack", ["a"], None, codec.describe(error))]
 
 
 def test_a_context_leaves_alone_what_was_settled_within() -> None:

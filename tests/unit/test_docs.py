@@ -22,17 +22,16 @@ import pytest
 import rqttl
 from rqttl import Broker, codec
 from rqttl._driver import driver_of
-from rqttl.errors import InvalidInput
 from rqttl.keys import PARTS
-from rqttl.options import OPTIONS, Option
-from rqttl.units import as_text
 from tests.cli import tree
 from tests.unit import spark_reference
+from tests.unit.option_reference import option_keys, options_table
 from tests.unit.reference import commands_reference, common_table, errors_table, table
 from tests.unit.test_size import ROOT, lua_files
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
 TESTING, DEPLOY, SPARK = "rqttl/testing/README.md", "deploy/README.md", "spark_connectors/README.md"
+OPTION_TYPES = "rqttl/option_types.py"
 OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md")
 DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, TESTING, DEPLOY, SPARK, *OTHERS)
 #: What a reader may be told to run, beside `rqttl` and `make`.
@@ -45,42 +44,6 @@ def read(name: str) -> str:
 
 def blocks(name: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", read(name), re.MULTILINE | re.DOTALL)
-
-
-# Queue options
-
-
-def takes(option: Option, value: object) -> bool:
-    try:
-        option.read(option.name, value)
-    except InvalidInput:
-        return False
-    return True
-
-
-def values_of(option: Option) -> str:
-    if option.kind in ("duration", "count"):
-        return f"{option.kind.replace('count', 'number')} {'≥' if takes(option, 0) else '>'} 0"
-    if option.kind == "choice":
-        return ", ".join(f"`{word}`" for word in option.choices)
-    if option.kind == "target":
-        return "queue or template" + (", or empty" if takes(option, "") else "")
-    return "`true`, `false`"
-
-
-def default_of(option: Option) -> str:
-    if option.name.startswith("dead_letter_"):
-        return "`dead_letter`"
-    if option.default is None:
-        return "none"
-    if option.kind == "duration":
-        return as_text(int(option.default))
-    return f"{option.default:,}" if option.kind == "count" else f"`{option.default}`".lower()
-
-
-def options_table() -> str:
-    rows = [[f"`{o.name}`", values_of(o), default_of(o), o.meaning] for o in OPTIONS.values()]
-    return table(["option", "value", "default", "meaning"], rows)
 
 
 # Scripts
@@ -127,6 +90,7 @@ def fragments_table() -> str:
 
 TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (README, "options"): options_table,
+    (OPTION_TYPES, "options"): option_keys,
     (COMMANDS, "options"): common_table,
     (COMMANDS, "commands"): commands_reference,
     (COMMANDS, "errors"): errors_table,
@@ -139,7 +103,7 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
 
 
 def between(mark: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- /{mark} -->)", re.DOTALL)
+    return re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=^[ #]*<!-- /{mark} -->)", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("document, mark", TABLES)
@@ -166,7 +130,7 @@ def test_the_python_examples_print_what_they_say(
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(block, document, "exec"), names)  # noqa: S102  # running them is the test
-        assert printed.getvalue().splitlines() == re.findall(r"^#> (.*)$", block, re.MULTILINE)
+        assert printed.getvalue().splitlines() == re.findall(r"^ *#> (.*)$", block, re.MULTILINE)
 
     assert names
 
@@ -239,6 +203,15 @@ def test_links_files_and_make_targets_exist(document: str) -> None:
     assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
     assert [file for file in files if not (ROOT / file).exists()] == []
     assert set(targets) <= make_targets()
+
+
+def test_no_hint_installs_from_an_index_where_the_package_is_not() -> None:
+    files = subprocess.run(["git", "ls-files", "*.py", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    index = re.compile(r"pip install [^`\n#]*(?<![\w/])rqttl(?![-/])\b")  # a wheel has a hyphen, a folder a slash
+
+    assert [name for name in files.stdout.split() if index.search(read(name))] == []
+    hint = "'rqttl[testing]'"
+    assert index.search(f"pip install {hint}")
 
 
 @pytest.mark.parametrize("document,lines", [(README, 320), (ARCHITECTURE, 300), (PROTOCOL, 300), (SPARK, 300)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import timedelta
 
 import pytest
@@ -16,8 +17,17 @@ COUNTS = [name for name, option in OPTIONS.items() if option.kind == "count"]
 TARGETS = [name for name, option in OPTIONS.items() if option.kind == "target"]
 
 
+#: The options that are refused without `redelivery_delay`.
+PAUSES = ("redelivery_multiplier", "redelivery_max_delay", "redelivery_jitter")
+
+
 def read(**options: object) -> QueueOptions:
     return QueueOptions.read("orders", options)
+
+
+def with_its_like(name: str, value: object) -> QueueOptions:
+    """The options of a queue with this one, and with the one that it needs."""
+    return read(**({"redelivery_delay": "1ms"} if name.replace("-", "_") in PAUSES else {}) | {name: value})
 
 
 def test_the_table_holds_these_options() -> None:
@@ -25,7 +35,8 @@ def test_the_table_holds_these_options() -> None:
         "message_ttl", "default_ttl", "min_ttl", "max_ttl", "never_expire", "max_length", "max_length_bytes",
         "overflow", "dead_letter", "dead_letter_expired", "dead_letter_maxlen", "dead_letter_rejected",
         "dead_letter_delivery_limit", "expires", "auto_delete_on_idle", "on_expire", "lease", "max_deliveries",
-        "duplicate_window", "max_message_bytes",
+        "redelivery_delay", "redelivery_multiplier", "redelivery_max_delay", "redelivery_jitter", "duplicate_window",
+        "max_message_bytes",
     ]  # fmt: skip
 
 
@@ -40,8 +51,8 @@ def test_what_is_not_given_has_its_default() -> None:
 @pytest.mark.parametrize("name", DURATIONS)
 def test_a_duration_may_be_written_in_every_way(name: str) -> None:
     for written in ("5s", "5000ms", " 5 s", timedelta(seconds=5), timedelta(seconds=4, microseconds=999_001)):
-        assert read(**{name: written})[name] == 5_000, written
-    assert read(**{name: f"{MAX_DURATION}ms"})[name] == MAX_DURATION
+        assert with_its_like(name, written)[name] == 5_000, written
+    assert with_its_like(name, f"{MAX_DURATION}ms")[name] == MAX_DURATION
 
 
 @pytest.mark.parametrize("name", DURATIONS)
@@ -57,7 +68,7 @@ def test_zero_is_a_ttl_but_no_lease_and_no_lifetime(name: str) -> None:
     if name.endswith("_ttl"):
         assert read(**{name: 0})[name] == 0
     else:
-        assert read(**{name: "1ms"})[name] == 1
+        assert with_its_like(name, "1ms")[name] == 1
         with pytest.raises(InvalidDuration, match=rf"^{name}: expected 1 to"):
             read(**{name: 0})
 
@@ -73,6 +84,64 @@ def test_a_count_is_a_whole_number_in_its_range(name: str, value: object) -> Non
     for wrong in [LEAST[name] - 1] + ([value] if value is not None else []):
         with pytest.raises(InvalidOption, match=rf"^{name}: expected a whole number from {LEAST[name]} to "):
             read(**{name: wrong})
+
+
+@pytest.mark.parametrize(
+    "name,good,bad",
+    [
+        ("redelivery_multiplier", [1, 1.0, 1.5, 2, 2**53 - 1], [0.999, 0, -2, 2**53]),
+        ("redelivery_jitter", [0, -0.0, 0.25, 1], [-0.1, 1.1, 2]),
+    ],
+)
+def test_a_number_may_have_a_fraction_and_lies_in_its_range(name: str, good: list[float], bad: list[float]) -> None:
+    for value in good:
+        assert with_its_like(name, value)[name] == value
+    for wrong in (*bad, True, "1", math.nan, math.inf, 10**400, []):
+        with pytest.raises(InvalidOption, match=rf"^{name}: expected a number from [01] to \d+, got "):
+            with_its_like(name, wrong)
+
+
+def test_equal_numbers_are_one_option_and_the_defaults_are_left_out() -> None:
+    one = read(redelivery_delay="1s", redelivery_multiplier=2, redelivery_jitter=1)
+
+    assert one.as_json() == read(redelivery_delay="1s", redelivery_multiplier=2.0, redelivery_jitter=1.0).as_json()
+    assert read(redelivery_multiplier=1.0, redelivery_jitter=0.0) == read()
+    assert QueueOptions.from_json("orders", one.as_json()) == one
+
+
+@pytest.mark.parametrize(
+    "name,value,said",
+    [
+        ("redelivery_multiplier", 1.5, "1.5"),
+        ("redelivery_max_delay", "5s", "5000 ms"),
+        ("redelivery_jitter", 0.5, "0.5"),
+    ],
+)
+def test_what_shapes_a_pause_is_refused_where_there_is_none(name: str, value: object, said: str) -> None:
+    complaint = f"^{name}: {said} does nothing without redelivery_delay; set both or none$"
+    with pytest.raises(InvalidOption, match=complaint):
+        read(**{name: value})
+    with pytest.raises(InvalidOption, match=complaint):
+        read(redelivery_delay="1s", **{name: value}).changed({"redelivery_delay": None})
+
+
+def test_the_longest_pause_is_no_shorter_than_the_first() -> None:
+    assert read(redelivery_delay="5s", redelivery_max_delay="5s")["redelivery_max_delay"] == 5000
+    with pytest.raises(InvalidOption, match=r"^redelivery_max_delay: 4999 ms is less than redelivery_delay, 5000 ms$"):
+        read(redelivery_delay="5s", redelivery_max_delay="4999ms")
+
+
+def test_a_pause_costs_a_plain_queue_nothing_until_a_delivery_fails() -> None:
+    def fields(**options: object) -> dict[object, object]:
+        words = read(**options).fields()
+        return dict(zip(words[::2], words[1::2], strict=True))
+
+    pauses = {"redelivery_delay": "1s", "redelivery_multiplier": 1.5, "redelivery_jitter": 0.1}
+    assert fields(**pauses) == {
+        "plain": 1, "overflow": "drop-head", "redelivery_delay": "1000", "redelivery_multiplier": "1.5",
+        "redelivery_jitter": "0.1",
+    }  # fmt: skip
+    assert (fields(**pauses, max_length=3)["plain"], fields(**pauses, expires="1s")["plain"]) == (0, "mortal")
 
 
 @pytest.mark.parametrize("value", [1, 0, "true", "", []])
@@ -137,10 +206,10 @@ def test_a_floor_above_the_ceiling_is_refused() -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_both_spellings_mean_the_same(name: str) -> None:
     option = OPTIONS[name]
-    values = {"duration": "7ms", "count": 7, "flag": True, "target": "dead"}
+    values = {"duration": "7ms", "count": 7, "number": 1, "flag": True, "target": "dead"}
     value = option.choices[-1] if option.kind == "choice" else values[option.kind]
 
-    assert read(**{name.replace("_", "-"): value}) == read(**{name: value})
+    assert with_its_like(name.replace("_", "-"), value) == with_its_like(name, value)
 
 
 @pytest.mark.parametrize(

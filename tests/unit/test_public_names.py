@@ -15,9 +15,9 @@ PUBLIC = {
         "close", "declare_queue", "events", "interrupt", "options", "queue", "queues", "reapers", "stats", "time",
     },
     rqttl.Queue: {
-        "ack_many", "broker", "consume", "delete", "enqueue", "enqueue_many", "nack_many", "name", "options", "peek",
-        "preview_update", "purge", "receive", "receive_many", "redrive", "redrive_these", "reject_many",
-        "renew_many", "stats", "sweep", "touch", "update",
+        "ack_many", "broker", "consume", "declared", "delete", "enqueue", "enqueue_many", "nack_many", "name",
+        "options", "peek", "preview_update", "purge", "receive", "receive_many", "redrive", "redrive_these",
+        "reject_many", "renew_many", "run", "stats", "sweep", "touch", "update",
     },
     rqttl.Delivery: {
         "ack", "body", "content_type", "deaths", "decode", "delivery_count", "enqueued_at", "expires_at", "headers",
@@ -48,10 +48,10 @@ def test_a_user_reaches_these_names_and_no_others() -> None:
     assert reached == PUBLIC
 
 
-def test_the_fake_broker_adds_a_clock_and_a_reaper_to_a_broker() -> None:
+def test_the_fake_broker_adds_a_clock_a_reaper_and_twins_to_a_broker() -> None:
     broker = fake_broker()
 
-    assert names(broker) - PUBLIC[rqttl.Broker] == {"clock", "run_reaper"}
+    assert names(broker) - PUBLIC[rqttl.Broker] == {"clock", "connect", "run_reaper"}
     assert names(broker.queue("orders")) - PUBLIC[rqttl.Queue] == {"clock"}
 
 

@@ -1,0 +1,72 @@
+"""Acks of a consumer that wait for the next call to Redis. No I/O here."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+
+from rqttl.commands import BATCH, Word
+from rqttl.delivery import Delivery, lease_words
+
+
+class Acks:
+    """Acks that wait to be sent. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Delivery] = deque()
+        self._taking = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, one: Delivery) -> None:
+        """Let an ack wait."""
+        self._waiting.append(one)
+
+    def take(self) -> list[Delivery]:
+        """Remove and return as many as one call may carry, the oldest first."""
+        with self._taking:
+            return [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH))]
+
+    def put_back(self, part: Sequence[Delivery]) -> None:
+        """Let acks wait again that `take` gave."""
+        with self._taking:
+            self._waiting.extendleft(reversed(part))
+
+
+class Sending:
+    """The acks that one flow carries with its calls. As a context manager: those of a call that failed wait again."""
+
+    def __init__(self, acks: Acks) -> None:
+        self._acks = acks
+        self._under_way: list[Delivery] = []
+        self._sent: list[Delivery] = []
+
+    def __enter__(self) -> Sending:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._under_way:
+            self._acks.put_back(self._under_way)
+
+    def take(self) -> Sequence[Word]:
+        """Acks for the next call, as words of a command."""
+        self._under_way += self._acks.take() if not self._under_way else ()
+        return [word for one in self._under_way for word in lease_words(one)]
+
+    def confirm(self) -> None:
+        """The call that carried the acks has succeeded."""
+        if self._under_way:
+            self._sent += self._under_way
+            self._under_way = []
+
+    def among(self, sequences: Sequence[bytes]) -> list[Delivery]:
+        """Return the deliveries of these sequences whose acks were sent."""
+        if not sequences:
+            return []
+        wanted = set(sequences)
+        return [one for one in self._sent if lease_words(one)[0] in wanted]

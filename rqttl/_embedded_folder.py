@@ -1,0 +1,169 @@
+"""The folder of an embedded server: which one a URL or the environment names, and whether its files are rqttl's.
+
+redis-server and rqttl overwrite files in that folder (`address`, `version`, the append-only file). So a folder is taken
+only if rqttl made it, if it is empty, or if it has the *mark*: one file whose content says that the data is rqttl's.
+The mark is the first file in a folder. Nothing else is written before it is complete and on the disk, so a process that
+was killed leaves an empty folder, the beginning of a mark and nothing else, or a marked folder. Every process writes
+the same bytes at the same place: two that begin at once do not disturb each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+from rqttl.errors import EmbeddedUnavailable, InvalidInput
+
+#: How a URL of an embedded server begins.
+SCHEME = "embedded://"
+MARK = "rqttl-embedded"
+CONTENT = b"This folder holds the data of an embedded server of rqttl, format 1. Keep no other files here.\n"
+
+_FORM = "expected embedded:///absolute/path, or embedded:// for the default folder"
+_RULE = f"the folder must be new, empty, or marked as data of rqttl (by its file {MARK}); nothing was changed"
+_LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes, a limit of the kernel
+
+
+def folder_of(url: str) -> str | None:
+    """The folder that an `embedded://` URL names; None for the default one.
+
+    Raises `InvalidInput` for a URL of another form. The message does not show the URL, which may hold a password.
+    """
+    host, slash, rest = url.removeprefix(SCHEME).partition("/")
+    path = slash + rest
+    if "@" in host:
+        raise InvalidInput(f"url: {_FORM}, got a user or a password: an embedded server has none")
+    if re.search(r"[?#]", url):
+        raise InvalidInput(
+            f"url: {_FORM}, got an option or a fragment: there is none (%3F is a ?, %23 is a # in a path)"
+        )
+    if host:
+        raise InvalidInput(f"url: {_FORM}, got a relative path or a host: the path begins with a third slash")
+    if re.search(r"%(?![0-9A-Fa-f]{2})", path):
+        raise InvalidInput(f"url: {_FORM}, got a % without two hexadecimal digits: %25 is a % in a path")
+    folder = os.fsdecode(unquote_to_bytes(os.fsencode(path)))
+    if "\0" in folder:
+        raise InvalidInput(f"url: {_FORM}, got a NUL byte in the path")
+    return folder or None
+
+
+def locate(given: str | os.PathLike[str] | None) -> Path:
+    """The absolute path of the given or the default folder, which need not exist.
+
+    Raises `EmbeddedUnavailable` if the path is not valid or no home directory is known.
+    """
+    try:
+        given = given or os.environ.get("RQTTL_HOME")
+        return (Path(given).expanduser() if given else _data_home() / "rqttl").resolve()
+    except (RuntimeError, ValueError) as error:  # no home directory is known, or the path is not valid
+        raise EmbeddedUnavailable(f"embedded server: no folder for its data ({error}): set RQTTL_HOME") from error
+
+
+def _data_home() -> Path:
+    given = os.environ.get("XDG_DATA_HOME", "")
+    return Path(given) if given.startswith("/") else Path.home() / ".local" / "share"  # a relative one is to be ignored
+
+
+def claim(folder: Path) -> Path:
+    """Make the folder if needed, and mark it if it is empty.
+
+    Raises `EmbeddedUnavailable` and changes nothing if the folder belongs to somebody else, is open to others, or holds
+    foreign files.
+    """
+    _make(folder)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _check_owner(folder, os.fstat(descriptor), forbidden=0o022)
+        mark = _read_mark(descriptor)
+        if mark != CONTENT:
+            foreign = _first_file_beside_mark(descriptor)
+            if foreign is None and CONTENT.startswith(mark or b""):
+                _write_mark(descriptor)
+            elif _read_mark(descriptor) != CONTENT:  # another process may have marked it between the two looks
+                raise EmbeddedUnavailable(
+                    f"embedded server: {folder} holds the foreign file {foreign or MARK!r}: {_RULE}"
+                )
+    finally:
+        os.close(descriptor)
+    return folder
+
+
+def is_claimed(folder: Path) -> bool:
+    """Tell whether a folder is there, ours alone to write to, and marked. Changes nothing."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        _check_owner(folder, os.fstat(descriptor), forbidden=0o022)
+        return _read_mark(descriptor) == CONTENT
+    except EmbeddedUnavailable:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _read_mark(folder: int) -> bytes | None:
+    """The content of the mark; None if there is no file of this name, a wrong content if it is no regular file."""
+    try:
+        descriptor = os.open(MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError:  # a symbolic link, a socket, or a file without the right to read
+        return b"?"
+    try:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return os.read(descriptor, len(CONTENT) + 1) if regular else b"?"
+    finally:
+        os.close(descriptor)
+
+
+def _first_file_beside_mark(folder: int) -> str | None:
+    with os.scandir(folder) as entries:
+        return next((entry.name for entry in entries if entry.name != MARK), None)
+
+
+def _write_mark(folder: int) -> None:
+    descriptor = os.open(MARK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        os.pwrite(descriptor, CONTENT, 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.fsync(folder)
+
+
+def _make(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _check_owner(folder: Path, facts: os.stat_result, *, forbidden: int) -> None:
+    if facts.st_uid != os.geteuid():
+        raise EmbeddedUnavailable(f"embedded server: {folder} belongs to user {facts.st_uid}, not to {os.geteuid()}")
+    if facts.st_mode & forbidden:
+        raise EmbeddedUnavailable(
+            f"embedded server: {folder} is open to others (mode {facts.st_mode & 0o777:o}): chmod it to 700"
+        )
+
+
+def choose_address(folder: Path) -> Path:
+    """The path of the socket: in the folder, or in a private short folder if that path is too long for a socket."""
+    name = f"rqttl-{os.geteuid()}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
+    bases = (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")  # noqa: S108  # a private folder in it
+    folders = [folder, *(Path(base).resolve() / name for base in bases if base and Path(base).is_dir())]
+    for place in folders:
+        address = place / "redis.sock"
+        if len(os.fsencode(address)) <= _LONGEST_SOCKET_PATH:
+            if place != folder:
+                _make(place)
+                _check_owner(place, place.lstat(), forbidden=0o077)
+            return address
+    raise EmbeddedUnavailable(f"embedded server: no path is short enough for a socket: {', '.join(map(str, folders))}")

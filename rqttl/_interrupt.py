@@ -1,0 +1,66 @@
+"""Ending waits from outside, also from a signal handler.
+
+A signal handler runs between two instructions of the main thread, which may hold any lock at that moment. So nothing
+here takes a lock that a waiting thread holds while it runs; `threading.Event.set` does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+
+class Gate:
+    """Holds one thread back until somebody opens it. It opens once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Let the thread go on. Any thread and any signal handler may call it, more than once too."""
+        with suppress(RuntimeError):  # it is open already
+            self._lock.release()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the gate is open, for `seconds` at most. Only one thread may, and only once."""
+        self._lock.acquire(timeout=seconds)
+
+
+class Interrupt:
+    """Ends waits: those of this moment and all later ones. Safe to share between threads and signal handlers."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._endings: list[Callable[[], object]] = []
+
+    def asked(self) -> bool:
+        """Return True once somebody has asked, and from then on."""
+        return self._asked
+
+    def ask(self) -> None:
+        """End all waits, from now on."""
+        self._asked = True
+        for end in list(self._endings):
+            end()
+
+    @contextmanager
+    def ending(self, end: Callable[[], object]) -> Iterator[None]:
+        """Have `end` called if somebody asks within this block. Who enters it looks at `asked()` afterwards.
+
+        `end` may still be called for a short time after the block, but only if `asked()` is true at its end.
+        """
+        self._endings.append(end)
+        try:
+            yield
+        finally:
+            self._endings.remove(end)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until somebody asks, for `seconds` at most. Returns `asked()`."""
+        gate = Gate()
+        with self.ending(gate.open):
+            if not self._asked:
+                gate.wait(seconds)
+        return self._asked

@@ -1,0 +1,74 @@
+"""The record of a queue (`meta`) as its fields tell it, whether a script or a plain read of Redis gave them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rqttl.errors import QueueDamaged
+from rqttl.options import REASONS
+from rqttl.units import as_datetime
+
+COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
+_DEATHS = {reason: f"deaths:{reason}" for reason in REASONS}
+_DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
+#: Each field that restarts a lifetime, and the option that says how long it lasts from there.
+_LIVES = (("used", "expires"), ("active", "auto_delete_on_idle"))
+#: The fields that say whether the queue is there, and until when.
+LIFETIME = ("version", "used", "expires", "active", "auto_delete_on_idle", "on_expire")
+#: The fields from which statistics are made.
+STATISTICS = (
+    *LIFETIME, "bytes", "due", "cursor", "last", "grants", "compacted", "message_ttl", *COUNTERS, *_DEATHS.values(),
+    *_DROPPED.values(),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The fields of a record that are set."""
+
+    queue: str
+    fields: Mapping[str, bytes]
+
+    @classmethod
+    def read(cls, queue: str, names: Sequence[str], values: Sequence[Any]) -> Record | None:
+        """The fields `names`, as HMGET gives them. `None` if there is no such queue."""
+        fields = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        return cls(queue, fields) if "version" in fields else None
+
+    def text(self, name: str) -> str:
+        """A field that every record has. Raises `QueueDamaged`."""
+        if name not in self.fields:
+            raise QueueDamaged(self.queue, f"its record lacks the field {name}")
+        return self.fields[name].decode("utf-8", "backslashreplace")
+
+    def number(self, name: str) -> int:
+        """A number, 0 if the field is not set. Raises `QueueDamaged` if it holds something else."""
+        value = self.fields.get(name, b"0")
+        try:
+            return int(value or 0)
+        except ValueError:
+            shown = value[:40].decode("utf-8", "backslashreplace")
+            raise QueueDamaged(self.queue, f"the field {name} of its record is no number: {shown!r}") from None
+
+    @property
+    def end(self) -> int | None:
+        """When the lifetime of the queue is over, in ms; `None` for a queue without one."""
+        ends = [self.number(since) + self.number(time) for since, time in _LIVES if time in self.fields]
+        return min(ends, default=None)
+
+    @property
+    def due(self) -> int | None:
+        """The earliest time at which anything can be due, in ms; `None` if nothing can be. 0: nobody knows when."""
+        return self.number("due") if self.fields.get("due") else None
+
+    def totals(self) -> dict[str, Any]:
+        """The part of `QueueStats` that the record alone tells."""
+        end = self.end
+        return {
+            **{name: self.number(name) for name in COUNTERS},
+            "deaths": {reason: self.number(field) for reason, field in _DEATHS.items()},
+            "dropped": {reason: self.number(field) for reason, field in _DROPPED.items()},
+            "ends_at": None if end is None else as_datetime(end),
+        }

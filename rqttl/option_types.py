@@ -1,0 +1,140 @@
+"""The options of a queue as types, so that a type checker refuses a misspelt name and a value of another type.
+
+The keys are made from `OPTIONS` in `rqttl/options.py`: `python -m tests.unit.test_docs` writes them anew.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from rqttl.units import Duration
+
+
+class OptionArguments(TypedDict, total=False):
+    """The options that `declare_queue` and `Queue.update` take, as keyword arguments.
+
+    With `None`, `declare_queue` takes an option for one that is not given, and `update` puts it back to its default.
+    """
+
+    # <!-- options -->
+    message_ttl: Duration | None
+    """Retention: default and ceiling for every message.
+
+    Value: duration ≥ 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    default_ttl: Duration | None
+    """TTL of messages sent without one; turns off the clamps.
+
+    Value: duration ≥ 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    min_ttl: Duration | None
+    """Shortest TTL that a message gets.
+
+    Value: duration ≥ 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    max_ttl: Duration | None
+    """Longest TTL that a message gets.
+
+    Value: duration ≥ 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    never_expire: bool | None
+    """Messages' own TTLs are ignored.
+
+    Value: `True`, `False`. Default: `False`.
+    """
+    max_length: int | None
+    """Limit of ready messages.
+
+    Value: number ≥ 0. Default: none.
+    """
+    max_length_bytes: int | None
+    """Limit of the body bytes of ready messages.
+
+    Value: number ≥ 0 (bytes). Default: none.
+    """
+    overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None
+    """Rule for a full queue.
+
+    Value: `drop-head`, `reject-publish`, `reject-publish-dlx`. Default: `drop-head`.
+    """
+    dead_letter: str | None
+    """Where dead messages go, for every reason.
+
+    Value: queue or template (`{queue}` stands for this queue). Default: none.
+    """
+    dead_letter_expired: str | None
+    """Where expired messages go; empty = drop.
+
+    Value: queue or template, or empty (`{queue}` stands for this queue). Default: `dead_letter`.
+    """
+    dead_letter_maxlen: str | None
+    """Where messages beyond a limit go; empty = drop.
+
+    Value: queue or template, or empty (`{queue}` stands for this queue). Default: `dead_letter`.
+    """
+    dead_letter_rejected: str | None
+    """Where rejected messages go; empty = drop.
+
+    Value: queue or template, or empty (`{queue}` stands for this queue). Default: `dead_letter`.
+    """
+    dead_letter_delivery_limit: str | None
+    """Where messages go that failed too often; empty = drop.
+
+    Value: queue or template, or empty (`{queue}` stands for this queue). Default: `dead_letter`.
+    """
+    expires: Duration | None
+    """The queue is deleted after so long without use.
+
+    Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    auto_delete_on_idle: Duration | None
+    """The same, but sends and looks count as use too.
+
+    Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    on_expire: Literal["drop", "dead-letter", "keep"] | None
+    """What becomes of the messages of a queue that expires.
+
+    Value: `drop`, `dead-letter`, `keep`. Default: `drop`.
+    """
+    lease: Duration | None
+    """Default lease of a delivery.
+
+    Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: 30s.
+    """
+    max_deliveries: int | None
+    """Failed deliveries after which a message is dead.
+
+    Value: number > 0. Default: none.
+    """
+    redelivery_delay: Duration | None
+    """Pause after a message's first failed delivery.
+
+    Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    redelivery_multiplier: float | None
+    """Factor of the pause after each further one.
+
+    Value: number ≥ 1, also with a fraction. Default: `1`.
+    """
+    redelivery_max_delay: Duration | None
+    """Longest pause.
+
+    Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    redelivery_jitter: float | None
+    """Part of each pause that chance may take off.
+
+    Value: number 0 to 1, also with a fraction. Default: `0`.
+    """
+    duplicate_window: Duration | None
+    """An id seen within it is not stored again.
+
+    Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
+    """
+    max_message_bytes: int | None
+    """Largest body.
+
+    Value: number > 0 (bytes). Default: 16,777,216.
+    """
+    # <!-- /options -->

@@ -1,0 +1,226 @@
+"""The loop behind `queue.run()`: a handler for each message, errors that are logged, back-off, and a graceful end."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import random
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
+
+from rqttl import _backoff, units
+from rqttl._interrupt import Interrupt
+from rqttl._patience import patiently
+from rqttl._stop_signals import StopSignals
+from rqttl.commands import BATCH
+from rqttl.consumer import Consumer
+from rqttl.delivery import LEFT, LOST, Delivery, mark, options_of
+from rqttl.errors import InvalidInput, LeaseLost, RqttlError
+from rqttl.types import RunCounts
+from rqttl.units import MAX_DURATION, Duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rqttl.queue import Queue
+
+logger = logging.getLogger("rqttl.run")
+
+Handler = Callable[[Delivery], object]
+
+#: Messages that are fetched for each thread if the caller does not say.
+EACH = 10
+#: Seconds between two looks at the caller's `stop` event, which has no other way to tell.
+LOOK = 0.2
+
+
+class Runner:
+    """One run: its handler, its consumer, and what it has done so far."""
+
+    def __init__(
+        self, queue: Queue, handler: Handler, threads: int = 1, *, prefetch: int | None = None,
+        lease: Duration | None = None, wait: Duration | None = None, chance: Callable[[], float] = random.random,
+    ) -> None:  # fmt: skip
+        self._handler = _checked(handler)
+        self._threads, fetched = _crew(threads, prefetch)
+        self._queue = queue
+        self._deliveries = queue.consume(fetched, lease=lease, wait=wait)
+        self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
+        self._chance = chance
+        self._halt = Interrupt()
+        self._counting = threading.Lock()
+        self._handled = self._failed = self._lost = 0
+        self._fatal: BaseException | None = None
+
+    def stop(self) -> None:
+        """Begin no further message. May be called from any thread or a signal handler."""
+        self._halt.ask()
+        self._deliveries.stop()
+
+    def run(self, stop: threading.Event | None = None) -> RunCounts:
+        """Handle messages until `stop`, a signal, or the end of `wait`. See `Queue.run`."""
+        with StopSignals(self.stop), _watched(stop, self.stop):
+            # a server that is away at the start is waited for, as later on
+            if patiently(self._queue.options, self._queue.name, self._wait, self._halt, logger) is not None:
+                with self._deliveries as deliveries:
+                    if self._threads == 1:
+                        for delivery in deliveries:
+                            self._handle(delivery)
+                    else:
+                        self._share_out(deliveries)
+        if self._halt.asked():
+            logger.info("queue %s: stopped, after %d messages", self._queue.name, self._handled + self._failed)
+        return RunCounts(self._handled, self._failed, self._lost + len(self._deliveries.lost))
+
+    def _share_out(self, deliveries: Consumer) -> None:
+        """Let threads handle the messages, each one message at a time; return when all threads have ended.
+
+        The threads are daemons: an exception in this one, such as `KeyboardInterrupt`, ends the run without them.
+        """
+        free = threading.Semaphore(self._threads)
+        begun: SimpleQueue[Delivery | None] = SimpleQueue()
+        name = f"rqttl-run-{self._queue.name}"
+        crew = [
+            threading.Thread(target=self._work, args=[begun, free], name=name, daemon=True)
+            for _ in range(self._threads)
+        ]
+        for thread in crew:
+            thread.start()
+        waits = True
+        try:
+            self._feed(deliveries, begun, free)
+        except Exception:
+            raise
+        except BaseException:
+            waits = False
+            raise
+        finally:
+            for _ in crew:
+                begun.put(None)
+            for thread in crew if waits else ():
+                thread.join()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _feed(self, deliveries: Consumer, begun: SimpleQueue[Delivery | None], free: threading.Semaphore) -> None:
+        """Take a message whenever a thread can begin it, until the iteration ends."""
+        while True:
+            free.acquire()
+            delivery = next(deliveries, None)
+            if delivery is None:
+                return
+            begun.put(delivery)
+
+    def _work(self, begun: SimpleQueue[Delivery | None], free: threading.Semaphore) -> None:
+        while (delivery := begun.get()) is not None:
+            try:
+                self._handle(delivery)
+            except BaseException as error:  # noqa: BLE001  # told to the thread that called `run`
+                self._fatal = error
+                self.stop()
+            finally:
+                free.release()
+
+    def _handle(self, delivery: Delivery) -> None:
+        """Call the handler, and settle what it leaves unsettled."""
+        try:
+            result = self._handler(delivery)
+            if result is not None and (inspect.isawaitable(result) or inspect.isgenerator(result)):
+                raise TypeError(f"the handler returned {type(result).__name__}, whose work has not been done")
+        except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on
+            self._fail(delivery, error)
+        except BaseException:
+            self._settle(delivery, delivery.nack)
+            raise
+        else:
+            self._settle(delivery, delivery.ack)
+            self._count(delivery, failed=False)
+
+    def _fail(self, delivery: Delivery, error: Exception) -> None:
+        logger.error(
+            "queue %s: the handler failed for message %s (delivery %d)", delivery.queue, _name(delivery),
+            delivery.delivery_count, exc_info=error,
+        )  # fmt: skip
+        delay = None
+        if options_of(delivery).get("redelivery_delay") is None:
+            delay = units.as_timedelta(_backoff.pause(delivery.delivery_count, self._chance))
+        self._settle(delivery, lambda: delivery.nack(delay))
+        self._count(delivery, failed=True)
+
+    def _settle(self, delivery: Delivery, how: Callable[[], None]) -> None:
+        """Settle a delivery unless the handler has; a failure is logged, and the lease ends by itself then."""
+        if delivery.settled not in (None, LOST):
+            return
+        try:
+            how()
+        except LeaseLost as lost:
+            logger.warning("%s", lost)
+        except (RedisError, RqttlError) as error:
+            mark(delivery, LEFT)
+            logger.warning(
+                "queue %s: message %s could not be settled (%s), and comes again when its lease ends",
+                delivery.queue, _name(delivery), error,
+            )  # fmt: skip
+
+    def _count(self, delivery: Delivery, *, failed: bool) -> None:
+        with self._counting:
+            self._handled += not failed
+            self._failed += failed
+            self._lost += delivery.settled == LOST
+
+
+def _name(delivery: Delivery) -> str:
+    """Return the id for the log; the sequence if the header is damaged, which may be why the handler failed."""
+    try:
+        return delivery.id
+    except Exception:  # noqa: BLE001  # what a foreign header holds is unknown
+        return delivery.sequence
+
+
+@contextmanager
+def _watched(event: threading.Event | None, stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` when the event is set within this block."""
+    if event is None:
+        yield
+        return
+    if event.is_set():
+        stop()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            if event.wait(LOOK):
+                stop()
+                break
+
+    threading.Thread(target=watch, name="rqttl-run-stop", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _checked(handler: Handler) -> Handler:
+    if not callable(handler):
+        raise InvalidInput(f"handler: expected a function that takes a delivery, got {type(handler).__name__}")
+    called = handler if inspect.isroutine(handler) else type(handler).__call__
+    for kind in (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction):
+        if kind(handler) or kind(called):
+            raise InvalidInput("handler: expected a plain function, got an `async def` or one that yields")
+    return handler
+
+
+def _crew(threads: int, prefetch: int | None) -> tuple[int, int]:
+    """Return the numbers of threads and of messages to fetch, checked."""
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= BATCH:
+        raise InvalidInput(f"threads: expected a whole number from 1 to {BATCH}, got {threads!r}")
+    if prefetch is None:
+        return threads, min(EACH * threads, BATCH)
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not threads <= prefetch <= BATCH:
+        raise InvalidInput(f"prefetch: expected a whole number from {threads} (threads) to {BATCH}, got {prefetch!r}")
+    return threads, prefetch

@@ -1,0 +1,73 @@
+"""A word that is no command: the line says which command was meant, whatever other tools call it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl.cli import suggestions
+from tests.cli.conftest import Run
+from tests.cli.test_errors import failed
+from tests.cli.tree import ALL, LEAVES
+
+MEANT = [
+    ("create", "queue declare"),
+    ("new", "queue declare"),
+    ("rm", "queue delete"),
+    ("delete", "queue delete"),
+    ("ls", "queue ls"),
+    ("list", "queue ls"),
+    ("show", "queue show"),
+    ("info", "queue show"),
+    ("purge", "queue purge"),
+    ("publish", "send"),
+    ("push", "send"),
+    ("enqueue", "send"),
+    ("Publish", "send"),
+    ("pubish", "send"),
+    ("consume", "receive"),
+    ("get", "receive"),
+    ("pop", "receive"),
+    ("retry", "dead redrive"),
+    ("requeue", "dead redrive"),
+    ("dlq", "dead"),
+    ("version", "--version"),
+    ("queue create", "queue declare"),
+    ("queue new", "queue declare"),
+    ("queue rm", "queue delete"),
+    ("queue remove", "queue delete"),
+    ("queue info", "queue show"),
+    ("queue get", "queue show"),
+    ("queue list", "queue ls"),
+    ("queue publish", "rqttl send"),
+    ("dead requeue", "dead redrive"),
+    ("dead retry", "dead redrive"),
+    ("dead rm", "dead purge"),
+    ("dead list", "dead ls"),
+    ("message get", "message show"),
+]
+
+
+@pytest.mark.parametrize("typed, meant", MEANT)
+def test_a_synonym_is_answered_with_the_command(run: Run, typed: str, meant: str) -> None:
+    *group, word = typed.split()
+    see = " ".join(("rqttl", *group))
+
+    line = failed(run(*typed.split(), "x"), 2).replace("`cli", "`rqttl")
+
+    assert line == f"no such command {word!r}; did you mean `{meant}`? (see `{see} --help`)"
+
+
+@pytest.mark.parametrize("typed", ["frobnicate", "queue frobnicate", "message rm"])
+def test_where_nothing_is_like_the_word_nothing_is_suggested(run: Run, typed: str) -> None:
+    assert "did you mean" not in failed(run(*typed.split()), 2)
+
+
+def test_every_suggestion_is_a_command_or_an_option_of_the_root() -> None:
+    paths = {" ".join(path) for path in ALL}
+    suggested = {" ".join(one for one in path.split() if not one.startswith("--")) for path in suggestions._WORDS}
+
+    assert suggested <= paths
+
+
+def test_every_command_is_what_some_word_means() -> None:
+    assert {" ".join(path) for path in LEAVES} <= set(suggestions._WORDS)

@@ -1,0 +1,27 @@
+"""Handlers that take long: they work until something has happened, not for a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from rqttl import Broker
+from tests.contract.test_waking import PATIENCE
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Ask until it holds. What hangs is ended by the time-out of the test."""
+    while not condition():
+        threading.Event().wait(0.01)
+
+
+class Renewals:
+    """Waits until leases have been renewed so many times: so long a handler works."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._renewed = threading.Semaphore(0)
+        broker.events.on_renewed.append(lambda *_: self._renewed.release())
+
+    def wait(self, count: int) -> None:
+        for _ in range(count):
+            assert self._renewed.acquire(timeout=PATIENCE)

@@ -1,0 +1,192 @@
+"""A broker that was closed: whoever still uses it, and whoever waits, gets one typed error, and nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rqttl import Broker, BrokerClosed, Queue
+from rqttl._driver import driver_of
+from rqttl.reaper import Reaper
+from tests.conftest import FAKE
+from tests.contract.test_waking import LONG, PATIENCE, Waiters
+
+#: One call of each method of a broker and of a queue that talks to Redis or makes a handle.
+BROKER: dict[str, Callable[[Broker], object]] = {
+    "declare_queue": lambda broker: broker.declare_queue("q"),
+    "queue": lambda broker: broker.queue("q"),
+    "queues": lambda broker: broker.queues(),
+    "stats": lambda broker: broker.stats(),
+    "stats of one": lambda broker: broker.stats(["q"]),
+    "options": lambda broker: broker.options(),
+    "reapers": lambda broker: broker.reapers(),
+    "time": lambda broker: broker.time(),
+    "with": lambda broker: broker.__enter__(),
+}
+QUEUE: dict[str, Callable[[Queue], object]] = {
+    "enqueue": lambda queue: queue.enqueue(b"x"),
+    "enqueue_many": lambda queue: queue.enqueue_many([b"x"]),
+    "receive": lambda queue: queue.receive(),
+    "receive with a wait": lambda queue: queue.receive(wait=LONG),
+    "receive_many": lambda queue: queue.receive_many(5),
+    "consume": lambda queue: queue.consume(),
+    "peek": lambda queue: queue.peek(),
+    "stats": lambda queue: queue.stats(),
+    "options": lambda queue: queue.options(),
+    "update": lambda queue: queue.update(max_length=5),
+    "preview_update": lambda queue: queue.preview_update(max_length=5),
+    "touch": lambda queue: queue.touch(),
+    "sweep": lambda queue: queue.sweep(),
+    "purge": lambda queue: queue.purge(),
+    "redrive": lambda queue: queue.redrive(),
+    "redrive_these": lambda queue: queue.redrive_these([("1700000000000-100000", "other")]),
+    "delete": lambda queue: queue.delete(),
+}
+SETTLE = ("ack", "nack", "reject", "renew")
+
+
+@pytest.fixture
+def other(broker: Broker) -> Iterator[Broker]:
+    """A second broker on the same server, which stays open."""
+    other = broker.connect() if FAKE else Broker(driver_of(broker).store.client)  # type: ignore[attr-defined]  # a fake one
+    yield other
+    other.close()
+
+
+@pytest.mark.parametrize("call", BROKER)
+def test_every_method_of_a_closed_broker_raises(broker: Broker, other: Broker, call: str) -> None:
+    other.declare_queue("q")
+    broker.close()
+
+    with pytest.raises(BrokerClosed, match="the broker is closed") as refused:
+        BROKER[call](broker)
+
+    assert refused.value.code == "closed"
+    if call != "reapers":
+        BROKER[call](other)
+
+
+@pytest.mark.parametrize("call", QUEUE)
+def test_every_method_of_its_queues_raises(broker: Broker, other: Broker, call: str) -> None:
+    queue = broker.declare_queue("q")
+    broker.close()
+
+    with pytest.raises(BrokerClosed):
+        QUEUE[call](queue)
+
+    assert (other.queues(), other.queue("q").stats().enqueued) == (["q"], 0)
+
+
+@pytest.mark.parametrize("how", SETTLE)
+def test_a_delivery_is_not_settled_any_more_and_comes_again(broker: Broker, other: Broker, how: str) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+    delivery = queue.receive()
+    assert delivery is not None
+    broker.close()
+
+    with pytest.raises(BrokerClosed):
+        getattr(delivery, how)()
+    with pytest.raises(BrokerClosed):
+        getattr(queue, f"{how}_many")([delivery])
+
+    assert (delivery.settled, other.queue("q").stats().leased) == (None, 1)
+
+
+def test_closing_twice_does_no_harm(broker: Broker) -> None:
+    broker.declare_queue("q")
+
+    broker.close()
+    broker.close()
+    with pytest.raises(BrokerClosed):
+        broker.queues()
+
+
+def test_a_broker_that_never_connected_can_be_closed(broker: Broker) -> None:
+    broker.close()
+
+    with pytest.raises(BrokerClosed):
+        broker.queues()
+
+
+def test_closing_ends_all_waits_with_it(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+
+    with ThreadPoolExecutor(3) as pool:
+        waiting = Waiters(broker, pool).start(queue, 3)
+        broker.close()
+
+        assert [type(one.exception(timeout=PATIENCE)) for one in waiting] == [BrokerClosed] * 3
+
+
+def test_closing_ends_a_consumer_that_waits_and_what_it_has_not_sent_comes_again(broker: Broker, other: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue_many([b"1", b"2"])
+    held, blocked = threading.Semaphore(0), threading.Event()
+
+    def consume() -> None:
+        with queue.consume(prefetch=3) as deliveries:
+            for _ in deliveries:
+                held.release()
+
+    broker.events.on_waiting.append(lambda _: blocked.set())
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(consume)
+        for _ in range(2):
+            assert held.acquire(timeout=PATIENCE)
+        assert blocked.wait(PATIENCE)
+        broker.close()
+        error = ended.exception(timeout=PATIENCE)
+
+    assert type(error) is BrokerClosed
+    assert not isinstance(error.__context__, BrokerClosed)  # the way out of the loop says nothing of its own
+    assert other.queue("q").stats().leased == 2
+    assert [thread.name for thread in threading.enumerate() if thread.name == "rqttl-keeper-q"] == []
+
+
+def test_a_consumer_hands_out_nothing_and_takes_no_ack_after_that(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue_many([b"1", b"2", b"3"])
+
+    deliveries = queue.consume().__enter__()
+    delivery = next(deliveries)
+    broker.close()
+
+    for call in (delivery.ack, lambda: next(deliveries), lambda: deliveries.release(delivery), deliveries.close):
+        with pytest.raises(BrokerClosed):
+            call()
+    assert delivery.settled is None
+
+
+def test_the_error_of_a_handler_is_not_hidden_by_a_closed_broker(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"1")
+
+    def work() -> Any:
+        with queue.consume() as deliveries:
+            next(deliveries)
+            broker.close()
+            raise KeyError("of the handler")
+
+    with pytest.raises(BrokerClosed) as told:
+        work()
+
+    assert isinstance(told.value.__context__, KeyError)
+
+
+@pytest.mark.skipif(FAKE, reason="a reaper runs on a server only")
+def test_closing_ends_a_reaper_that_sleeps(broker: Broker) -> None:
+    broker.declare_queue("q")
+    asleep = threading.Event()
+    reaper = Reaper(broker, scan_period="1h", on_swept=lambda *_: asleep.set())
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(reaper.run)
+        assert asleep.wait(PATIENCE)
+        broker.close()
+
+        assert type(ended.exception(timeout=PATIENCE)) is BrokerClosed

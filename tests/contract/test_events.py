@@ -1,0 +1,145 @@
+"""Listeners hear of every command that a broker sends to Redis."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import Broker, CommandEvent, QueueNotFound
+from rqttl._driver import driver_of
+from tests.contract.clocked import Clocked
+
+
+def listened(broker: Broker) -> list[CommandEvent]:
+    heard: list[CommandEvent] = []
+    broker.events.on_command.append(heard.append)
+    return heard
+
+
+def told(events: list[CommandEvent]) -> list[tuple[str, str | None, str]]:
+    return [(event.name, event.queue, event.outcome) for event in events]
+
+
+def test_a_script_is_told_with_its_queue_and_its_refusal(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+    queue.touch()  # both scripts are loaded
+    events = listened(broker)
+
+    queue.enqueue(b"x")
+    with pytest.raises(QueueNotFound):
+        broker.queue("never").touch()
+
+    assert told(events) == [("enqueue", "q", "ok"), ("touch", "never", "not_found")]
+    assert all(event.seconds > 0 for event in events)
+
+
+def test_each_script_of_a_pipeline_is_told_with_its_own_outcome(broker: Broker) -> None:
+    for name in ("a", "b"):
+        broker.declare_queue(name)
+    broker.stats()  # loads the scripts
+    events = listened(broker)
+
+    broker.stats(["a", "never", "b"])
+
+    lookups, stats = events[:3], events[3:]
+    assert told(lookups) == [("lookup", "a", "ok"), ("lookup", "never", "not_found"), ("lookup", "b", "ok")]
+    assert told(stats) == [("stats", "a", "ok"), ("stats", "b", "ok")]
+    assert (len({event.seconds for event in lookups}), len({event.seconds for event in stats})) == (1, 1)
+
+
+def test_plain_commands_are_told_each_with_its_own_outcome(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("a")
+    broker.declare_queue("b")
+    client.set("rqttl:{b}:log", "not a stream")
+    events = listened(broker)
+
+    broker.stats(["a", "b"], sweep=False)
+    broker.declare_queue("c")
+
+    assert told(events) == [
+        ("TIME", None, "ok"), ("HMGET", None, "ok"), ("HMGET", None, "ok"), ("XLEN", None, "ok"),
+        ("ZCOUNT", None, "ok"), ("XLEN", None, "ResponseError"), ("ZCOUNT", None, "ok"),
+        ("SADD", None, "ok"), ("declare", "c", "ok"), ("SADD", None, "ok"), ("lookup", "c", "ok"),
+    ]  # fmt: skip
+
+
+def test_a_wait_is_told_with_what_ended_it(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    events = listened(broker)
+    waits = threading.Semaphore(0)
+    broker.events.on_waiting.append(lambda _: waits.release())
+
+    def send() -> None:
+        waits.acquire(timeout=60)
+        queue.enqueue(b"x")
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert queue.receive(wait="60s") is not None
+    sender.join()
+    assert queue.receive(wait="10ms") is None
+    assert [one for one in told(events) if one[0] == "BLPOP"] == [("BLPOP", "q", "ok"), ("BLPOP", "q", "timeout")]
+
+
+def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = broker.declare_queue("q")
+    store = driver_of(broker).store
+    events = listened(broker)
+
+    def lose(*_: object) -> object:
+        raise redis.ConnectionError("gone")
+
+    for attempt in ("_send_one", "_send_all", "_call"):
+        monkeypatch.setattr(store, attempt, lose)
+    monkeypatch.setattr("rqttl._retrying.PAUSES", ())
+    for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reapers):
+        with pytest.raises(redis.ConnectionError):
+            ask()
+
+    assert told(events) == [
+        ("touch", "q", "ConnectionError"), ("TIME", None, "ConnectionError"), ("HMGET", None, "ConnectionError"),
+        ("PUBSUB NUMSUB", None, "ConnectionError"),
+    ]  # fmt: skip
+
+
+def test_an_event_is_frozen_and_public() -> None:
+    event = CommandEvent("enqueue", "q", 0.1, "ok")
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        event.name = "x"  # type: ignore[misc]
+    assert {"CommandEvent", "Events"} <= set(rqttl.__all__)
+
+
+def test_a_listener_may_leave_while_it_is_called(clocked: Clocked) -> None:
+    calls: list[str] = []
+
+    def once(event: CommandEvent) -> None:
+        calls.append(event.name)
+        clocked.events.on_command.remove(once)
+
+    clocked.events.on_command += [once, lambda event: calls.append("other")]
+    clocked.queues()
+
+    assert calls[:2] == ["SMEMBERS", "other"]
+
+
+def test_listing_queues_goes_on_after_a_lost_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.declare_queue("q")
+    store = driver_of(broker).store
+    send, lost = store._send_all, []
+
+    def lose_each_once(calls: list[tuple[object, ...]]) -> object:
+        if calls not in lost:
+            lost.append(calls)
+            raise redis.ConnectionError("gone")
+        return send(calls)
+
+    monkeypatch.setattr(store, "_send_all", lose_each_once)
+
+    assert broker.queues() == ["q"]
+    assert [call[0] for calls in lost for call in calls] == ["SMEMBERS", "TIME", "HMGET"]

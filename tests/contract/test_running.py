@@ -1,0 +1,257 @@
+"""`queue.run`: acks, retries with back-off, and its end. What takes signals and processes is in tests/process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rqttl import Broker, Delivery, Queue, RunCounts
+from rqttl.runner import Runner
+from tests.contract.clocked import Clocked, at
+from tests.contract.handling import Renewals, until
+from tests.contract.looks import dead
+from tests.contract.test_waking import PATIENCE
+
+
+@pytest.fixture
+def queue(broker: Broker) -> Queue:
+    return broker.declare_queue("q")
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def fail(_: Delivery) -> None:
+    raise RuntimeError("the handler failed")
+
+
+def forget(_: Delivery) -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_message_is_handled_once_and_acked(queue: Queue, threads: int) -> None:
+    queue.enqueue_many([b"%d" % i for i in range(100)])
+    handled: list[int] = []
+
+    counts = queue.run(lambda delivery: handled.append(int(delivery.body)), threads, wait="0s")
+
+    assert sorted(handled) == list(range(100))
+    assert counts == RunCounts(handled=100, failed=0, lost=0)
+    stats = queue.stats()
+    assert (stats.acked, stats.ready, stats.leased, stats.consumers) == (100, 0, 0, 0)
+
+
+def test_one_thread_is_the_one_that_calls_and_keeps_the_order(queue: Queue) -> None:
+    queue.enqueue_many([b"1", b"2", b"3"])
+    handled: list[tuple[bytes, bool]] = []
+
+    queue.run(lambda d: handled.append((d.body, threading.current_thread() is threading.main_thread())), wait="0s")
+
+    assert handled == [(b"1", True), (b"2", True), (b"3", True)]
+
+
+def test_as_many_handlers_work_at_once_as_there_are_threads(queue: Queue) -> None:
+    queue.enqueue_many([b"x"] * 8)
+    together = threading.Barrier(4)
+
+    counts = queue.run(lambda _: together.wait(PATIENCE), 4, wait="0s")
+
+    assert counts.handled == 8
+
+
+def test_no_more_messages_are_begun_than_there_are_threads(queue: Queue, pool: ThreadPoolExecutor) -> None:
+    queue.enqueue_many([b"x"] * 8)
+    begun, go_on, stop = threading.Semaphore(0), threading.Event(), threading.Event()
+
+    def handle(_: Delivery) -> None:
+        begun.release()
+        assert go_on.wait(PATIENCE)
+
+    running = pool.submit(queue.run, handle, 2, prefetch=8, stop=stop)
+    assert begun.acquire(timeout=PATIENCE)
+    assert begun.acquire(timeout=PATIENCE)
+    stop.set()
+    until(lambda: queue.stats().ready == 6)
+    go_on.set()
+
+    assert running.result(timeout=PATIENCE) == RunCounts(2, 0, 0)
+    assert [again.delivery_count for again in queue.receive_many(8)] == [1] * 6
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_slow_handlers_keep_their_leases(broker: Broker, queue: Queue, threads: int) -> None:
+    queue.enqueue_many([b"x"] * threads)
+    renewals = Renewals(broker)
+    turn = threading.Lock()
+
+    def handle(_: Delivery) -> None:
+        with turn:
+            renewals.wait(4)
+
+    assert queue.run(handle, threads, lease="600ms", wait="0s") == RunCounts(threads, 0, 0)
+    assert queue.stats().redelivered == 0
+
+
+def test_a_handler_may_settle_itself(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue_many([b"ack", b"nack", b"reject"])
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == b"ack":
+            delivery.ack()
+        elif delivery.body == b"nack":
+            delivery.nack("1m")
+        else:
+            delivery.reject("no")
+
+    assert queue.run(handle, wait="0s") == RunCounts(3, 0, 0)
+    stats = queue.stats()
+    assert (stats.acked, stats.delayed, stats.deaths["rejected"], stats.leased) == (1, 1, 1, 0)
+    assert stats.next_delay_end == at(60_000)
+
+
+# Failing
+
+
+def test_a_failure_is_logged_with_its_traceback_and_the_next_message_is_handled(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"bad", id="order-17")
+    queue.enqueue(b"good")
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == b"bad":
+            raise LookupError("no such table")
+
+    assert queue.run(handle, wait="0s") == RunCounts(handled=1, failed=1, lost=0)
+
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("rqttl.run", "ERROR")
+    assert record.getMessage() == "queue q: the handler failed for message order-17 (delivery 1)"
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], LookupError)
+    assert queue.stats().delayed == 1
+
+
+def test_pauses_double_from_one_second_to_ten_minutes_and_vary_a_little(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"poison")
+    pauses = []
+
+    for chance in (0.0, 0.0, 1.0, 0.5, *[0.0] * 8):
+        began = clocked.now
+        Runner(queue, fail, wait="0s", chance=lambda chance=chance: chance).run()  # type: ignore[misc]  # bound at once
+        ends = queue.stats().next_delay_end
+        assert ends is not None
+        pauses.append(round(ends.timestamp() * 1000) - began)
+        clocked.advance(pauses[-1])
+
+    assert pauses == [1_000, 2_000, 3_000, 7_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 600_000, 600_000]
+
+
+def test_a_wait_lets_a_test_see_all_attempts_on_a_clock_of_its_own(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_deliveries=4, dead_letter="d")
+    queue.enqueue(b"poison")
+    attempts: list[int] = []
+
+    def handle(delivery: Delivery) -> None:
+        attempts.append(delivery.delivery_count)
+        raise RuntimeError
+
+    assert queue.run(handle, wait="1h") == RunCounts(0, 4, 0)
+
+    assert attempts == [1, 2, 3, 4]
+    assert dead(queue) == {"delivery_limit": 1}
+
+
+def test_the_deadline_of_a_message_holds_during_a_pause(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue(b"poison", ttl="300ms")
+
+    assert queue.run(fail, wait="2s") == RunCounts(0, 1, 0)
+
+    assert dead(queue) == {"expired": 1}
+
+
+def test_a_handler_that_gave_back_or_rejected_before_it_failed_has_decided(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue_many([b"nack", b"reject"])
+
+    def handle(delivery: Delivery) -> None:
+        delivery.nack("1h") if delivery.body == b"nack" else delivery.reject("no")
+        raise RuntimeError
+
+    assert queue.run(handle, wait="0s") == RunCounts(0, 2, 0)
+    assert queue.stats().next_delay_end == at(3_600_000)
+    assert dead(queue) == {"rejected": 1}
+
+
+def test_a_lease_that_ended_under_the_handler_is_logged_and_counted(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = clocked.declare_queue("q", lease="30s")
+    queue.enqueue_many([b"acked", b"failed", b"fine"])
+    handled: list[bytes] = []
+
+    def handle(delivery: Delivery) -> None:
+        handled.append(delivery.body)
+        if delivery.delivery_count == 1 and delivery.body != b"fine":
+            clocked.advance(30_000)
+            if delivery.body == b"failed":
+                raise RuntimeError
+
+    counts = queue.run(handle, prefetch=1, wait="0s")
+
+    assert handled == [b"acked", b"acked", b"failed", b"failed", b"fine"]
+    assert counts == RunCounts(handled=4, failed=1, lost=2)
+    assert "lease" in caplog.text
+    assert queue.stats().acked == 3
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_what_is_no_exception_gives_the_message_back_and_ends_the_run(
+    queue: Queue, kind: type[BaseException], threads: int
+) -> None:
+    queue.enqueue_many([b"fatal", b"next"])
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == b"fatal":
+            raise kind
+
+    with pytest.raises(kind):
+        queue.run(handle, threads, prefetch=2)
+
+    counts = {again.body: again.delivery_count for again in queue.receive_many(3)}
+    assert counts[b"fatal"] == 2
+    assert counts.get(b"next", 1) == 1
+    assert queue.stats().consumers == 0
+
+
+def test_a_damaged_header_that_fails_the_handler_does_not_fail_the_loop(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"damaged", headers={"a": 1})
+    queue.enqueue(b"good")
+    (sequence, _) = [shown.sequence for shown in queue.peek()]
+    handled: list[Any] = []
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.sequence == sequence:
+            object.__setattr__(delivery, "_header", b";;;\xc1")
+        handled.append(delivery.headers)
+
+    assert queue.run(handle, wait="0s") == RunCounts(1, 1, 0)
+    assert f"message {sequence}" in caplog.text

@@ -1,0 +1,92 @@
+"""A worker in a process of its own, for tests that send it signals.
+
+`python -m tests.process.running <url> <threads>` runs on the queue `q`. Its handler tells that it has begun, waits for
+a line of input, and tells that it is done. At its end the worker tells what `run` returned.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import rqttl
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+def handle(delivery: rqttl.Delivery) -> None:
+    say("begun", delivery.id)
+    sys.stdin.readline()
+    say("done", delivery.id)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO)
+    with rqttl.connect(sys.argv[1]) as broker:
+        broker.events.on_waiting.append(lambda name: say("waiting"))
+        counts = broker.queue("q").run(handle, int(sys.argv[2]), prefetch=4)
+    say("counts", counts.handled, counts.failed, counts.lost)
+
+
+class Worker:
+    """Such a process, as a test sees it."""
+
+    def __init__(self, url: str, threads: int = 1) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.process.running", url, str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1, cwd=ROOT,
+        )  # fmt: skip
+
+    def hear(self) -> list[str]:
+        """Return the words of the next line that it says, but for `waiting`."""
+        while True:
+            words = self._pipe(self._process.stdout).readline().split()
+            if words != ["waiting"]:
+                return words
+
+    def hear_waiting(self) -> None:
+        """Return when it waits."""
+        assert self._pipe(self._process.stdout).readline().split() == ["waiting"]
+
+    def go_on(self) -> None:
+        """Let one handler end."""
+        self._pipe(self._process.stdin).write("\n")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self._process.pid, number)
+
+    def is_over(self) -> bool:
+        """Return True once the process has ended."""
+        return self._process.poll() is not None
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end of the process, and return its exit code and what it wrote to stderr."""
+        told = self._pipe(self._process.stderr).read()
+        return self._process.wait(), told
+
+    def kill(self) -> None:
+        """End it at once, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            self._pipe(pipe).close()
+
+    @staticmethod
+    def _pipe(pipe: IO[str] | None) -> IO[str]:
+        assert pipe is not None
+        return pipe
+
+
+if __name__ == "__main__":
+    main()

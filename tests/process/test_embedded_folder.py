@@ -1,0 +1,317 @@
+"""The folder of an embedded server: where it is, whose it may be, what it may hold, and which URL names it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import _embedded_folder, embedded
+from rqttl._embedded_folder import CONTENT, MARK, choose_address, claim, folder_of, locate
+from rqttl.embedded import EmbeddedUnavailable, acquire
+from rqttl.errors import InvalidInput, RqttlError
+from tests.process.embedded_users import USE, Users, identity, poll, told
+
+RULE = "the folder must be new, empty, or marked as data of rqttl (by its file rqttl-embedded); nothing was changed"
+
+
+def home(given: Path | None) -> Path:
+    return claim(locate(given))
+
+
+def state(folder: Path) -> list[tuple[str, int, int, bytes]]:
+    """All that a folder holds, with modes, times and contents; its own too."""
+    places = [folder, *sorted(folder.rglob("*"))]
+    return [
+        (str(place), place.lstat().st_mode, place.lstat().st_mtime_ns, place.read_bytes() if place.is_file() else b"")
+        for place in places
+    ]
+
+
+# Where it is, and whose
+
+
+@pytest.mark.usefixtures("series")
+def test_a_path_too_long_for_a_socket_gets_one_in_a_short_private_folder(folder: Path, users: Users) -> None:
+    runtimes = [folder.parent / "run", folder.parent / "other"]
+    for runtime in runtimes:
+        runtime.mkdir()
+    long = folder / ("ä long näme % " * 10)
+    code = USE.replace("os.environ['FOLDER']", repr(str(long)))
+
+    first, second = (users(code, XDG_RUNTIME_DIR=str(runtime)) for runtime in runtimes)
+    urls = {told(first), told(second)}
+
+    assert len(urls) == 1, "one server, whatever the environment of its users"
+    (short,) = (found for runtime in runtimes for found in runtime.iterdir())
+    assert short.stat().st_mode & 0o777 == 0o700
+    assert identity(urls.pop())
+    first.communicate("")
+    second.communicate("")
+    poll(lambda: not short.exists())
+
+
+def test_a_folder_that_cannot_be_used_is_told_with_what_to_do(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "file").write_text("no folder")
+
+    with pytest.raises(EmbeddedUnavailable, match=r"data/file.*: RQTTL_HOME may name another folder"):
+        acquire(folder / "file" / "data")
+
+
+@pytest.mark.usefixtures("series")
+def test_names_that_a_url_would_misread_are_quoted(folder: Path) -> None:
+    server = acquire(folder / "a b?c=d#e%20")
+
+    with redis.Redis.from_url(server.url) as client:
+        assert client.ping()
+    server.close()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+
+    with pytest.raises(EmbeddedUnavailable, match=rf"open to others \(mode {mode:o}\)"):
+        acquire(tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+
+    with pytest.raises(EmbeddedUnavailable, match=f"belongs to user {owner}, not to {owner + 1}"):
+        acquire(tmp_path)
+
+
+def test_a_short_folder_that_somebody_else_prepared_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, series: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder.parent))
+    long = folder / ("x" * 100)
+    choose_address(long).parent.chmod(0o755)
+
+    with pytest.raises(EmbeddedUnavailable, match="open to others"):
+        acquire(long)
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "zero\0"])
+def test_what_cannot_be_a_folder_is_refused_with_a_typed_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(EmbeddedUnavailable) as refusal:
+        acquire(tmp_path / name)
+
+    assert isinstance(refusal.value, RqttlError)
+    assert refusal.value.code == "embedded_unavailable"
+
+
+def test_the_default_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.delenv("RQTTL_HOME", raising=False)
+    assert home(None) == tmp_path / "home/.local/share/rqttl"
+    assert (tmp_path / "home/.local/share/rqttl").stat().st_mode & 0o777 == 0o700
+
+    monkeypatch.setenv("XDG_DATA_HOME", "relative/is/ignored")
+    assert home(None) == tmp_path / "home/.local/share/rqttl"
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
+    assert home(None) == tmp_path / "xdg/rqttl"
+
+    monkeypatch.setenv("RQTTL_HOME", "~/own")
+    assert home(None) == tmp_path / "home/own"
+    assert home(tmp_path / "given") == tmp_path / "given"
+
+
+def test_a_server_is_found_where_it_runs_and_nothing_is_started_nor_made(folder: Path) -> None:
+    assert embedded.find(folder) is None
+    assert not folder.exists()
+
+    server = acquire(folder)
+    assert embedded.find(folder) == server.url
+    (folder / MARK).rename(folder / "other")
+    assert embedded.find(folder) is None, "a folder of somebody else is not read"
+    (folder / "other").rename(folder / MARK)
+    folder.chmod(0o777)
+    assert embedded.find(folder) is None
+    folder.chmod(0o700)
+    server.close()
+
+    assert embedded.find(folder) is None
+    assert embedded.find("\0") is None
+
+
+# What it may hold
+
+
+@pytest.mark.parametrize("name", ["version", "address", "start.lock", ".hidden", "redis.sock"])
+def test_a_folder_with_a_foreign_file_is_refused_and_nothing_in_it_is_changed(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    tmp_path.chmod(0o755)
+    before = state(tmp_path)
+
+    with pytest.raises(EmbeddedUnavailable) as refusal:
+        rqttl.connect(f"embedded://{tmp_path}")
+
+    assert str(refusal.value) == f"embedded server: {tmp_path} holds the foreign file {name!r}: {RULE}"
+    assert state(tmp_path) == before
+    assert embedded.find(tmp_path) is None
+
+
+def test_a_system_folder_is_refused_to_root_too() -> None:
+    with pytest.raises(EmbeddedUnavailable, match=r"holds the foreign file|belongs to user 0"):
+        acquire("/etc")
+
+    assert not Path("/etc", MARK).exists()
+
+
+@pytest.mark.parametrize("content", [b"not ours", CONTENT + b"more", b"This folder is mine"])
+def test_a_mark_with_another_content_is_a_foreign_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / MARK).write_bytes(content)
+    before = state(tmp_path)
+
+    with pytest.raises(EmbeddedUnavailable, match=f"holds the foreign file '{MARK}'"):
+        acquire(tmp_path)
+
+    assert state(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe", "socket"])
+def test_a_mark_that_is_no_regular_file_is_a_foreign_file(folder: Path, kind: str) -> None:
+    folder.mkdir()
+    mark, elsewhere = folder / MARK, folder.parent / "elsewhere"
+    if kind == "link":
+        elsewhere.write_bytes(CONTENT)
+        mark.symlink_to(elsewhere)
+    elif kind == "dangling":
+        mark.symlink_to(elsewhere)
+    elif kind == "folder":
+        mark.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(mark)
+    else:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(mark))
+
+    with pytest.raises(EmbeddedUnavailable, match=f"holds the foreign file '{MARK}'"):
+        acquire(folder)
+
+    assert [entry.name for entry in folder.iterdir()] == [MARK]
+    assert elsewhere.exists() == (kind == "link")
+
+
+@pytest.mark.parametrize("made", ["new", "empty", "open to read", "half made", "behind a link"])
+def test_a_new_an_empty_and_a_half_made_folder_are_taken(folder: Path, made: str) -> None:
+    named = folder
+    if made != "new":
+        folder.mkdir(mode=0o700)
+    if made == "open to read":
+        folder.chmod(0o755)
+    if made == "half made":  # the process that made it was killed before the end of the mark
+        (folder / MARK).write_bytes(CONTENT[:10])
+    if made == "behind a link":
+        named = folder.parent / "link"
+        named.symlink_to(folder)
+
+    acquire(named).close()
+    with rqttl.connect(f"embedded://{named}") as broker:
+        assert broker.queues() == []
+
+    assert (folder / MARK).read_bytes() == CONTENT
+    assert folder.stat().st_mode & 0o777 == (0o755 if made == "open to read" else 0o700)
+
+
+def test_the_mark_is_on_the_disk_before_any_other_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        acquire(folder)
+
+    assert [entry.name for entry in folder.iterdir()] == [MARK]
+
+
+def test_a_folder_that_another_process_marks_between_two_looks_is_taken(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir(mode=0o700)
+    look = _embedded_folder._read_mark
+
+    def late_look(descriptor: int) -> bytes | None:
+        seen = look(descriptor)
+        if seen is None:
+            (folder / MARK).write_bytes(CONTENT)
+            (folder / "start.lock").touch()
+        return seen
+
+    monkeypatch.setattr(_embedded_folder, "_read_mark", late_look)
+
+    assert claim(folder) == folder
+
+
+# URLs
+
+
+@pytest.mark.parametrize(
+    "url, folder",
+    [
+        ("embedded://", None),
+        ("embedded:///data", "/data"),
+        ("embedded:///a%20b/c%3Fd%23e%25", "/a b/c?d#e%"),
+        ("embedded:///a b/\u00e4", "/a b/\u00e4"),
+        ("embedded:///%C3%A4", "/\u00e4"),
+        ("embedded:///a:b@c", "/a:b@c"),
+    ],
+)
+def test_the_path_of_a_url_is_decoded(url: str, folder: str | None) -> None:
+    assert folder_of(url) == folder
+
+
+@pytest.mark.parametrize(
+    "url, reason",
+    [
+        ("embedded://hunter2", "a relative path or a host"),
+        ("embedded://./hunter2", "a relative path or a host"),
+        ("embedded://~/hunter2", "a relative path or a host"),
+        ("embedded://localhost:6379/hunter2", "a relative path or a host"),
+        ("embedded://me:hunter2@host/data", "a user or a password"),
+        ("embedded://:hunter2@/data", "a user or a password"),
+        ("embedded:///data?password=hunter2", "an option or a fragment"),
+        ("embedded://?x=hunter2", "an option or a fragment"),
+        ("embedded:///data#hunter2", "an option or a fragment"),
+        ("embedded:///hunter2%zz", "a % without two hexadecimal digits"),
+        ("embedded:///hunter2%", "a % without two hexadecimal digits"),
+        ("embedded:///hunter2%00", "a NUL byte"),
+    ],
+)
+def test_a_url_of_another_form_is_refused_with_the_right_form_and_without_its_secrets(
+    url: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    with pytest.raises(InvalidInput) as refusal:
+        rqttl.connect(url)
+
+    assert str(refusal.value).startswith("url: expected embedded:///absolute/path, or embedded:// for the default ")
+    assert f"got {reason}" in str(refusal.value)
+    assert "hunter2" not in str(refusal.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_url_with_an_encoded_space_names_the_folder_with_the_space(folder: Path) -> None:
+    spaced = folder / "a b"
+
+    with rqttl.connect(f"embedded://{folder}/a%20b") as broker:
+        broker.declare_queue("orders")
+        assert embedded.find(spaced)
+
+    assert [entry.name for entry in folder.iterdir()] == ["a b"]

@@ -1,0 +1,278 @@
+"""`queue.run` in a process of its own: signals, and servers that go away."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from rqttl import Broker, Delivery, Message, Queue, RunCounts, connect
+from tests.contract.handling import until
+from tests.process.running import Worker
+from tests.servers import Server
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60.0
+BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+
+
+@pytest.fixture
+def queue(broker: Broker) -> Queue:
+    queue = broker.declare_queue("q", max_deliveries=2)
+    queue.enqueue_many([Message(b"x", id=str(i)) for i in range(1, 5)])
+    return queue
+
+
+@pytest.fixture
+def spawn(queue: Queue, redis_url: str) -> Iterator[Callable[..., Worker]]:
+    """Starts workers on the queue `q`."""
+    workers: list[Worker] = []
+
+    def start(threads: int = 1) -> Worker:
+        workers.append(Worker(redis_url, threads))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.kill()
+
+
+def found(queue: Queue) -> list[tuple[str, int]]:
+    """Take all that is ready: ids and delivery counts."""
+    return [(delivery.id, delivery.delivery_count) for delivery in queue.receive_many(10)]
+
+
+# Signals
+
+
+@BOTH
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_signal_lets_the_handlers_finish_and_frees_the_rest_at_once(
+    queue: Queue, spawn: Callable[..., Worker], threads: int, number: signal.Signals
+) -> None:
+    worker = spawn(threads)
+    begun = sorted(worker.hear() for _ in range(threads))
+    assert begun == [["begun", str(i)] for i in range(1, threads + 1)]
+
+    worker.send(number)
+    until(lambda: queue.stats().ready == 4 - threads)
+    assert found(queue) == [(str(i), 1) for i in range(threads + 1, 5)]
+    for _ in range(threads):
+        worker.go_on()
+
+    assert sorted(worker.hear() for _ in range(threads)) == [["done", str(i)] for i in range(1, threads + 1)]
+    assert worker.hear() == ["counts", str(threads), "0", "0"]
+    code, told = worker.end()
+    assert code == 0
+    assert f"stopped, after {threads} message" in told
+    assert queue.stats().acked == threads
+
+
+@BOTH
+def test_a_signal_ends_a_worker_that_waits(queue: Queue, spawn: Callable[..., Worker], number: signal.Signals) -> None:
+    queue.purge()
+    worker = spawn()
+    worker.hear_waiting()
+
+    worker.send(number)
+
+    assert worker.hear() == ["counts", "0", "0", "0"]
+    assert worker.end()[0] == 0
+    assert queue.stats().consumers == 0
+
+
+def test_a_signal_that_comes_twice_at_once_is_one(queue: Queue, spawn: Callable[..., Worker]) -> None:
+    worker = spawn()
+    worker.hear()
+
+    worker.send(signal.SIGTERM)
+    worker.send(signal.SIGTERM)
+    until(lambda: queue.stats().ready == 3)
+    worker.go_on()
+
+    assert worker.hear() == ["done", "1"]
+    assert worker.end()[0] == 0
+
+
+@BOTH
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_second_signal_ends_the_worker_as_ever(
+    queue: Queue, spawn: Callable[..., Worker], threads: int, number: signal.Signals
+) -> None:
+    queue.update(lease="2s")
+    worker = spawn(threads)
+    for _ in range(threads):
+        worker.hear()
+
+    def ends() -> bool:
+        if not worker.is_over():
+            worker.send(number)
+        return worker.is_over()
+
+    until(ends)
+
+    code, told = worker.end()
+    assert code == -number
+    assert ("KeyboardInterrupt" in told) == (number == signal.SIGINT)
+    assert queue.stats().acked == 0
+    # SIGTERM leaves no time to give anything back: the leases end
+    until(lambda: queue.stats().leased == 0)
+    assert sorted(found(queue)) == [(str(i), 2 if i <= threads else 1) for i in range(1, 5)]
+
+
+# Servers that go away
+
+
+@pytest.fixture
+def server(start_server: Callable[..., Server]) -> Server:
+    """A server of the test's own that keeps what it has acknowledged, whatever ends it."""
+    return start_server(appendonly="yes", appendfsync="always")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_run_outlives_a_restart_of_the_server(
+    server: Server, threads: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    stop, begun = threading.Event(), threading.Semaphore(0)
+    handled: list[bytes] = []
+
+    def handle(delivery: Delivery) -> None:
+        handled.append(delivery.body)
+        begun.release()
+
+    with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+        queue = broker.declare_queue("q")
+        queue.enqueue(b"before")
+        running = pool.submit(queue.run, handle, threads, stop=stop)
+        assert begun.acquire(timeout=PATIENCE)
+        until(lambda: queue.stats().acked == 1)
+        server.kill()
+        until(lambda: "Redis is away" in caplog.text)
+        server.start()
+        queue.enqueue(b"after")
+        assert begun.acquire(timeout=PATIENCE)
+        stop.set()
+
+        assert running.result(timeout=PATIENCE) == RunCounts(2, 0, 0)
+        assert handled == [b"before", b"after"]
+        assert (queue.stats().acked, queue.stats().leased) == (2, 0)
+
+
+def test_a_server_that_is_away_at_the_start_is_waited_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+        queue = broker.declare_queue("q")
+        queue.enqueue(b"x")
+        server.kill()
+        stop = threading.Event()
+        running = pool.submit(queue.run, lambda _: stop.set(), stop=stop)
+        until(lambda: "Redis is away" in caplog.text)
+        server.start()
+
+        assert running.result(timeout=PATIENCE) == RunCounts(1, 0, 0)
+
+
+def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+        waits, stop = threading.Event(), threading.Event()
+        broker.events.on_waiting.append(lambda _: waits.set())
+        running = pool.submit(broker.declare_queue("q").run, print, stop=stop)
+        assert waits.wait(PATIENCE)
+        server.kill()
+        until(lambda: "Redis is away" in caplog.text)
+        stop.set()
+
+        assert running.result(timeout=PATIENCE) == RunCounts(0, 0, 0)
+        server.start()
+
+
+def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    deliveries: list[int] = []
+
+    def handle(delivery: Delivery) -> None:
+        deliveries.append(delivery.delivery_count)
+        if len(deliveries) == 1:
+            server.kill()
+            raise RuntimeError("while Redis is away")
+        stop.set()
+
+    stop = threading.Event()
+    with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+        queue = broker.declare_queue("q", lease="1s")
+        queue.enqueue(b"x")
+        running = pool.submit(queue.run, handle, stop=stop)
+        until(lambda: "could not be settled" in caplog.text)
+        server.start()
+
+        assert running.result(timeout=PATIENCE) == RunCounts(1, 1, 0)
+        assert deliveries == [1, 2]
+        assert (queue.stats().acked, queue.stats().leased) == (1, 0)
+
+
+# A consumer that stops
+
+
+def test_not_one_of_twenty_messages_is_handed_out_again_while_its_stopped_consumer_works(
+    broker: Broker, client: redis.Redis
+) -> None:
+    """Each handler works for eleven renewals, each at a third of the lease of 1 s; a rival asks after each of them."""
+    renewed = {f"q{i}": threading.Semaphore(0) for i in range(20)}
+    stolen: list[Delivery | None] = []
+    rival = Broker(client)
+
+    def note(name: str, _: int) -> None:
+        stolen.append(rival.queue(name).receive())
+        renewed[name].release()
+
+    broker.events.on_renewed.append(note)
+
+    def work(name: str) -> list[str]:
+        with broker.queue(name).consume() as deliveries:
+            for delivery in deliveries:
+                with delivery:
+                    deliveries.stop()
+                    for _ in range(11):
+                        assert renewed[name].acquire(timeout=PATIENCE)
+        return deliveries.lost
+
+    for name in renewed:
+        broker.declare_queue(name, lease="1s").enqueue(b"x")
+    with ThreadPoolExecutor(20) as pool:
+        assert list(pool.map(work, renewed)) == [[]] * 20
+
+    assert set(stolen) == {None}
+    stats = broker.stats().values()
+    assert [(one.delivered, one.redelivered, one.acked) for one in stats] == [(1, 0, 1)] * 20
+
+
+def test_stop_ends_a_wait_that_nothing_else_would_end(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait is one call that would last for longer than the test may."""
+    monkeypatch.setattr("rqttl.flows.messages.PERIOD", 3_600_000, raising=False)
+    with redis.Redis.from_url(redis_url, socket_timeout=7_200) as patient, Broker(patient) as broker:
+        monkeypatch.setattr(broker._driver.store, "longest_block", 3_600_000, raising=False)
+        queue = broker.declare_queue("q")
+        deliveries = queue.consume()
+
+        def work() -> list[Delivery]:
+            with deliveries:
+                return list(deliveries)
+
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(work)
+            until(lambda: bool(patient.info("clients")["blocked_clients"]))
+            deliveries.stop()
+            assert waiting.result(timeout=PATIENCE) == []

@@ -1,0 +1,75 @@
+"""Queue options as text, made from the one table: the rows of the README, and the source of `rqttl/option_types.py`."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rqttl.errors import InvalidInput
+from rqttl.options import OPTIONS, Option
+from rqttl.units import as_text
+from tests.unit.reference import table
+
+#: The type that each kind of option has in Python.
+TYPES = {"duration": "Duration", "count": "int", "number": "float", "flag": "bool", "target": "str"}
+#: How a value of each kind is written, beside what the README says of it.
+WRITTEN = {
+    "duration": 'a `timedelta`, or text with a unit such as `"30s"`',
+    "target": "`{queue}` stands for this queue",
+}
+
+
+def takes(option: Option, value: object) -> bool:
+    try:
+        option.read(option.name, value)
+    except InvalidInput:
+        return False
+    return True
+
+
+def values_of(option: Option) -> str:
+    if option.kind == "number":
+        return f"number {'≥ 1' if takes(option, 2) else '0 to 1'}, also with a fraction"
+    if option.kind in ("duration", "count"):
+        return f"{option.kind.replace('count', 'number')} {'≥' if takes(option, 0) else '>'} 0"
+    if option.kind == "choice":
+        return ", ".join(f"`{word}`" for word in option.choices)
+    if option.kind == "target":
+        return "queue or template" + (", or empty" if takes(option, "") else "")
+    return "`true`, `false`"
+
+
+def default_of(option: Option) -> str:
+    if option.name.startswith("dead_letter_"):
+        return "`dead_letter`"
+    if option.default is None:
+        return "none"
+    if option.kind == "duration":
+        return as_text(int(option.default))
+    return f"{option.default:,}" if option.kind == "count" else f"`{option.default}`".lower()
+
+
+def options_table() -> str:
+    rows = [[f"`{o.name}`", values_of(o), default_of(o), o.meaning] for o in OPTIONS.values()]
+    return table(["option", "value", "default", "meaning"], rows)
+
+
+def type_of(option: Option) -> str:
+    if option.kind == "choice":
+        words = ", ".join(f'"{word}"' for word in option.choices)
+        return f"Literal[{words}]"
+    return TYPES[option.kind]
+
+
+def explained(option: Option) -> str:
+    """The docstring of a key: meaning, values with their unit and bounds, default."""
+    values = values_of(option).replace("`true`, `false`", "`True`, `False`")
+    written = WRITTEN.get(option.kind, "bytes" if option.name.endswith("_bytes") else "")
+    default = default_of(option).replace("`false`", "`False`")
+    rule = f"Value: {values}{f' ({written})' if written else ''}. Default: {default}."
+    return "\n".join([f"{option.meaning[:1].upper()}{option.meaning[1:]}.", "", *textwrap.wrap(rule, 110)])
+
+
+def option_keys() -> str:
+    """The keys of the typed dictionary, each with its docstring."""
+    keys = [f'{o.name}: {type_of(o)} | None\n"""{explained(o)}\n"""' for o in OPTIONS.values()]
+    return textwrap.indent("\n".join(keys), "    ", lambda line: bool(line.strip()))

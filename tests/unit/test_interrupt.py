@@ -1,0 +1,162 @@
+"""Waits that are ended from outside, and signals that ask a loop to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rqttl import _stop_signals
+from rqttl._interrupt import Gate, Interrupt
+from rqttl._stop_signals import StopSignals
+
+PATIENCE = 60.0
+LONG = 3_600.0
+
+
+def test_a_wait_ends_when_somebody_asks_and_no_later_one_begins() -> None:
+    interrupt = Interrupt()
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(interrupt.wait, LONG) for _ in range(3)]
+        interrupt.ask()
+        assert [one.result(timeout=PATIENCE) for one in waiting] == [True] * 3
+
+    assert interrupt.wait(LONG)
+    assert interrupt.asked()
+
+
+def test_a_wait_in_vain_says_that_nobody_asked() -> None:
+    interrupt = Interrupt()
+
+    assert not interrupt.wait(0.0)
+    assert not interrupt.asked()
+
+
+def test_what_ends_a_wait_is_called_within_its_block_only() -> None:
+    interrupt = Interrupt()
+    called: list[str] = []
+
+    with interrupt.ending(lambda: called.append("before")):
+        pass
+    with interrupt.ending(lambda: called.append("within")):
+        interrupt.ask()
+
+    assert called == ["within"]
+
+
+def test_a_gate_may_be_opened_twice_and_before_somebody_comes() -> None:
+    gate = Gate()
+    gate.open()
+    gate.open()
+
+    gate.wait(LONG)
+
+
+def test_a_signal_handler_may_ask_the_wait_that_it_breaks_into_at_any_instruction() -> None:
+    """`threading.Event` fails here now and then: its `set` takes the lock that the interrupted `wait` may hold."""
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        for _ in range(200):
+            interrupt = Interrupt()
+            signal.signal(signal.SIGALRM, lambda *_, interrupt=interrupt: interrupt.ask())
+            signal.setitimer(signal.ITIMER_REAL, 0.0002)
+            while not interrupt.wait(0.00001):
+                pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def own() -> Iterator[list[int]]:
+    """Handlers of the test's own for both signals; the list has the signals that they got."""
+    got: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: got.append(n)) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield got
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets seconds pass."""
+    now = [100.0]
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now[0]
+
+    monkeypatch.setattr(_stop_signals, "time", Clock)
+
+    def later(seconds: float) -> None:
+        now[0] += seconds
+
+    return later
+
+
+def test_the_first_signal_stops_and_a_later_one_does_what_it_did_before(
+    own: list[int], later: Callable[[float], None]
+) -> None:
+    stopped: list[Any] = []
+
+    with StopSignals(lambda: stopped.append(True)):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        later(1.0)
+        signal.raise_signal(signal.SIGINT)
+        assert (stopped, own) == ([True], [])
+        later(0.1)
+        signal.raise_signal(signal.SIGINT)
+        assert (stopped, own) == ([True], [signal.SIGINT])
+
+
+def test_the_previous_handlers_are_back_at_the_end(own: list[int]) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+
+    with StopSignals(lambda: None):
+        assert signal.getsignal(signal.SIGTERM) not in before
+
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    assert own == []
+
+
+def test_a_signal_that_the_process_ignores_stays_ignored(own: list[int]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stopped: list[Any] = []
+
+    with StopSignals(lambda: stopped.append(True)):
+        signal.raise_signal(signal.SIGINT)
+
+    assert (stopped, own) == ([], [])
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+def test_a_second_signal_without_a_handler_before_is_sent_again(
+    own: list[int], later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sent: list[int] = []
+    monkeypatch.setattr("rqttl._stop_signals.os.kill", lambda _, number: sent.append(number))
+
+    with StopSignals(lambda: None):
+        signal.raise_signal(signal.SIGTERM)
+        later(2.0)
+        signal.raise_signal(signal.SIGTERM)
+        assert sent == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_in_another_thread_no_signal_is_touched(own: list[int]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def enter() -> bool:
+        with StopSignals(lambda: None):
+            return signal.getsignal(signal.SIGTERM) == before
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(enter).result(timeout=PATIENCE)
+    assert threading.current_thread() is threading.main_thread()
