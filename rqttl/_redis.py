@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -31,14 +28,15 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from rqttl._interrupt import Interrupt
+from rqttl._listening import Listener
 from rqttl._observing import Observer, checked, heard, word
 from rqttl._packing import pack_command
-from rqttl._retrying import PAUSES, SOCKET_TIMEOUT, NotSent, insist, try_again
+from rqttl._pools import free_connection, is_exhausted, open_pool
+from rqttl._retrying import SOCKET_TIMEOUT, NotSent, insist, try_again
 from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
-from rqttl.errors import BrokerClosed, InvalidInput
+from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
 from rqttl.events import Events
-from rqttl.flows.messages import ENDED
 from rqttl.text import type_name
 
 T = TypeVar("T")
@@ -46,6 +44,8 @@ T = TypeVar("T")
 CONNECT_TIMEOUT = 5.0
 #: Seconds for which a connection that was just used is used again without asking the pool, which polls its socket.
 FRESH = 1.0
+#: Such connections are no more than one in so many of those that the pool may have.
+SHARE = 4
 _SCHEMES = ("redis", "rediss", "unix")
 
 
@@ -63,30 +63,15 @@ def open_client(url: str) -> redis.Redis:
             raise ValueError  # an unencoded / ? or # in the password: what follows would be taken for the host
         if scheme != "unix" and not re.fullmatch(r"/?[0-9]*/?", parts.path):
             raise ValueError  # redis-py would quietly use database 0
-        client = redis.Redis.from_url(
-            url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
-        )
-        pool = client.connection_pool
+        pool = open_pool(url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT)
         pool.connection_class(**pool.connection_kwargs)  # not opened: whether it knows all that the URL asks for
-        return client
+        return redis.Redis(connection_pool=pool)
     except (ValueError, TypeError, redis.RedisError):
         # the text of these errors holds parts of the URL, the password among them
         raise InvalidInput(
             "url: not a valid Redis URL, or one with an unknown option or a database that is no number "
             "(a password with special characters must be %-encoded)"
         ) from None
-
-
-def _asked(interrupts: Sequence[Interrupt]) -> bool:
-    return any(one.asked() for one in interrupts)
-
-
-def _hang_up(sock: Any) -> None:
-    """End a read of another thread, without losing a reply that Redis has sent or is about to send."""
-    if isinstance(sock, socket.socket):
-        with suppress(OSError):  # it is closed already
-            # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
-            socket.socket.shutdown(sock, socket.SHUT_WR)
 
 
 class Store:
@@ -104,12 +89,8 @@ class Store:
         self._loaded: set[str] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         self._process = os.getpid()
-        self._interrupt = Interrupt()
+        self._listener = Listener(client, self._ask, self._give_back)
         self._closed = False
-        #: The longest that a blocking call may take: well below the time-out of a reply. Asked of a connection (not
-        #: opened) and not of the settings, because some versions of redis-py have a time-out where none is given.
-        timeout = self._pool.connection_class(**settings).socket_timeout
-        self.longest_block = 5_000 if not timeout else max(10, int(timeout * 500))
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""
@@ -156,78 +137,46 @@ class Store:
 
     def run_plain(self, name: str, call: Callable[[redis.Redis], T]) -> T:
         """Run an ordinary command, `name` for listeners, that may be repeated."""
-        return self._observer.one((name, None), lambda: try_again(lambda: self._call(call)))
+        try:
+            return self._observer.one((name, None), lambda: try_again(lambda: self._call(call)))
+        except ConnectionError as error:
+            if is_exhausted(error):
+                raise PoolExhausted(int(self._pool.max_connections)) from error
+            raise
 
     def _call(self, call: Callable[[redis.Redis], T]) -> T:
         self.check_open()
         self._give_back()
         return call(self.client)
 
-    def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | None:
-        """Wait for an element of a list on a connection of its own, at most `ms`.
-
-        `ENDED` after `interrupt()`, and after the given interrupt was asked. A lost connection ends the wait too: what
-        comes next looks at the queue and finds out whether Redis is there.
-        """
-        interrupts = [self._interrupt] if interrupt is None else [self._interrupt, interrupt]
-        return self._observer.one(("BLPOP", queue), lambda: self._listen(key, ms, interrupts), heard)
-
-    def _listen(self, key: str, ms: int, interrupts: Sequence[Interrupt]) -> bytes | None:
-        seconds = max(0.01, min(ms, self.longest_block) / 1000)
-        self._give_back()
-        try:
-            found = self._block(("BLPOP", key, f"{seconds:.3f}"), interrupts)
-        except (ConnectionError, TimeoutError, NotSent):
-            if _asked(interrupts):
-                return ENDED
-            time.sleep(PAUSES[0])
-            return None
-        except ResponseError as error:
-            if "UNBLOCKED" not in str(error):
-                raise
-            return b""
-        if found is None:
-            return ENDED if _asked(interrupts) else None
-        return bytes(found[1])
-
-    def _block(self, words: tuple[Any, ...], interrupts: Sequence[Interrupt]) -> Any:
-        """Ask something that the interrupts may end."""
-        connection = self._pool.get_connection()
-        # this very socket: once the connection is back in its pool, another thread may use it with a new one
-        hang_up = partial(_hang_up, connection._sock)  # noqa: SLF001  # redis-py cannot end a read from outside
-        try:
-            with ExitStack() as stack:
-                for one in interrupts:
-                    stack.enter_context(one.ending(hang_up))
-                # looked at only now: whoever asks from here on finds the socket
-                return None if _asked(interrupts) else self._ask(connection, words)
-        except ResponseError:
-            raise
-        except BaseException:
-            connection.disconnect()
-            raise
-        finally:
-            if _asked(interrupts):
-                connection.disconnect()
-            self._pool.release(connection)
+    def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
+        """Wait for an element of a list on a connection of its own; see `Listener`."""
+        return self._observer.one(("BLPOP", queue), lambda: self._listener.listen(key, ms, interrupt), heard)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
-        self._interrupt.ask()
+        self._listener.interrupt()
 
     def close(self) -> None:
         """Close all connections but those that are in use at this moment, which are closed after that."""
         self._closed = True
         self.interrupt()
         self._give_back()
+        self._listener.close()
         self._pool.disconnect(inuse_connections=False)
 
     def _take(self) -> Connection:
         """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
-        self.check_open()
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
             self._idle, self._process = deque(), os.getpid()
+        try:
+            return free_connection(self._pool, self._take_idle)
+        except (ConnectionError, TimeoutError) as error:
+            raise NotSent from error
+
+    def _take_idle(self) -> Connection | None:
+        self.check_open()
         now = time.monotonic()
         while self._idle:
             try:
@@ -237,14 +186,14 @@ class Store:
             if now - since < FRESH:
                 return connection
             self._pool.release(connection)
-        try:
-            return self._pool.get_connection()
-        except (ConnectionError, TimeoutError) as error:
-            raise NotSent from error
+        return None
 
     def _keep(self, connection: Connection) -> None:
-        """Keep a connection for the next call; after `close`, close it."""
-        self._idle.append((connection, time.monotonic()))
+        """Keep a connection for the next call, but leave most of a small pool to others. After `close`, close it."""
+        if len(self._idle) < self._pool.max_connections // SHARE:
+            self._idle.append((connection, time.monotonic()))
+        else:
+            self._pool.release(connection)
         if self._closed:
             self.close()
 

@@ -91,6 +91,7 @@ class Consumer:
         self._room: Gate | None = None
         self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
         self._last_heard = 0.0
+        self._listening = False
         self._rhythm = 1.0
 
     def __enter__(self) -> Consumer:
@@ -266,14 +267,22 @@ class Consumer:
                         if type(step) is Command and answer[0] == b"ok":
                             sending.confirm()
                         continue
-                stop = self._no_more_fetching
-                answer = ENDED if stop.asked() else self._driver.step(replace(step, interrupt=stop))
+                answer = self._listen(step)
         self._last_heard = time.monotonic()
         for one in sending.among(claimed.lost):
             delivery.mark(one, LOST)
             self.lost.append(one.id)
             logger.warning("queue %s: the ack of %s came after its lease had ended", self.queue.name, one.id)
         return claimed
+
+    def _listen(self, step: flows.Listen) -> Any:
+        """Wait. The look before has noted this consumer for longer than that, so its keeper need not."""
+        stop = self._no_more_fetching
+        self._listening = True
+        try:
+            return ENDED if stop.asked() else self._driver.step(replace(step, interrupt=stop))
+        finally:
+            self._listening = False
 
     # Keeping
 
@@ -316,7 +325,8 @@ class Consumer:
             try:
                 if self._no_more_fetching.asked():
                     self._release_unseen()
-                if self._acks or time.monotonic() - self._last_heard > STAY / 3000:
+                silent = not self._listening and time.monotonic() - self._last_heard > STAY / 3000
+                if self._acks or silent:
                     self._report(Presence(self._name, -1, STAY))
                 if time.monotonic() - renewed >= self._rhythm:
                     self._renew()

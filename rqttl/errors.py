@@ -143,6 +143,25 @@ class OutcomeUnknown(RqttlError):
         self.action = action
 
 
+class PoolExhausted(RqttlError):
+    """The client has no connection left: each thread that waits for messages holds one.
+
+    Give the client a larger `max_connections`, or let fewer threads wait. `rqttl.connect` sets no limit of its own.
+    """
+
+    code = "pool_exhausted"
+
+    def __init__(self, limit: int, waiting: int | None = None) -> None:
+        holders = "all are in use" if waiting is None else f"{waiting} of them are held by threads that wait"
+        keeps = " and one is kept for commands" if waiting is not None and limit > waiting else ""
+        super().__init__(
+            f"no connection is free: the pool of the client has max_connections={limit}, {holders}{keeps}; "
+            "each thread that waits needs one: raise max_connections"
+        )
+        self.limit = limit
+        self.waiting = waiting
+
+
 class BrokerClosed(RqttlError):
     """A call came after `close()` of its broker, or it was waiting when another thread closed the broker.
 

@@ -144,19 +144,18 @@ class Queue:
     ) -> RunCounts:
         """Call `handler` with each message: ack it when the handler returns, give it back when the handler raises.
 
-        The loop goes on after an exception, which is logged (`rqttl.run`) with its traceback. The message comes again
-        as the option `redelivery_delay` says; where the queue has none, after 1 s, doubled by each failure up to
-        10 minutes, less up to a quarter at random. A handler may settle the delivery itself.
+        The loop goes on after an exception, which is logged (`rqttl.run`) and kept with the message, as by
+        `with delivery:`. The message comes again as the option `redelivery_delay` says; where the queue has none, after
+        1 s, doubled by each failure up to 10 minutes, less up to a quarter at random. A handler may settle by itself.
 
         With one thread the handler runs in the thread that calls `run`, else in so many threads of its own. Up to
         `prefetch` messages (10 for each thread) are fetched at a time; their leases are renewed while handlers work.
 
         The run ends when no message has come for `wait` (never, without it), when `stop` is set, and, in the main
-        thread, on SIGTERM or SIGINT. It returns when the handlers that have begun are done; what they have not begun
-        is released at once, and counts as no failed delivery. A second signal, a second later or more, does what it
-        did before `run`: usually it ends the process. In any other thread Python allows no signal handlers: `stop`
-        ends the run there. An exception that is no `Exception` (`SystemExit`, `KeyboardInterrupt`) gives the message
-        back and ends the run. While Redis is away the run goes on trying, for `wait` at most.
+        thread only, on SIGTERM or SIGINT. It returns when the handlers that work are done; what they have not begun is
+        released at once, uncounted. A second signal, a second later or more, does what it did before `run`: usually it
+        ends the process. An exception that is no `Exception` (`SystemExit`, `KeyboardInterrupt`) gives the message back
+        and ends the run. While Redis is away the run goes on trying, for `wait` at most.
 
         Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
         """
@@ -185,9 +184,7 @@ class Queue:
         ms = None if delay is None else int(units.duration(delay, "delay"))
         text = codec.pack_description(description)
         if text and not counted:
-            raise InvalidInput(
-                f"description: expected none with counted=False, which is no failed delivery, got {description!r:.80}"
-            )
+            raise InvalidInput(f"description: expected none with counted=False, got {description!r:.80}")
         self._settle(
             deliveries,
             "nack",

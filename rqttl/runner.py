@@ -17,6 +17,7 @@ from rqttl import _backoff, units
 from rqttl._interrupt import Interrupt
 from rqttl._patience import patiently
 from rqttl._stop_signals import StopSignals
+from rqttl.codec import describe
 from rqttl.commands import BATCH
 from rqttl.consumer import Consumer
 from rqttl.delivery import LEFT, LOST, Delivery, mark, options_of
@@ -134,8 +135,9 @@ class Runner:
                 raise TypeError(f"the handler returned {type(result).__name__}, whose work has not been done")
         except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on
             self._fail(delivery, error)
-        except BaseException:
-            self._settle(delivery, delivery.nack)
+        except BaseException as error:
+            why = describe(error)
+            self._settle(delivery, lambda: delivery.nack(description=why))
             raise
         else:
             self._settle(delivery, delivery.ack)
@@ -147,9 +149,9 @@ class Runner:
             delivery.delivery_count, exc_info=error,
         )  # fmt: skip
         delay = None
-        if options_of(delivery).get("redelivery_delay") is None:
+        if options_of(delivery).number("redelivery_delay") is None:
             delay = units.as_timedelta(_backoff.pause(delivery.delivery_count, self._chance))
-        self._settle(delivery, lambda: delivery.nack(delay))
+        self._settle(delivery, lambda: delivery.nack(delay, describe(error)))
         self._count(delivery, failed=True)
 
     def _settle(self, delivery: Delivery, how: Callable[[], None]) -> None:

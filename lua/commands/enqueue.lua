@@ -43,7 +43,7 @@ if plan then
 else
   q.bytes = q.bytes + items.size
   if q.message_ttl then queue.due_by(q, now + q.message_ttl) end
-  wake.ring(q)
+  wake.ring(q, now)
   if q.life then rare(lapse).stir(q, now) end
   record.save_arrivals(q, string.format('%d', enqueued))
 end

@@ -22,7 +22,7 @@ if length.hold(q, now, #held + 250) then
   queue.due_by(q, now)
 end
 if #held > 0 then
-  wake.ring(q)
+  wake.ring(q, now)
 end
 record.save(q)
 return reply.ok(q, lost)

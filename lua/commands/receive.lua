@@ -58,7 +58,7 @@ end
 if q.life then rare(lapse).attend(q, now) end
 if not state.emptied and (most > 0 or swept) then
   more = more or #ids < most
-  wake.pass_on(q)
+  wake.pass_on(q, now)
 end
 record.save(q)
 return reply.ok(q, now, q.due or '', more and 1 or 0, token, lost, state.taken, failed)

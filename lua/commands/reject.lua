@@ -18,7 +18,7 @@ if #held > 0 then
   log.remove(q, held)
   redis.call('ZREM', q.leases, unpack(held))
   dead_letter.bury(q, now, 'rejected', entries, 1, arg.description)
-  wake.ring(q)
+  wake.ring(q, now)
 end
 record.save(q)
 return reply.ok(q, lost)

@@ -16,7 +16,7 @@ end
 local overdue = sweep.overdue(q, now)
 local more = sweep.if_due(q, now)
 redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
-wake.pass_on(q)
+wake.pass_on(q, now)
 record.save(q)
 local oldest = ready.read(q, 1)[1]
 local lease_end = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]

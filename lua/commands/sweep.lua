@@ -26,7 +26,7 @@ local done = sweep.run(q, now)
 local forgotten = seen.forget(q, now, 250)
 local busy = done.reclaimed + done.promoted + done.expired + done.trimmed > 0
 local compacted, uneven = compact.run(q, 100, busy)
-wake.pass_on(q)
+wake.pass_on(q, now)
 q.hint = nil
 record.save(q)
 return reply.ok(q, now, q.due or '', (done.more or uneven or forgotten >= 250) and 1 or 0, done.reclaimed, done.promoted, done.expired,

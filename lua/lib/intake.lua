@@ -10,7 +10,7 @@ function intake.finish(q, now, items, plan, most)
     if q.message_ttl then queue.due_by(q, now + q.message_ttl) end
   end
   local refused = admit.finish(q, now, plan, items)
-  if items.count > 0 then wake.ring(q) end
+  if items.count > 0 then wake.ring(q, now) end
   if q.life then lapse.stir(q, now) end
   q.was.enqueued, q.enqueued = '', string.format('%d', most - refused)
   record.save(q)

@@ -51,6 +51,6 @@ function target.close(q, t, now, n, size)
   end
   if t.life then rare(lapse).stir(t, now) end
   if t == q then return end
-  wake.ring(t)
+  wake.ring(t, now)
   record.save(t)
 end

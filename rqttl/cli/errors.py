@@ -7,17 +7,20 @@ import re
 import click
 
 from rqttl import errors
-from rqttl.cli import text
+from rqttl.cli import redis_errors, text
 from rqttl.cli.option_text import flag, naming_flag, shown
 from rqttl.cli.suggestions import suggestion
 from rqttl.options import OPTIONS
 
-#: How Redis says that a user may not do something, also from within a script.
-_NO_RIGHT = re.compile(
-    r"no permissions|NOPERM|can't run this command|can't access at least one of the keys", re.IGNORECASE
-)
-
 DONE, BUG, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+class Explained(click.ClickException):
+    """An error of Redis, explained where the client was at hand."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Refused(click.ClickException):
@@ -37,13 +40,15 @@ def explain(error: Exception) -> tuple[int, str]:
         return error.exit_code, ""
     if isinstance(error, click.UsageError):
         return USAGE, _usage(error)
+    if isinstance(error, Explained):
+        return error.code, error.message
     if isinstance(error, click.ClickException):
         return error.exit_code, error.format_message()
     if isinstance(error, errors.ContractError):
         return BUG, f"bug: {error}"
     if isinstance(error, errors.RqttlError):
         return exit_code(type(error)), f"{_ours(error)} [{error.code}]"
-    if told := _redis(error):
+    if told := redis_errors.explain(error):
         return told
     if isinstance(error, OSError):
         return REFUSED, f"{error.filename or 'cannot go on'}: {error.strerror or error}"
@@ -98,17 +103,3 @@ def _mismatch(error: errors.QueueMismatch) -> str:
         ours, theirs = (shown(OPTIONS[name], value) for value in values)  # type: ignore[arg-type]  # as they were read
         told.append(f"{flag(name)} is {theirs}, not {ours}")
     return f"queue {error.queue!r} exists with other options ({'; '.join(told)}): nothing was changed"
-
-
-def _redis(error: Exception) -> tuple[int, str] | None:
-    from redis import exceptions  # only now: it takes long, and most errors are about what was typed
-
-    if isinstance(error, exceptions.AuthenticationError):
-        return UNREACHABLE, f"Redis lets nobody in with this user and password: {error}"
-    if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
-        said = re.sub(r"^Error -?\d+ ", "", str(error)).rstrip(".").replace(". ", ": ") or type(error).__name__
-        return UNREACHABLE, f"Redis does not answer: {said}; check --url or $RQTTL_URL"
-    if not isinstance(error, exceptions.RedisError):
-        return None
-    hint = "; `rqttl doctor` says which rights this user needs" if _NO_RIGHT.search(str(error)) else ""
-    return REFUSED, f"Redis refused: {error}{hint}"

@@ -25,7 +25,7 @@ def _read_period(context: click.Context, option: click.Parameter, value: str) ->
 
 @click.command(epilog="\b\nExample: rqttl reaper --log-format json")
 @click.option(
-    "--scan-period", callback=_read_period, default="30s", show_default=True, metavar="TIME",
+    "--scan-period", callback=_read_period, default="5m", show_default=True, metavar="TIME",
     help="How often every queue is looked at, in case a hint was lost; -1 = no reaper.",
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Do all that is due now, say what was done, and end.")

@@ -58,6 +58,14 @@ class Settings:
                 if not near:
                     raise
                 raise Refused(f"queue {error.queue!r} does not exist; did you mean {near[0]}?", error.code) from error
+            except Exception as error:
+                from rqttl._driver import driver_of  # it takes long, and a broker has needed it
+                from rqttl.cli import errors, redis_errors
+
+                told = redis_errors.explain(error, driver_of(broker).store.client)
+                if told is None:
+                    raise
+                raise errors.Explained(*told) from error
 
 
 def note_default_server(url: str | None) -> None:

@@ -29,8 +29,10 @@ def take(driver: Driver, names: Sequence[str], error: ResponseError) -> Stock:
     try:
         stock.sound = list(names) or driver.perform(flows.names(driver.keyspace))
         looks = driver.perform(flows.options_of(driver.keyspace, stock.sound))
-    except NoPermissionError:
-        return stock  # other checks tell that this user may not read either
+    except NoPermissionError as denied:
+        advice = "give this user the rights of one who may look: deploy/README.md has them"
+        stock.findings = [problem("keys", f"cannot be read: {denied}", advice)]
+        return stock
     for name in names:
         if name not in looks and name not in looks.damaged:
             raise QueueNotFound(name)

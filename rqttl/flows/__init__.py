@@ -1,7 +1,7 @@
 """Operations of more than one step, as generators that yield what is to be done. No I/O here."""
 
 from rqttl.flows.looking import look, names, only, options_of
-from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, enqueue_one, receive, receive_nothing, settle
+from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, enqueue_one, period, receive, receive_nothing, settle
 from rqttl.flows.queues import (
     declare,
     delete,
@@ -59,6 +59,7 @@ __all__ = [
     "only",
     "options_of",
     "peek",
+    "period",
     "plain",
     "preview",
     "purge",

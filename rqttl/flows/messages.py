@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 from rqttl import codec, commands
 from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, Command, Known, Presence, Reply, Word
-from rqttl.errors import QueueFull
+from rqttl.errors import PoolExhausted, QueueFull
 from rqttl.flows.steps import Clock, Flow, Follow, Listen, Look, Together, fenced
 from rqttl.types import Message, Receipt
 
 #: The longest that a consumer blocks before it looks at the queue again, in ms.
-PERIOD = 5_000
+PERIOD = 240_000
 #: The answer to `Listen` where no wait may go on.
 ENDED = b"ended"
 #: Calls that one round trip of `enqueue_many` carries at most.
@@ -153,6 +154,14 @@ def claim(queue: str, count: int, lease: int | None, *, auto_ack: bool = False, 
         finished = ()
 
 
+def period(consumer: str) -> int:
+    """How long this consumer blocks at most, in ms: half of `PERIOD` to all of it.
+
+    Consumers that began together so do not go on looking at Redis together.
+    """
+    return PERIOD - crc32(consumer.encode()) % (PERIOD // 2)
+
+
 def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, stay: int = 0,
             finished: Callable[[], Sequence[Word]] = tuple) -> Flow[Claimed]:  # fmt: skip
     """Take up to `count` messages, waiting for the first one up to `wait` ms. Every time-out looks at the queue again.
@@ -165,17 +174,22 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     started: int = yield Clock()
     ticket, now = b"", started
     lost: list[bytes] = []
+    deaf: PoolExhausted | None = None
     while True:
         left = max(0, started + wait - now)
-        block = min(left, PERIOD)
+        block = min(left, period(consumer))
         here = Presence(consumer, block, stay, ticket)
         claimed = yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
         lost += claimed.lost
+        if deaf and not claimed.entries:
+            raise deaf
         if claimed.entries or block == 0:
             return replace(claimed, lost=lost)
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        ticket = (yield Listen(queue, block if due is None else min(block, due), left, due)) or b""
-        if ticket == ENDED:
+        heard = yield Listen(queue, block if due is None else min(block, due), left, due)
+        deaf = heard if isinstance(heard, PoolExhausted) else None
+        ticket = heard if heard and not deaf else b""
+        if deaf or ticket == ENDED:
             # looks once more, and so leaves those who wait, with what was handed to it meanwhile
             ticket, wait = b"", 0
         now = yield Clock()

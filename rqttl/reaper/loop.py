@@ -17,6 +17,7 @@ from rqttl.errors import BrokerClosed, QueueNotFound
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, Hints
 from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import Report, Totals, note
+from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
 from rqttl.types import Swept
 from rqttl.units import Duration
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: A queue that says it has more to do, and then does nothing, is left alone for so many ms.
 NOTHING_DONE = 1_000
+#: Seconds in which every queue is looked at while hints cannot be heard.
+DEAF = 30.0
 #: `run_once` repeats its pass this often at most: dead letters may be due at once in their target.
 PASSES = 10
 
@@ -45,8 +48,9 @@ class _Event(Enum):
 class Reaper:
     """Does what is due in all queues of a namespace: expire, reclaim, promote, trim, compact.
 
-    It sleeps until the next thing is due, is told by a hint when something is due earlier, and looks at every queue
-    each `scan_period` in case a hint was lost. `scan_period=None` (or -1) means no reaper: `run` returns at once.
+    It sleeps until the next thing is due, and is told by a hint when something is due earlier. In case a hint was lost
+    it looks at every queue once in each `scan_period`, evenly spread over it; while it cannot listen for hints, once in
+    30 s if that is less. `scan_period=None` (or -1) means no reaper: `run` returns at once.
 
     `on_swept(queue, swept)` is called after each bounded sweep, in the thread that called `run`.
     """
@@ -55,7 +59,7 @@ class Reaper:
         self,
         broker: Broker,
         *,
-        scan_period: Duration | Literal[-1] | None = "30s",
+        scan_period: Duration | Literal[-1] | None = "5m",
         on_swept: Callable[[str, Swept], None] | None = None,
     ) -> None:
         self._driver = driver_of(broker)
@@ -68,13 +72,15 @@ class Reaper:
 
     def _reset(self) -> None:
         self._registry = Registry(self._driver)
+        self._scan = Scan(self._registry)
         self._timetable = Timetable()
         self._report = Report()
-        self._queues: set[str] = set()
         self._failed: set[str] = set()  # left alone until the next pass
-        self._next_pass = time.monotonic()
+        self._next_look = time.monotonic()
+        self._urgent = False  # a thorough pass is wanted now
         self._passing = False
-        self._heard_anew = False  # listening has begun since the last pass began
+        self._hearing = False
+        self._heard_anew = False  # listening has begun since the last thorough pass began
         self._announce = False  # ... before this pass began, so from its end on nothing goes unseen
         self._server_ahead = 0.0  # the server's clock minus ours, in ms
 
@@ -89,7 +95,7 @@ class Reaper:
             return Totals()
         self._driver.require_server("Reaper.run")
         self._reset()
-        self._begin_pass()
+        self._begin_pass(thorough=True)
         hints = Hints(
             self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
         )
@@ -109,7 +115,7 @@ class Reaper:
         totals = Totals()
         for _ in range(PASSES):
             self._reset()
-            self._begin_pass()
+            self._begin_pass(thorough=True)
             while self._timetable.busy and not self._stopped:
                 self._sweep_next()
             self._end_pass()
@@ -146,9 +152,9 @@ class Reaper:
                         self._timetable.hint(*event)
                 elif event is _Event.LISTENING:
                     # whatever was said before could not be heard
-                    self._next_pass, self._heard_anew = time.monotonic(), True
+                    self._urgent = self._hearing = self._heard_anew = True
                 elif event is _Event.LOST:
-                    self._next_pass = time.monotonic()  # shows whether Redis is there
+                    self._urgent, self._hearing = True, False  # shows whether Redis is there
                 event = self._inbox.get_nowait()
         except Empty:
             return
@@ -170,7 +176,7 @@ class Reaper:
                     )  # fmt: skip
                 pause = min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
                 self._read_inbox(pause)
-                self._next_pass = time.monotonic()
+                self._urgent = True
             else:
                 if pause:
                     note(logging.INFO, "back", "Redis answers again")
@@ -180,17 +186,19 @@ class Reaper:
         self._read_inbox(self._patience())
         if self._stopped:
             return
-        if time.monotonic() >= self._next_pass and not self._passing:
-            self._begin_pass()
+        if self._urgent and not self._timetable.passing:
+            self._begin_pass(thorough=True)
+        elif time.monotonic() >= self._next_look:
+            self._look_on()
         self._sweep_next()
-        if self._passing and not self._timetable.passing:
+        if self._passing and not self._scan.running and not self._timetable.passing:
             self._end_pass()
 
     def _patience(self) -> float:
         """For how many seconds nothing needs to be done."""
-        if self._timetable.busy or self._passing:
+        if self._timetable.busy or self._urgent:
             return 0.0
-        patience = self._next_pass - time.monotonic()
+        patience = self._next_look - time.monotonic()
         due = self._timetable.earliest()
         if due is not None:
             patience = min(patience, (due - self._server_now()) / 1000)
@@ -199,27 +207,45 @@ class Reaper:
     def _server_now(self) -> float:
         return time.monotonic() * 1000 + self._server_ahead
 
-    def _begin_pass(self) -> None:
-        now, dues = self._registry.read()
-        self._server_ahead = now - time.monotonic() * 1000
-        self._queues, self._passing = set(dues), True
-        self._announce, self._heard_anew = self._heard_anew, False
+    def _begin_pass(self, *, thorough: bool) -> None:
+        """Begin to look at all queues; at once, and to sweep them all, if it is to be `thorough`."""
+        self._server_ahead = self._driver.server_time() - time.monotonic() * 1000
+        self._scan.begin(thorough=thorough)
+        self._passing = True
         self._failed.clear()
-        for queue, due in dues.items():
+        if thorough:
+            self._announce, self._heard_anew, self._urgent = self._heard_anew, False, False
+            while self._scan.running:
+                self._look()
+            self._next_look = time.monotonic() + self._period()
+
+    def _look_on(self) -> None:
+        """Look at the next part of all queues."""
+        if not self._scan.running:
+            self._begin_pass(thorough=False)
+        self._look()
+        self._next_look = time.monotonic() + self._scan.gap(self._period())
+
+    def _look(self) -> None:
+        part = self._scan.look()
+        for queue, due in part.dues.items():
             if due is not None:
                 self._timetable.hint(queue, due)
-        self._timetable.begin_pass(dues)
-        if self.scan_period is not None:
-            self._next_pass = time.monotonic() + self.scan_period / 1000
+        self._timetable.begin_pass(part.sweep)
+
+    def _period(self) -> float:
+        """Seconds in which every queue is to be seen once."""
+        period = (self.scan_period or 0) / 1000
+        return period if self._hearing else min(period, DEAF)
 
     def _end_pass(self) -> None:
-        """Every queue was swept once."""
+        """Every queue was looked at, and those were swept that it has chosen."""
         self._passing = False
-        entered = self._registry.enter_targets(self._queues - self._failed)
+        entered = self._registry.enter_targets(self._scan.queues - self._failed)
         self._timetable.begin_pass(entered)
         if self._announce:
             self._announce = False
-            count = len(self._queues) + len(entered)
+            count = len(self._scan.queues) + len(entered)
             note(logging.INFO, "watching", f"watching {count} queue{'s' * (count != 1)}", queues=count)
 
     def _sweep_next(self) -> None:

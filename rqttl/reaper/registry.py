@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rqttl import flows
@@ -25,6 +26,18 @@ PAGE = 1000
 STALE = 600.0
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A queue's record as far as reapers look: when something is due, and fields that change with what is in it."""
+
+    due: int | None
+    fields: tuple[bytes | None, ...]
+
+
+#: `version` comes first: a queue is there while it is.
+FIELDS = ("version", "due", "last", "cursor", "holes")
+
+
 class Registry:
     """The names of all queues, and their upkeep."""
 
@@ -33,22 +46,39 @@ class Registry:
         self._clock = clock
         self._missing: dict[str, float] = {}  # names without a queue, and since when
         self._removed: set[str] = set()  # names taken out in the last pass: looked at once more
+        self._listed: set[str] = set()
+        self._without: list[str] = []
+        self._returned: set[str] = set()
 
-    def read(self) -> tuple[int, dict[str, int | None]]:
-        """The server's time, and each queue that is there with its next due time, if anything is due in it."""
-        key = self._driver.keyspace.registry
-        now = self._driver.server_time()
-        names = {name.decode() for name in self._driver.members(key, PAGE)}
-        found: dict[str, int | None] = {}
-        missing = []
-        for name, fields in self._look(sorted(names | self._removed), "version", "due"):
+    def read(self) -> dict[str, Record]:
+        """Each queue that is there, all at once."""
+        names = self.names()
+        found = self.look(names)
+        self.tidy()
+        return found
+
+    def names(self) -> list[str]:
+        """The names to look at, sorted: those in the registry, and those taken out the last time. Begins a pass."""
+        self._listed = {name.decode() for name in self._driver.members(self._driver.keyspace.registry, PAGE)}
+        self._without, self._returned = [], set()
+        return sorted(self._listed | self._removed)
+
+    def look(self, names: list[str]) -> dict[str, Record]:
+        """Those of the queues that are there. The others are remembered for `tidy`."""
+        found: dict[str, Record] = {}
+        for name, fields in self._look(names, *FIELDS):
             if fields[0] is not None:
-                found[name] = int(fields[1]) if fields[1] and fields[1].isdigit() else None
-            elif name in names:
-                missing.append(name)
-        self._enter(self._removed & found.keys() - names)
-        self._take_out(missing)
-        return now, found
+                due = fields[1]
+                found[name] = Record(int(due) if due and due.isdigit() else None, tuple(fields))
+            elif name in self._listed:
+                self._without.append(name)
+        self._returned |= self._removed & found.keys() - self._listed
+        return found
+
+    def tidy(self) -> None:
+        """Put right what a pass has found, after its last `look`."""
+        self._enter(self._returned)
+        self._take_out(self._without)
 
     def enter_targets(self, queues: Iterable[str]) -> list[str]:
         """Enter dead-letter targets of these queues that are there but not in the registry. Returns their names."""
@@ -85,7 +115,9 @@ class Registry:
     def _take_out(self, missing: list[str]) -> None:
         key, now = self._driver.keyspace.registry, self._clock()
         self._missing = {name: self._missing.get(name, now) for name in missing}
-        self._removed = {name for name, since in self._missing.items() if now - since >= STALE}
+        stale = [name for name, since in self._missing.items() if now - since >= STALE]
+        # a pass may take minutes, and in the meantime somebody may have made the queue
+        self._removed = {name for name, fields in self._look(stale, "version") if fields[0] is None}
         removed = sorted(self._removed)
         if removed:
             self._driver.store.run_plain("SREM", lambda client: client.srem(key, *removed))

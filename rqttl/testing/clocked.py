@@ -20,7 +20,7 @@ from rqttl._interrupt import Interrupt
 from rqttl.broker import Broker
 from rqttl.commands import Command, Presence
 from rqttl.consumer import STAY, Consumer
-from rqttl.errors import RqttlError
+from rqttl.errors import PoolExhausted, RqttlError
 from rqttl.flows.messages import ENDED
 from rqttl.queue import Queue
 from rqttl.testing.clock import Clock
@@ -80,7 +80,7 @@ class ClockedDriver(Driver):
         place = 1 + int(command.words[0]) + command.script.args.index("now")
         return replace(command, words=(*command.words[:place], self.clock.ms, *command.words[place + 1 :]))
 
-    def _listen(self, step: flows.Listen) -> bytes | None:
+    def _listen(self, step: flows.Listen) -> bytes | PoolExhausted | None:
         for listener in self.events.on_waiting:
             listener(step.queue)
         if not self.clock.is_of_this_thread():
@@ -92,7 +92,7 @@ class ClockedDriver(Driver):
             self._wait = None
         return heard
 
-    def _listen_really(self, step: flows.Listen) -> bytes | None:
+    def _listen_really(self, step: flows.Listen) -> bytes | PoolExhausted | None:
         began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
         while not self._is_interrupted(step):
             left = ends - time.monotonic()

@@ -16,6 +16,7 @@ import rqttl
 from rqttl import commands, flows
 from rqttl._driver import driver_of
 from rqttl.types import Message
+from tests.bench.idling import FASTER, WINDOW, commands_a_minute
 from tests.bench.measure import BODY, Cost, cost, interleaved, memory, middle, ratio, slowest_call
 from tests.servers import Server, find_binary
 
@@ -286,9 +287,18 @@ def looking(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     table.row("the same, commands a queue", look.calls / n, "<= 7.01", "one TIME a page beside them")
 
 
+def idling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """What Redis has to do where nothing happens."""
+    client.flushall()
+    found = commands_a_minute(client, broker)
+    note = f"those within scripts too; counted for {WINDOW:.0f} s, with periods {FASTER} times as short"
+    table.row("commands a minute: 100 idle consumers, reaper, 1,000 queues", found, "<= 1000", note)
+
+
 def main() -> None:
     """Run what is named on the command line, or everything."""
-    parts = {part.__name__: part for part in (sending, receiving, weighing, surviving, backlog, burying, looking)}
+    every = (sending, receiving, weighing, surviving, backlog, burying, looking, idling)
+    parts = {part.__name__: part for part in every}
     binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
     if binary is None:
         sys.exit("no redis-server: `make setup` says what to install")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
 
 import pytest
+import redis
 from click.testing import CliRunner, Result
 
 import rqttl
 from rqttl import Broker
 from rqttl._driver import driver_of
-from rqttl.cli import cli
+from rqttl.cli import cli, redis_errors
 from tests.cli.conftest import Run
 from tests.servers import Server
 
@@ -21,6 +25,15 @@ def failed(result: Result, code: int) -> str:
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith("rqttl: ")
     assert result.stderr.count("\n") == 1
+    return result.stderr.removeprefix("rqttl: ").rstrip("\n")
+
+
+def failed_at(url: str, code: int, *arguments: str) -> str:
+    """The one line of a command at a URL that must fail; it shows nothing of a script."""
+    result = CliRunner().invoke(cli, ["--url", url, *arguments])
+    assert result.stdout in ("", "stored 0 messages in orders\n")
+    assert (result.exit_code, result.stderr.count("\n")) == (code, 1)
+    assert not any(word in result.stderr for word in ("hunter2", "user_script", "script:", "running script"))
     return result.stderr.removeprefix("rqttl: ").rstrip("\n")
 
 
@@ -122,21 +135,30 @@ def test_what_redis_refuses_is_refused(run: Run, broker: Broker) -> None:
     )
 
 
-@pytest.mark.parametrize("rights", ["-xlen", "-hmget"])
-def test_who_may_not_do_something_learns_which_command_knows_the_rights(
-    run: Run, broker: Broker, server: Server, rights: str
+@pytest.mark.parametrize(
+    "lost, told",
+    [
+        ({"commands": ["-evalsha"]}, "the right for EVALSHA is missing"),
+        ({"commands": ["-hmget"]}, "the right for a command that scripts use is missing"),
+        ({"keys": ["other:*"]}, "the right for keys of this namespace is missing"),
+        ({"channels": []}, "the right for the channel that wakes reapers is missing"),
+    ],
+)
+def test_who_may_not_do_something_learns_which_right_is_missing(
+    broker: Broker, server: Server, lost: dict[str, list[str]], told: str
 ) -> None:
     broker.declare_queue("orders")
+    rights: dict[str, Any] = {"categories": ["+@all"], "keys": ["*"], "channels": ["*"], **lost}
     driver_of(broker).store.client.acl_setuser(
-        "guest", enabled=True, passwords=["+guest"], categories=["+@all"], keys=["*"], commands=[rights]
+        "guest", enabled=True, passwords=["+guest"], reset_channels=True, **rights
     )
+    url = f"unix://guest:guest@{server.socket}"
     try:
-        line = failed(run("--url", f"unix://guest:guest@{server.socket}", "queue", "show", "orders"), 3)
+        line = failed_at(url, 3, "send", "orders", "x", "--ttl", "1m")
     finally:
         driver_of(broker).store.client.acl_deluser("guest")
 
-    assert line.startswith("Redis refused: ")
-    assert line.endswith("; `rqttl doctor` says which rights this user needs")
+    assert line == f"Redis refuses user 'guest': {told}; `rqttl doctor` says which rights this user needs"
 
 
 @pytest.mark.parametrize(
@@ -154,16 +176,135 @@ def test_where_no_redis_listens_the_line_says_where_that_is(url: str, told: str)
     assert line.endswith("; check --url or $RQTTL_URL")
 
 
-def test_a_wrong_password_is_told_without_showing_it(start_server: Callable[..., Server]) -> None:
+@pytest.mark.parametrize("asked", [True, False], ids=["may ask", "may not ask"])
+def test_out_of_memory_says_how_much_redis_may_take_and_what_to_do(
+    start_server: Callable[..., Server], asked: bool
+) -> None:
+    server = start_server()
+    with server.client() as client, Broker(client) as broker:
+        broker.declare_queue("orders").enqueue(b"x")
+        client.acl_setuser(
+            "user", enabled=True, nopass=True, categories=["+@all"], keys=["*"], channels=["*"],
+            commands=[] if asked else ["-info"],
+        )  # fmt: skip
+        client.config_set("maxmemory", "512kb")
+
+        line = failed_at(server.url.replace("unix://", "unix://user:any@"), 3, "send", "orders", "x")
+
+    limit = " (maxmemory 512 KB)" if asked else ""
+    assert line == f"Redis is out of memory{limit}: consume, purge, or raise it"
+
+
+@pytest.mark.parametrize(
+    "user, told",
+    [
+        ("", "Redis wants a password: give it in --url or $RQTTL_URL, before the host, as :PASSWORD@"),
+        (":hunter2@", "Redis does not take this user and password: check --url or $RQTTL_URL"),
+        ("who:hunter2@", "Redis does not take this user and password: check --url or $RQTTL_URL"),
+    ],
+)
+def test_a_missing_or_wrong_password_is_told_without_showing_it(
+    start_server: Callable[..., Server], user: str, told: str
+) -> None:
     server = start_server()
     with server.client() as client:
         client.config_set("requirepass", "right")
-    url = server.url.replace("unix://", "unix://:hunter2@")
 
-    line = failed(CliRunner().invoke(cli, ["--url", url, "queue", "ls"]), 4)
+    assert failed_at(server.url.replace("unix://", f"unix://{user}"), 4, "queue", "ls") == told
 
-    assert "password" in line
-    assert "hunter2" not in line
+
+def test_a_server_that_takes_no_writes_says_why(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    with server.client() as client, Broker(client) as broker:
+        broker.declare_queue("orders")
+        client.config_set("min-replicas-to-write", 1)
+        few = failed_at(server.url, 3, "send", "orders", "x")
+        client.config_set("min-replicas-to-write", 0)
+        client.replicaof("127.0.0.1", 1)
+        replica = failed_at(server.url, 3, "send", "orders", "x")
+
+    assert few == "Redis has fewer replicas than min-replicas-to-write asks for, so it takes no writes"
+    assert replica == "this Redis is a read-only replica: name its primary in --url or $RQTTL_URL"
+
+
+def test_a_server_without_room_for_another_connection_says_so(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    with server.client() as client:
+        client.ping()
+        client.config_set("maxclients", 1)
+
+        line = failed_at(server.url, 4, "queue", "ls")
+
+    assert line == "Redis takes no more connections (maxclients): close some, or raise it"
+
+
+def test_a_database_that_there_is_not_is_told(server: Server) -> None:
+    line = failed_at(f"{server.url}?db=99", 4, "queue", "ls")
+
+    assert line == "Redis has no database of this number: check --url or $RQTTL_URL"
+
+
+class Silent(BaseHTTPRequestHandler):
+    """Answers every request as one that it cannot read, and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "scheme, told",
+    [("redis", "the server speaks another protocol than Redis"), ("rediss", "the server does not speak TLS")],
+)
+def test_a_server_that_is_no_redis_is_told(scheme: str, told: str) -> None:
+    with HTTPServer(("127.0.0.1", 0), Silent) as other:
+        serving = Thread(target=other.serve_forever, daemon=True)
+        serving.start()
+        try:
+            line = failed_at(f"{scheme}://127.0.0.1:{other.server_port}", 4, "queue", "ls")
+        finally:
+            other.shutdown()
+
+    assert line.startswith(f"{told}: ")
+
+
+def test_a_server_that_hangs_up_may_want_tls() -> None:
+    client = redis.Redis(port=1)
+
+    explained = redis_errors.explain(
+        redis.ConnectionError("Error while reading from localhost:1 : (104, 'Connection reset by peer')"), client
+    )
+
+    assert explained == (
+        4,
+        "Redis does not answer: Connection reset by peer (a port with TLS wants rediss://); check --url or $RQTTL_URL",
+    )
+
+
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        ("LOADING Redis is loading the dataset in memory", "Redis is loading its data: try again in a moment"),
+        ("MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist on disk",
+         "Redis cannot save its data, so it takes no writes: look at its log and its disk"),
+        ("Error running script (call to f_0123): @user_script:164: @user_script: 164: -BUSY wait",
+         "Redis refused: BUSY wait"),
+        (f"BUSY wait script: {'a1' * 20}, on @user_script:164.", "Redis refused: BUSY wait"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+         "the certificate of Redis is not trusted: name its authority's in the URL, with ?ssl_ca_certs=FILE"),
+    ],
+)  # fmt: skip
+def test_what_redis_says_is_told_without_its_script(said: str, told: str) -> None:
+    explained = redis_errors.explain(redis.ResponseError(said))
+
+    assert explained is not None
+    assert explained[1] == told
+
+
+@pytest.mark.parametrize(
+    "size, told", [(3 * 2**20, "3 MB"), (2**31, "2 GB"), (512 * 1024, "512 KB"), (3_000_000, "3.0 MB")]
+)
+def test_a_limit_of_memory_is_told_in_the_units_of_redis(size: int, told: str) -> None:
+    assert redis_errors._as_configured(size) == told
 
 
 @pytest.mark.parametrize(

@@ -253,5 +253,5 @@ def test_a_password_that_redis_refuses_is_not_told(run: Run, server: Server) -> 
     result = run("--debug", "--url", url, "receive", "orders")
 
     assert result.exit_code == 4
-    assert result.stderr.startswith("rqttl: Redis lets nobody in with this user and password: ")
+    assert result.stderr.startswith("rqttl: Redis does not take this user and password: ")
     assert "hunter2" not in result.stderr

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import redis
 
-from rqttl import Broker, InvalidInput
+from rqttl import Broker, InvalidInput, PoolExhausted, _pools, _redis
 from rqttl._driver import driver_of
+from tests.contract.test_waking import LONG, PATIENCE, Waiters, result
 from tests.servers import Server
 
 
@@ -38,11 +42,163 @@ def test_a_client_that_decodes_is_refused(server: Server) -> None:
         Broker(client)
 
 
-def test_a_broker_never_waits_longer_than_half_the_time_out_of_a_reply(redis_url: str) -> None:
-    for options, most in (({}, 5_000), ({"socket_timeout": 2}, 1_000), ({"socket_timeout": None}, 5_000)):
-        with redis.Redis.from_url(redis_url, **options) as client:
-            connection = client.connection_pool.get_connection()
-            waits, timeout = driver_of(Broker(client)).store.longest_block, connection.socket_timeout
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+@pytest.fixture
+def broker_of(threads: ThreadPoolExecutor) -> Iterator[Callable[..., Broker]]:
+    """Makes brokers on clients of the test. Their waits end with the test, which may have failed."""
+    brokers: list[Broker] = []
+
+    def make(client: redis.Redis, **options: Any) -> Broker:
+        brokers.append(Broker(client, **options))
+        return brokers[-1]
+
+    yield make
+    for broker in brokers:
+        broker.interrupt()
+        broker.close()
+
+
+def test_who_finds_no_place_to_wait_in_a_small_pool_is_told_its_limit_and_waits_no_more(
+    redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
+) -> None:
+    with redis.Redis.from_url(redis_url, max_connections=3) as client:
+        broker = broker_of(client)
+        queue = broker.declare_queue("q")
+        waiters = Waiters(broker, threads)
+        waiting = waiters.start(queue, 2)
+
+        with pytest.raises(PoolExhausted, match=r"max_connections=3, 2 of them .* raise max_connections") as refused:
+            queue.receive(wait=LONG)
+
+        assert (refused.value.limit, refused.value.waiting) == (3, 2)
+        assert queue.stats().consumers == 2
+        queue.enqueue_many([b"1", b"2"])
+        assert sorted(result(one).body for one in waiting) == [b"1", b"2"]
+
+
+def test_what_came_in_the_moment_in_which_a_wait_found_no_place_is_received(
+    redis_url: str, client: redis.Redis, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
+) -> None:
+    with redis.Redis.from_url(redis_url, max_connections=2) as small:
+        broker = broker_of(small)
+        queue, other = broker.declare_queue("q"), broker.declare_queue("other")
+        waiting = Waiters(broker, threads).start(other)
+        broker.events.on_waiting[:] = [lambda _: Broker(client).queue("q").enqueue(b"x") and None]
+
+        delivery = queue.receive(wait=LONG)
+
+        assert delivery is not None
+        assert delivery.body == b"x"
+        other.enqueue(b"y")
+        assert result(*waiting).body == b"y"
+
+
+def test_brokers_that_share_a_pool_share_its_places(
+    redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
+) -> None:
+    with redis.Redis.from_url(redis_url, max_connections=2) as client:
+        broker = broker_of(client)
+        queue = broker.declare_queue("q")
+        waiting = Waiters(broker, threads).start(queue)
+
+        with pytest.raises(PoolExhausted):
+            broker_of(client, namespace="other").declare_queue("q").receive(wait=LONG)
+
+        queue.enqueue(b"x")
+        assert result(*waiting).body == b"x"
+
+
+def test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free(
+    redis_url: str, client: redis.Redis, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
+) -> None:
+    blocking = redis.BlockingConnectionPool.from_url(redis_url, max_connections=2, timeout=None)
+    with redis.Redis(connection_pool=blocking) as small:
+        broker = broker_of(small)
+        queue, other = broker.declare_queue("q"), broker.declare_queue("other")
+        waiters = Waiters(broker, threads)
+        waiting = waiters.start(queue)
+        begun = threading.Semaphore(0)
+        broker.events.on_waiting[:] = [lambda _: begun.release()]
+
+        queued = threads.submit(lambda: other.receive(wait=LONG))
+        assert begun.acquire(timeout=PATIENCE)
+        other.enqueue(b"y")
+        assert not queued.done(), "it does not listen"
+        queue.enqueue(b"x")
+
+        assert [result(*waiting).body, result(queued).body] == [b"x", b"y"]
+
+
+def test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out(
+    redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
+) -> None:
+    blocking = redis.BlockingConnectionPool.from_url(redis_url, max_connections=2, timeout=0.1)
+    with redis.Redis(connection_pool=blocking) as client:
+        broker = broker_of(client)
+        queue = broker.declare_queue("q")
+        waiting = Waiters(broker, threads).start(queue)
+
+        with pytest.raises(PoolExhausted, match="max_connections=2"):
+            queue.receive(wait=LONG)
+        assert broker.declare_queue("other").receive(wait="20ms") is None
+
+        queue.enqueue(b"x")
+        assert result(*waiting).body == b"x"
+
+
+@pytest.mark.parametrize("blocks", [False, True], ids=["pool", "blocking pool"])
+@pytest.mark.parametrize("how", ["script", "plain"])
+def test_a_command_that_gets_no_connection_tells_the_limit(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, broker_of: Callable[..., Broker], blocks: bool, how: str
+) -> None:
+    monkeypatch.setattr(_pools, "PATIENCE", 0.05)
+    monkeypatch.setattr(_redis, "PAUSES", (0.001,))
+    kinds = {False: redis.ConnectionPool, True: redis.BlockingConnectionPool}
+    small = kinds[blocks].from_url(redis_url, max_connections=1, **({"timeout": 0.05} if blocks else {}))
+    with redis.Redis(connection_pool=small) as client:
+        broker = broker_of(client)
+        queue = broker.declare_queue("q")
+        broker.queues()
+        held = small.get_connection()
+
+        with pytest.raises(PoolExhausted, match="max_connections=1, all are in use"):
+            broker.time() if how == "plain" else queue.enqueue(b"x")
+
+        small.release(held)
+        queue.enqueue(b"x")
+
+
+def test_a_command_waits_for_a_connection_that_another_thread_has(
+    redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
+) -> None:
+    with redis.Redis.from_url(redis_url, max_connections=2) as client:
+        broker = broker_of(client)
+        queue = broker.declare_queue("q")
+        held = [client.connection_pool.get_connection() for _ in range(2 - len(driver_of(broker).store._idle))]
+        sent = [threads.submit(queue.enqueue, b"%d" % i) for i in range(4)]
+        for connection in held:
             client.connection_pool.release(connection)
-        assert waits <= most
-        assert timeout is None or waits <= timeout * 500
+
+        assert len({one.result(timeout=PATIENCE).id for one in sent}) == 4
+
+
+def test_a_wait_is_not_cut_to_the_time_out_of_the_client(
+    redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
+) -> None:
+    with redis.Redis.from_url(redis_url, socket_timeout=0.05) as client:
+        broker = broker_of(client)
+        queue = broker.declare_queue("q")
+        waits: list[str] = []
+        broker.events.on_waiting.append(waits.append)
+
+        assert queue.receive(wait="500ms") is None
+
+        assert waits == ["q"]
+        connection = client.connection_pool.get_connection()
+        assert connection._sock.gettimeout() == 0.05
+        client.connection_pool.release(connection)

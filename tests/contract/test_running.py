@@ -14,7 +14,7 @@ from rqttl import Broker, Delivery, Queue, RunCounts
 from rqttl.runner import Runner
 from tests.contract.clocked import Clocked, at
 from tests.contract.handling import Renewals, until
-from tests.contract.looks import dead
+from tests.contract.looks import dead, one
 from tests.contract.test_waking import PATIENCE
 
 
@@ -160,6 +160,26 @@ def test_pauses_double_from_one_second_to_ten_minutes_and_vary_a_little(clocked:
     assert pauses == [1_000, 2_000, 3_000, 7_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 600_000, 600_000]
 
 
+def test_a_queue_with_a_pause_of_its_own_decides(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", redelivery_delay="7s")
+    queue.enqueue(b"poison")
+
+    assert queue.run(fail, wait="0s") == RunCounts(0, 1, 0)
+
+    assert queue.stats().next_delay_end == at(7_000)
+
+
+def test_the_error_is_kept_with_the_message_and_in_its_death(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_deliveries=2, dead_letter="d")
+    queue.enqueue(b"poison")
+
+    queue.run(fail, wait="0s")
+    assert queue.peek()[0].description == "RuntimeError: the handler failed"
+    queue.run(fail, wait="1m")
+
+    assert one(clocked.queue("d")).deaths[0].description == "RuntimeError: the handler failed"
+
+
 def test_a_wait_lets_a_test_see_all_attempts_on_a_clock_of_its_own(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_deliveries=4, dead_letter="d")
     queue.enqueue(b"poison")
@@ -233,6 +253,7 @@ def test_what_is_no_exception_gives_the_message_back_and_ends_the_run(
     with pytest.raises(kind):
         queue.run(handle, threads, prefetch=2)
 
+    assert [shown.description for shown in queue.peek() if shown.body == b"fatal"] == [kind.__name__]
     counts = {again.body: again.delivery_count for again in queue.receive_many(3)}
     assert counts[b"fatal"] == 2
     assert counts.get(b"next", 1) == 1

@@ -59,6 +59,41 @@ def test_a_sign_of_life_leaves_open_whether_the_consumer_waits(lab: Lab) -> None
     assert lab.snapshot() == changed(before, consumers={"me": NOW + 60_000})
 
 
+def test_a_sign_of_life_never_shortens_the_time_for_which_a_consumer_counts(lab: Lab) -> None:
+    before = lab.seed(waiting={"me": NOW + 240_000}, consumers={"me": NOW + 241_000})
+
+    lab.run(receive(lab, Presence("me", -1, 60_000), 0))
+
+    assert lab.snapshot() == before
+
+
+def test_a_bell_that_was_rung_is_looked_after_five_seconds_later(lab: Lab) -> None:
+    before = lab.seed(waiting={"other": NOW + 240_000})
+
+    lab.run(commands.enqueue(lab.known(), [(b"", b"x")], now=NOW))
+
+    state = lab.snapshot()["orders"]
+    assert state["bell"] == [""]
+    assert state["meta"]["due"] == NOW + 5_000
+    assert state["waiting"] == before["orders"]["waiting"]
+
+
+def test_a_sweep_rings_again_while_messages_are_ready_and_somebody_waits(lab: Lab) -> None:
+    lab.seed(log=plain(place(-1)), waiting={"other": NOW + 240_000}, meta={"due": NOW})
+
+    reply = lab.run(commands.sweep(lab.known(), now=NOW))
+
+    assert lab.snapshot()["orders"]["bell"] == [""]
+    assert reply[3] == NOW + 5_000
+
+
+def test_a_sweep_does_not_ring_where_nothing_is_ready_or_the_bell_still_rings(lab: Lab) -> None:
+    lab.seed(waiting={"other": NOW + 240_000}, meta={"due": NOW})
+    assert lab.run(commands.sweep(lab.known(), now=NOW))[3] == b""
+    lab.seed(log=plain(place(-1)), waiting={"other": NOW + 240_000}, bell=[""], meta={"due": NOW})
+    assert lab.run(commands.sweep(lab.known(), now=NOW))[3] == b""
+
+
 def test_who_leaves_messages_behind_wakes_the_next(lab: Lab) -> None:
     lab.seed(log=plain(place(-2), place(-1)), waiting={"other": NOW + 5})
 

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from rqttl import Broker, Delivery, Message, Queue
+from rqttl.reaper import Reaper
 from tests.process.consuming import Process
 
 pytestmark = pytest.mark.slow
@@ -116,15 +117,37 @@ def test_a_killed_consumer_that_waited_takes_no_wake_up_with_it(queue: Queue, sp
 def test_a_consumer_that_dies_between_the_bell_and_its_look_is_made_up_for(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
+    listening = threading.Event()
+    reaper = Reaper(queue.broker, scan_period="1h", on_swept=lambda *_: listening.set())
+    running = pool.submit(reaper.run)
+    stolen = pool.submit(client.blpop, ["rqttl:{q}:bell"], timeout=0)
+    until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
+    other = spawn("wait")
+    assert other.hear() == ["waiting"]
+    assert listening.wait(PATIENCE)
+
+    queue.enqueue(b"x", id="mine")
+
+    assert stolen.result(timeout=PATIENCE)
+    # the other one would sleep for much longer than this test may take
+    assert next(line for line in iter(other.hear, []) if line != ["waiting"]) == ["received", "mine"]
+    reaper.stop()
+    running.result(timeout=PATIENCE)
+
+
+def test_without_a_reaper_the_next_message_makes_up_for_a_lost_wake_up(
+    queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
+) -> None:
     stolen = pool.submit(client.blpop, ["rqttl:{q}:bell"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
     other = spawn("wait")
     assert other.hear() == ["waiting"]
 
-    queue.enqueue(b"x", id="mine")
-
+    queue.enqueue(b"x", id="first")
     assert stolen.result(timeout=PATIENCE)
-    assert next(line for line in iter(other.hear, []) if line != ["waiting"]) == ["received", "mine"]
+    queue.enqueue(b"y", id="second")
+
+    assert next(line for line in iter(other.hear, []) if line != ["waiting"]) == ["received", "first"]
 
 
 def spin(enough: threading.Event) -> None:

@@ -139,9 +139,23 @@ def test_a_queue_that_is_made_in_the_moment_its_name_is_taken_out_is_entered_aga
     broker.declare_queue("late")
     client.srem(REGISTRY, "late")  # as if its declaration had entered it before the reaper took it out
 
-    _, found = registry.read()
+    found = registry.read()
 
     assert "late" in found
+    assert client.sismember(REGISTRY, "late")
+
+
+def test_a_queue_that_is_made_while_a_pass_goes_on_stays_in_the_registry(broker: Broker, client: redis.Redis) -> None:
+    clock = [0.0]
+    registry = Registry(driver_of(broker), lambda: clock[0])
+    client.sadd(REGISTRY, "late")
+    registry.read()
+    clock[0] = STALE
+
+    assert registry.look(registry.names()) == {}
+    broker.declare_queue("late")
+    registry.tidy()
+
     assert client.sismember(REGISTRY, "late")
 
 

@@ -18,7 +18,7 @@ from rqttl import (
     flows,
 )
 from rqttl.commands import BATCH, BATCH_BYTES, Command, Known
-from rqttl.flows import Clock, Enter, Follow, Listen, Look, Together
+from rqttl.flows import Enter, Follow, Look, Together
 from rqttl.keys import Keyspace
 
 KEYSPACE = Keyspace()
@@ -194,68 +194,6 @@ def test_a_receive_goes_on_at_once_while_all_that_was_met_had_expired() -> None:
     assert b"1" not in drive.step.words
     drive.answer(received([PLACE, [b"", b"x"]]))
     assert (drive.result.entries, drive.result.lost) == ([[PLACE, [b"", b"x"]]], [b"1"])
-
-
-def wait_loop(wait: int) -> Drive:
-    drive = Drive(flows.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
-    assert drive.step == Clock()
-    drive.answer(100)
-    assert drive.step == Look("orders")
-    drive.answer(known())
-    return drive
-
-
-def again(drive: Drive, clock: int) -> None:
-    assert drive.step == Clock()
-    if drive.answer(clock) == Look("orders"):
-        drive.answer(known())
-
-
-def test_who_waits_listens_looks_again_and_gives_up_when_its_time_is_over() -> None:
-    drive = wait_loop(700)
-
-    assert 700 in drive.step.words
-    assert drive.answer(received()) == Listen("orders", 700)
-    drive.answer(None)
-    again(drive, 500)
-    assert 300 in drive.step.words
-    assert drive.answer(received()) == Listen("orders", 300)
-    drive.answer(None)
-    again(drive, 801)
-    assert drive.answer(received()) is None
-    assert drive.result.entries == []
-
-
-def test_who_waits_long_looks_at_the_queue_once_in_a_period() -> None:
-    drive = wait_loop(3_600_000)
-
-    assert drive.answer(received()) == Listen("orders", flows.PERIOD)
-
-
-@pytest.mark.parametrize("due,block", [(1250, 250), (1000, 1), (900, 1), (99_000, 700)])
-def test_a_wait_ends_early_for_what_is_due_next(due: int, block: int) -> None:
-    drive = wait_loop(700)
-
-    assert drive.answer(received(due=b"%d" % due)) == Listen("orders", block)
-
-
-@pytest.mark.parametrize("due", [None, 60_000])
-def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | None) -> None:
-    drive = wait_loop(3_600_000)
-
-    step = drive.answer(received() if due is None else received(due=b"%d" % (1_000 + due)))
-
-    assert isinstance(step, Listen)
-    assert (step.ms, step.left, step.due) == (flows.PERIOD, 3_600_000, due)
-
-
-def test_a_ticket_from_the_bell_goes_into_the_next_look() -> None:
-    drive = wait_loop(700)
-    drive.answer(received())
-
-    drive.answer(b"a ticket")
-    again(drive, 200)
-    assert b"a ticket" in drive.step.words
 
 
 def test_deliveries_are_settled_in_batches_and_lost_ones_collected() -> None:

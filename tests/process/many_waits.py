@@ -1,0 +1,58 @@
+"""Many threads that wait at once, in a process of its own: `python -m tests.process.many_waits <url> <kind> <threads>`.
+
+`<kind>` is `connect`, or `default` for a client with the pool that redis-py makes by itself. Prints a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import redis
+
+import rqttl
+from rqttl._driver import driver_of
+
+PATIENCE = 60.0
+
+
+def wait(queue: rqttl.Queue) -> str:
+    delivery = queue.receive(wait="10m", auto_ack=True)
+    return delivery.body.decode() if delivery else ""
+
+
+def main(url: str, kind: str, threads: int) -> dict[str, Any]:
+    if kind == "connect":
+        broker = rqttl.connect(url)
+    else:
+        broker = rqttl.Broker(redis.Redis(unix_socket_path=url.removeprefix("unix://")))
+    waiting = threading.Semaphore(0)
+    broker.events.on_waiting.append(lambda _: waiting.release())
+    with broker, ThreadPoolExecutor(threads) as pool:
+        queue = broker.declare_queue("q")
+        futures = [pool.submit(wait, queue) for _ in range(threads)]
+        try:
+            for _ in range(threads):
+                assert waiting.acquire(timeout=PATIENCE)
+            blocked = most_blocked(threads, broker)
+            queue.enqueue_many([b"%d" % i for i in range(threads)])
+            served = {future.result(timeout=PATIENCE) for future in futures}
+        finally:
+            broker.interrupt()
+    return {"redis": redis.__version__, "blocked": blocked, "served": len(served)}
+
+
+def most_blocked(threads: int, broker: rqttl.Broker) -> int:
+    """Ask until all block in Redis."""
+    for _ in range(100_000):
+        info: Any = driver_of(broker).store.client.info("clients")
+        if (blocked := int(info["blocked_clients"])) >= threads:
+            break
+    return blocked
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(sys.argv[1], sys.argv[2], int(sys.argv[3]))))

@@ -1,0 +1,114 @@
+"""Blocking calls on connections that fall silent, and what a wait leaves behind on its connection."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import _listening, consumer
+from rqttl._driver import driver_of
+from rqttl._listening import patiently
+from tests.process.proxy import Proxy
+from tests.servers import Server
+
+pytestmark = pytest.mark.slow
+
+BELL = "rqttl:{q}:bell"
+PATIENCE = 60.0
+
+
+def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
+    start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as after a step back of its clock: `BLPOP` then lasts as long as the step
+    monkeypatch.setattr(_listening, "REPLY", 0.1)
+    server = start_server()
+    with rqttl.connect(server.url) as broker:
+        broker.declare_queue("q")
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            assert driver_of(broker).store.listen("q", BELL, 50) is None
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        broker.queue("q").enqueue(b"x")
+        assert broker.queue("q").receive() is not None
+
+
+def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: Server, redis_url: str) -> None:
+    proxy = Proxy(server.socket)
+    with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
+        broker.declare_queue("q")
+        ended = threading.Timer(0.1, proxy.stop_listening)
+        ended.start()
+
+        assert driver_of(broker).store.listen("q", BELL, 600_000) is None
+        ended.join()
+
+
+@pytest.mark.parametrize("own", [None, {socket.TCP_KEEPINTVL: 7}])
+def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
+    server: Server, redis_url: str, own: dict[int, int] | None
+) -> None:
+    proxy = Proxy(server.socket)
+    options = {"socket_keepalive": own is not None, "socket_keepalive_options": own}
+    with redis.Redis(host="127.0.0.1", port=proxy.port, socket_timeout=3, **options) as client:  # type: ignore[arg-type]  # one of them at a time
+        connection = client.connection_pool.get_connection()
+        sock = connection._sock
+
+        with patiently(connection, 240_000) as longest:
+            assert longest == 240_000
+            assert sock.gettimeout() == 240 + _listening.REPLY
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == (7 if own else 10)
+        assert sock.gettimeout() == 3
+        client.connection_pool.release(connection)
+    proxy.stop_listening()
+
+
+@pytest.mark.parametrize("timeout, longest", [(None, 5_000), (4, 2_000), (0.001, 10)])
+def test_where_redis_py_shows_no_socket_a_call_blocks_for_half_of_the_time_out(
+    timeout: float | None, longest: int
+) -> None:
+    connection = redis.Connection(socket_timeout=timeout)
+
+    with patiently(connection, 240_000) as ms:
+        assert ms == longest
+
+
+def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
+    broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "STAY", 0)  # its keeper would send one at each turn
+    waiting, turns = threading.Event(), threading.Semaphore(0)
+    broker.events.on_waiting.append(lambda _: waiting.set())
+    deliveries = broker.declare_queue("q").consume(wait="10m")
+    reports: list[bool] = []
+    monkeypatch.setattr(deliveries, "_report", lambda _: reports.append(deliveries._listening))
+    sleep = deliveries._no_more_fetching.wait
+
+    def turn(_: float) -> bool:
+        turns.release()
+        return sleep(0.001)
+
+    monkeypatch.setattr(deliveries._no_more_fetching, "wait", turn)
+
+    def run() -> None:
+        with deliveries:
+            assert list(deliveries) == []
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        assert waiting.wait(PATIENCE)
+        for _ in range(50):
+            assert turns.acquire(timeout=PATIENCE)
+        deliveries.stop()
+        running.result(timeout=PATIENCE)
+
+    assert True not in reports

@@ -1,0 +1,97 @@
+"""The flow of a consumer that waits: when it looks, for how long it listens, and how the wait ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl import PoolExhausted, flows
+from rqttl.flows import Clock, Listen, Look
+from tests.unit.test_flows import Drive, known, received
+
+
+def wait_loop(wait: int) -> Drive:
+    drive = Drive(flows.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
+    assert drive.step == Clock()
+    drive.answer(100)
+    assert drive.step == Look("orders")
+    drive.answer(known())
+    return drive
+
+
+def again(drive: Drive, clock: int) -> None:
+    assert drive.step == Clock()
+    if drive.answer(clock) == Look("orders"):
+        drive.answer(known())
+
+
+def test_who_waits_listens_looks_again_and_gives_up_when_its_time_is_over() -> None:
+    drive = wait_loop(700)
+
+    assert 700 in drive.step.words
+    assert drive.answer(received()) == Listen("orders", 700)
+    drive.answer(None)
+    again(drive, 500)
+    assert 300 in drive.step.words
+    assert drive.answer(received()) == Listen("orders", 300)
+    drive.answer(None)
+    again(drive, 801)
+    assert drive.answer(received()) is None
+    assert drive.result.entries == []
+
+
+def test_who_waits_long_looks_at_the_queue_once_in_a_period() -> None:
+    drive = wait_loop(3_600_000)
+
+    assert drive.answer(received()) == Listen("orders", flows.period("me"))
+
+
+def test_consumers_have_periods_of_their_own_between_half_and_all_of_the_longest() -> None:
+    periods = {flows.period(f"{i:016x}") for i in range(1_000)}
+
+    assert len(periods) > 900
+    assert min(periods) > flows.PERIOD // 2
+    assert max(periods) <= flows.PERIOD
+
+
+@pytest.mark.parametrize("there", [0, 1])
+def test_who_gets_no_connection_to_wait_with_looks_once_more_and_fails_only_if_nothing_has_come(there: int) -> None:
+    drive = wait_loop(3_600_000)
+    drive.answer(received())
+    exhausted = PoolExhausted(3, 2)
+
+    assert drive.answer(exhausted) == Clock()
+    assert drive.answer(200) == Look("orders")
+    drive.answer(known())
+    assert drive.step.words[-4:] == ("me", 0, 0, b""), "it waits no longer"
+    if there:
+        assert drive.answer(received([b"1", [b"", b"x"]])) is None
+        assert len(drive.result.entries) == 1
+    else:
+        with pytest.raises(PoolExhausted, match="max_connections=3"):
+            drive.answer(received())
+
+
+@pytest.mark.parametrize("due,block", [(1250, 250), (1000, 1), (900, 1), (99_000, 700)])
+def test_a_wait_ends_early_for_what_is_due_next(due: int, block: int) -> None:
+    drive = wait_loop(700)
+
+    assert drive.answer(received(due=b"%d" % due)) == Listen("orders", block)
+
+
+@pytest.mark.parametrize("due", [None, 60_000])
+def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | None) -> None:
+    drive = wait_loop(3_600_000)
+
+    step = drive.answer(received() if due is None else received(due=b"%d" % (1_000 + due)))
+
+    assert isinstance(step, Listen)
+    assert (step.ms, step.left, step.due) == (min(flows.period("me"), due or flows.PERIOD), 3_600_000, due)
+
+
+def test_a_ticket_from_the_bell_goes_into_the_next_look() -> None:
+    drive = wait_loop(700)
+    drive.answer(received())
+
+    drive.answer(b"a ticket")
+    again(drive, 200)
+    assert b"a ticket" in drive.step.words
