@@ -51,6 +51,7 @@ class QueueMachine(QueueRules):
                 deadline = q.deadline(outcome)
                 assert receipt.id == (outcome.id or outcome.seq.decode())
                 assert receipt.expires_at == (None if deadline is None else as_datetime(deadline))
+                assert receipt.expired == (q.is_mortal(outcome, now) and outcome.state != "leased")
         self.compare()
         handed = [m for m in outcomes if isinstance(m, Msg) and m.state == "leased" and m in q.messages]
         tickets = [m.seq + b" " + (m.token or b"") for m in handed]
@@ -173,7 +174,10 @@ class QueueMachine(QueueRules):
             if one is None:
                 assert told == (b"=" if again and seq not in known else b"-")
             else:
-                assert told.split(b" ")[0] == (b"!" + one.encode() if isinstance(one, str) else one.seq)
+                place = told.split(b" ")[0]
+                q = self.world.queues[origin]
+                dead = not isinstance(one, str) and q.is_mortal(one, now) and one.state != "leased"
+                assert place == (b"!" + one.encode() if isinstance(one, str) else b"~" * dead + one.seq)
         self.compare()
 
     # Waiting

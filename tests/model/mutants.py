@@ -31,6 +31,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant("a message may be delivered at its deadline", "lib/lifetime.lua", "deadline <= now", "deadline < now"),
+    Mutant("dead on arrival, not told", "lib/mixed.lua", "return '~' .. items", "return items"),
     Mutant("a lease holds at its end", "lib/lease.lua", "(now + 1) * 1000", "now * 1000"),
     Mutant(
         "any token settles",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -13,15 +12,9 @@ from hypothesis.stateful import initialize, rule
 from rqttl import InvalidOption, QueueMismatch, QueueNotFound, commands, flows
 from rqttl.options import QueueOptions
 from tests.model.machine import Machine
-from tests.model.queues import PICKUP, Options, consistent
+from tests.model.queues import PICKUP, Options, as_written, consistent
 from tests.model.raw import COUNTERS
 from tests.model.strategies import clients, names, picks, rarely, some_options
-
-
-def _written(queue: str, changes: Options) -> dict[str, object]:
-    """Changes as a user writes them: the model counts in ms."""
-    given: dict[str, Any] = {option: value for option, value in changes.items() if value is not None}
-    return {**changes, **QueueOptions(queue, given).as_arguments()}
 
 
 class QueueRules(Machine):
@@ -63,12 +56,12 @@ class QueueRules(Machine):
         merged = {**self.world.queues[name].options, **changes}
         if not consistent(name, {option: value for option, value in merged.items() if value is not None}):
             with pytest.raises(InvalidOption):
-                self.clients[who].perform(flows.update(name, _written(name, changes)))
+                self.clients[who].perform(flows.update(name, as_written(changes)))
         else:
-            flow: flows.Flow[object] = flows.update(name, _written(name, changes))
+            flow: flows.Flow[object] = flows.update(name, as_written(changes))
             if dies:
                 flow = flows.fenced(
-                    name, lambda known: commands.update(known, known.options.changed(_written(name, changes)))
+                    name, lambda known: commands.update(known, known.options.changed(as_written(changes)))
                 )
             self.act(who, flow, "update", lambda: self.world.update(name, changes))
         self.compare()

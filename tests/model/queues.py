@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from rqttl.options import written
 
 #: The longest pause, and the two numbers that chance is made of, as the protocol says them.
 LONGEST, PRIME, FACTOR = 315_360_000_000, 2**31 - 1, 48_271
@@ -126,6 +128,10 @@ class ModelQueue:
         ends = [at for at in (m.own, None if retention is None else m.arrived + retention) if at is not None]
         return min(ends) if ends else None
 
+    def is_mortal(self, m: Msg, now: int) -> bool:
+        """Whether a message that arrives now is dead, unless a waiting consumer gets it."""
+        return (m.own is not None and m.own <= now) or self.number("message_ttl") == 0
+
     def expired(self, m: Msg, now: int) -> bool:
         deadline = self.deadline(m)
         return deadline is not None and now >= deadline
@@ -184,6 +190,11 @@ class ModelQueue:
 
     def held(self, m: Msg | None, token: bytes, now: int) -> bool:
         return m is not None and m.state == "leased" and m.token == token and m.until > now
+
+
+def as_written(options: Options) -> dict[str, Any]:
+    """Options as a user writes them: the model counts in ms."""
+    return {name: written(name, value) for name, value in options.items()}
 
 
 def consistent(name: str, options: Options) -> bool:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rqttl import Message, QueueNotFound
 from rqttl._driver import driver_of
-from tests.contract.clocked import START, Clocked
+from tests.contract.clocked import START, Clocked, ms
+from tests.model.queues import as_written
 
 RUNS = int(os.environ.get("RQTTL_MODEL_RUNS", "200"))
 LIVES = st.sampled_from((None, 20, 50))
@@ -87,7 +88,7 @@ def carry_out(clocked: Clocked, model: Model, what: str, more: object) -> None:
     if what == "declare":
         if not model.look(now):
             model.__init__(model.options, now, now, dead=model.dead)  # type: ignore[misc]  # a new queue of that name
-        clocked.declare_queue("q", **model.options)
+        clocked.declare_queue("q", **as_written(model.options))
         model.used = model.active = now
         return
     if not model.look(now):
@@ -103,7 +104,7 @@ def call(clocked: Clocked, model: Model, what: str, more: object) -> None:
     if what == "enqueue":
         assert isinstance(more, tuple)
         ids, own = more
-        receipts = queue.enqueue_many([Message(b"x", id=id) for id in ids], duplicate_window=own)
+        receipts = queue.enqueue_many([Message(b"x", id=id) for id in ids], duplicate_window=ms(own))
         assert [getattr(one, "duplicate", None) for one in receipts] == model.enqueue(now, ids, own)
     elif what in ("receive", "ack", "delay"):
         receive(clocked, model, what)
@@ -115,7 +116,7 @@ def call(clocked: Clocked, model: Model, what: str, more: object) -> None:
         if more["duplicate_window"] and model.options["duplicate_window"]:
             # a longer one knows of what came before no more than has not been forgotten yet
             more = {**more, "duplicate_window": model.options["duplicate_window"]}
-        queue.update(**more)
+        queue.update(**as_written(more))
         model.options, model.used, model.active = more, now, now
         if more["duplicate_window"] is None:
             model.seen.clear()
@@ -160,7 +161,7 @@ def test_lifetimes_and_duplicates_are_those_of_the_model(
 ) -> None:
     client.flushall()
     clocked = begin(shared)
-    clocked.declare_queue("q", **options)
+    clocked.declare_queue("q", **as_written(options))
     model = Model(options, START, START)
 
     for what, more in steps:

@@ -137,7 +137,7 @@ class World:
     def _arrive(self, q: ModelQueue, now: int, fresh: list[Msg], late: list[Msg], waiting: int, *,
                 letters: Mapping[Msg, Msg] | None = None, d: ModelQueue | None = None) -> list[Msg | str]:  # fmt: skip
         """Messages arrive; where they were letters of `d`, those that find room leave it."""
-        mortal = [m for m in fresh if (m.own is not None and m.own <= now) or q.number("message_ttl") == 0]
+        mortal = [m for m in fresh if q.is_mortal(m, now)]
         vital = [m for m in fresh if m not in mortal]
         pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
         overdue = q.overdue(now) if pressed or mortal or d is not None else []

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ def test_all_dates_are_played_as_one_day_in_which_each_flight_keeps_its_minute()
 def test_the_ttl_is_the_gap_at_the_same_pace_as_the_day() -> None:
     day = plan([Flight(departure(360), 5)])
 
-    assert day.ttl(Flight(departure(360), 1000)) == round(1000 * day.minute_ms)
+    assert day.ttl(Flight(departure(360), 1000)) == timedelta(milliseconds=round(1000 * day.minute_ms))
     assert day.ttl(Flight(departure(360), None)) is None
     assert boarding_call(Flight(departure(DAY + 360), 1000), day).id == "UA 1 EWR 1970-01-02 06:00"
 
