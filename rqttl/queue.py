@@ -202,7 +202,7 @@ class Queue:
 
     def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
         """Extend many leases; see `Delivery.renew` and `ack_many`."""
-        _check_deliveries(deliveries)
+        delivery.check_deliveries(deliveries)
         if not deliveries:
             return
         ms = delivery.lease_of(deliveries[0]) if lease is None else int(units.duration(lease, "lease", least=1))
@@ -232,7 +232,7 @@ class Queue:
 
     def _newest(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """These deliveries, checked. Of two of one message only the newer lease can hold; the other is lost."""
-        _check_deliveries(deliveries)
+        delivery.check_deliveries(deliveries)
         newest: dict[bytes, tuple[bytes, Delivery]] = {}
         older = []
         for one in deliveries:
@@ -266,13 +266,11 @@ class Queue:
     def stats(self, *, sweep: bool = True) -> QueueStats:
         """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
 
-        With `sweep=False` the call only reads, so a user who may not write can make it. Expired messages, ended leases
-        and ended delays that nobody has swept are then counted as they are stored, and `overdue` says for how long the
-        oldest of them has been waiting. Such a call raises `QueueDamaged` where a key has another type.
+        With `sweep=False` the call only reads, and counts expired messages, ended leases and ended delays as they are
+        stored; see `QueueStats`. Such a call raises `QueueDamaged` where a key has another type.
         """
-        if sweep:
-            return self._driver.perform(flows.stats(self.name))
-        return self._driver.perform(flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True)))
+        look = flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True))
+        return self._driver.perform(flows.stats(self.name) if sweep else look)
 
     def options(self) -> QueueOptions:
         """The options in force, durations in milliseconds. The call only reads."""
@@ -347,11 +345,3 @@ class Queue:
         """
         flow = flows.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
         return self._driver.perform(flow)
-
-
-def _check_deliveries(deliveries: object) -> None:
-    if not isinstance(deliveries, Sequence) or isinstance(deliveries, str):
-        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
-    for one in deliveries:
-        if not isinstance(one, Delivery):
-            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {shown(one)}")
