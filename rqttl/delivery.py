@@ -11,10 +11,9 @@ from typing import Any
 
 from rqttl import codec
 from rqttl.commands import Known
-from rqttl.errors import AlreadySettled, InvalidInput, LeaseLost
+from rqttl.errors import AlreadySettled, LeaseLost
 from rqttl.flows import Claimed
 from rqttl.options import QueueOptions
-from rqttl.text import shown
 from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
 
@@ -245,12 +244,3 @@ def check_unsettled(delivery: Delivery) -> None:
         raise LeaseLost(delivery.queue, [delivery.id])
     if how is not None:
         raise AlreadySettled(delivery.queue, delivery.id, how)
-
-
-def check_deliveries(deliveries: object) -> None:
-    """Raise `InvalidInput` unless these are deliveries, in an order."""
-    if not isinstance(deliveries, Sequence) or isinstance(deliveries, str):
-        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
-    for one in deliveries:
-        if not isinstance(one, Delivery):
-            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {shown(one)}")
