@@ -232,13 +232,11 @@ class Queue:
     def stats(self, *, sweep: bool = True) -> QueueStats:
         """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
 
-        With `sweep=False` the call only reads, so a user who may not write can make it. Expired messages, ended leases
-        and ended delays that nobody has swept are then counted as they are stored, and `overdue` says for how long the
-        oldest of them has been waiting. Such a call raises `QueueDamaged` where a key has another type.
+        With `sweep=False` the call only reads, and counts expired messages, ended leases and ended delays as they are
+        stored; see `QueueStats`. Such a call raises `QueueDamaged` where a key has another type.
         """
-        if sweep:
-            return self._driver.perform(flows.stats(self.name))
-        return self._driver.perform(flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True)))
+        look = flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True))
+        return self._driver.perform(flows.stats(self.name) if sweep else look)
 
     def options(self) -> QueueOptions:
         """The options in force, durations in milliseconds. The call only reads."""
