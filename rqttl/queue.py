@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from rqttl import codec, commands, delivery, flows, units
 from rqttl._driver import driver_of
-from rqttl.commands import BATCH, Command, Known, Reply, Word
+from rqttl._settling import check_deliveries, settle
+from rqttl.commands import BATCH, Reply, Word
 from rqttl.consumer import Consumer
-from rqttl.delivery import LOST, Delivery, Settler
-from rqttl.errors import InvalidInput, LeaseLost, QueueFull
+from rqttl.delivery import Delivery, Settler
+from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.runner import Runner
@@ -188,8 +189,8 @@ class Queue:
         self._settle(
             deliveries,
             "nack",
-            lambda words: self._fenced(
-                lambda known: commands.nack(known, words, delay=ms, counted=counted, description=text)
+            lambda words: flows.fenced(
+                self.name, lambda known: commands.nack(known, words, delay=ms, counted=counted, description=text)
             ),
         )
 
@@ -197,12 +198,14 @@ class Queue:
         """Refuse many deliveries for good; see `Delivery.reject` and `ack_many`."""
         text = codec.pack_description(description)
         self._settle(
-            deliveries, "reject", lambda words: self._fenced(lambda k: commands.reject(k, words, description=text))
+            deliveries,
+            "reject",
+            lambda words: flows.fenced(self.name, lambda known: commands.reject(known, words, description=text)),
         )
 
     def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
         """Extend many leases; see `Delivery.renew` and `ack_many`."""
-        _check_deliveries(deliveries)
+        check_deliveries(deliveries)
         if not deliveries:
             return
         ms = delivery.lease_of(deliveries[0]) if lease is None else int(units.duration(lease, "lease", least=1))
@@ -211,45 +214,8 @@ class Queue:
             deliveries, "renew", lambda words: flows.plain(commands.renew(keyspace, self.name, words, lease=ms))
         )
 
-    def _fenced(self, build: Callable[[Known], Command]) -> Flow[Reply]:
-        return flows.fenced(self.name, build)
-
     def _settle(self, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]) -> None:
-        newest = self._newest(deliveries)
-        pairs = [delivery.lease_words(one) for one in newest]
-        lost, replies = self._driver.perform(flows.settle(pairs, run))
-        gone = set(lost)
-        for i, (one, (sequence, _)) in enumerate(zip(newest, pairs, strict=True)):
-            if sequence in gone:
-                delivery.mark(one, LOST)
-            elif how == "renew":
-                delivery.prolong(one, replies[i // BATCH][2])
-            else:
-                delivery.mark(one, how)
-        missed = [one.id for one in deliveries if one.settled == LOST]
-        if missed:
-            raise LeaseLost(self.name, missed)
-
-    def _newest(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """These deliveries, checked. Of two of one message only the newer lease can hold; the other is lost."""
-        _check_deliveries(deliveries)
-        newest: dict[bytes, tuple[bytes, Delivery]] = {}
-        older = []
-        for one in deliveries:
-            delivery.check_unsettled(one)
-            if one.queue != self.name:
-                raise InvalidInput(f"deliveries: {one.id!r} is of queue {one.queue!r}, not of {self.name!r}")
-            sequence, token = delivery.lease_words(one)
-            other = newest.get(sequence)
-            if other is not None and other[0] == token:
-                raise InvalidInput("deliveries: the same delivery is in the list twice")
-            if other is None or other[0] < token:
-                newest[sequence] = token, one
-            if other is not None:
-                older.append(one if token < other[0] else other[1])
-        for one in older:
-            delivery.mark(one, LOST)
-        return [one for _, one in newest.values()]
+        settle(self._driver, self.name, deliveries, how, run)
 
     # Looking and changing
 
@@ -347,11 +313,3 @@ class Queue:
         """
         flow = flows.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
         return self._driver.perform(flow)
-
-
-def _check_deliveries(deliveries: object) -> None:
-    if not isinstance(deliveries, Sequence) or isinstance(deliveries, str):
-        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
-    for one in deliveries:
-        if not isinstance(one, Delivery):
-            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {shown(one)}")
