@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rqttl.options import written
 
@@ -192,7 +192,7 @@ class ModelQueue:
         return m is not None and m.state == "leased" and m.token == token and m.until > now
 
 
-def as_written(options: Options) -> Options:
+def as_written(options: Options) -> dict[str, Any]:
     """Options as a user writes them: the model counts in ms."""
     return {name: written(name, value) for name, value in options.items()}
 
