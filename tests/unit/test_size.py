@@ -19,10 +19,7 @@ FRAGMENT_LINES = 80
 FRAGMENT_FUNCTION_LINES = 25
 
 #: What may be longer, one line each, with the reason: "path" or "path:function" -> reason.
-EXCEPTIONS: dict[str, str] = {
-    "rqttl/commands.py": "about to be split by subject into a package",
-    "rqttl/_redis.py": "the opening of clients is about to move out",
-}
+EXCEPTIONS: dict[str, str] = {}
 
 PACKAGES = ("rqttl", "spark_connectors")
 
