@@ -21,7 +21,7 @@ from rqttl._acks import Acks, Sending, first_of
 from rqttl._driver import driver_of
 from rqttl._interrupt import Gate, Interrupt
 from rqttl._patience import is_away, patiently
-from rqttl.commands import BATCH, Command, Presence
+from rqttl.commands import BATCH, Presence
 from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.messages import ENDED
@@ -244,22 +244,8 @@ class Consumer:
         return True
 
     def _perform(self, flow: flows.Flow[flows.Claimed], sending: Sending) -> flows.Claimed:
-        """Carry out a flow, leaving the line to others while it only listens; `stop` ends that."""
-        answer: Any = None
-        with sending:
-            while True:
-                with self._talking:
-                    try:
-                        step = flow.send(answer)
-                    except StopIteration as done:
-                        claimed: flows.Claimed = done.value
-                        break
-                    if type(step) is not flows.Listen:
-                        answer = self._driver.step(step)
-                        if type(step) is Command and answer[0] == b"ok":
-                            sending.confirm()
-                        continue
-                answer = self._listen(step)
+        """Carry out a flow, and tell of acks that came too late."""
+        claimed = sending.carry(flow, self._talking, self._driver.step, self._listen)
         self._last_heard = max(self._last_heard, time.monotonic())
         for one in sending.among(claimed.lost):
             delivery.mark(one, LOST)
