@@ -59,8 +59,8 @@ class Queue:
         """Store one message at the end of the queue.
 
         `body`: bytes as they are, any other value as msgpack, or a `Message`. Stored once if this returns. The receipt
-        says when the message expires, or that its id was seen within the queue's `duplicate_window`, so that it was not
-        stored again. Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
+        says when the message expires, that it was dead on arrival (`expired`), or that its id was seen within the
+        queue's `duplicate_window`, so that it was not stored again. Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
         lost, and then the message may be stored or not. With an id and such a window the call is repeated instead; its
         receipt may then call the message a duplicate of itself.
         """
