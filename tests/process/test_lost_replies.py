@@ -14,6 +14,7 @@ import rqttl
 from rqttl import _retrying
 from rqttl._driver import driver_of
 from rqttl.delivery import lease_words
+from tests.drivers import drop_connections
 from tests.process.proxy import Proxy
 from tests.servers import Server
 
@@ -273,19 +274,12 @@ def test_after_the_last_attempt_the_error_of_redis_py_passes_unchanged(orders: r
 # Calls that never reach Redis
 
 
-def drop_connections(queue: rqttl.Queue) -> None:
-    """Close the connections that a broker keeps, so that its next call makes a new one."""
-    store = driver_of(queue).store
-    store._give_back()
-    store.client.connection_pool.disconnect()
-
-
 @pytest.mark.parametrize("broker", ["no retries"], indirect=True)  # redis-py's own take 20 seconds
 def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing_is_sent(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
 ) -> None:
     proxy.stop_listening()
-    drop_connections(orders)
+    drop_connections(driver_of(orders))
     executed = proxy.executed
 
     with pytest.raises(redis.ConnectionError) as refused:
@@ -299,7 +293,7 @@ def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing
 def test_a_connection_that_fails_is_tried_again_even_for_an_enqueue(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
 ) -> None:
-    drop_connections(orders)
+    drop_connections(driver_of(orders))
     proxy.spoil("refuse", "refuse")
 
     orders.enqueue(b"x")
