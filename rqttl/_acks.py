@@ -1,4 +1,4 @@
-"""Acks of a consumer that wait for the next call to Redis. No I/O here."""
+"""The deliveries that a consumer keeps: acks that wait for the next call to Redis, and its buffer. No I/O here."""
 
 from __future__ import annotations
 
@@ -36,6 +36,14 @@ class Acks:
         """Let acks wait again that `take` gave."""
         with self._taking:
             self._waiting.extendleft(reversed(part))
+
+
+def first_of(buffer: deque[Delivery]) -> Delivery | None:
+    """Take the first delivery of a buffer that several threads may empty; `None` if there is none."""
+    try:
+        return buffer.popleft()
+    except IndexError:
+        return None
 
 
 class Sending:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 
 from rqttl import flows
+from rqttl._interrupt import Interrupt
 from rqttl._redis import Store
 from rqttl.commands import Command, Known
 from rqttl.errors import QueueNotFound
@@ -43,8 +44,8 @@ class Driver:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
         self.store = Store(client, self.events)
-        #: Functions that are called when the driver is closed.
-        self.closing: list[Callable[[], None]] = []
+        #: Ends what waits outside of Redis when the driver is closed.
+        self.closed = Interrupt()
         self._known: dict[str, Known] = {}
 
     def perform(self, flow: Flow[T]) -> T:
@@ -115,8 +116,7 @@ class Driver:
     def close(self) -> None:
         """Close the connections. Whoever waits, and whoever calls from now on, gets `BrokerClosed`."""
         self.store.close()
-        for listener in list(self.closing):
-            listener()
+        self.closed.ask()
 
     def _enter(self, queue: str, gone: bool) -> Any:
         registry = self.keyspace.registry

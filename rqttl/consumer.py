@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from rqttl import commands, delivery, flows, units
-from rqttl._acks import Acks, Sending
+from rqttl._acks import Acks, Sending, first_of
 from rqttl._driver import driver_of
 from rqttl._interrupt import Gate, Interrupt
 from rqttl._patience import is_away, patiently
@@ -67,9 +68,8 @@ class Consumer:
         self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
     ) -> None:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= commands.BATCH:
-            raise InvalidInput(
-                f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {shown(prefetch, int)}"
-            )
+            got = shown(prefetch, int)
+            raise InvalidInput(f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {got}")
         #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.
@@ -86,6 +86,7 @@ class Consumer:
         self._acks = Acks()
         self._no_more_fetching = Interrupt()
         self._no_more_renewing = Interrupt()
+        self._entered = ExitStack()
         # renewing changes tokens, settling presents them: one of them at a time
         self._talking = threading.Lock()
         self._room: Gate | None = None
@@ -98,6 +99,7 @@ class Consumer:
         lease = self._lease or self.queue.options().number("lease") or 0
         self._rhythm = lease / 3000
         self._keeper.start()
+        self._entered.enter_context(self._driver.closed.ending(self.stop))
         return self
 
     def __exit__(
@@ -105,9 +107,6 @@ class Consumer:
     ) -> None:
         try:
             self.close()
-        except BrokerClosed:
-            if not isinstance(error, BrokerClosed):
-                raise
         except (RedisError, RqttlError) as failure:
             if error is None:
                 raise
@@ -120,12 +119,13 @@ class Consumer:
     def __next__(self) -> Delivery:
         while not self._no_more_fetching.asked():
             self._driver.check_open()
-            one = self._next_of_buffer()
+            one = first_of(self._buffer)
             if one is None:
                 if not self._refill_patiently():
                     break
             elif one.settled is None:
                 return one
+        self._driver.check_open()
         raise StopIteration
 
     def stop(self) -> None:
@@ -140,6 +140,7 @@ class Consumer:
 
         Raises `BrokerClosed` if the broker was closed before: the messages come again when their leases end.
         """
+        self._entered.close()
         self.stop()
         self._no_more_renewing.ask()
         if self._keeper.is_alive():
@@ -207,12 +208,6 @@ class Consumer:
             room.open()
 
     # Fetching
-
-    def _next_of_buffer(self) -> Delivery | None:
-        try:
-            return self._buffer.popleft()
-        except IndexError:
-            return None
 
     def _refill_patiently(self) -> bool:
         return bool(patiently(self._refill, self.queue.name, self._wait, self._no_more_fetching, logger))
@@ -283,7 +278,7 @@ class Consumer:
     def _release_unseen(self) -> None:
         """Give back, uncounted, what iteration has not handed out."""
         unseen = []
-        while (one := self._next_of_buffer()) is not None:
+        while (one := first_of(self._buffer)) is not None:
             if one.settled is None:
                 unseen.append(one)
         if not unseen:
@@ -320,8 +315,7 @@ class Consumer:
             except BrokerClosed:
                 return  # nothing can be sent any more; the thread that iterates raises it
             except (RedisError, RqttlError) as error:
-                # tried again at the next turn, whatever it was: a queue may come back, as a server does; leases that
-                # end meanwhile are told when they are settled
+                # tried again at the next turn: a queue may come back, as a server does; settling tells lost leases
                 logger.warning("queue %s: could not renew leases: %s", self.queue.name, type(error).__name__)
             except Exception:
                 # a listener of events failed: without a keeper all leases would end

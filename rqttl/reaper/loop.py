@@ -100,11 +100,10 @@ class Reaper:
             self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
         )
         hints.start()
-        self._driver.closing.append(self._lost)  # so that it does not sleep on when the broker is closed
         try:
-            self._work()
+            with self._driver.closed.ending(self._lost):  # it does not sleep on when the broker is closed
+                self._work()
         finally:
-            self._driver.closing.remove(self._lost)
             hints.close()
             self._report.close()
         note(logging.INFO, "stopped", "stopped")

@@ -14,6 +14,7 @@ from rqttl._driver import driver_of
 from rqttl.reaper import Reaper
 from tests.conftest import FAKE
 from tests.contract.test_waking import LONG, PATIENCE, Waiters
+from tests.unit.test_public_names import PUBLIC
 
 #: One call of each method of a broker and of a queue that talks to Redis or makes a handle.
 BROKER: dict[str, Callable[[Broker], object]] = {
@@ -33,6 +34,7 @@ QUEUE: dict[str, Callable[[Queue], object]] = {
     "receive": lambda queue: queue.receive(),
     "receive with a wait": lambda queue: queue.receive(wait=LONG),
     "receive_many": lambda queue: queue.receive_many(5),
+    "run": lambda queue: queue.run(lambda _: None, wait="1ms"),
     "consume": lambda queue: queue.consume(),
     "peek": lambda queue: queue.peek(),
     "stats": lambda queue: queue.stats(),
@@ -47,6 +49,14 @@ QUEUE: dict[str, Callable[[Queue], object]] = {
     "delete": lambda queue: queue.delete(),
 }
 SETTLE = ("ack", "nack", "reject", "renew")
+
+
+def test_no_method_is_forgotten() -> None:
+    """Those that settle have a test of their own; `close`, `events` and `interrupt` ask Redis nothing."""
+    settling = {f"{how}_many" for how in SETTLE}
+
+    assert {call.split()[0] for call in BROKER} - {"with"} == PUBLIC[Broker] - {"close", "events", "interrupt"}
+    assert {call.split()[0] for call in QUEUE} == PUBLIC[Queue] - settling - {"broker", "declared", "name"}
 
 
 @pytest.fixture
@@ -172,10 +182,41 @@ def test_the_error_of_a_handler_is_not_hidden_by_a_closed_broker(broker: Broker)
             broker.close()
             raise KeyError("of the handler")
 
-    with pytest.raises(BrokerClosed) as told:
+    with pytest.raises(KeyError, match="of the handler"):
         work()
 
-    assert isinstance(told.value.__context__, KeyError)
+
+def test_closing_ends_a_consumer_that_waits_for_room(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue_many([b"1", b"2"])
+    full = threading.Event()
+
+    def consume() -> None:
+        with queue.consume(prefetch=1) as deliveries:
+            held = next(deliveries)
+            full.set()
+            next(deliveries)
+            held.ack()
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(consume)
+        assert full.wait(PATIENCE)
+        broker.close()
+
+        assert type(ended.exception(timeout=PATIENCE)) is BrokerClosed
+
+
+def test_closing_ends_a_run_with_it(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    waits = threading.Event()
+    broker.events.on_waiting.append(lambda _: waits.set())
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(lambda: queue.run(lambda _: None, threads=2))
+        assert waits.wait(PATIENCE)
+        broker.close()
+
+        assert type(ended.exception(timeout=PATIENCE)) is BrokerClosed
 
 
 @pytest.mark.skipif(FAKE, reason="a reaper runs on a server only")
