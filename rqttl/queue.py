@@ -60,9 +60,9 @@ class Queue:
 
         `body`: bytes as they are, any other value as msgpack, or a `Message`. Stored once if this returns. The receipt
         says when the message expires, that it was dead on arrival (`expired`), or that its id was seen within the
-        queue's `duplicate_window`, so that it was not stored again. Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
-        lost, and then the message may be stored or not. With an id and such a window the call is repeated instead; its
-        receipt may then call the message a duplicate of itself.
+        queue's `duplicate_window`, so that it was not stored again. Raises `QueueFull`, `MessageTooLarge`,
+        `InvalidInput`; `OutcomeUnknown` if the reply was lost, and then the message may be stored or not. With an id and
+        such a window the call is repeated instead; its receipt may then call the message a duplicate of itself.
         """
         if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
             message: object = body
