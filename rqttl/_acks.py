@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Any
 
-from rqttl.commands import BATCH, Word
+from rqttl.commands import BATCH, Command, Word
 from rqttl.delivery import Delivery, lease_words
+from rqttl.flows import Claimed, Flow, Listen, Step
 
 
 class Acks:
@@ -60,6 +62,26 @@ class Sending:
     ) -> None:
         if self._under_way:
             self._acks.put_back(self._under_way)
+
+    def carry(
+        self, flow: Flow[Claimed], line: threading.Lock, perform: Callable[[Step], Any], listen: Callable[[Listen], Any]
+    ) -> Claimed:
+        """Carry out a flow that asks `take` for acks, holding the line to Redis but while the flow listens."""
+        answer: Any = None
+        with self:
+            while True:
+                with line:
+                    try:
+                        step = flow.send(answer)
+                    except StopIteration as done:
+                        claimed: Claimed = done.value
+                        return claimed
+                    if type(step) is not Listen:
+                        answer = perform(step)
+                        if type(step) is Command and answer[0] == b"ok":
+                            self.confirm()
+                        continue
+                answer = listen(step)
 
     def take(self) -> Sequence[Word]:
         """Acks for the next call, as words of a command."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from rqttl import commands, delivery, flows, units
+from rqttl import delivery, flows, units
 from rqttl._acks import Acks, Sending, first_of
 from rqttl._driver import driver_of
 from rqttl._interrupt import Gate, Interrupt
 from rqttl._patience import is_away, patiently
-from rqttl.commands import Command, Presence
+from rqttl.commands import BATCH, Presence
 from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.messages import ENDED
@@ -67,9 +68,8 @@ class Consumer:
     def __init__(
         self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
     ) -> None:
-        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= commands.BATCH:
-            got = shown(prefetch, int)
-            raise InvalidInput(f"prefetch: expected a whole number from 1 to {commands.BATCH}, got {got}")
+        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= BATCH:
+            raise InvalidInput(f"prefetch: expected a whole number from 1 to {BATCH}, got {shown(prefetch, int)}")
         #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.
@@ -91,8 +91,8 @@ class Consumer:
         self._talking = threading.Lock()
         self._room: Gate | None = None
         self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
-        self._last_heard, self._rhythm = 0.0, 1.0
-        self._listening = False
+        self._last_heard = 0.0
+        self._rhythm = 1.0
 
     def __enter__(self) -> Consumer:
         lease = self._lease or self.queue.options().number("lease") or 0
@@ -214,9 +214,7 @@ class Consumer:
     def _refill(self) -> bool:
         """Finish what was acked and fetch more. False when no message came in time."""
         if self._keeper.ident is None:
-            raise InvalidInput(
-                "consume: iterate inside `with queue.consume() as deliveries:`, which renews and gives back"
-            )
+            raise InvalidInput("consume: iterate inside `with queue.consume() as deliveries:`, which renews leases")
         if not self._wait_for_room():
             return False
         sending = Sending(self._acks)
@@ -246,23 +244,9 @@ class Consumer:
         return True
 
     def _perform(self, flow: flows.Flow[flows.Claimed], sending: Sending) -> flows.Claimed:
-        """Carry out a flow, leaving the line to others while it only listens; `stop` ends that."""
-        answer: Any = None
-        with sending:
-            while True:
-                with self._talking:
-                    try:
-                        step = flow.send(answer)
-                    except StopIteration as done:
-                        claimed: flows.Claimed = done.value
-                        break
-                    if type(step) is not flows.Listen:
-                        answer = self._driver.step(step)
-                        if type(step) is Command and answer[0] == b"ok":
-                            sending.confirm()
-                        continue
-                answer = self._listen(step)
-        self._last_heard = time.monotonic()
+        """Carry out a flow, and tell of acks that came too late."""
+        claimed = sending.carry(flow, self._talking, self._driver.step, self._listen)
+        self._last_heard = max(self._last_heard, time.monotonic())
         for one in sending.among(claimed.lost):
             delivery.mark(one, LOST)
             self.lost.append(one.id)
@@ -272,11 +256,11 @@ class Consumer:
     def _listen(self, step: flows.Listen) -> Any:
         """Wait. The look before has noted this consumer for longer than that, so its keeper need not."""
         stop = self._no_more_fetching
-        self._listening = True
+        self._last_heard = math.inf
         try:
             return ENDED if stop.asked() else self._driver.step(replace(step, interrupt=stop))
         finally:
-            self._listening = False
+            self._last_heard = time.monotonic()
 
     # Keeping
 
@@ -319,8 +303,7 @@ class Consumer:
             try:
                 if self._no_more_fetching.asked():
                     self._release_unseen()
-                silent = not self._listening and time.monotonic() - self._last_heard > STAY / 3000
-                if self._acks or silent:
+                if self._acks or time.monotonic() - self._last_heard > STAY / 3000:
                     self._report(Presence(self._name, -1, STAY))
                 if time.monotonic() - renewed >= self._rhythm:
                     self._renew()

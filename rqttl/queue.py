@@ -59,10 +59,12 @@ class Queue:
         """Store one message at the end of the queue.
 
         `body`: bytes as they are, any other value as msgpack, or a `Message`. Stored once if this returns. The receipt
-        says when the message expires, or that its id was seen within the queue's `duplicate_window`, so that it was not
-        stored again. Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was
-        lost, and then the message may be stored or not. With an id and such a window the call is repeated instead; its
-        receipt may then call the message a duplicate of itself.
+        says when the message expires, that it was dead on arrival (`expired`), or that its id was seen within the
+        queue's `duplicate_window`, so that it was not stored again.
+
+        Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was lost, and then the
+        message may be stored or not. With an id and such a window the call is repeated instead; its receipt may then
+        call the message a duplicate of itself.
         """
         if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
             message: object = body
@@ -232,13 +234,11 @@ class Queue:
     def stats(self, *, sweep: bool = True) -> QueueStats:
         """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
 
-        With `sweep=False` the call only reads, so a user who may not write can make it. Expired messages, ended leases
-        and ended delays that nobody has swept are then counted as they are stored, and `overdue` says for how long the
-        oldest of them has been waiting. Such a call raises `QueueDamaged` where a key has another type.
+        With `sweep=False` the call only reads, and counts expired messages, ended leases and ended delays as they are
+        stored; see `QueueStats`. Such a call raises `QueueDamaged` where a key has another type.
         """
-        if sweep:
-            return self._driver.perform(flows.stats(self.name))
-        return self._driver.perform(flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True)))
+        look = flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True))
+        return self._driver.perform(flows.stats(self.name) if sweep else look)
 
     def options(self) -> QueueOptions:
         """The options in force, durations in milliseconds. The call only reads."""

@@ -42,7 +42,7 @@ def test_what_expired_stands_beside_duplicates_and_refusals(run: Run, broker: Br
     result = run("send", "full", "--format", "json", stdin="\n".join(map(json.dumps, lines)).encode())
 
     assert result.stdout == (
-        "stored 2 messages in full, 1 of them already expired, 1 duplicate left out; refused 1 (max_length is 1)\n"
+        "stored 2 messages in full, 1 of them already expired, 1 duplicate left out; refused 1 (--max-length is 1)\n"
     )
 
 

@@ -41,6 +41,7 @@ def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
 
     yield arrange
+    signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that comes later would end this process
     signal.signal(signal.SIGALRM, before)
 
 

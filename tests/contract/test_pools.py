@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, InvalidInput, PoolExhausted, _pools, _redis
+from rqttl import Broker, InvalidInput, PoolExhausted, _pools, _retrying
 from rqttl._driver import driver_of
 from tests.contract.test_waking import LONG, PATIENCE, Waiters, result
 from tests.servers import Server
@@ -157,7 +157,7 @@ def test_a_command_that_gets_no_connection_tells_the_limit(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, broker_of: Callable[..., Broker], blocks: bool, how: str
 ) -> None:
     monkeypatch.setattr(_pools, "PATIENCE", 0.05)
-    monkeypatch.setattr(_redis, "PAUSES", (0.001,))
+    monkeypatch.setattr(_retrying, "PAUSES", (0.001,))
     kinds = {False: redis.ConnectionPool, True: redis.BlockingConnectionPool}
     small = kinds[blocks].from_url(redis_url, max_connections=1, **({"timeout": 0.05} if blocks else {}))
     with redis.Redis(connection_pool=small) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import socket
 import threading
@@ -39,6 +40,15 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
             server.process.send_signal(signal.SIGCONT)
         broker.queue("q").enqueue(b"x")
         assert broker.queue("q").receive() is not None
+
+
+def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    with server.client() as client, rqttl.connect(server.url) as broker:
+        broker.declare_queue("q")
+        client.replicaof("127.0.0.1", 1)
+
+        assert driver_of(broker).store.listen("q", BELL, 600_000) is None
 
 
 def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: Server, redis_url: str) -> None:
@@ -90,7 +100,7 @@ def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
     broker.events.on_waiting.append(lambda _: waiting.set())
     deliveries = broker.declare_queue("q").consume(wait="10m")
     reports: list[bool] = []
-    monkeypatch.setattr(deliveries, "_report", lambda _: reports.append(deliveries._listening))
+    monkeypatch.setattr(deliveries, "_report", lambda _: reports.append(deliveries._last_heard == math.inf))
     sleep = deliveries._no_more_fetching.wait
 
     def turn(_: float) -> bool:

@@ -138,7 +138,7 @@ def server(start_server: Callable[..., Server]) -> Server:
 def test_a_run_outlives_a_restart_of_the_server(
     server: Server, threads: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl._retrying.PAUSES", (0.01,))
     stop, begun = threading.Event(), threading.Semaphore(0)
     handled: list[bytes] = []
 
@@ -167,7 +167,7 @@ def test_a_run_outlives_a_restart_of_the_server(
 def test_a_server_that_is_away_at_the_start_is_waited_for(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl._retrying.PAUSES", (0.01,))
     with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
         queue = broker.declare_queue("q")
         queue.enqueue(b"x")
@@ -183,7 +183,7 @@ def test_a_server_that_is_away_at_the_start_is_waited_for(
 def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl._retrying.PAUSES", (0.01,))
     with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
         waits, stop = threading.Event(), threading.Event()
         broker.events.on_waiting.append(lambda _: waits.set())
@@ -200,7 +200,7 @@ def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(
 def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl._redis.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl._retrying.PAUSES", (0.01,))
     deliveries: list[int] = []
 
     def handle(delivery: Delivery) -> None:
@@ -261,9 +261,8 @@ def test_not_one_of_twenty_messages_is_handed_out_again_while_its_stopped_consum
 
 def test_stop_ends_a_wait_that_nothing_else_would_end(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait is one call that would last for longer than the test may."""
-    monkeypatch.setattr("rqttl.flows.messages.PERIOD", 3_600_000, raising=False)
-    with redis.Redis.from_url(redis_url, socket_timeout=7_200) as patient, Broker(patient) as broker:
-        monkeypatch.setattr(broker._driver.store, "longest_block", 3_600_000, raising=False)
+    monkeypatch.setattr("rqttl.flows.messages.PERIOD", 3_600_000)
+    with redis.Redis.from_url(redis_url) as patient, Broker(patient) as broker:
         queue = broker.declare_queue("q")
         deliveries = queue.consume()
 
