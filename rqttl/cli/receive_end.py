@@ -6,8 +6,10 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import FrameType, TracebackType
 
+from rqttl._stop_signals import SignalWatch
 from rqttl.cli.signals import Stop, Stopped, Stopping
 
 #: Seconds within which another signal is still the first one.
@@ -27,16 +29,20 @@ class Ending(Stopping):
         self.asked = 0
         self._then = then
         self._since = 0.0
+        self._watch = ExitStack()
         self.reader, self._writer = os.pipe()
 
     def __enter__(self) -> Ending:
         super().__enter__()
+        # a signal that comes right before the wait for a message begins would be heard when that wait is over
+        self._watch.enter_context(SignalWatch(self._before, self._then))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         super().__exit__(kind, error, trace)
+        self._watch.close()
         os.close(self.reader)
         os.close(self._writer)
 
