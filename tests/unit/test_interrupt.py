@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -154,10 +155,17 @@ def test_a_second_signal_without_a_handler_before_is_sent_again(
 
 def test_a_signal_that_another_thread_receives_ends_the_wait_of_the_main_thread(own: list[int]) -> None:
     """Python would run the handler when the main thread has waited to the end."""
+    main = threading.get_ident()
+
+    def receive() -> None:
+        while sys._current_frames()[main].f_code is not Gate.wait.__code__:
+            pass
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
     for _ in range(10):
         interrupt = Interrupt()
         with StopSignals(interrupt.ask):
-            other = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+            other = threading.Thread(target=receive)
             other.start()
             assert interrupt.wait(PATIENCE)
             other.join()
