@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import IO
 
@@ -24,9 +25,14 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
+#: One reader at a time: another thread would wait for input that the first has read ahead.
+READING = threading.Lock()
+
+
 def handle(delivery: rqttl.Delivery) -> None:
     say("begun", delivery.id)
-    sys.stdin.readline()
+    with READING:
+        sys.stdin.readline()
     say("done", delivery.id)
 
 
