@@ -91,8 +91,7 @@ class Consumer:
         self._talking = threading.Lock()
         self._room: Gate | None = None
         self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
-        self._last_heard = 0.0
-        self._rhythm = 1.0
+        self._last_heard, self._rhythm = 0.0, 1.0
 
     def __enter__(self) -> Consumer:
         lease = self._lease or self.queue.options().number("lease") or 0
