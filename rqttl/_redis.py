@@ -37,7 +37,7 @@ from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
 from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
 from rqttl.events import Events
-from rqttl.text import type_name
+from rqttl.text import shown, type_name
 
 T = TypeVar("T")
 
@@ -54,6 +54,7 @@ def open_client(url: str) -> redis.Redis:
     scheme, found, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
     if scheme not in _SCHEMES or not found:
         got = f"{scheme[:20]!r} as scheme" if found and scheme.isalnum() else "none of them"
+        got = got if isinstance(url, str) else shown(url)
         raise InvalidInput(f"url: expected redis://, rediss://, unix:// or embedded://, got {got}")
     retry = Retry(NoBackoff(), 0)
     try:

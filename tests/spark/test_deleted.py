@@ -148,7 +148,7 @@ def test_the_end_of_a_lifetime_is_a_deletion_like_any_other(clocked: Clocked, fo
     read = read_all(follow)
     lost = letters(queue, 3)
     clocked.advance(500)
-    clocked.queues()
+    queue.sweep()
 
     with pytest.raises(DataLoss, match=f"queue 'a' was deleted.*the highest of them {lost[2]}"):
         follow(queues="a").latest(read, None)
