@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis
 import pytest
 import redis
 
-from rqttl import Broker
+from rqttl import Broker, Queue
 from tests.servers import Server, find_binary
 
 #: Whether this run is that of the contract tests on the fake broker.
@@ -72,6 +73,19 @@ def broker(client: redis.Redis) -> Iterator[Broker]:
     broker = Broker(client)
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def queue(broker: Broker) -> Queue:
+    """The queue `q`, without options."""
+    return broker.declare_queue("q")
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Four threads; they have ended when the test has."""
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
 
 
 @pytest.fixture

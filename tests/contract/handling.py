@@ -1,11 +1,11 @@
-"""Handlers that take long: they work until something has happened, not for a time."""
+"""Handlers: some take long and work until something has happened, not for a time; some fail, some do nothing."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-from rqttl import Broker
+from rqttl import Broker, Delivery
 from tests.contract.test_waking import PATIENCE
 
 
@@ -25,3 +25,11 @@ class Renewals:
     def wait(self, count: int) -> None:
         for _ in range(count):
             assert self._renewed.acquire(timeout=PATIENCE)
+
+
+def fail(_: Delivery) -> None:
+    raise RuntimeError("the handler failed")
+
+
+def forget(_: Delivery) -> None:
+    """Do nothing."""

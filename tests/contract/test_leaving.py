@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,17 +15,6 @@ from tests.contract.clocked import Clocked
 from tests.contract.handling import Renewals
 from tests.contract.looks import bodies, one, ready
 from tests.contract.test_waking import PATIENCE
-
-
-@pytest.fixture
-def queue(broker: Broker) -> Queue:
-    return broker.declare_queue("q")
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as pool:
-        yield pool
 
 
 def test_an_exception_that_leaves_the_loop_takes_nothing_from_a_thread_that_works(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,28 +12,9 @@ import pytest
 from rqttl import Broker, Delivery, Queue, RunCounts
 from rqttl.runner import Runner
 from tests.contract.clocked import Clocked, at
-from tests.contract.handling import Renewals, until
+from tests.contract.handling import Renewals, fail, until
 from tests.contract.looks import dead, one
 from tests.contract.test_waking import PATIENCE
-
-
-@pytest.fixture
-def queue(broker: Broker) -> Queue:
-    return broker.declare_queue("q")
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as pool:
-        yield pool
-
-
-def fail(_: Delivery) -> None:
-    raise RuntimeError("the handler failed")
-
-
-def forget(_: Delivery) -> None:
-    """Do nothing."""
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -12,28 +12,9 @@ import pytest
 
 from rqttl import Broker, Delivery, InvalidDuration, InvalidInput, Queue, QueueNotFound, RunCounts
 from tests.contract.clocked import Clocked, at
-from tests.contract.handling import until
+from tests.contract.handling import fail, forget, until
 from tests.contract.looks import one, ready
 from tests.contract.test_waking import PATIENCE, Waiters
-
-
-@pytest.fixture
-def queue(broker: Broker) -> Queue:
-    return broker.declare_queue("q")
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as pool:
-        yield pool
-
-
-def fail(_: Delivery) -> None:
-    raise RuntimeError("the handler failed")
-
-
-def forget(_: Delivery) -> None:
-    """Do nothing."""
 
 
 def test_a_run_with_nothing_to_do_ends_after_its_wait(clocked: Clocked) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,17 +13,6 @@ from tests.contract.clocked import Clocked
 from tests.contract.handling import Renewals, until
 from tests.contract.looks import dead, ready
 from tests.contract.test_waking import LONG, PATIENCE, Waiters, blocked
-
-
-@pytest.fixture
-def queue(broker: Broker) -> Queue:
-    return broker.declare_queue("q")
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as pool:
-        yield pool
 
 
 def test_leases_are_renewed_after_stop_until_the_handler_is_done(broker: Broker, queue: Queue) -> None:

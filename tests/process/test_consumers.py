@@ -34,17 +34,6 @@ def spawn(redis_url: str) -> Iterator[Callable[..., Process]]:
         process.kill()
 
 
-@pytest.fixture
-def queue(broker: Broker) -> Queue:
-    return broker.declare_queue("q")
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as pool:
-        yield pool
-
-
 def drain(queue: Queue, until: Callable[[], bool]) -> dict[str, Delivery]:
     """Receive and ack until a condition holds; each message by its id."""
     found: dict[str, Delivery] = {}
