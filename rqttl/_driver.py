@@ -96,7 +96,7 @@ class Driver:
                 return found
 
     def reapers(self) -> int:
-        """How many reapers listen for what becomes due."""
+        """The number of reapers that listen for due work."""
         found: Any = self.store.run_plain(
             "PUBSUB NUMSUB", lambda client: client.pubsub_numsub(self.keyspace.due_channel)
         )

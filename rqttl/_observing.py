@@ -34,7 +34,7 @@ def heard(answer: bytes | Exception | None) -> str:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a command failed because of what a queue holds: a key of another type, or a record that lacks a field."""
+    """Return True if a damaged queue is the cause: a key of another type, or a record that lacks a field."""
     said = str(error)
     return "WRONGTYPE" in said or "attempt to " in said  # the latter is Lua's, of a value that is not there
 

@@ -51,7 +51,7 @@ def _limit_of_redis_py() -> int:
 
 
 def is_exhausted(error: BaseException | None) -> bool:
-    """Whether a pool has no connection left: no server is the cause."""
+    """Return True if a pool has no connection left. No server is the cause then."""
     return isinstance(error, ConnectionError) and str(error).startswith(_EXHAUSTED)
 
 
@@ -70,7 +70,7 @@ class Places:
 
     @property
     def held(self) -> int:
-        """How many threads wait, at most."""
+        """The highest number of threads that may wait."""
         return max(1, self.limit - 1)
 
     def take(self, seconds: float, ended: Callable[[], bool]) -> bool | None:

@@ -3,7 +3,7 @@
 -- The hash `redelivered` holds `<n>`, or `<n> <description>`. A description is opaque and may hold any bytes.
 local failures = {}
 
---- How many deliveries of each of these messages have failed, by id; and their descriptions, by id.
+--- The numbers of failed deliveries of these messages, by id; and their descriptions, by id.
 function failures.read(q, ids)
   local failed, said = {}, {}
   if #ids > 0 and redis.call('EXISTS', q.redelivered) == 1 then

@@ -29,7 +29,7 @@ function pause.rule(q)
     jitter = tonumber(m[4] or 0)}
 end
 
---- How many ms a message pauses after its failed delivery number `n`, which failed at `at`. Jitter only shortens it.
+--- The pause in ms after failed delivery number `n` of a message, which failed at `at`. Jitter only shortens it.
 -- The power may be infinite, its minimum with `most` is not.
 function pause.after(rule, id, n, at)
   local ms = math.min(rule.most, rule.delay * rule.multiplier ^ (n - 1))

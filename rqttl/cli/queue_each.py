@@ -96,7 +96,7 @@ def damaged_facts(damaged: Mapping[str, QueueDamaged]) -> list[Facts]:
 
 
 def running_reapers(broker: Broker) -> int | None:
-    """How many reapers run; `None` where this user may not ask."""
+    """The number of reapers that run; `None` if this user may not ask."""
     from redis.exceptions import ResponseError
 
     try:

@@ -86,7 +86,7 @@ def _found(pattern: str, said: str) -> bool:
 
 
 def _missing_right(said: str) -> str:
-    """What a user may not do; empty if the error is about something else."""
+    """The missing right of a user, in words; empty if the error is about something else."""
     if right := _RIGHT.search(said):
         return f"the right for {right[1].upper()} is missing"
     if _found("can't run this command", said):
@@ -99,7 +99,7 @@ def _missing_right(said: str) -> str:
 
 
 def _maxmemory(client: Client) -> str:
-    """How much Redis may take, in brackets; empty where it does not tell."""
+    """The memory limit of Redis, in brackets; empty if Redis does not tell."""
     limit = _asked(client, lambda client: client.info("memory").get("maxmemory"))
     return f" (maxmemory {_as_configured(int(limit))})" if limit else ""
 

@@ -61,7 +61,7 @@ class Sent:
                 self.ids.append(result.id)
 
     def reasons(self) -> list[tuple[int, str]]:
-        """How many messages were refused, and by which limit, for people."""
+        """The number of refused messages and the limits that refused them, for people."""
         return [(count, f"{flag(limit)} is {value:,}") for (limit, value), count in self.refused.items()]
 
 
