@@ -1,0 +1,40 @@
+"""Every script call as a value: the script, its keys and arguments, and whether it may be repeated. No I/O here.
+
+`Known` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
+"""
+
+from rqttl.commands.call import BATCH, BATCH_BYTES, Command, Known, Reply, Word
+from rqttl.commands.messages import ABSENT, Presence, enqueue, enqueue_named, enqueue_plain, pack, receive, redrive
+from rqttl.commands.queues import declare, delete, lookup, peek, preview, purge, stats, sweep, touch, update
+from rqttl.commands.settle import ack, nack, reject, renew
+
+__all__ = [
+    "ABSENT",
+    "BATCH",
+    "BATCH_BYTES",
+    "Command",
+    "Known",
+    "Presence",
+    "Reply",
+    "Word",
+    "ack",
+    "declare",
+    "delete",
+    "enqueue",
+    "enqueue_named",
+    "enqueue_plain",
+    "lookup",
+    "nack",
+    "pack",
+    "peek",
+    "preview",
+    "purge",
+    "receive",
+    "redrive",
+    "reject",
+    "renew",
+    "stats",
+    "sweep",
+    "touch",
+    "update",
+]

@@ -1,0 +1,98 @@
+"""Script calls that bring messages in or take them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rqttl import _scripts, codec
+from rqttl.commands.call import Command, Known, Word
+from rqttl.commands.settle import runs
+from rqttl.errors import MessageTooLarge
+from rqttl.types import Message
+
+
+def pack(message: Message | object, max_body: int) -> tuple[bytes, bytes]:
+    """What the sender says of a message, and its body, as `enqueue` takes them. Raises `InvalidInput`."""
+    if type(message) is bytes:
+        body, said = message, b""
+    else:
+        if not isinstance(message, Message):
+            message = Message(message)
+        body, content_type = codec.pack_body(message.body)
+        said = codec.pack_said(message, message.content_type or content_type)
+    if len(body) > max_body:
+        raise MessageTooLarge(f"body: {len(body)} bytes are more than max_message_bytes, {max_body}")
+    return said, body
+
+
+def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, window: int = 0, now: Word = "") -> Command:
+    """Store messages, at most `BATCH`. `window` is for how long ids are remembered whatever the queue does, in ms.
+
+    It may be repeated where each has an id, and the queue or the call knows duplicates.
+    """
+    words: list[Word] = [window or "", ""]
+    simple, named, only = known.simple and not window, True, True
+    for pair in packed:
+        words += pair
+        simple = simple and not (pair[0] == b"+0" or pair[0].startswith((b"+0;", b"@")))
+        if named:
+            named, bare = codec.said_id(pair[0])
+            only = only and bare
+    words[1] = "ids" if named and only else ""
+    return _enqueue(known, words, simple, now, repeatable=named and (known.window > 0 or window > 0))
+
+
+def enqueue_named(known: Known, words: Sequence[bytes], *, window: int = 0) -> Command:
+    """Store messages that have no more than an id, at most `BATCH`: what is said and the body of each in turn."""
+    repeatable = known.window > 0 or window > 0
+    return _enqueue(known, (window or "", "ids", *words), known.simple and not window, repeatable=repeatable)
+
+
+def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
+    """Store messages of which there is nothing to say but their bodies, at most `BATCH`."""
+    return _enqueue(known, ("", "bodies", *bodies), known.simple, now)
+
+
+def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word = "", *, repeatable: bool = False) -> Command:
+    script = _scripts.load("enqueue")
+    prefix = known.short(script) if simple else known.prefix(script)
+    return Command(script, known.name, (*prefix, now, *words), repeatable=repeatable)
+
+
+def redrive(known: Known, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
+    """Put dead letters of `source`, at most `BATCH`, into the queue, which is another one."""
+    script = _scripts.load("redrive")
+    prefix = known.prefix(script, source)
+    return Command(script, known.name, (*prefix, now, "", *sequences), marked=len(prefix) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """How a consumer shows itself to a queue: who it is, how long it waits now, how long it counts as a consumer."""
+
+    consumer: str = ""
+    block: int = 0
+    stay: int = 0
+    ticket: bytes = b""
+
+
+ABSENT = Presence()
+
+
+def receive(
+    known: Known,
+    count: int,
+    lease: int,
+    *,
+    auto_ack: bool = False,
+    presence: Presence = ABSENT,
+    finished: Sequence[Word] = (),
+    now: Word = "",
+) -> Command:
+    """Finish deliveries (id and token in turn), then take up to `count` messages out."""
+    script = _scripts.load("receive")
+    prefix = known.prefix(script)
+    here = presence
+    args = (now, "", count, lease, "1" if auto_ack else "", here.consumer, here.block, here.stay, here.ticket)
+    return Command(script, known.name, (*prefix, *args, *runs(finished)), not auto_ack, len(prefix) + 1)
