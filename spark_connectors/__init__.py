@@ -1,9 +1,9 @@
-"""The Spark data source for rqttl: `spark.read.format("rqttl")`, `readStream`, `write`, `writeStream`.
+"""The Spark data source for rqttl: `spark.read.format("rqttl")`, `readStream`, `write` and `writeStream`.
 
-Where the package is installed, Spark finds the format by itself. Where it came with `--py-files` or `addPyFile`, call
-`register(spark)` once in each session.
+Spark finds the format by itself if the package is installed. If the package came with `--py-files` or `addPyFile`, each
+session must call `register(spark)` once.
 
-Importing this package needs neither pyspark nor pyarrow, and touches neither Redis nor the JVM.
+The import of this package needs neither pyspark nor pyarrow, and touches neither Redis nor the JVM.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("rqttl")` known to this session, and to no other.
+    """Register `format("rqttl")` in this session, and in no other.
 
-    Needed after `--py-files`, `addPyFile` and `addArtifacts`, harmless where Spark has found the format itself. Without
-    pyspark >= 4.2 and pyarrow it raises `ImportError`.
+    A session needs this call after `--py-files`, `addPyFile` and `addArtifacts`; it is harmless if Spark already knows
+    the format. Raises `ImportError` without pyspark >= 4.2 and pyarrow.
     """
     from spark_connectors.source import RqttlDataSource
 

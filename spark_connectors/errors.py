@@ -1,6 +1,6 @@
-"""Every error that the data source raises of its own accord. Spark wraps them; their text survives in its traceback.
+"""The errors of the data source. Spark wraps them, and its traceback keeps their texts.
 
-A text begins with its code in brackets, names the option, the value and the rule, and never holds a secret.
+A text begins with a code in brackets; it names the option, the value and the rule, and never contains a secret.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from rqttl.errors import RqttlError
 
 
 class SourceError(RqttlError):
-    """Root of the errors of the data source. The text begins with `[code]`, also after pickling."""
+    """Base class of the errors of the data source. The text begins with `[code]`, also after pickling."""
 
     code = "RQTTL_ERROR"
 
@@ -18,7 +18,7 @@ class SourceError(RqttlError):
 
 
 class UnknownOption(SourceError):
-    """An option has no meaning here: it is misspelt, or belongs to another kind of job."""
+    """An option is misspelt, or belongs to another kind of job."""
 
     code = "RQTTL_UNKNOWN_OPTION"
 
@@ -30,25 +30,25 @@ class InvalidOption(SourceError):
 
 
 class InvalidSchema(SourceError):
-    """A schema given by the user has a column that is not known, or one of another type."""
+    """The schema of the user has an unknown column, or a column of a wrong type."""
 
     code = "RQTTL_INVALID_SCHEMA"
 
 
 class InvalidOffset(SourceError):
-    """An offset in a checkpoint is not one that this version wrote."""
+    """An offset in the checkpoint comes from another version of rqttl, or is damaged."""
 
     code = "RQTTL_INVALID_OFFSET"
 
 
 class NoSuchQueue(SourceError):
-    """A queue that `queues` names does not exist."""
+    """A queue of the option `queues` or `queue` does not exist."""
 
     code = "RQTTL_QUEUE_NOT_FOUND"
 
 
 class Unreachable(SourceError):
-    """Redis does not answer at `url`, or not in time, also after the retries."""
+    """Redis does not answer at `url`, or not in time, and the retries are used up."""
 
     code = "RQTTL_UNREACHABLE"
 
@@ -60,48 +60,48 @@ class NotAuthenticated(SourceError):
 
 
 class NoPermission(SourceError):
-    """The user may not run a command, or not on the keys of `namespace`."""
+    """The user has no right to run a command, or to use the keys of `namespace`."""
 
     code = "RQTTL_NO_PERMISSION"
 
 
 class RefusedByRedis(SourceError):
-    """Redis answered a command with an error that has no class of its own."""
+    """Redis refused a command for a reason without an error class of its own."""
 
     code = "RQTTL_REDIS_ERROR"
 
 
 class MalformedEntry(SourceError):
-    """An entry of a log is not one that rqttl wrote."""
+    """A log has an entry that rqttl did not write."""
 
     code = "RQTTL_MALFORMED_ENTRY"
 
 
 class DataLoss(SourceError):
-    """Messages were removed by retention, a limit or a purge before this job could read them."""
+    """Retention, a limit, a purge or a deletion removed messages before this job read them."""
 
     code = "RQTTL_DATA_LOSS"
 
 
 class SaveMode(SourceError):
-    """Rows can only be appended: nothing is replaced, and no table is there or not there."""
+    """The save mode is not `append`: a queue cannot be replaced."""
 
     code = "RQTTL_SAVE_MODE"
 
 
 class QueueIsFull(SourceError):
-    """A queue holds `maxQueueDepth` messages, and `onFull` says not to wait, or `fullTimeout` is over."""
+    """A queue holds `maxQueueDepth` messages, and `onFull` forbids the wait, or `fullTimeout` has passed."""
 
     code = "RQTTL_QUEUE_FULL"
 
 
 class OutOfMemory(SourceError):
-    """Redis takes no messages because it has no memory left for them, also after `fullTimeout`."""
+    """Redis has no memory left for messages, and `fullTimeout` has passed."""
 
     code = "RQTTL_OUT_OF_MEMORY"
 
 
 class RowsRefused(SourceError):
-    """Some rows could not be written, and `onRefused` says that the job fails then. All others were written."""
+    """Some rows were refused, and `onRefused` is `error`. The job wrote all other rows."""
 
     code = "RQTTL_ROWS_REFUSED"

@@ -1,4 +1,4 @@
-"""Whether this machine has the Java that Spark runs on."""
+"""A check of the Java on this machine: Spark needs one."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import shutil
 import subprocess
 from pathlib import Path
 
-#: The least Java that Spark 4 runs on.
-LEAST = 17
+#: The oldest Java that Spark 4 runs on.
+OLDEST_JAVA = 17
 
 
-def lacking_java() -> str:
-    """What is wrong with the Java of this machine, in a line that says what to install; empty if it serves."""
+def java_problem() -> str:
+    """Describe in one line why the Java of this machine does not serve, and what to install; empty if it serves."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
-    advice = f"Spark needs Java {LEAST} or later (Debian: apt-get install openjdk-17-jre-headless)"
+    advice = f"Spark needs Java {OLDEST_JAVA} or later (Debian: apt-get install openjdk-17-jre-headless)"
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         return f"no Java runs as {java}; {advice}"
-    found = re.search(r'version "(\d+)', said)
-    if found is None or int(found[1]) < LEAST:
-        return f"{java} is {said.partition(chr(10))[0] or 'of no version'}; {advice}"
+    version = re.search(r'version "(\d+)', output)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        return f"{java} is {output.partition(chr(10))[0] or 'of no version'}; {advice}"
     return ""

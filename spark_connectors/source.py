@@ -1,6 +1,6 @@
-"""The data source `rqttl`, as Spark knows it. It only reads options; what it does is in the readers and writers.
+"""The data source `rqttl`, as Spark knows it. This module only reads options; readers and writers do the work.
 
-These are imported where they are made: Spark starts a process for each step, which waits for all its imports.
+Each method imports its reader or writer itself: Spark starts a process for each step, and waits for all its imports.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_connectors.columns import schema as columns
+from spark_connectors.columns.schema import requested_columns, schema_ddl
 from spark_connectors.errors import SourceError
 from spark_connectors.options.options import Options, Use
 from spark_connectors.options.secret import Secret
@@ -26,21 +26,21 @@ _SECRETS = frozenset({"url", "password"})
 
 
 class RqttlDataSource(DataSource):
-    """`format("rqttl")`: messages of queues, dead letters above all, as rows; and rows as messages."""
+    """`format("rqttl")`: reads messages of queues, above all dead letters, as rows; writes rows as messages."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        # Spark pickles this object, and shows it where something goes wrong
-        self._said: dict[str, str | Secret] = {
+        # Spark pickles this object, and shows it in error messages
+        self._raw_options: dict[str, str | Secret] = {
             name: Secret(text) if name.lower() in _SECRETS else text for name, text in options.items()
         }
 
     @classmethod
     def name(cls) -> str:
-        """What follows `format`."""
+        """The name of the format."""
         return "rqttl"
 
     def schema(self) -> str:
-        """All columns. Spark asks only where the user has not given a schema."""
+        """All columns. Spark asks for them only if the user has not given a schema."""
         try:
             options = self._options("batch")
         except SourceError as error:
@@ -48,25 +48,25 @@ class RqttlDataSource(DataSource):
                 options = self._options("stream")
             except SourceError:
                 raise error from None
-        return columns.ddl(options.text("decode"))
+        return schema_ddl(options.text("decode"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """Make the reader of `spark.read`."""
         from spark_connectors.read.batch import RqttlBatchReader, RqttlFilteringReader
 
         options = self._options("batch")
         kind = RqttlFilteringReader if options.flag("pushFilters") else RqttlBatchReader
-        return kind(options, columns.chosen(schema, options.text("decode")))
+        return kind(options, requested_columns(schema, options.text("decode")))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """For `spark.readStream`."""
+        """Make the reader of `spark.readStream`."""
         from spark_connectors.stream.reader import RqttlStreamReader
 
         options = self._options("stream")
-        return RqttlStreamReader(options, columns.chosen(schema, options.text("decode")))
+        return RqttlStreamReader(options, requested_columns(schema, options.text("decode")))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """For `df.write`, with `.mode("append")`."""
+        """Make the writer of `df.write`, which needs `.mode("append")`."""
         from spark_connectors.write.writer import RqttlBatchWriter
 
         return RqttlBatchWriter(schema, self._options("write"), overwrite=overwrite)
@@ -74,11 +74,11 @@ class RqttlDataSource(DataSource):
     def streamWriter(  # noqa: N802  # Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        """For `df.writeStream`."""
+        """Make the writer of `df.writeStream`."""
         from spark_connectors.write.writer import RqttlStreamWriter
 
         return RqttlStreamWriter(schema, self._options("write"), overwrite=overwrite)
 
     def _options(self, use: Use) -> Options:
-        said = {name: text.reveal() if isinstance(text, Secret) else text for name, text in self._said.items()}
-        return Options.read(use, said)
+        texts = {name: text.reveal() if isinstance(text, Secret) else text for name, text in self._raw_options.items()}
+        return Options.parse(use, texts)

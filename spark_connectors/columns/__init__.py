@@ -1,1 +1,1 @@
-"""Entries of a log as columns of Arrow."""
+"""Arrow columns made of the entries of logs."""

@@ -1,4 +1,4 @@
-"""Entries of logs as Arrow columns: only the chosen ones are built, and most of them without a loop in Python."""
+"""Record batches made of the entries of logs: only the requested columns, most of them without a loop in Python."""
 
 from __future__ import annotations
 
@@ -13,101 +13,103 @@ import pyarrow.compute as pc
 from rqttl import codec
 from rqttl.units import MAX_INSTANT
 from spark_connectors.columns import schema, texts
-from spark_connectors.columns.headers import Headers, Malformed, Records
-from spark_connectors.redis.digits import ZEROS, Array, decimal, words
-from spark_connectors.redis.pages import NO_PLACE, WIDTH, Joiner, Page, malformed, take
+from spark_connectors.columns.headers import DeathRecords, Headers, Malformed
+from spark_connectors.redis.digits import ASCII_ZEROS, Array, as_uint64_windows, parse_eight_digits
+from spark_connectors.redis.pages import NOT_A_SEQUENCE, SEQUENCE_BYTES, Page, PageBuffer, malformed_entry, take_bytes
 
-#: Entries of one queue.
-Run: TypeAlias = tuple[str, Page]
+#: A page of entries, with its queue.
+QueuePage: TypeAlias = tuple[str, Page]
 
-_MOST_INT = 2**31 - 1
-#: Digits of the milliseconds in a sequence, before a dash.
-_MS = 13
+_MAX_INT = 2**31 - 1
+#: Digits of the milliseconds in a sequence, before its dash.
+_MS_DIGITS = 13
 _DASH = ord("-")
-#: Of eight bytes the last six: what follows the dash.
+#: A mask for the last six of eight bytes: the digits after the dash.
 _LAST_SIX = np.uint64(0xFFFFFFFFFFFF0000)
-#: Extras that were unpacked are remembered: most senders repeat themselves.
-_REMEMBERED = 4096
+#: The size of the cache of unpacked extras: most senders repeat theirs.
+_MAX_CACHED = 4096
 
 
-class Columns:
-    """Makes record batches of the chosen columns. For one thread."""
+class BatchBuilder:
+    """Builds record batches of the requested columns. For one thread."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self.schema = schema.arrow(names)
+        self.schema = schema.arrow_schema(names)
         self._names = names
-        self._remembered: dict[bytes, texts.Extras] = {}
-        self._joiner = Joiner()
+        self._extras_cache: dict[bytes, texts.Extras] = {}
+        self._page_buffer = PageBuffer()
 
-    def batch(self, runs: Sequence[Run]) -> pa.RecordBatch:
-        """The entries of these runs, in order, at least one. Raises `MalformedEntry` for what rqttl did not store."""
-        rows = _Rows(runs, self._joiner.join([page for _, page in runs]), self._remembered)
+    def build(self, pages: Sequence[QueuePage]) -> pa.RecordBatch:
+        """Build a batch of the entries of one page or more, in order. Raises `MalformedEntry` for an invalid entry."""
+        rows = _Rows(pages, self._page_buffer.join([page for _, page in pages]), self._extras_cache)
         try:
-            return pa.RecordBatch.from_arrays([_BUILD[name](rows) for name in self._names], schema=self.schema)
+            return pa.RecordBatch.from_arrays([_BUILDERS[name](rows) for name in self._names], schema=self.schema)
         except Malformed as error:
-            raise malformed(*rows.where(error.row), str(error)) from None
+            raise malformed_entry(*rows.locate(error.row), str(error)) from None
 
 
 class _Rows:
-    """Some entries, and what several columns need of them, found once."""
+    """The entries of a batch, with cached values that several columns need."""
 
-    def __init__(self, runs: Sequence[Run], page: Page, remembered: dict[bytes, texts.Extras]) -> None:
-        self._runs, self._page, self._remembered = runs, page, remembered
+    def __init__(self, pages: Sequence[QueuePage], joined: Page, extras_cache: dict[bytes, texts.Extras]) -> None:
+        self._pages, self._page, self._extras_cache = pages, joined, extras_cache
         self.count = len(self._page)
         self._fields: dict[str, pa.Array] = {}
 
     @cached_property
     def _arrivals(self) -> tuple[Array, Array]:
-        """All sequences end to end, and the ms in which each message came into its queue."""
-        places = self._page.sequences()
-        seen = words(places)
-        high, wrong = decimal(seen[::WIDTH] ^ ZEROS)
-        low, also_wrong = decimal(seen[_MS - 8 :: WIDTH] ^ ZEROS)
-        _, no_serial = decimal((seen[WIDTH - 8 :: WIDTH] ^ ZEROS) & _LAST_SIX)
-        wrong |= also_wrong | no_serial | (places[_MS::WIDTH] != _DASH)
-        if wrong.any():
-            raise Malformed(int(np.argmax(wrong)), NO_PLACE)
-        return places, high * 100_000 + low % 100_000
+        """The bytes of all sequences, end to end, and the time of each arrival in ms."""
+        sequences = self._page.sequences()
+        windows = as_uint64_windows(sequences)
+        high, invalid = parse_eight_digits(windows[::SEQUENCE_BYTES] ^ ASCII_ZEROS)
+        low, invalid_low = parse_eight_digits(windows[_MS_DIGITS - 8 :: SEQUENCE_BYTES] ^ ASCII_ZEROS)
+        _, invalid_serial = parse_eight_digits(
+            (windows[SEQUENCE_BYTES - 8 :: SEQUENCE_BYTES] ^ ASCII_ZEROS) & _LAST_SIX
+        )
+        invalid |= invalid_low | invalid_serial | (sequences[_MS_DIGITS::SEQUENCE_BYTES] != _DASH)
+        if invalid.any():
+            raise Malformed(int(np.argmax(invalid)), NOT_A_SEQUENCE)
+        return sequences, high * 100_000 + low % 100_000
 
     @property
     def arrived_at(self) -> Array:
-        """The ms in which each came into its queue."""
+        """The time of each arrival in its queue, in ms."""
         return self._arrivals[1]
 
-    def where(self, row: int) -> tuple[str, bytes]:
-        """The queue and the sequence of a row."""
-        ends = np.cumsum([len(page) for _, page in self._runs])
-        return self._runs[int(np.searchsorted(ends, row, "right"))][0], self._page.place(row)
+    def locate(self, row: int) -> tuple[str, bytes]:
+        """Return the queue and the sequence of a row."""
+        ends = np.cumsum([len(page) for _, page in self._pages])
+        return self._pages[int(np.searchsorted(ends, row, "right"))][0], self._page.sequence(row)
 
     def queue(self) -> pa.Array:
-        names = pa.array([queue for queue, _ in self._runs])
+        names = pa.array([queue for queue, _ in self._pages])
         if len(names) == 1:
             return pa.repeat(names[0], self.count)
-        return names.take(pa.array(np.repeat(np.arange(len(names)), [len(some) for _, some in self._runs])))
+        return names.take(pa.array(np.repeat(np.arange(len(names)), [len(page) for _, page in self._pages])))
 
     def sequence(self) -> pa.Array:
-        offsets = np.arange(0, WIDTH * self.count + 1, WIDTH, dtype=np.int32)
+        offsets = np.arange(0, SEQUENCE_BYTES * self.count + 1, SEQUENCE_BYTES, dtype=np.int32)
         return pa.Array.from_buffers(
             pa.string(), self.count, [None, pa.py_buffer(offsets), pa.py_buffer(self._arrivals[0])]
         )
 
-    def id(self) -> pa.Array:
-        ids, some = self.headers.ids()
-        if some.all():
-            return _text(ids)
-        return pc.if_else(pa.array(some), _text(ids), self.sequence()) if some.any() else self.sequence()
+    def message_id(self) -> pa.Array:
+        ids, present = self.headers.message_ids()
+        if present.all():
+            return _as_text(ids)
+        return pc.if_else(pa.array(present), _as_text(ids), self.sequence()) if present.any() else self.sequence()
 
     @cached_property
     def headers(self) -> Headers:
-        return Headers(take(self._page.data, self._page.headers, self._page.header_stops))
+        return Headers(take_bytes(self._page.data, self._page.header_starts, self._page.header_stops))
 
     @cached_property
-    def _records(self) -> Records:
-        return self.headers.records()
+    def _records(self) -> DeathRecords:
+        return self.headers.death_records()
 
     @cached_property
     def _newest(self) -> Array | None:
-        """Which record is the newest death of each row, -1 for none; `None` if each row has exactly one record."""
+        """The index of the newest record of each row, or -1; `None` if each row has exactly one record."""
         rows = self._records.rows
         if len(rows) == self.count and (rows == np.arange(self.count)).all():
             return None
@@ -116,13 +118,13 @@ class _Rows:
         return newest
 
     def field(self, name: str) -> pa.Array:
-        """A field of all death records."""
+        """Return a field of all death records."""
         if name not in self._fields:
-            self._fields[name] = _FIELD[name](self._records)
+            self._fields[name] = _FIELD_BUILDERS[name](self._records)
         return self._fields[name]
 
     def newest(self, name: str) -> pa.Array:
-        """A field of the newest death of each row, null where there is none."""
+        """Return a field of the newest death of each row, or null."""
         newest = self._newest
         return self.field(name) if newest is None else self.field(name).take(pa.array(newest, mask=newest < 0))
 
@@ -152,71 +154,71 @@ class _Rows:
 
     @cached_property
     def _extras(self) -> tuple[list[texts.Extras], pa.Array]:
-        """The different extras, and which of them each row has."""
-        found = self.headers.extras().dictionary_encode()
-        different = found.dictionary.to_pylist()
-        return [self._unpack(extras, found.indices, i) for i, extras in enumerate(different)], found.indices
+        """The distinct extras, and the index of the extras of each row."""
+        encoded = self.headers.extras().dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+        return [self._unpack(extras, encoded.indices, i) for i, extras in enumerate(distinct)], encoded.indices
 
     def _unpack(self, extras: bytes, codes: pa.Array, code: int) -> texts.Extras:
-        known = self._remembered.get(extras)
-        if known is None:
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
+        unpacked = self._extras_cache.get(extras)
+        if unpacked is None:
+            if len(self._extras_cache) >= _MAX_CACHED:
+                self._extras_cache.clear()
             try:
-                known = self._remembered[extras] = texts.unpack_extras(extras)
+                unpacked = self._extras_cache[extras] = texts.unpack_extras(extras)
             except ValueError as error:
                 raise Malformed(codes.index(code).as_py(), str(error)) from None
-        return known
+        return unpacked
 
     def content_type(self) -> pa.Array:
-        different, codes = self._extras
-        return pa.array([kind for kind, _ in different], pa.string()).take(codes)
+        distinct, codes = self._extras
+        return pa.array([kind for kind, _ in distinct], pa.string()).take(codes)
 
     def header_map(self) -> pa.Array:
-        different, codes = self._extras
-        # null where there are none: a map without entries costs Spark more than all of its row's texts together
-        maps = pa.array([headers or None for _, headers in different], schema.HEADERS)
+        distinct, codes = self._extras
+        # null for no headers: an empty map costs Spark more than all texts of its row together
+        maps = pa.array([headers or None for _, headers in distinct], schema.HEADERS)
         return maps.take(codes) if maps.null_count < len(maps) else pa.nulls(self.count, schema.HEADERS)
 
     def body_json(self) -> pa.Array:
-        different, codes = self._extras
-        kinds = [kind == codec.MSGPACK for kind, _ in different]
+        distinct, codes = self._extras
+        is_msgpack = [kind == codec.MSGPACK for kind, _ in distinct]
         bodies = zip(self.body().to_pylist(), codes.to_pylist(), strict=True)
-        return pa.array([texts.of_body(body) if kinds[code] else None for body, code in bodies], pa.string())
+        return pa.array([texts.body_json(body) if is_msgpack[code] else None for body, code in bodies], pa.string())
 
     def body(self) -> pa.Array:
-        return take(self._page.data, self._page.bodies, self._page.body_stops)
+        return take_bytes(self._page.data, self._page.body_starts, self._page.body_stops)
 
 
-def _text(data: pa.Array) -> pa.Array:
-    """Bytes as text; what is not UTF-8 was written by other means, and must not keep anybody from reading the rest."""
+def _as_text(data: pa.Array) -> pa.Array:
+    """Decode UTF-8. Invalid bytes come from other programs; replacement characters keep the rest readable."""
     try:
         return data.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array(
-            [None if one is None else one.decode(errors="replace") for one in data.to_pylist()], pa.string()
+            [None if text is None else text.decode(errors="replace") for text in data.to_pylist()], pa.string()
         )
 
 
 def _times(ms: Array) -> pa.Array:
-    """Times in ms, of which a negative one is none."""
-    none = ms < 0
-    micros = pa.array(np.minimum(ms, MAX_INSTANT) * 1000, mask=none if none.any() else None)
-    return micros.cast(schema.TIME)
+    """Convert times in ms. A negative time becomes null."""
+    null = ms < 0
+    micros = pa.array(np.minimum(ms, MAX_INSTANT) * 1000, mask=null if null.any() else None)
+    return micros.cast(schema.TIMESTAMP)
 
 
 def _counts(values: Array) -> pa.Array:
-    return pa.array(np.minimum(values, _MOST_INT).astype(np.int32))
+    return pa.array(np.minimum(values, _MAX_INT).astype(np.int32))
 
 
-def _description(records: Records) -> pa.Array:
-    data, some = records.description()
-    return _text(data) if some.all() else _text(data.take(pa.array(np.arange(len(data)), mask=~some)))
+def _description(records: DeathRecords) -> pa.Array:
+    data, present = records.description()
+    return _as_text(data) if present.all() else _as_text(data.take(pa.array(np.arange(len(data)), mask=~present)))
 
 
-_FIELD: Mapping[str, Callable[[Records], pa.Array]] = {
-    "queue": lambda records: _text(records.queue()),
-    "reason": lambda records: _text(records.reason()),
+_FIELD_BUILDERS: Mapping[str, Callable[[DeathRecords], pa.Array]] = {
+    "queue": lambda records: _as_text(records.queue()),
+    "reason": lambda records: _as_text(records.reason()),
     "count": lambda records: _counts(records.count()),
     "first_at": lambda records: _times(records.first_at()),
     "last_at": lambda records: _times(records.last_at()),
@@ -226,9 +228,9 @@ _FIELD: Mapping[str, Callable[[Records], pa.Array]] = {
     "description": _description,
 }
 
-_BUILD: Mapping[str, Callable[[_Rows], pa.Array]] = {
+_BUILDERS: Mapping[str, Callable[[_Rows], pa.Array]] = {
     "queue": _Rows.queue,
-    "id": _Rows.id,
+    "message_id": _Rows.message_id,
     "sequence": _Rows.sequence,
     "died_at": lambda rows: _times(rows.arrived_at),
     "source": lambda rows: rows.newest("queue"),

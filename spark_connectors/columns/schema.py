@@ -1,8 +1,7 @@
-"""The columns of the data source, and which of them a user's schema asks for.
+"""The columns of the data source, and the check of a user's schema.
 
-Types are Arrow's, exactly as Spark expects them of each column; everything may be null, down to the last field, because
-Spark checks that too. There is no column pruning in Spark's interface, so a schema given by the user does its work:
-only what it names is built.
+Each column has the exact Arrow type that Spark expects. All columns and fields are nullable, because Spark checks that,
+too. Spark's interface has no column pruning; the user's schema takes its place: only its columns are built.
 """
 
 from __future__ import annotations
@@ -18,10 +17,11 @@ from spark_connectors.errors import InvalidSchema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-TIME = pa.timestamp("us", tz="UTC")
+TIMESTAMP = pa.timestamp("us", tz="UTC")
 DEATH = pa.struct([
-    ("queue", pa.string()), ("reason", pa.string()), ("count", pa.int32()), ("first_at", TIME), ("last_at", TIME),
-    ("enqueued_at", TIME), ("expires_at", TIME), ("delivery_count", pa.int32()), ("description", pa.string()),
+    ("queue", pa.string()), ("reason", pa.string()), ("count", pa.int32()),
+    ("first_at", TIMESTAMP), ("last_at", TIMESTAMP), ("enqueued_at", TIMESTAMP), ("expires_at", TIMESTAMP),
+    ("delivery_count", pa.int32()), ("description", pa.string()),
 ])  # fmt: skip
 DEATH_DDL = (
     "struct<queue:string,reason:string,count:int,first_at:timestamp,last_at:timestamp,enqueued_at:timestamp,"
@@ -32,7 +32,7 @@ HEADERS = pa.map_(pa.string(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its type in Spark's words and in Arrow's, and what is in it."""
+    """One column: its type in Spark and in Arrow, and a description."""
 
     name: str
     ddl: str
@@ -43,58 +43,63 @@ class Column:
 COLUMNS: Mapping[str, Column] = {
     column.name: column
     for column in (
-        Column("queue", "string", pa.string(), "the queue that was read"),
-        Column("id", "string", pa.string(), "the sender's id; without one its first sequence"),
-        Column("sequence", "string", pa.string(), "the place of the message in the queue; sorts as text"),
-        Column("died_at", "timestamp", TIME, "when it came into this queue: for a dead letter, its death"),
-        Column("source", "string", pa.string(), "the queue in which it died last; null if it never did"),
-        Column("reason", "string", pa.string(), "why: `expired`, `maxlen`, `rejected` or `delivery_limit`"),
-        Column("description", "string", pa.string(), "what the consumer said who rejected it"),
-        Column("enqueued_at", "timestamp", TIME, "when it came into `source`, or into this queue if it never died"),
-        Column("expires_at", "timestamp", TIME, "the deadline in force when it died, or its own if it never did"),
-        Column("delivery_count", "int", pa.int32(), "failed deliveries before it died; null if it never did"),
-        Column("death_count", "int", pa.int32(), "how often it died, all queues and reasons together"),
-        Column("content_type", "string", pa.string(), "the content type of the body"),
-        Column("headers", "map<string,string>", HEADERS, "the sender's headers, as text; null without any"),
-        Column("body", "binary", pa.binary(), "the body as it was stored"),
-        Column("deaths", f"array<{DEATH_DDL}>", pa.list_(DEATH), "one for each queue and reason, newest first"),
+        Column("queue", "string", pa.string(), "queue that was read"),
+        Column("message_id", "string", pa.string(), "id that the sender chose; default: first sequence of the message"),
+        Column("sequence", "string", pa.string(), "place of the message in the log of the queue; sorts as text"),
+        Column("died_at", "timestamp", TIMESTAMP,
+               "time of arrival in this queue: for a dead letter, the time of its death"),
+        Column("source", "string", pa.string(), "queue of the last death; null if the message never died"),
+        Column("reason", "string", pa.string(),
+               "reason of the last death: `expired`, `maxlen`, `rejected` or `delivery_limit`"),
+        Column("description", "string", pa.string(), "description by the consumer, for example of its error"),
+        Column("enqueued_at", "timestamp", TIMESTAMP,
+               "time of arrival in `source`, or in this queue if the message never died"),
+        Column("expires_at", "timestamp", TIMESTAMP,
+               "deadline at the last death; if the message never died, its own deadline"),
+        Column("delivery_count", "int", pa.int32(),
+               "failed deliveries before the last death; null if the message never died"),
+        Column("death_count", "int", pa.int32(), "number of deaths, in all queues and for all reasons"),
+        Column("content_type", "string", pa.string(), "content type of the body"),
+        Column("headers", "map<string,string>", HEADERS, "headers of the sender, as text; null for no headers"),
+        Column("body", "binary", pa.binary(), "body, as it was stored"),
+        Column("deaths", f"array<{DEATH_DDL}>", pa.list_(DEATH), "one record for each queue and reason, newest first"),
     )
 }  # fmt: skip
-#: What `decode=json` adds.
-BODY_JSON = Column("body_json", "string", pa.string(), "a msgpack body as JSON text; null for other bodies")
+#: The column that `decode=json` adds.
+BODY_JSON = Column("body_json", "string", pa.string(), "msgpack body as JSON text; null for other bodies")
 
 
-def known(decode: str) -> Mapping[str, Column]:
-    """The columns there are with this value of the option `decode`, in order."""
+def available_columns(decode: str) -> Mapping[str, Column]:
+    """Return all columns for a value of the option `decode`, in order."""
     return COLUMNS if decode == "none" else {**COLUMNS, BODY_JSON.name: BODY_JSON}
 
 
-def ddl(decode: str) -> str:
-    """The whole schema, as Spark reads it."""
-    return ", ".join(f"{column.name} {column.ddl}" for column in known(decode).values())
+def schema_ddl(decode: str) -> str:
+    """Return the schema of all columns in Spark's DDL."""
+    return ", ".join(f"{column.name} {column.ddl}" for column in available_columns(decode).values())
 
 
-def chosen(schema: StructType, decode: str) -> tuple[str, ...]:
-    """The columns of a schema, in its order, which may be the user's own. Raises `InvalidSchema`."""
-    columns = known(decode)
+def requested_columns(schema: StructType, decode: str) -> tuple[str, ...]:
+    """Return the column names of a schema, in its order, after a check. Raises `InvalidSchema`."""
+    columns = available_columns(decode)
     if not schema.fields:
-        raise InvalidSchema(f"expected at least one column of {ddl(decode)}")
+        raise InvalidSchema(f"expected at least one column of {schema_ddl(decode)}")
     for field in schema.fields:
-        column, given = columns.get(field.name), field.dataType.simpleString()
+        column, actual = columns.get(field.name), field.dataType.simpleString()
         if column is None:
             hint = ": it needs option decode=json" if field.name == BODY_JSON.name else ""
-            raise InvalidSchema(f"{field.name[:80]}: no such column{hint}; there are {ddl(decode)}")
-        if given != column.ddl:
-            raise InvalidSchema(f"{field.name}: expected {column.ddl}, got {given[:200]}")
+            raise InvalidSchema(f"{field.name[:80]}: no such column{hint}; the columns are {schema_ddl(decode)}")
+        if actual != column.ddl:
+            raise InvalidSchema(f"{field.name}: expected {column.ddl}, got {actual[:200]}")
         if not _nullable(field.jsonValue()):
-            raise InvalidSchema(f"{field.name}: may be null, in all its parts; leave out NOT NULL")
+            raise InvalidSchema(f"{field.name}: the column and all its fields are nullable; leave out NOT NULL")
     if len(set(schema.names)) < len(schema.names):
-        raise InvalidSchema(f"{', '.join(schema.names)[:200]}: a column is named twice")
+        raise InvalidSchema(f"{', '.join(schema.names)[:200]}: a column occurs twice")
     return tuple(schema.names)
 
 
 def _nullable(part: object) -> bool:
-    """Whether nothing in the JSON of a type says that it cannot be null."""
+    """True if a type, given as JSON, and all its fields are nullable."""
     if isinstance(part, dict):
         return all(
             value is not False if name in ("nullable", "containsNull", "valueContainsNull") else _nullable(value)
@@ -103,7 +108,7 @@ def _nullable(part: object) -> bool:
     return all(_nullable(value) for value in part) if isinstance(part, list) else True
 
 
-def arrow(names: tuple[str, ...]) -> pa.Schema:
-    """The Arrow schema of these columns."""
-    columns = known("json")
+def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
+    """Return the Arrow schema of these columns."""
+    columns = available_columns("json")
     return pa.schema([pa.field(name, columns[name].arrow) for name in names])

@@ -1,4 +1,4 @@
-"""What people sent, as text: header values, and msgpack bodies as JSON."""
+"""Texts made of the data of senders: header values as text, and msgpack bodies as JSON."""
 
 from __future__ import annotations
 
@@ -16,68 +16,68 @@ Extras: TypeAlias = tuple[str, list[tuple[str, str | None]]]
 
 
 def unpack_extras(extras: bytes) -> Extras:
-    """Read the end of a packed header, empty or not. Raises `ValueError` if it is none."""
+    """Unpack content type and headers from the end of a packed header, which may be empty. Raises `ValueError`."""
     if not extras:
         return codec.BINARY, []
     try:
         kind, headers = msgpack.unpackb(extras, raw=False, unicode_errors="replace")
         content_type = codec.MSGPACK if kind == 1 else str(kind or codec.BINARY)
-        return content_type, [(str(name), of_header(value)) for name, value in (headers or {}).items()]
+        return content_type, [(str(name), header_text(value)) for name, value in (headers or {}).items()]
     except (ValueError, TypeError, AttributeError, RecursionError):
         # msgpack's own exceptions are ValueErrors
-        raise ValueError("its headers are no msgpack") from None
+        raise ValueError("its headers are not valid msgpack") from None
 
 
-def of_header(value: object) -> str | None:
-    """A header's value: text as it is, flags and numbers as JSON has them, bytes as UTF-8 or else as `0x…`."""
+def header_text(value: object) -> str | None:
+    """Convert a header value to text: flags and numbers as in JSON, bytes as UTF-8 or else as `0x…`."""
     if value is None or isinstance(value, str):
         return value
-    return of_bytes(value) if isinstance(value, bytes) else json.dumps(value, default=str)
+    return bytes_text(value) if isinstance(value, bytes) else json.dumps(value, default=str)
 
 
-def of_bytes(value: bytes) -> str:
-    """Bytes as text if they are UTF-8, else in hexadecimal digits after `0x`."""
+def bytes_text(value: bytes) -> str:
+    """Decode bytes as UTF-8. Other bytes become `0x` and hexadecimal digits."""
     try:
         return value.decode()
     except UnicodeDecodeError:
         return f"0x{value.hex()}"
 
 
-def of_body(body: bytes) -> str | None:
-    """The JSON text of a msgpack body; `None` if it is not valid msgpack, whatever its sender said.
+def body_json(body: bytes) -> str | None:
+    """Convert a msgpack body to JSON text; `None` for a body that is not valid msgpack.
 
-    Bytes in it become text as in headers; numbers that JSON does not have become null.
+    Bytes become text as in headers. NaN and infinities become null.
     """
     try:
         value = codec.unpack(body)
         try:
             return _dump(value)
         except (TypeError, ValueError):
-            return _dump(_plain(value))
+            return _dump(_json_value(value))
     except (InvalidInput, RecursionError):
         return None
 
 
 def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_other)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_bytes_value)
 
 
-def _other(value: object) -> object:
+def _bytes_value(value: object) -> object:
     if isinstance(value, bytes):
-        return of_bytes(value)
+        return bytes_text(value)
     raise TypeError(f"{type(value).__name__} has no place in JSON")
 
 
-def _plain(value: object) -> object:
-    """A value with nothing in it that JSON cannot say."""
+def _json_value(value: object) -> object:
+    """Replace all parts of a value that JSON cannot express."""
     if isinstance(value, dict):
-        return {_key(name): _plain(one) for name, one in value.items()}
+        return {_json_key(name): _json_value(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return of_bytes(value) if isinstance(value, bytes) else value
+    return bytes_text(value) if isinstance(value, bytes) else value
 
 
-def _key(name: object) -> str:
-    return of_header(name) or "null" if not isinstance(name, str) else name
+def _json_key(name: object) -> str:
+    return header_text(name) or "null" if not isinstance(name, str) else name

@@ -1,4 +1,4 @@
-"""Secrets: a password that is seen only by who asks for it."""
+"""Secrets: passwords that no output shows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import re
 import secrets
 
 MASK = "***"
-_IN_URL = re.compile(r"://[^/\s]*@")
+_CREDENTIALS = re.compile(r"://[^/\s]*@")
 
 
 class Secret:
-    """A text that no `repr`, `str`, format or traceback shows.
+    """A text that `repr`, `str`, format and tracebacks show as `***`. Only `reveal` returns it.
 
-    It has to reach the executors, so it can be pickled. The pickle does not hold it in the clear, which keeps it out of
-    what is printed or searched; it is no encryption.
+    Spark pickles it for the executors. The pickle holds the text XORed with a random pad, so a print of the pickle, or
+    a text search in it, does not show the text by accident. This is no encryption: the pickle holds the pad, too, and
+    anybody who loads it has the text.
     """
 
     __slots__ = ("_masked", "_pad")
@@ -24,7 +25,7 @@ class Secret:
         self._masked = _xor(plain, self._pad)
 
     def reveal(self) -> str:
-        """The text itself."""
+        """Return the text itself."""
         return _xor(self._masked, self._pad).decode("utf-8", "surrogateescape")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -44,17 +45,17 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 
 def _unpickled(masked: bytes, pad: bytes) -> Secret:
-    made = Secret.__new__(Secret)
-    made._masked, made._pad = masked, pad  # noqa: SLF001  # this is its own constructor
-    return made
+    secret = Secret.__new__(Secret)
+    secret._masked, secret._pad = masked, pad  # noqa: SLF001  # the constructor of a pickle
+    return secret
 
 
-def shown(value: object) -> str:
-    """A value as error texts show it: quoted, not too long, and without the credentials of a URL."""
-    return repr(_IN_URL.sub(f"://{MASK}@", str(value))[:80])
+def quoted(value: object) -> str:
+    """Quote a value for an error text: at most 80 characters, and no credentials of a URL."""
+    return repr(_CREDENTIALS.sub(f"://{MASK}@", str(value))[:80])
 
 
-def masked(text: str, secret: str | None) -> str:
-    """A text of somebody else, without the secret and without the credentials of a URL."""
+def mask(text: str, secret: str | None) -> str:
+    """Replace the secret and the credentials of URLs in a text of another program."""
     text = text.replace(secret, MASK) if secret else text
-    return _IN_URL.sub(f"://{MASK}@", text)
+    return _CREDENTIALS.sub(f"://{MASK}@", text)

@@ -1,1 +1,1 @@
-"""Reading dead letters in bulk: the plan, its parts, and losses on the way."""
+"""Bulk reads of queues: the plan, its partitions, and the detection of losses."""

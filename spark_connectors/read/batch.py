@@ -21,91 +21,96 @@ from pyspark.sql.datasource import (
 
 from rqttl.keys import Keyspace
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import LAST, Range, before
+from spark_connectors.ranges import LAST, Range, sequence_before
 from spark_connectors.read import plan, scan
-from spark_connectors.read.loss import Alarm
-from spark_connectors.read.plan import Window
-from spark_connectors.read.watch import Span, Watcher, now, settle
-from spark_connectors.redis.bulk_reader import Wire
+from spark_connectors.read.loss import LossReporter
+from spark_connectors.read.plan import FilterBounds
+from spark_connectors.read.watch import DeletionWatch, WatchedRange, now_ms, report_deletions
+from spark_connectors.redis.bulk_reader import BulkReader
 
 
 @dataclass
 class BatchPartition(InputPartition):
-    """What one task reads."""
+    """The ranges of one task."""
 
-    spans: tuple[Span, ...]
+    ranges: tuple[WatchedRange, ...]
 
 
 class RqttlBatchReader(DataSourceReader):
-    """Reads what is in the queues when the reading is planned: once for each `load()`, whatever is done with it."""
+    """Reads the messages that the queues hold at the time of the plan. Each `load()` has one plan for its queries."""
 
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._window = Window()
+        self._bounds = FilterBounds()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Who reads what. Whatever can be known to go wrong is raised here, before any task starts."""
+        """Plan the tasks. Raises all errors that are known before a task starts."""
         keys = Keyspace(self._options.text("namespace"))
-        with Wire(self._options) as wire:
-            found = plan.selected(self._options, wire, keys, self._window)
-            ranges = plan.snapshot(self._options, wire, keys, found.values(), self._window)
-            plan.may_read(wire, keys, ranges)
-            packed = plan.partitions(self._options, wire, keys, ranges)
+        with BulkReader(self._options) as reader:
+            queues = plan.select_queues(self._options, reader, keys, self._bounds)
+            ranges = plan.plan_ranges(self._options, reader, keys, queues.values(), self._bounds)
+            plan.check_read_access(reader, keys, ranges)
+            partitions = plan.partitions(self._options, reader, keys, ranges)
         # Spark makes a partition of `None` of an empty list
-        return [BatchPartition(tuple(_span(one, found[one.queue].born) for one in some)) for some in packed or [[]]]
+        return [
+            BatchPartition(tuple(_watched(part, queues[part.queue].created_at) for part in partition))
+            for partition in partitions or [[]]
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a task. Raises `DataLoss` if some were lost with their queue before they were read."""
-        if not isinstance(partition, BatchPartition) or not partition.spans:
+        """Read the messages of a task. Raises `DataLoss` if a queue was deleted with unread messages."""
+        if not isinstance(partition, BatchPartition) or not partition.ranges:
             return
-        keys, alarm = Keyspace(self._options.text("namespace")), Alarm(fail=self._options.flag("failOnDataLoss"))
-        watches = [Watcher(span, keys, alarm) for span in partition.spans]
-        with Wire(self._options) as wire:
-            yield from scan.read(wire, keys, [span.range for span in partition.spans], self._columns, watches)
-            settle(wire, keys, watches, alarm)
+        keys = Keyspace(self._options.text("namespace"))
+        losses = LossReporter(fail=self._options.flag("failOnDataLoss"))
+        watches = [DeletionWatch(watched, keys, losses) for watched in partition.ranges]
+        with BulkReader(self._options) as reader:
+            ranges = [watched.range for watched in partition.ranges]
+            yield from scan.read(reader, keys, ranges, self._columns, watches)
+            report_deletions(reader, keys, watches, losses)
 
 
 class RqttlFilteringReader(RqttlBatchReader):
-    """The same with filters pushed down: `pushFilters=true`.
+    """The batch reader with `pushFilters=true`: it takes filters from Spark.
 
-    **Only for a frame that is used for one scan.** Up to Spark 4.3 a filter that was pushed down once stays with the
-    loaded frame: any further action on it, a union or a join of it with itself, sees only what that filter left. Call
-    `load()` anew for each scan; or leave this off and use `queues`, `startingTimestamp` and `endingTimestamp`.
+    **Only for a DataFrame that is used in one scan.** Up to Spark 4.3 a pushed filter stays with the loaded DataFrame:
+    every later action, union or self-join of it sees only the rows that the filter left. Call `load()` anew for each
+    scan. Or leave this option off and use `queues`, `startingTimestamp` and `endingTimestamp`.
 
-    A class of its own, because Spark refuses every read of a reader that has `pushFilters` while
-    `spark.sql.python.filterPushdown.enabled` is false, which it is by default.
+    This is a class of its own, because Spark refuses all reads of a reader with a method `pushFilters` while
+    `spark.sql.python.filterPushdown.enabled` is false, which is the default.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Read no more than what some filters on `queue` and `died_at` leave; all are still applied by Spark."""
-        for one in filters:
-            self._window = self._window.meet(_window(one))
-            yield one
+        """Narrow the read by filters on `queue` and `died_at`. Spark still applies all filters."""
+        for condition in filters:
+            self._bounds = self._bounds.intersect(_bounds_of(condition))
+            yield condition
 
 
-def _span(found: Range, born: int) -> Span:
-    """A range to watch for a deletion of its queue alone: what leaves the queue otherwise is not in a batch."""
-    return Span(found, born, LAST, now())
+def _watched(part: Range, created_at: int) -> WatchedRange:
+    """Watch a range for the deletion of its queue only: messages that leave the queue otherwise are not in a batch."""
+    return WatchedRange(part, created_at, LAST, now_ms())
 
 
-def _window(one: Filter) -> Window:
-    """What a filter leaves of everything, or a little more than that: places are rounded outward to whole ms."""
-    column = getattr(one, "attribute", None)
+def _bounds_of(condition: Filter) -> FilterBounds:
+    """Convert a filter to bounds. They may admit a little more, because times are rounded outward to whole ms."""
+    column = getattr(condition, "attribute", None)
     if column == ("queue",):
-        if isinstance(one, EqualTo):
-            return Window(frozenset({str(one.value)}))
-        return Window(frozenset(map(str, one.value))) if isinstance(one, In) else Window()
+        if isinstance(condition, EqualTo):
+            return FilterBounds(frozenset({str(condition.value)}))
+        return FilterBounds(frozenset(map(str, condition.value))) if isinstance(condition, In) else FilterBounds()
     if column != ("died_at",):
-        return Window()
-    value = getattr(one, "value", None)
+        return FilterBounds()
+    value = getattr(condition, "value", None)
     if not isinstance(value, datetime):
-        return Window()
+        return FilterBounds()
     aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
     ms = max(0, int(aware.timestamp() * 1000))
-    since, until = before(max(0, ms - 1)), before(ms + 2)
-    if isinstance(one, EqualTo):
-        return Window(None, since, until)
-    if isinstance(one, (GreaterThan, GreaterThanOrEqual)):
-        return Window(None, since)
-    return Window(None, upto=until) if isinstance(one, (LessThan, LessThanOrEqual)) else Window()
+    since, until = sequence_before(max(0, ms - 1)), sequence_before(ms + 2)
+    if isinstance(condition, EqualTo):
+        return FilterBounds(None, since, until)
+    if isinstance(condition, (GreaterThan, GreaterThanOrEqual)):
+        return FilterBounds(None, since)
+    return FilterBounds(None, upto=until) if isinstance(condition, (LessThan, LessThanOrEqual)) else FilterBounds()

@@ -1,8 +1,8 @@
-"""What a reader has missed: the rule, and what happens then. Pure.
+"""The rule for lost messages, and their report. Pure.
 
-Messages that were acked, rejected or redriven were handled by somebody, and are no loss. What went unhandled is told by
-the record of a queue while it lives (`trimmed`), and by its trace for a week after it was deleted. So the rule is exact
-for whoever looks once in a week; for others, what was known to be unread in a queue that is gone counts as lost.
+A message that was acked, rejected or redriven was handled, and is not lost. The record of a queue keeps the highest
+sequence that was removed unhandled. A deleted queue leaves it in a tombstone for a week. So the rule is exact for a
+query that checks at least once a week. For other queries, messages that were unread in a deleted queue count as lost.
 """
 
 from __future__ import annotations
@@ -12,97 +12,103 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_connectors.errors import DataLoss
-from spark_connectors.read.marks import Mark, State
+from spark_connectors.read.positions import QueuePosition, QueueState
 
 _log = logging.getLogger("spark_connectors")
-#: What a trace says.
-TRACE = ("born", "held", "trimmed")
-#: For how many ms a trace is there for sure: a week, less an hour in which clocks may differ.
-KEPT = (7 * 24 - 1) * 3_600_000
+#: The time, in ms, for which a tombstone exists for certain: a week, less an hour for clocks that differ.
+TOMBSTONE_LIFETIME = (7 * 24 - 1) * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Something that a query has missed, or may have missed where nobody can know."""
+    """Messages that a query has missed. A loss that nobody can verify is not `certain`."""
 
     text: str
     certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """The last queue of a name that was deleted with a loss.
+class Tombstone:
+    """The trace of a queue that was deleted with unhandled messages; only the last one of each name exists."""
 
-    When it was made, the highest place of the messages in it, and the highest that had been removed unhandled before.
-    """
-
-    born: int
-    held: str
-    trimmed: str
+    #: The creation time of the queue, in ms.
+    created_at: int
+    #: The highest sequence of the messages in the queue when it was deleted.
+    last_sequence: str
+    #: The highest sequence that was removed unhandled before.
+    trimmed_upto: str
 
     @classmethod
-    def of(cls, fields: Sequence[bytes | None]) -> Trace | None:
-        """From the fields `TRACE`; `None` if there is no trace."""
-        born, held, trimmed_ = fields
-        return None if held is None else cls(int(born or 0), held.decode(), (trimmed_ or b"").decode())
+    def from_fields(cls, fields: Sequence[bytes | None]) -> Tombstone | None:
+        """Decode the fields `TOMBSTONE_FIELDS`; `None` if there is no tombstone."""
+        created_at, last, trimmed = fields
+        return None if last is None else cls(int(created_at or 0), last.decode(), (trimmed or b"").decode())
 
-    def misses(self, mark: Mark) -> bool:
-        """Whether a query that has got to `mark` has lost something. Of a queue made later it has read nothing."""
-        if self.born != mark.born:
-            return self.born > mark.born
-        return self.held > mark.after or self.trimmed > max(mark.after, mark.missed)
+    def shows_loss(self, position: QueuePosition) -> bool:
+        """True if a query at `position` has lost messages. It has read nothing of a queue that was created later."""
+        if self.created_at != position.created_at:
+            return self.created_at > position.created_at
+        return self.last_sequence > position.after or self.trimmed_upto > max(position.after, position.known_loss)
 
 
-def judge(queue: str, mark: Mark, state: State | None, trace: Trace | None = None, *, unseen: int = 0) -> Loss | None:
-    """What is lost of a queue to a query that has got to `mark`, now that the queue is in this state (none: gone).
+def detect_loss(
+    queue: str,
+    position: QueuePosition,
+    state: QueueState | None,
+    tombstone: Tombstone | None = None,
+    *,
+    unchecked_for: int = 0,
+) -> Loss | None:
+    """Compare the position of a query in a queue with the present state; no state means that the queue is deleted.
 
-    Where it is gone or another one, `trace` is what there is, and `unseen` for how many ms nobody had looked.
+    For a deleted or recreated queue, `tombstone` is the one of this name, and `unchecked_for` is the time, in ms, since
+    the last check.
     """
-    if state is not None and mark.continues(state):
-        return trimmed(queue, mark.after, mark.missed, state)
-    what = "deleted" if state is None else "deleted and made again"
-    if trace is not None and trace.misses(mark):
+    if state is not None and position.belongs_to(state):
+        return detect_trimming(queue, position.after, position.known_loss, state)
+    event = "deleted" if state is None else "deleted and created again"
+    if tombstone is not None and tombstone.shows_loss(position):
         return Loss(
-            f"queue {queue!r} was {what}, and messages after {mark.after} that had not been read were lost, "
-            f"the highest of them {max(trace.held, trace.trimmed)}"
+            f"queue {queue!r} was {event}, and unread messages after {position.after} were lost, the highest of them "
+            f"{max(tombstone.last_sequence, tombstone.trimmed_upto)}"
         )
-    if trace is not None and trace.born == mark.born:
+    if tombstone is not None and tombstone.created_at == position.created_at:
         return None
-    if mark.ahead and unseen > KEPT:
+    if position.ahead and unchecked_for > TOMBSTONE_LIFETIME:
         return Loss(
-            f"queue {queue!r} was {what}. What became of the messages after {mark.after} that had not been read, "
-            f"{mark.ahead} at most, cannot be known any more: what was lost with a queue is remembered for 7 days"
+            f"queue {queue!r} was {event}. It may have held unread messages after {position.after}, {position.ahead} "
+            "at most. Redis remembers the losses of a deleted queue for 7 days only, so nobody can verify this"
         )
     return Loss(
-        f"queue {queue!r} was {what}. It had been read up to {mark.after}, and nothing is remembered as lost with it, "
-        "which rqttl does for 7 days",
+        f"queue {queue!r} was {event}. It had been read up to {position.after}, and Redis remembers no loss with it; "
+        "it remembers the losses of a deleted queue for 7 days",
         certain=False,
     )
 
 
-def trimmed(queue: str, after: str, missed: str, state: State) -> Loss | None:
-    """What was removed unread beyond `after`, and beyond `missed`, which is known already."""
-    if state.trimmed <= max(after, missed):
+def detect_trimming(queue: str, after: str, known_loss: str, state: QueueState) -> Loss | None:
+    """Return the loss of unread messages after `after`, other than the known one."""
+    if state.trimmed_upto <= max(after, known_loss):
         return None
     return Loss(
-        f"queue {queue!r}: messages after {after}, the highest of them {state.trimmed}, were removed by retention, a "
-        "limit or a purge before this query read them"
+        f"queue {queue!r}: messages after {after}, the highest of them {state.trimmed_upto}, were removed by "
+        "retention, a limit or a purge before this query read them"
     )
 
 
-class Alarm:
-    """Raises what is lost for certain if the query is to fail, and logs it otherwise, each text once."""
+class LossReporter:
+    """Raises certain losses if the query shall fail. Logs all other losses, each text once."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
-    def tell(self, loss: Loss | None) -> None:
-        """Raise `DataLoss`, or log it; nothing if nothing is lost."""
+    def report(self, loss: Loss | None) -> None:
+        """Raise `DataLoss`, or log the loss. `None` does nothing."""
         if loss is None:
             return
         if loss.certain and self._fail:
-            raise DataLoss(f"{loss.text}. With failOnDataLoss=false the query goes on with what is there")
-        if loss.text not in self._told:
-            self._told.add(loss.text)
+            raise DataLoss(f"{loss.text}. With failOnDataLoss=false the query goes on with the remaining messages")
+        if loss.text not in self._logged:
+            self._logged.add(loss.text)
             _log.warning("[%s] %s", DataLoss.code, loss.text)

@@ -1,7 +1,7 @@
-"""What a job reads, decided on the driver: which queues, from where to where, and who reads what.
+"""The plan of a read, made on the driver: the queues, their ranges, and the partition of the ranges into tasks.
 
-All that can be known beforehand is found out here, before any task starts: queues that do not exist, places that are
-gone already, a user who may not read.
+The plan raises all errors that are known before a task starts: missing queues, sequences that are already removed, a
+user without the right to read.
 """
 
 from __future__ import annotations
@@ -16,183 +16,195 @@ from rqttl.keys import Keyspace
 from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import FIRST, LAST, Range, before
-from spark_connectors.read.probe import Log
-from spark_connectors.redis.bulk_reader import Wire
+from spark_connectors.ranges import FIRST, LAST, Range, recorded_sequence, sequence_before
+from spark_connectors.read.probe import LogProbe
+from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.redis.names import DETACHED, LOG, META, SNAPSHOT_FIELDS
 
 _log = logging.getLogger("spark_connectors")
 
-_CHUNK = 250
-#: Queues of up to so many messages are not looked into: that they are read by one task matters to nobody.
-_SMALL = 10_000
+_QUEUES_AT_ONCE = 250
+#: Queues of up to this many messages are not probed: one task can read them without a noticeable delay.
+_SMALL_QUEUE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """A queue at one moment. `loose` is how many messages are there; with `settled`, none will be moved there."""
+class QueueSnapshot:
+    """A queue at one moment: its record, the entries of its log, and its messages outside the log."""
 
     queue: str
-    born: int
-    last: str
-    trimmed: str
-    length: int
-    loose: int
-    settled: bool
+    created_at: int
+    last_sequence: str
+    trimmed_upto: str
+    logged: int
+    detached: int
+    holds_dead_letters: bool
+
+    @property
+    def rows(self) -> int:
+        """The number of messages."""
+        return self.logged + self.detached
+
+    @property
+    def may_have_detached(self) -> bool:
+        """True if messages lie outside the log, or may leave it during the read. Dead letters never leave it."""
+        return bool(self.detached) or not self.holds_dead_letters
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """What a job asks for beside its options, as filters of Spark say it: some queues, a stretch of sequences."""
+class FilterBounds:
+    """The bounds that Spark's filters set: some queues, or all of them, and one range of sequences."""
 
     queues: frozenset[str] | None = None
     after: str = FIRST
     upto: str = LAST
 
-    def meet(self, other: Window) -> Window:
-        """What both ask for."""
+    def intersect(self, other: FilterBounds) -> FilterBounds:
+        """Return the bounds that both admit."""
         queues = other.queues if self.queues is None else self.queues
         if self.queues is not None and other.queues is not None:
             queues = self.queues & other.queues
-        return Window(queues, max(self.after, other.after), min(self.upto, other.upto))
+        return FilterBounds(queues, max(self.after, other.after), min(self.upto, other.upto))
 
 
-def facts(wire: Wire, keys: Keyspace, queues: Sequence[str]) -> dict[str, Facts]:
-    """The facts of those queues that exist, in few round trips."""
-    found: dict[str, Facts] = {}
-    for start in range(0, len(queues), _CHUNK):
-        some = queues[start : start + _CHUNK]
-        replies = wire.ask_all([
-            words
-            for queue in some
-            for words in (
-                ("HMGET", keys.key(queue, "meta"), "version", "born", "last", "trimmed", "letters"),
-                ("XLEN", keys.key(queue, "log")),
-                ("HLEN", keys.key(queue, "loose")),
+def queue_snapshots(reader: BulkReader, keys: Keyspace, queues: Sequence[str]) -> dict[str, QueueSnapshot]:
+    """Take a snapshot of each queue that exists, in few round trips."""
+    snapshots: dict[str, QueueSnapshot] = {}
+    for start in range(0, len(queues), _QUEUES_AT_ONCE):
+        chunk = queues[start : start + _QUEUES_AT_ONCE]
+        replies = reader.execute_all([
+            command
+            for queue in chunk
+            for command in (
+                ("HMGET", keys.key(queue, META), *SNAPSHOT_FIELDS),
+                ("XLEN", keys.key(queue, LOG)),
+                ("HLEN", keys.key(queue, DETACHED)),
             )
         ])  # fmt: skip
-        for i, queue in enumerate(some):
-            (version, born, last, trimmed, letters), length, loose = replies[3 * i : 3 * i + 3]
+        for i, queue in enumerate(chunk):
+            (version, created_at, last, trimmed, dead_letters), logged, detached = replies[3 * i : 3 * i + 3]
             if version is not None:
-                settled = letters == b"1"
-                found[queue] = Facts(queue, int(born or 0), _place(last), _place(trimmed), length, loose, settled)
-    return found
+                snapshots[queue] = QueueSnapshot(
+                    queue, int(created_at or 0), recorded_sequence(last), recorded_sequence(trimmed), logged, detached,
+                    dead_letters == b"1",
+                )  # fmt: skip
+    return snapshots
 
 
-def _place(text: bytes | None) -> str:
-    """A sequence of a queue's record, which is `0-0` while there was none."""
-    return FIRST if text is None or len(text) < len(FIRST) else text.decode()
-
-
-def selected(options: Options, wire: Wire, keys: Keyspace, window: Window) -> dict[str, Facts]:
-    """The queues that the options and the window ask for. Raises `NoSuchQueue` for one that is named and not there."""
-    pattern = options.maybe_text("queuePattern")
+def select_queues(
+    options: Options, reader: BulkReader, keys: Keyspace, bounds: FilterBounds
+) -> dict[str, QueueSnapshot]:
+    """Return the queues that options and bounds select. Raises `NoSuchQueue` for a missing queue of `queues`."""
+    pattern = options.optional_text("queuePattern")
     if pattern is None:
-        found = facts(wire, keys, options.queues)
-        if missing := [queue for queue in options.queues if queue not in found]:
-            raise _not_found(wire, keys, missing)
+        queues = queue_snapshots(reader, keys, options.queues)
+        if missing := [queue for queue in options.queues if queue not in queues]:
+            raise _no_such_queue(reader, keys, missing)
     else:
-        names = [name.decode() for name in wire.ask("SMEMBERS", keys.registry)]
-        found = facts(wire, keys, patterns.select(pattern, names))
-    return {name: one for name, one in found.items() if window.queues is None or name in window.queues}
+        names = [name.decode() for name in reader.execute("SMEMBERS", keys.registry)]
+        queues = queue_snapshots(reader, keys, patterns.matching(pattern, names))
+    return {name: queue for name, queue in queues.items() if bounds.queues is None or name in bounds.queues}
 
 
-def _not_found(wire: Wire, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
-    names = sorted(name.decode() for name in wire.ask("SMEMBERS", keys.registry))
+def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
+    names = sorted(name.decode() for name in reader.execute("SMEMBERS", keys.registry))
     near = difflib.get_close_matches(missing[0], names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "; a queue for dead letters is made by its first letter"
-    others = f" (nor {len(missing) - 1} others of those named)" if len(missing) > 1 else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "; the first dead letter creates a dead-letter queue"
+    others = f" (nor {len(missing) - 1} other queues of this option)" if len(missing) > 1 else ""
     return NoSuchQueue(f"queues: there is no queue {missing[0]!r} in namespace {keys.namespace!r}{others}{hint}")
 
 
-def snapshot(options: Options, wire: Wire, keys: Keyspace, queues: Iterable[Facts], window: Window) -> list[Range]:
-    """What a batch reads of each queue: up to the last message that it has now. Raises `DataLoss`."""
+def plan_ranges(
+    options: Options, reader: BulkReader, keys: Keyspace, queues: Iterable[QueueSnapshot], bounds: FilterBounds
+) -> list[Range]:
+    """Plan the range of each queue for a batch. It ends at the present last message or before. Raises `DataLoss`."""
     ranges = []
-    for one in queues:
-        whole = Range(one.queue, FIRST, one.last, one.length + one.loose, bool(one.loose) or not one.settled)
-        after, upto = _start(options, one), _end(options, one)
-        clipped = whole.clip(max(after, window.after), min(upto, window.upto))
+    for queue in queues:
+        whole = Range(queue.queue, FIRST, queue.last_sequence, queue.rows, queue.may_have_detached)
+        after, upto = _start(options, queue), _end(options, queue)
+        clipped = whole.clip(max(after, bounds.after), min(upto, bounds.upto))
         if clipped.empty or not whole.rows:
             continue
-        if clipped != whole and whole.rows > _SMALL:
-            clipped = replace(clipped, rows=Log(wire, keys, whole).estimate(clipped))
+        if clipped != whole and whole.rows > _SMALL_QUEUE:
+            clipped = replace(clipped, rows=LogProbe(reader, keys, whole).estimate_rows(clipped))
         ranges.append(clipped)
     return ranges
 
 
-def _start(options: Options, one: Facts) -> str:
-    since, offsets = options.maybe_number("startingTimestamp"), options.offsets("startingOffsets")
+def _start(options: Options, queue: QueueSnapshot) -> str:
+    since, offsets = options.optional_number("startingTimestamp"), options.offsets("startingOffsets")
     if since is not None:
-        return before(since)
-    place = offsets if isinstance(offsets, str) else offsets.get(one.queue, "earliest")
-    if place == "earliest":
+        return sequence_before(since)
+    after = offsets if isinstance(offsets, str) else offsets.get(queue.queue, "earliest")
+    if after == "earliest":
         return FIRST
-    if one.trimmed > place:
+    if queue.trimmed_upto > after:
         text = (
-            f"startingOffsets: queue {one.queue!r}: messages after {place}, the highest of them {one.trimmed}, were "
-            "removed by retention, a limit or a purge"
+            f"startingOffsets: queue {queue.queue!r}: messages after {after}, the highest of them "
+            f"{queue.trimmed_upto}, were removed by retention, a limit or a purge"
         )
         if options.flag("failOnDataLoss"):
-            raise DataLoss(f"{text}. With failOnDataLoss=false the rest is read")
+            raise DataLoss(f"{text}. With failOnDataLoss=false the job reads the remaining messages")
         _log.warning("%s", text)
-    return place
+    return after
 
 
-def _end(options: Options, one: Facts) -> str:
-    until, offsets = options.maybe_number("endingTimestamp"), options.offsets("endingOffsets")
+def _end(options: Options, queue: QueueSnapshot) -> str:
+    until, offsets = options.optional_number("endingTimestamp"), options.offsets("endingOffsets")
     if until is not None:
-        return before(until)
-    place = offsets if isinstance(offsets, str) else offsets.get(one.queue, "latest")
-    return one.last if place == "latest" else place
+        return sequence_before(until)
+    upto = offsets if isinstance(offsets, str) else offsets.get(queue.queue, "latest")
+    return queue.last_sequence if upto == "latest" else upto
 
 
-def may_read(wire: Wire, keys: Keyspace, ranges: Sequence[Range]) -> None:
-    """Do what tasks will do, for nothing: a user who may not is told so before any of them starts."""
-    for found in ranges[:1]:
-        log = keys.key(found.queue, "log")
-        wire.ask_all([
+def check_read_access(reader: BulkReader, keys: Keyspace, ranges: Sequence[Range]) -> None:
+    """Run each command of the tasks once, on one queue. A user without the rights gets the error before tasks start."""
+    for first in ranges[:1]:
+        log = keys.key(first.queue, LOG)
+        reader.execute_all([
             ("XRANGE", log, "+", "+", "COUNT", 1), ("XREVRANGE", log, "+", "+", "COUNT", 1),
-            ("HSCAN", keys.key(found.queue, "loose"), 0, "COUNT", 1),
+            ("HSCAN", keys.key(first.queue, DETACHED), 0, "COUNT", 1),
         ])  # fmt: skip
 
 
 def partitions(
-    options: Options, wire: Wire, keys: Keyspace, ranges: Sequence[Range], *, in_order: bool = False
+    options: Options, reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], *, in_order: bool = False
 ) -> list[list[Range]]:
-    """Who reads what: large ranges are split, small ones are put together, so that each part has about as much.
+    """Partition ranges into tasks of about equal size: split large ranges, and put small ones together.
 
-    With `in_order`, one part after the other has what the ranges have one after the other.
+    With `in_order`, the tasks, one after the other, keep the order of the ranges.
     """
-    method, total = options.text("splitMethod"), sum(found.rows for found in ranges)
-    parts = options.maybe_number("numPartitions")
-    if parts is None:
-        parts = min(options.number("maxPartitions"), -(-total // options.number("rowsPerPartition")))
+    method, total = options.text("splitMethod"), sum(whole.rows for whole in ranges)
+    tasks = options.optional_number("numPartitions")
+    if tasks is None:
+        tasks = min(options.number("maxPartitions"), -(-total // options.number("rowsPerPartition")))
     pieces: list[Range] = []
-    for found in ranges:
-        into = round(found.rows * parts / max(1, total))
-        pieces += Log(wire, keys, found).cut(into, method) if into > 1 else [found]
-    return (pack_in_order if in_order else pack)(pieces, max(1, parts))
+    for whole in ranges:
+        parts = round(whole.rows * tasks / max(1, total))
+        pieces += LogProbe(reader, keys, whole).split(parts, method) if parts > 1 else [whole]
+    return (pack_in_order if in_order else pack_evenly)(pieces, max(1, tasks))
 
 
-def pack_in_order(pieces: Sequence[Range], parts: int) -> list[list[Range]]:
-    """Put neighbours together into so many parts or fewer, none empty."""
-    share = (sum(piece.rows for piece in pieces) + len(pieces)) / parts
+def pack_in_order(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:
+    """Put neighbours together into this number of tasks or fewer. No task is empty."""
+    share = (sum(piece.rows for piece in pieces) + len(pieces)) / tasks
     packed: dict[int, list[Range]] = {}
     load = 0.0
     for piece in pieces:
-        # a piece belongs where its middle lies; it costs something even if nothing is in it
-        packed.setdefault(min(parts - 1, int((load + (piece.rows + 1) / 2) / share)), []).append(piece)
+        # the middle of a piece decides; an empty piece has a cost, too
+        packed.setdefault(min(tasks - 1, int((load + (piece.rows + 1) / 2) / share)), []).append(piece)
         load += piece.rows + 1
     return list(packed.values())
 
 
-def pack(pieces: Sequence[Range], parts: int) -> list[list[Range]]:
-    """Put pieces together into so many parts or fewer, none empty: the largest first, each where least is so far."""
-    loads = [(0, i) for i in range(min(parts, len(pieces)))]
+def pack_evenly(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:
+    """Put pieces into this number of tasks or fewer: largest first, each into the smallest task. No task is empty."""
+    loads = [(0, i) for i in range(min(tasks, len(pieces)))]
     packed: list[list[Range]] = [[] for _ in loads]
     heapify(loads)
     for piece in sorted(pieces, key=lambda piece: (-piece.rows, piece.queue, piece.after)):
         load, i = loads[0]
         packed[i].append(piece)
-        # a piece costs something even if nothing is in it
+        # an empty piece has a cost, too
         heapreplace(loads, (load + piece.rows + 1, i))
     return packed

@@ -1,79 +1,88 @@
-"""Looking into a log at some places, for `split`: what lies around them is asked for, the bodies are thrown away."""
+"""Probes of a log for `split`: they read the entries around some sequences, and use only the sequences of these."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rqttl.keys import Keyspace
-from spark_connectors.ranges import Range, position, sequence
+from spark_connectors.ranges import Range, sequence_number, sequence_text
 from spark_connectors.read import split
 from spark_connectors.read.split import View
-from spark_connectors.redis.bulk_reader import Wire
+from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.redis.names import LOG
 from spark_connectors.redis.pages import Entry
 
-#: Bytes that one look may transfer, and the most entries that it shows on either side.
-_LOOK_BYTES = 8192
-_MOST_SEEN = 14
-_FIRST_SEEN = 2
-_ROUND = 64
-_OVERHEAD = 40
+#: Bytes that one probe may transfer, and the largest number of entries on either side of it.
+_PROBE_BYTES = 8192
+_MAX_ENTRIES = 14
+_FIRST_ENTRIES = 2
+_PROBES_AT_ONCE = 64
+_ENTRY_OVERHEAD = 40
 
 
-class Log:
-    """The part of a log that lies in a range."""
+class LogProbe:
+    """Probes the part of a log that lies in a range."""
 
-    def __init__(self, wire: Wire, keys: Keyspace, found: Range) -> None:
-        self._wire, self._range = wire, found
-        self._key = keys.key(found.queue, "log")
-        self._seen = _FIRST_SEEN
-        #: The first and the last entry; `None` if there is none.
+    def __init__(self, reader: BulkReader, keys: Keyspace, whole: Range) -> None:
+        self._reader, self._range = reader, whole
+        self._key = keys.key(whole.queue, LOG)
+        self._entries = _FIRST_ENTRIES
+        #: The sequence numbers of the first and the last entry; `None` for no entries.
         self.bounds: tuple[int, int] | None = None
-        first: list[Entry] = wire.ask("XRANGE", self._key, f"({found.after}", found.upto, "COUNT", self._seen)
+        first: list[Entry] = reader.execute("XRANGE", self._key, f"({whole.after}", whole.upto, "COUNT", self._entries)
         if first:
             self._measure([first])
-            last = wire.ask("XREVRANGE", self._key, found.upto, first[0][0], "COUNT", 1)
-            self.bounds = position(first[0][0]), position(last[0][0]) if last else position(first[0][0])
+            last = reader.execute("XREVRANGE", self._key, whole.upto, first[0][0], "COUNT", 1)
+            begin = sequence_number(first[0][0])
+            self.bounds = begin, sequence_number(last[0][0]) if last else begin
 
-    def estimate(self, part: Range) -> int:
-        """About how many entries lie in a part of the range."""
+    def estimate_rows(self, part: Range) -> int:
+        """Estimate the number of entries in a part of the range."""
         if self.bounds is None:
             return 0
-        return split.estimate(self._look, *self.bounds, self._range.rows, position(part.after), position(part.upto))
+        after, upto = sequence_number(part.after), sequence_number(part.upto)
+        return split.estimate_rows(self._probe, *self.bounds, self._range.rows, after, upto)
 
-    def cut(self, parts: int, method: str) -> list[Range]:
-        """The range in parts that hold about as many entries each, by one of the values of `splitMethod`."""
+    def split(self, parts: int, method: str) -> list[Range]:
+        """Split the range into parts of about equal size. `method` is a value of the option `splitMethod`."""
         if self.bounds is None or method == "none":
             return [self._range]
         first, last = self.bounds
         if method == "time":
             return self._range.cut(split.even_in_time(first, last, self._range.rows, parts))
         also_even = method == "auto"
-        return self._range.cut(split.by_density(self._look, first, last, self._range.rows, parts, also_even=also_even))
+        return self._range.cut(split.by_density(self._probe, first, last, self._range.rows, parts, also_even=also_even))
 
-    def _look(self, places: Sequence[int]) -> list[View]:
-        """What lies around these places, which rise.
+    def _probe(self, points: Sequence[int]) -> list[View]:
+        """Read the entries around these sequence numbers, which rise.
 
-        There is nothing before the first entry, and that is not asked for: Redis would walk through the whole log.
+        A read before the first entry would make Redis walk through the whole log, so there is none.
         """
         first = self.bounds[0] if self.bounds else 0
         views: list[View] = []
-        for start in range(0, len(places), _ROUND):
-            some = places[start : start + _ROUND]
-            behind = [place for place in some if place > first]
-            calls = [self._words("XREVRANGE", f"({sequence(place)}", f"({self._range.after}") for place in behind]
-            calls += [self._words("XRANGE", sequence(place), self._range.upto) for place in some]
-            pages = self._wire.ask_all(calls)
-            self._measure(pages)
-            lefts = [()] * (len(some) - len(behind)) + [page[::-1] for page in pages[: len(behind)]]
-            for place, left, right in zip(some, lefts, pages[len(behind) :], strict=True):
-                views.append(View(place, [position(one[0]) for one in left], [position(one[0]) for one in right]))
+        for start in range(0, len(points), _PROBES_AT_ONCE):
+            chunk = points[start : start + _PROBES_AT_ONCE]
+            inside = [point for point in chunk if point > first]
+            commands = [
+                self._command("XREVRANGE", f"({sequence_text(point)}", f"({self._range.after}") for point in inside
+            ]
+            commands += [self._command("XRANGE", sequence_text(point), self._range.upto) for point in chunk]
+            replies = self._reader.execute_all(commands)
+            self._measure(replies)
+            lefts = [()] * (len(chunk) - len(inside)) + [reply[::-1] for reply in replies[: len(inside)]]
+            for point, left, right in zip(chunk, lefts, replies[len(inside) :], strict=True):
+                views.append(View(point, _numbers(left), _numbers(right)))
         return views
 
-    def _words(self, command: str, begin: str, end: str) -> tuple[str | int, ...]:
-        return command, self._key, begin, end, "COUNT", self._seen
+    def _command(self, name: str, begin: str, end: str) -> tuple[str | int, ...]:
+        return name, self._key, begin, end, "COUNT", self._entries
 
-    def _measure(self, pages: Sequence[Sequence[Entry]]) -> None:
-        entries = [entry for page in pages for entry in page]
+    def _measure(self, replies: Sequence[Sequence[Entry]]) -> None:
+        entries = [entry for reply in replies for entry in reply]
         if entries:
-            size = sum(len(entry[1][0]) + len(entry[1][-1]) for entry in entries) / len(entries) + _OVERHEAD
-            self._seen = max(1, min(_MOST_SEEN, int(_LOOK_BYTES / size / 2)))
+            size = sum(len(entry[1][0]) + len(entry[1][-1]) for entry in entries) / len(entries) + _ENTRY_OVERHEAD
+            self._entries = max(1, min(_MAX_ENTRIES, int(_PROBE_BYTES / size / 2)))
+
+
+def _numbers(entries: Sequence[Entry]) -> list[int]:
+    return [sequence_number(entry[0]) for entry in entries]

@@ -1,7 +1,7 @@
-"""Reading ranges of queues: pages of their logs, then what lies in `loose`, as record batches of the chosen columns.
+"""Reads of ranges: pages of their logs, then their detached messages, as record batches of the requested columns.
 
-A message may be moved from the log to `loose` while it is read, never back. So `loose` is looked into once the log has
-been read, and what was seen in the log is left out there: each message that stays in its queue is read exactly once.
+A message may move from the log to the detached messages during the read, never back. So the detached messages are read
+last, and those that the log has shown are left out: each message that stays in its queue is read exactly once.
 """
 
 from __future__ import annotations
@@ -12,78 +12,78 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from rqttl.keys import Keyspace
-from spark_connectors.columns.entries import Columns, Run
+from spark_connectors.columns.entries import BatchBuilder, QueuePage
 from spark_connectors.ranges import Range
-from spark_connectors.redis.bulk_reader import Watch, Wire, keep_gc_quiet
-from spark_connectors.redis.pages import WIDTH, Entry, Page, malformed
+from spark_connectors.redis.bulk_reader import BulkReader, PageWatch
+from spark_connectors.redis.names import DETACHED, LOG
+from spark_connectors.redis.pages import SEQUENCE_BYTES, Entry, Page, malformed_entry
+from spark_connectors.redis.relaxed_gc import relaxed_gc
 
-#: Rows that become columns at once, and about how many bytes of entries at most: below that the work for each time
-#: would show. Spark gets fewer at once: what is in the cache of its processor costs it a little less.
-_ROWS, _GIVEN = 8000, 4000
-_BYTES = 4 * 2**20
+#: Rows that are built at once, and their approximate bytes at most: smaller batches would cost more time for each row.
+#: Spark gets slices of them, because rows in the cache of the processor cost it a little less.
+_BUILT_ROWS, _SLICE_ROWS = 8000, 4000
+_BUILT_BYTES = 4 * 2**20
+_QUEUES_AT_ONCE = 500
 
 
 def read(
-    wire: Wire, keys: Keyspace, ranges: Sequence[Range], names: tuple[str, ...], watches: Sequence[Watch] = ()
-) -> Iterator[pa.RecordBatch]:
-    """All messages of these ranges, as batches of these columns; those of a range are in order as far as the log goes.
+    reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], names: tuple[str, ...],
+    watches: Sequence[PageWatch] = (),
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Read all messages of these ranges, as batches of these columns. The log of each range is read in order.
 
-    There are as many `watches` as ranges, or none. Raises `MalformedEntry`, and what `wire` and the watches raise.
+    There are as many `watches` as ranges, or none. Raises `MalformedEntry`, and the errors of reader and watches.
     """
-    columns, gathered = Columns(names), _Gathered()
-    seen = {index: _Seen() for index, found in enumerate(ranges) if found.loose}
-    restore = keep_gc_quiet()
-    try:
-        for index, page in _pages(wire, keys, ranges, watches):
+    builder, buffer = BatchBuilder(names), _PageQueue()
+    seen = {index: _SeenSequences() for index, whole in enumerate(ranges) if whole.detached}
+    with relaxed_gc():
+        for index, page in _log_pages(reader, keys, ranges, watches):
             if index in seen:
                 seen[index].add(page)
-            if gathered.add(ranges[index].queue, page):
-                yield from _parts(columns.batch(gathered.take()))
-        for index, page in _loose(wire, keys, ranges, seen):
-            if gathered.add(ranges[index].queue, page):
-                yield from _parts(columns.batch(gathered.take()))
-        if gathered.rows:
-            yield from _parts(columns.batch(gathered.take()))
-    finally:
-        # workers are used again
-        restore()
+            if buffer.add(ranges[index].queue, page):
+                yield from _slices(builder.build(buffer.take()))
+        for index, page in _detached_pages(reader, keys, ranges, seen):
+            if buffer.add(ranges[index].queue, page):
+                yield from _slices(builder.build(buffer.take()))
+        if buffer.rows:
+            yield from _slices(builder.build(buffer.take()))
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for start in range(0, batch.num_rows, _GIVEN):
-        yield batch.slice(start, _GIVEN)
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, _SLICE_ROWS):
+        yield batch.slice(start, _SLICE_ROWS)
 
 
-class _Gathered:
-    """Pages that are not yet in a batch."""
+class _PageQueue:
+    """Pages that wait for the next batch."""
 
     def __init__(self) -> None:
-        self._runs: list[Run] = []
+        self._pages: list[QueuePage] = []
         self.rows, self._bytes = 0, 0
 
     def add(self, queue: str, page: Page) -> bool:
-        """Add a page. Returns whether there is enough for a batch."""
-        self._runs.append((queue, page))
+        """Add a page. Returns true if the pages are enough for a batch."""
+        self._pages.append((queue, page))
         self.rows += len(page)
-        self._bytes += page.size
-        return self.rows >= _ROWS or self._bytes >= _BYTES
+        self._bytes += page.reply_size
+        return self.rows >= _BUILT_ROWS or self._bytes >= _BUILT_BYTES
 
-    def take(self) -> list[Run]:
-        """All of them, which are gone then."""
-        runs = self._runs
-        self._runs, self.rows, self._bytes = [], 0, 0
-        return runs
+    def take(self) -> list[QueuePage]:
+        """Remove and return all pages."""
+        pages = self._pages
+        self._pages, self.rows, self._bytes = [], 0, 0
+        return pages
 
 
-class _Seen:
-    """Sequences in rising order, 20 bytes each."""
+class _SeenSequences:
+    """The sequences of pages, in rising order, 20 bytes each."""
 
     def __init__(self) -> None:
         self._firsts: list[bytes] = []
         self._pages: list[bytes] = []
 
     def add(self, page: Page) -> None:
-        self._firsts.append(page.place(0))
+        self._firsts.append(page.sequence(0))
         self._pages.append(page.sequences().tobytes())
 
     def __contains__(self, sequence: bytes) -> bool:
@@ -92,47 +92,51 @@ class _Seen:
             return False
         page = self._pages[index]
         at = page.find(sequence)
-        while at >= 0 and at % WIDTH:
+        while at >= 0 and at % SEQUENCE_BYTES:
             at = page.find(sequence, at + 1)
         return at >= 0
 
 
-def _pages(wire: Wire, keys: Keyspace, ranges: Sequence[Range], watches: Sequence[Watch]) -> Iterator[tuple[int, Page]]:
-    """Pages of the logs, with the index of the range: small ranges several at a time, large ones one by one."""
-    small = [index for index, found in enumerate(ranges) if found.rows <= wire.most]
-    wanted = [(keys.key(ranges[i].queue, "log"), ranges[i].after, ranges[i].upto, ranges[i].rows) for i in small]
-    for group in wire.groups(wanted, [watches[i] for i in small] if watches else ()):
+def _log_pages(
+    reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], watches: Sequence[PageWatch]
+) -> Iterator[tuple[int, Page]]:
+    """Yield pages of the logs, with the index of the range: first groups of small ranges, then each large one."""
+    small = [index for index, whole in enumerate(ranges) if whole.rows <= reader.max_entries]
+    log_ranges = [(keys.key(ranges[i].queue, LOG), ranges[i].after, ranges[i].upto, ranges[i].rows) for i in small]
+    for group in reader.page_groups(log_ranges, [watches[i] for i in small] if watches else ()):
         for at, page in group:
             yield small[at], page
-    for index, found in enumerate(ranges):
-        if found.rows > wire.most:
+    for index, whole in enumerate(ranges):
+        if whole.rows > reader.max_entries:
             watch = watches[index] if watches else None
-            for page in wire.pages(keys.key(found.queue, "log"), found.after, found.upto, watch):
+            for page in reader.pages(keys.key(whole.queue, LOG), whole.after, whole.upto, watch):
                 yield index, page
 
 
-def _loose(wire: Wire, keys: Keyspace, ranges: Sequence[Range], seen: dict[int, _Seen]) -> Iterator[tuple[int, Page]]:
-    """What of the ranges lies in `loose` and was not seen in the log."""
+def _detached_pages(
+    reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], seen: dict[int, _SeenSequences]
+) -> Iterator[tuple[int, Page]]:
+    """Yield the detached messages of the ranges that their logs have not shown."""
     indices = list(seen)
-    for start in range(0, len(indices), 500):
-        some = indices[start : start + 500]
-        sizes = wire.ask_all([("HLEN", keys.key(ranges[i].queue, "loose")) for i in some])
-        for index in (i for i, size in zip(some, sizes, strict=True) if size):
-            found, given = ranges[index], set[bytes]()
-            for fields in wire.hash_pages(keys.key(found.queue, "loose")):
+    for start in range(0, len(indices), _QUEUES_AT_ONCE):
+        chunk = indices[start : start + _QUEUES_AT_ONCE]
+        sizes = reader.execute_all([("HLEN", keys.key(ranges[i].queue, DETACHED)) for i in chunk])
+        for index in (i for i, size in zip(chunk, sizes, strict=True) if size):
+            whole, yielded = ranges[index], set[bytes]()
+            for fields in reader.hash_pages(keys.key(whole.queue, DETACHED)):
                 new = [
-                    (sequence, joined)
-                    for sequence, joined in fields
-                    if found.holds(sequence.decode()) and sequence not in given and sequence not in seen[index]
+                    (sequence, packed)
+                    for sequence, packed in fields
+                    if whole.contains(sequence.decode()) and sequence not in yielded and sequence not in seen[index]
                 ]
-                given.update(sequence for sequence, _ in new)
+                yielded.update(sequence for sequence, _ in new)
                 if new:
-                    yield index, Page.of(found.queue, [_entry(found.queue, *field) for field in new])
+                    yield index, Page.from_entries(whole.queue, [_entry(whole.queue, *field) for field in new])
 
 
-def _entry(queue: str, sequence: bytes, joined: bytes) -> Entry:
-    """A field of `loose`, `<length of header>:<header><body>`, as an entry of the log."""
-    digits, colon, rest = joined.partition(b":")
-    if not (colon and digits.isdigit() and int(digits) <= len(rest)):
-        raise malformed(queue, sequence, "its parts are cut off")
-    return [sequence, [rest[: int(digits)], rest[int(digits) :]]]
+def _entry(queue: str, sequence: bytes, packed: bytes) -> Entry:
+    """Convert a detached message, `<length of header>:<header><body>`, to an entry of the log."""
+    digits, colon, message = packed.partition(b":")
+    if not (colon and digits.isdigit() and int(digits) <= len(message)):
+        raise malformed_entry(queue, sequence, "its parts are cut off")
+    return [sequence, [message[: int(digits)], message[int(digits) :]]]

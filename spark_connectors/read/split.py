@@ -1,12 +1,11 @@
-"""Cutting a log into parts of about equal size, without reading it.
+"""Splits of a log into parts of about equal size, without a read of the whole log.
 
-Redis can tell neither the rank of an entry nor how many lie in a range. It can show what lies around a place, which
-costs little: so places are looked at, evenly spread at first. What is seen there says how dense the log is around them,
-that there is nothing between two of them, or, where the views overlap, exactly what is between them. Then more places
-are looked at where most seems to be; and, while the sum falls short of what is known to be there, in the widest
-stretches, where a burst may hide.
+Redis knows neither the rank of an entry nor the number of entries in a range. But it can cheaply show the entries
+around a point. The first probes are spread evenly. Each view shows the density of the log around its point. Two views
+with nothing between them show a gap. Two overlapping views show all entries between their points. Further probes go to
+the largest cells; while the sum is below the known number of rows, also to the widest cells, which may hide a burst.
 
-Pure: a place is a number (`ranges.position`), and `look` asks Redis.
+Pure: a point is a sequence as a number (`ranges.sequence_number`), and a function reads the views from Redis.
 """
 
 from __future__ import annotations
@@ -19,56 +18,56 @@ from spark_connectors.ranges import FIRST_SERIAL, SERIALS
 
 
 class View(NamedTuple):
-    """What lies right before a place, and from it on. Both rise, and are short only where there is no more."""
+    """The entries right before a point, and from it on. Both rise, and are short only at an end of the range."""
 
-    at: int
+    point: int
     left: Sequence[int]
     right: Sequence[int]
 
 
-#: Looks at these places.
-Look: TypeAlias = Callable[[Sequence[int]], list[View]]
-#: Where a part ends (its last place), and how many rows it may have.
-End: TypeAlias = tuple[int, int]
+#: Reads the views at these points.
+Probe: TypeAlias = Callable[[Sequence[int]], list[View]]
+#: The end of a part: its last sequence as a number, and an estimate of its rows.
+PartEnd: TypeAlias = tuple[int, int]
 
-_MOST_LOOKS = 2048
+_MAX_PROBES = 2048
 _ROUND = 128
-#: What a cut evenly in time may be off, as the views see it, to be taken for even.
+#: The largest part of a split by time, relative to the mean, that still counts as even.
 _EVEN = 1.15
 _ENOUGH = 0.9
 
 
-def even_in_time(first: int, last: int, rows: int, parts: int) -> list[End]:
-    """Cut `[first, last]` into parts of equal length."""
+def even_in_time(first: int, last: int, rows: int, parts: int) -> list[PartEnd]:
+    """Split `[first, last]` into stretches of equal length."""
     return [(first + (last - first) * (i + 1) // parts, rows // parts) for i in range(parts)]
 
 
-def estimate(look: Look, first: int, last: int, rows: int, after: int, upto: int) -> int:
-    """About how many rows lie behind `after` and up to `upto`, of `rows` that lie in `[first, last]` in all."""
-    survey = Survey(look, first, last, rows, 8)
+def estimate_rows(probe: Probe, first: int, last: int, rows: int, after: int, upto: int) -> int:
+    """Estimate the rows in `(after, upto]`, given the number of `rows` in `[first, last]`."""
+    survey = Survey(probe, first, last, rows, 8)
     survey.run()
     _, inside = survey.sizes([after, upto])
     return min(rows, round(inside))
 
 
-def by_density(look: Look, first: int, last: int, rows: int, parts: int, *, also_even: bool) -> list[End]:
-    """Cut `[first, last]`, both of which are there, into parts that hold about as much. `rows` is how much is in all.
+def by_density(probe: Probe, first: int, last: int, rows: int, parts: int, *, also_even: bool) -> list[PartEnd]:
+    """Split `[first, last]` into parts of about equal size. Both are entries, and `rows` is the total.
 
-    With `also_even` a cut evenly in time is preferred where it seems as good.
+    With `also_even`, a split into equal stretches of time is preferred if it seems as good.
     """
-    survey = Survey(look, first, last, rows, parts)
+    survey = Survey(probe, first, last, rows, parts)
     survey.run()
     if also_even:
         even = even_in_time(first, last, rows, parts)
         sizes = survey.sizes([end for end, _ in even])
         if max(sizes) * parts <= _EVEN * rows:
             return [(end, round(size)) for (end, _), size in zip(even, sizes, strict=True)]
-    return survey.cut(parts)
+    return survey.split(parts)
 
 
 @dataclass(slots=True)
 class _Cell:
-    """What lies from `low` to `high`, both of which are there. `rows` is an estimate unless `exact`."""
+    """The entries from `low` to `high`, both of which exist. `rows` is an estimate unless `exact`."""
 
     low: int
     high: int
@@ -81,86 +80,86 @@ class _Cell:
 
 
 class Survey:
-    """What is known of the log between two places."""
+    """Estimates of the entries between two points, which improve with each probe."""
 
-    def __init__(self, look: Look, first: int, last: int, rows: int, parts: int) -> None:
-        self._look, self._known = look, rows
+    def __init__(self, probe: Probe, first: int, last: int, rows: int, parts: int) -> None:
+        self._probe, self._total = probe, rows
         self._first, self._last, self._parts = first, last, parts
         self._views: list[View] = []
         self._densities: dict[int, float] = {}
         self._cells: list[_Cell] = []
-        self._budget = max(128, min(_MOST_LOOKS, rows // 100))
+        self._budget = max(128, min(_MAX_PROBES, rows // 100))
 
     @property
-    def seen(self) -> float:
-        """How many rows there seem to be."""
+    def estimated_rows(self) -> float:
+        """The sum of the rows of all cells."""
         return sum(cell.rows for cell in self._cells)
 
     def run(self) -> None:
-        """Look as often as is worth it."""
+        """Probe until further probes are not worth their cost."""
         grid = min(self._budget // 2, max(16, 4 * self._parts))
-        wanted = [self._first + (self._last - self._first) * i // grid for i in range(1, grid)]
-        self._see([self._first, *wanted, self._last + 1])
-        while wanted := self._worth():
-            self._see(wanted)
-        self._settle()
+        points = [self._first + (self._last - self._first) * i // grid for i in range(1, grid)]
+        self._add_views([self._first, *points, self._last + 1])
+        while points := self._next_points():
+            self._add_views(points)
+        self._scale_to_total()
 
-    def _see(self, places: Sequence[int]) -> None:
-        self._budget -= len(places)
-        new = self._look(sorted({place for place in places if place not in self._densities}))
-        self._densities |= {view.at: _density(view) for view in new}
-        self._views = sorted([*self._views, *new])
+    def _add_views(self, points: Sequence[int]) -> None:
+        self._budget -= len(points)
+        views = self._probe(sorted({point for point in points if point not in self._densities}))
+        self._densities |= {view.point: _density(view) for view in views}
+        self._views = sorted([*self._views, *views])
         cells = (
-            _cell(a, b, self._densities[a.at], self._densities[b.at])
+            _cell(a, b, self._densities[a.point], self._densities[b.point])
             for a, b in zip(self._views, self._views[1:], strict=False)
         )
         self._cells = [cell for cell in cells if cell is not None]
 
-    def _worth(self) -> list[int]:
-        """The places to look at next."""
+    def _next_points(self) -> list[int]:
+        """Choose the points of the next probes."""
         if self._budget <= 0:
             return []
-        seen = self.seen
-        share = max(seen, self._known) / (8 * self._parts)
+        estimated = self.estimated_rows
+        share = max(estimated, self._total) / (8 * self._parts)
         open_cells = [cell for cell in self._cells if not cell.exact and cell.width > 1]
-        large = [cell for cell in open_cells if cell.rows > share]
-        large.sort(key=lambda cell: -cell.rows)
-        if seen < _ENOUGH * self._known:
-            # a burst is hidden somewhere
-            rest = [cell for cell in open_cells if cell.rows <= share]
-            large += sorted(rest, key=lambda cell: -cell.width)[:_ROUND]
-        return [_middle(cell) for cell in large[: min(self._budget, 2 * _ROUND)]]
+        cells = [cell for cell in open_cells if cell.rows > share]
+        cells.sort(key=lambda cell: -cell.rows)
+        if estimated < _ENOUGH * self._total:
+            # some cell hides a burst
+            small = [cell for cell in open_cells if cell.rows <= share]
+            cells += sorted(small, key=lambda cell: -cell.width)[:_ROUND]
+        return [_middle(cell) for cell in cells[: min(self._budget, 2 * _ROUND)]]
 
-    def _settle(self) -> None:
-        """Make the estimates sum up to what is known."""
+    def _scale_to_total(self) -> None:
+        """Scale the estimates so that their sum is the known total."""
         exact = sum(cell.rows for cell in self._cells if cell.exact)
-        guessed = sum(cell.rows for cell in self._cells if not cell.exact)
-        rest, width = max(0, self._known - exact), sum(cell.width for cell in self._cells if not cell.exact)
+        estimated = sum(cell.rows for cell in self._cells if not cell.exact)
+        left, width = max(0, self._total - exact), sum(cell.width for cell in self._cells if not cell.exact)
         for cell in self._cells:
             if not cell.exact:
-                if guessed > rest:
-                    cell.rows *= rest / guessed
+                if estimated > left:
+                    cell.rows *= left / estimated
                 else:
-                    cell.rows += (rest - guessed) * cell.width / max(1, width)
+                    cell.rows += (left - estimated) * cell.width / max(1, width)
 
     def sizes(self, ends: Sequence[int]) -> list[float]:
-        """How many rows lie up to each of these ends, after the one before."""
-        below = [self._below(end) for end in ends]
+        """Estimate the rows of each part, given the ends of the parts."""
+        below = [self._rows_upto(end) for end in ends]
         return [upto - after for after, upto in zip([0.0, *below], below, strict=False)]
 
-    def _below(self, place: int) -> float:
+    def _rows_upto(self, point: int) -> float:
         total = 0.0
         for cell in self._cells:
-            if cell.high <= place:
+            if cell.high <= point:
                 total += cell.rows
-            elif cell.low <= place:
-                total += cell.rows * (place - cell.low + 1) / (cell.width + 1)
+            elif cell.low <= point:
+                total += cell.rows * (point - cell.low + 1) / (cell.width + 1)
         return total
 
-    def cut(self, parts: int) -> list[End]:
-        """The ends of so many parts of equal size, or fewer."""
-        total = self.seen
-        ends: list[End] = []
+    def split(self, parts: int) -> list[PartEnd]:
+        """Return the ends of this number of parts of equal size, or of fewer."""
+        total = self.estimated_rows
+        ends: list[PartEnd] = []
         below, share = 0.0, total / parts
         for cell in self._cells:
             while len(ends) < parts - 1 and below + cell.rows >= share * (len(ends) + 1):
@@ -172,41 +171,42 @@ class Survey:
 
 
 def _density(view: View) -> float:
-    """Rows in each unit around a place: those of the whole milliseconds that the view covers.
+    """Return the rows in each unit around a point, from the whole milliseconds that the view covers.
 
-    The serials of a millisecond run without gaps, so its last entry tells how many it has. The place was chosen without
-    looking, so it lies in long gaps as often as they are long, and the mean over many places is right.
+    The serials of a millisecond have no gaps, so its last entry tells its number of entries. The points are chosen
+    without regard to the entries. So they fall into a gap in proportion to its length, and the mean over many points is
+    right.
     """
-    seen = [*view.left, *view.right]
+    numbers = [*view.left, *view.right]
     if not view.left or not view.right:
         return 0.0
-    begin, end = seen[0] // SERIALS, seen[-1] // SERIALS
+    begin, end = numbers[0] // SERIALS, numbers[-1] // SERIALS
     if begin == end:
         return 1.0
-    first_ms = [place for place in seen if place // SERIALS == begin]
+    first_ms = [number for number in numbers if number // SERIALS == begin]
     rows = first_ms[-1] % SERIALS - FIRST_SERIAL + 1
-    rows += sum(1 for place in seen if begin < place // SERIALS < end)
+    rows += sum(1 for number in numbers if begin < number // SERIALS < end)
     return rows / ((end - begin) * SERIALS)
 
 
 def _cell(a: View, b: View, density_a: float, density_b: float) -> _Cell | None:
-    """What is between two views; `None` if that is nothing."""
+    """Return the cell between two views; `None` for no entries between them."""
     if not a.right or not b.left or a.right[0] > b.left[-1]:
         return None
     low, high = a.right[0], b.left[-1]
     if a.right[-1] >= b.left[0] or a.right[-1] >= high:
-        return _Cell(low, high, len({place for place in (*a.right, *b.left) if low <= place <= high}), exact=True)
+        return _Cell(low, high, len({number for number in (*a.right, *b.left) if low <= number <= high}), exact=True)
     if low // SERIALS == high // SERIALS:
         return _Cell(low, high, high - low + 1, exact=True)
-    some = [density for density in (density_a, density_b) if density]
-    rows = (b.at - a.at) * sum(some) / max(1, len(some))
+    densities = [density for density in (density_a, density_b) if density]
+    rows = (b.point - a.point) * sum(densities) / max(1, len(densities))
     at_least = len({*a.right, *b.left})
-    block = high % SERIALS - FIRST_SERIAL + 1 if b.left[0] // SERIALS == high // SERIALS else 0
-    return _Cell(low, high, max(rows, at_least, block), exact=False)
+    last_ms = high % SERIALS - FIRST_SERIAL + 1 if b.left[0] // SERIALS == high // SERIALS else 0
+    return _Cell(low, high, max(rows, at_least, last_ms), exact=False)
 
 
 def _middle(cell: _Cell) -> int:
-    """Where to look into a cell: the start of a millisecond, if there is one inside."""
+    """Return the point of a probe into a cell: the start of a millisecond in it, if there is one."""
     middle = (cell.low + cell.high) // 2
     start = middle // SERIALS * SERIALS
     return start if start > cell.low else (start + SERIALS if start + SERIALS <= cell.high else middle)

@@ -1,4 +1,4 @@
-"""Watching what tasks read: whether any of it was removed, or its queue deleted, before it could be read."""
+"""Watches for the ranges of a read: they report messages that were removed, or deleted with a queue, unread."""
 
 from __future__ import annotations
 
@@ -9,83 +9,96 @@ from typing import Any
 
 from rqttl.keys import Keyspace
 from spark_connectors.ranges import Range
-from spark_connectors.read.loss import TRACE, Alarm, Loss, Trace, judge, trimmed
-from spark_connectors.read.marks import FIELDS, Mark, State
-from spark_connectors.redis.bulk_reader import Wire
+from spark_connectors.read.loss import Loss, LossReporter, Tombstone, detect_loss, detect_trimming
+from spark_connectors.read.positions import QueuePosition, QueueState
+from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.redis.connect import Command
+from spark_connectors.redis.names import META, STATE_FIELDS, TOMBSTONE, TOMBSTONE_FIELDS
 
-_CHUNK = 500
+_COMMANDS_AT_ONCE = 500
 
 
-def now() -> int:
-    """The time in ms: only to tell for how long a queue had not been looked at."""
+def now_ms() -> int:
+    """Return the time in ms, only to measure the time since the last check of a queue."""
     return int(time.time() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A range of a batch, with what tells a reader that something of it is gone: `born` and `missed` as in its end.
-
-    `seen` is a time, in ms, at which the queue was there.
-    """
+class WatchedRange:
+    """A range of a batch, and the facts that show a loss in it."""
 
     range: Range
-    born: int
-    missed: str
-    seen: int
+    #: The creation time of the queue, in ms.
+    created_at: int
+    #: The highest sequence that is known as lost; it is not reported again.
+    known_loss: str
+    #: A time, in ms, at which the queue existed.
+    existed_at: int
 
-    def judge(self, after: str, state: State | None, trace: Trace | None) -> Loss | None:
-        """What cannot be read any more from `after` on, of a queue that is gone or another one."""
-        mark = Mark(after, self.born, 0, self.missed, self.range.rows)
-        return judge(self.range.queue, mark, state, trace, unseen=now() - self.seen)
+    def loss_by_deletion(self, after: str, state: QueueState | None, tombstone: Tombstone | None) -> Loss | None:
+        """Return the loss after the sequence `after`, if the queue is deleted, or created again with this state."""
+        position = QueuePosition(after, self.created_at, 0, self.known_loss, self.range.rows)
+        return detect_loss(self.range.queue, position, state, tombstone, unchecked_for=now_ms() - self.existed_at)
 
 
-class Watcher:
-    """Asks for the record of a queue with each page of a span.
+class DeletionWatch:
+    """A `PageWatch` that reads the record of the queue with each page of a range.
 
-    What was removed is told at once; what was lost with the queue when all is read, by `settle`.
+    It reports removed messages at once. `report_deletions` reports losses by deletion after the read of all ranges.
     """
 
-    def __init__(self, span: Span, keys: Keyspace, alarm: Alarm) -> None:
-        self.words = ("HMGET", keys.key(span.range.queue, "meta"), *FIELDS)
-        self.span = span
-        self._alarm = alarm
-        #: Behind which place the queue was not the same any more, and what it was then.
-        self.gone: tuple[str, State | None] | None = None
+    def __init__(self, watched: WatchedRange, keys: Keyspace, losses: LossReporter) -> None:
+        self.command: Command = ("HMGET", keys.key(watched.range.queue, META), *STATE_FIELDS)
+        self.watched = watched
+        self._losses = losses
+        #: Set by the first check that met a deleted or recreated queue: the sequence before its page, and the state.
+        self.deletion: tuple[str, QueueState | None] | None = None
 
-    def told(self, reply: Any, after: str) -> None:
-        """Raise or log what was removed from `after` on; note if the queue is another one."""
-        state = State.of(reply)
-        if state is None or state.born != self.span.born:
-            self.gone = self.gone or (after, state)
+    def check(self, reply: Any, after: str) -> None:
+        """Report messages that were removed after `after`, or note the deletion of the queue."""
+        state = QueueState.from_fields(reply)
+        if state is None or state.created_at != self.watched.created_at:
+            self.deletion = self.deletion or (after, state)
         else:
-            self._alarm.tell(trimmed(self.span.range.queue, after, self.span.missed, state))
+            self._losses.report(detect_trimming(self.watched.range.queue, after, self.watched.known_loss, state))
 
-    def look(self, reply: Any) -> None:
-        """Note if the queue is another one, now that what lay beside its log has been read too."""
-        state = State.of(reply)
-        if state is None or state.born != self.span.born:
-            self.gone = (self.span.range.after, state)
-
-
-def settle(wire: Wire, keys: Keyspace, watchers: Sequence[Watcher], alarm: Alarm) -> None:
-    """Raise or log what was lost with queues that were deleted while they were read."""
-    beside = [watcher for watcher in watchers if watcher.span.range.loose and watcher.gone is None]
-    for watcher, reply in zip(beside, ask(wire, [watcher.words for watcher in beside]), strict=True):
-        watcher.look(reply)
-    gone = [(watcher.span, *watcher.gone) for watcher in watchers if watcher.gone is not None]
-    found = traces(wire, keys, [span.range.queue for span, _, _ in gone])
-    for span, after, state in gone:
-        alarm.tell(span.judge(after, state, found.get(span.range.queue)))
+    def check_detached(self, reply: Any) -> None:
+        """Note a deletion of the queue during the read of its detached messages."""
+        state = QueueState.from_fields(reply)
+        if state is None or state.created_at != self.watched.created_at:
+            self.deletion = (self.watched.range.after, state)
 
 
-def traces(wire: Wire, keys: Keyspace, queues: Iterable[str]) -> Mapping[str, Trace]:
-    """The traces of deleted queues, where there are any."""
+def report_deletions(
+    reader: BulkReader, keys: Keyspace, watches: Sequence[DeletionWatch], losses: LossReporter
+) -> None:
+    """Report the losses by deletions during the read."""
+    unchecked = [watch for watch in watches if watch.watched.range.detached and watch.deletion is None]
+    for watch, reply in zip(unchecked, execute_many(reader, [watch.command for watch in unchecked]), strict=True):
+        watch.check_detached(reply)
+    deletions = [(watch.watched, *watch.deletion) for watch in watches if watch.deletion is not None]
+    by_queue = tombstones(reader, keys, [watched.range.queue for watched, _, _ in deletions])
+    for watched, after, state in deletions:
+        losses.report(watched.loss_by_deletion(after, state, by_queue.get(watched.range.queue)))
+
+
+def tombstones(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> Mapping[str, Tombstone]:
+    """Return the tombstones of deleted queues, by queue."""
     names = list(queues)
-    found = ask(wire, [("HMGET", keys.key(name, "gone"), *TRACE) for name in names])
-    all_ = {name: Trace.of(fields) for name, fields in zip(names, found, strict=True)}
-    return {name: trace for name, trace in all_.items() if trace is not None}
+    replies = execute_many(reader, [("HMGET", keys.key(name, TOMBSTONE), *TOMBSTONE_FIELDS) for name in names])
+    by_queue = {name: Tombstone.from_fields(fields) for name, fields in zip(names, replies, strict=True)}
+    return {name: tombstone for name, tombstone in by_queue.items() if tombstone is not None}
 
 
-def ask(wire: Wire, calls: Sequence[tuple[str, ...]]) -> list[Any]:
-    """The replies to many commands that only read, in few round trips."""
-    return [reply for i in range(0, len(calls), _CHUNK) for reply in wire.ask_all(calls[i : i + _CHUNK])]
+def queue_states(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> dict[str, QueueState]:
+    """Return the states of the queues that exist, by queue."""
+    names = list(queues)
+    replies = execute_many(reader, [("HMGET", keys.key(name, META), *STATE_FIELDS) for name in names])
+    by_queue = {name: QueueState.from_fields(fields) for name, fields in zip(names, replies, strict=True)}
+    return {name: state for name, state in by_queue.items() if state is not None}
+
+
+def execute_many(reader: BulkReader, commands: Sequence[Command]) -> list[Any]:
+    """Run many commands that only read, in few round trips."""
+    chunks = [commands[i : i + _COMMANDS_AT_ONCE] for i in range(0, len(commands), _COMMANDS_AT_ONCE)]
+    return [reply for chunk in chunks for reply in reader.execute_all(chunk)]

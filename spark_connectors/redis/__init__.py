@@ -1,1 +1,1 @@
-"""The way to Redis: connections, bulk replies, and the digits in them."""
+"""All access to Redis: connections, raw bulk replies, and the brokers of writers."""

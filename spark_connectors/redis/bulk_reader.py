@@ -1,16 +1,15 @@
-"""Talking to Redis for bulk reads: one connection, raw commands, one request in flight while the last page is used.
+"""Bulk reads: one connection, raw commands, and one request in flight while the caller uses the last page.
 
-Every command here only reads, so one whose reply was lost is sent again, and a page is asked for again from the last
-entry that was seen. What Redis refuses is raised as an error of `errors`, which names the option to look at.
+All commands here only read. So after a lost connection a command is sent again, and a page is read again from the last
+entry on. Refusals of Redis raise an error of `errors`, which names the option to look at.
 """
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from redis.exceptions import (
@@ -26,123 +25,128 @@ from rqttl._packing import pack_command
 from rqttl.keys import Keyspace
 from spark_connectors.errors import SourceError
 from spark_connectors.options.options import Options
-from spark_connectors.redis import pages
-from spark_connectors.redis.connect import Words, connect, link_of, pauses, translated
-from spark_connectors.redis.pages import SPARE, Odd, Page
+from spark_connectors.redis.connect import Command, as_source_error, connect, retry_pauses, socket_of
+from spark_connectors.redis.pages import SPARE_BYTES, Page, UnexpectedReply, parse_pages, parse_text_lists
 
 T = TypeVar("T")
 
 
-class Watch(Protocol):
-    """Something to ask with each page of a range, in the same round trip and after it."""
+class PageWatch(Protocol):
+    """A command that is sent with each page of a range, and a check of its reply."""
 
     @property
-    def words(self) -> Words:
-        """The command: one whose reply is a list of texts."""
+    def command(self) -> Command:
+        """The command. Redis runs it after it has read the page, and replies with a list of texts."""
 
-    def told(self, reply: Any, after: str) -> None:
-        """Judge the reply that came with the page that begins behind `after`, before anybody sees the page."""
+    def check(self, reply: Any, after: str) -> None:
+        """Check the reply, before the caller gets the page of entries after `after`."""
 
 
-#: Entries of the first page: how large they are is not known yet.
+#: A range of a log: key, after, upto, and an estimate of the number of its entries.
+LogRange: TypeAlias = tuple[str, str, str, int]
+
+#: Entries of the first page, whose size nobody knows yet.
 _FIRST_PAGE = 64
 #: Commands of one round trip.
-_MOST_CALLS = 64
-#: The least that is made room for.
-_CHUNK = 2**16
-#: What every reply ends with.
-_END = b"\r\n"
+_MAX_COMMANDS = 64
+#: The smallest buffer for replies.
+_MIN_BUFFER = 2**16
+#: The last bytes of every reply.
+_REPLY_END = b"\r\n"
 
 
-class Wire:
+class BulkReader:
     """One connection to Redis, for one thread. Close it, or use it in a `with`.
 
-    Failures are retried as `connectRetries` and `retryBackoff` say, counted anew after each success.
+    It retries failures `connectRetries` times with pauses from `retryBackoff` on. The count begins anew after each
+    success.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._connection = connect(options)
-        self._pauses = pauses(options)
+        self._pauses = retry_pauses(options)
         self._in_flight = 0
-        #: The most entries of a page.
-        self.most = options.number("fetchEntries")
+        #: The largest number of entries of a page.
+        self.max_entries = options.number("fetchEntries")
         self._bytes = options.number("fetchBytes")
-        #: Bytes that a buffer for replies is made of: a quarter more than the last one needed.
-        self._room = _CHUNK
-        #: About how large an entry is.
+        #: The size of the next buffer for replies: a quarter more than the last replies needed.
+        self._buffer_size = _MIN_BUFFER
+        #: The approximate size of an entry.
         self.entry_bytes = self._bytes / _FIRST_PAGE
 
-    def ask(self, *words: str | bytes | int) -> Any:
-        """The reply to one command that only reads."""
-        return self.ask_all([words])[0]
+    def execute(self, *command: str | bytes | int) -> Any:
+        """Run one command that only reads, and return its reply."""
+        return self.execute_all([command])[0]
 
-    def ask_all(self, calls: Sequence[Words]) -> list[Any]:
-        """The replies to commands that only read, in one round trip. The first refusal is raised."""
-        self._send(calls)
-        return self._receive(calls, lambda: self._replies(calls))
+    def execute_all(self, commands: Sequence[Command]) -> list[Any]:
+        """Run commands that only read, in one round trip, and return their replies. Raises the first refusal."""
+        self._send(commands)
+        return self._receive(commands, lambda: self._replies(commands))
 
-    def ask_pages(self, calls: Sequence[Words]) -> list[Page]:
-        """The replies to commands that ask for entries of logs, in one round trip. The first refusal is raised."""
-        self._send(calls)
-        return self._pages(calls, ())
+    def fetch_pages(self, commands: Sequence[Command]) -> list[Page]:
+        """Run commands that read entries of logs, in one round trip. Raises the first refusal."""
+        self._send(commands)
+        return self._pages(commands, ())
 
-    def pages(self, key: str, after: str, upto: str, watch: Watch | None = None) -> Generator[Page]:
-        """The entries of a stream after `after`, up to and with `upto`, in pages of rising order, none empty."""
+    def pages(self, key: str, after: str, upto: str, watch: PageWatch | None = None) -> Generator[Page]:
+        """Yield the entries of a log after `after`, up to and including `upto`, in rising pages. No page is empty."""
         stop, count = upto.encode(), self._page_size()
-        calls = [_range(key, after, upto, count)]
+        commands = [xrange_command(key, after, upto, count)]
         watches = [watch] if watch else []
-        self._send(_with(calls, watches))
+        self._send(_with_watches(commands, watches))
         try:
             while True:
-                page = self._pages(calls, watches)[0]
-                if len(page) < count or page.place(-1) >= stop:
+                page = self._pages(commands, watches)[0]
+                if len(page) < count or page.sequence(-1) >= stop:
                     if len(page):
                         yield page
                     return
                 self._measure(page)
                 count = self._page_size()
-                calls = [_range(key, page.place(-1).decode(), upto, count)]
-                self._send(_with(calls, watches))
+                commands = [xrange_command(key, page.sequence(-1).decode(), upto, count)]
+                self._send(_with_watches(commands, watches))
                 yield page
         finally:
             self._abandon()
 
-    def groups(
-        self, wanted: Sequence[tuple[str, str, str, int]], watches: Sequence[Watch] = ()
+    def page_groups(
+        self, ranges: Sequence[LogRange], watches: Sequence[PageWatch] = ()
     ) -> Iterator[list[tuple[int, Page]]]:
-        """Many small ranges `(key, after, upto, rows)`, several in each round trip, while the last ones are used.
+        """Read many small ranges, several in each round trip, while the caller uses the last ones.
 
-        Gives lists of (index of the range, its entries or its next entries); those of one range in order. There are as
-        many `watches` as ranges, or none.
+        Yields lists of (index of the range, page of its entries). The pages of a range come in order. There are as many
+        `watches` as ranges, or none.
         """
-        first, calls = 0, self._group(wanted)
-        self._send(_with(calls, watches))
+        first, commands = 0, self._group(ranges)
+        self._send(_with_watches(commands, watches))
         try:
-            while calls:
-                found = self._pages(calls, watches[first:])
-                for page in found:
+            while commands:
+                pages = self._pages(commands, watches[first:])
+                for page in pages:
                     self._measure(page)
-                begin, first = first, first + len(calls)
-                rest = [(begin + i, page.place(-1)) for i, page in enumerate(found) if len(page) == calls[i][-1]]
-                calls = self._group(wanted[first : first + _MOST_CALLS])
-                if not rest:
-                    self._send(_with(calls, watches[first:]))
-                if full := [(begin + i, page) for i, page in enumerate(found) if len(page)]:
-                    yield full
-                for i, last in rest:
+                begin, first = first, first + len(commands)
+                cut_off = [
+                    (begin + i, page.sequence(-1)) for i, page in enumerate(pages) if len(page) == commands[i][-1]
+                ]
+                commands = self._group(ranges[first : first + _MAX_COMMANDS])
+                if not cut_off:
+                    self._send(_with_watches(commands, watches[first:]))
+                if group := [(begin + i, page) for i, page in enumerate(pages) if len(page)]:
+                    yield group
+                for i, last in cut_off:
                     watch = watches[i] if watches else None
-                    for page in self.pages(wanted[i][0], last.decode(), wanted[i][2], watch):
+                    for page in self.pages(ranges[i][0], last.decode(), ranges[i][2], watch):
                         yield [(i, page)]
         finally:
             self._abandon()
 
     def hash_pages(self, key: str) -> Iterator[list[tuple[bytes, bytes]]]:
-        """The fields of a hash with their values, each field once or more. What is there throughout is not missed."""
+        """Yield the fields of a hash with their values. A field that exists all the time comes once or more."""
         cursor = b"0"
         while True:
-            cursor, found = self.ask("HSCAN", key, cursor, "COUNT", min(100, self._page_size()))
-            yield list(zip(found[::2], found[1::2], strict=True))
+            cursor, fields = self.execute("HSCAN", key, cursor, "COUNT", min(100, self._page_size()))
+            yield list(zip(fields[::2], fields[1::2], strict=True))
             if cursor == b"0":
                 return
 
@@ -151,7 +155,7 @@ class Wire:
         self._in_flight = 0
         self._connection.disconnect()
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> BulkReader:
         return self
 
     def __exit__(
@@ -159,145 +163,127 @@ class Wire:
     ) -> None:
         self.close()
 
-    def _group(self, wanted: Sequence[tuple[str, str, str, int]]) -> list[Words]:
-        """The first commands, so many that their replies together are about as large as two pages."""
-        calls: list[Words] = []
+    def _group(self, ranges: Sequence[LogRange]) -> list[Command]:
+        """Make the commands of the first ranges. Their replies together are about as large as two pages."""
+        commands: list[Command] = []
         room = 2 * self._page_size()
-        for key, after, upto, rows in wanted[:_MOST_CALLS]:
-            if calls and rows + 1 > room:
+        for key, after, upto, rows in ranges[:_MAX_COMMANDS]:
+            if commands and rows + 1 > room:
                 break
             count = min(rows + 1, max(2, room))
-            calls.append(_range(key, after, upto, count))
+            commands.append(xrange_command(key, after, upto, count))
             room -= count
-        return calls
+        return commands
 
     def _page_size(self) -> int:
-        return max(1, min(self.most, int(self._bytes / self.entry_bytes)))
+        return max(1, min(self.max_entries, int(self._bytes / self.entry_bytes)))
 
     def _measure(self, page: Page) -> None:
-        """Learn how large entries are; growing slowly, shrinking at once."""
+        """Update the size of an entry. Pages grow slowly and shrink at once."""
         if len(page):
-            self.entry_bytes = max(page.size / len(page), self.entry_bytes / 4)
+            self.entry_bytes = max(page.reply_size / len(page), self.entry_bytes / 4)
 
-    def _pages(self, calls: Sequence[Words], watches: Sequence[Watch]) -> list[Page]:
-        """The pages that were asked for, once their watches have been told what came with them."""
-        asked = _with(calls, watches)
+    def _pages(self, commands: Sequence[Command], watches: Sequence[PageWatch]) -> list[Page]:
+        """Receive the pages of these commands, after their watches have checked the replies beside them."""
+        sent = _with_watches(commands, watches)
         try:
-            found, replies = self._receive(asked, lambda: self._raw(len(calls), len(asked) - len(calls)))
-        except Odd:
-            # redis-py knows what all replies mean
+            pages, replies = self._receive(sent, lambda: self._read_raw(len(commands), len(sent) - len(commands)))
+        except UnexpectedReply:
+            # redis-py understands all replies
             self.close()
-            taken = self.ask_all(asked)
-            found = [Page.of(self._queue(call), page) for call, page in zip(calls, taken, strict=False)]
-            replies = taken[len(calls) :]
-        for call, watch, reply in zip(calls, watches, replies, strict=False):
-            watch.told(reply, call[2][1:])
-        return found
+            parsed = self.execute_all(sent)
+            pages = [
+                Page.from_entries(self._queue_of(command), entries)
+                for command, entries in zip(commands, parsed, strict=False)
+            ]
+            replies = parsed[len(commands) :]
+        for command, watch, reply in zip(commands, watches, replies, strict=False):
+            watch.check(reply, command[2][1:])
+        return pages
 
-    def _queue(self, call: Words) -> str:
-        parts = Keyspace(self._options.text("namespace")).split(call[1].encode())
-        return parts[0] if parts else str(call[1])
+    def _queue_of(self, command: Command) -> str:
+        parts = Keyspace(self._options.text("namespace")).split(command[1].encode())
+        return parts[0] if parts else str(command[1])
 
-    def _raw(self, count: int, more: int) -> tuple[list[Page], list[list[bytes | None]]]:
-        """Read so many pages, and so many lists of texts after them."""
-        link, buffer, filled, at = link_of(self._connection), np.empty(self._room, np.uint8), 0, 0
-        given: list[Page] = []
+    def _read_raw(self, page_count: int, list_count: int) -> tuple[list[Page], list[list[bytes | None]]]:
+        """Read this number of pages, and of lists of texts after them."""
+        link, buffer, filled, at = socket_of(self._connection), np.empty(self._buffer_size, np.uint8), 0, 0
+        pages: list[Page] = []
         while True:
-            if len(buffer) - filled <= SPARE:
+            if len(buffer) - filled <= SPARE_BYTES:
                 buffer = np.concatenate([buffer, np.empty_like(buffer)])
-            got = link.recv_into(buffer[filled:-SPARE].data)
-            if not got:
-                raise ConnectionError("it closed the connection")
-            filled += got
-            if buffer[filled - 2 : filled].tobytes() != _END:
+            received = link.recv_into(buffer[filled:-SPARE_BYTES].data)
+            if not received:
+                raise ConnectionError("the server closed the connection")
+            filled += received
+            if buffer[filled - 2 : filled].tobytes() != _REPLY_END:
                 continue
-            if len(given) < count:
-                found, at = pages.pages(buffer, at, filled, count - len(given))
-                given += found
-            if len(given) < count:
+            if len(pages) < page_count:
+                complete, at = parse_pages(buffer, at, filled, page_count - len(pages))
+                pages += complete
+            if len(pages) < page_count:
                 continue
-            if (texts := pages.texts(buffer[at:filled].tobytes(), more)) is not None:
-                self._in_flight, self._room = 0, max(_CHUNK, filled + filled // 4)
-                return given, texts
+            if (texts := parse_text_lists(buffer[at:filled].tobytes(), list_count)) is not None:
+                self._in_flight, self._buffer_size = 0, max(_MIN_BUFFER, filled + filled // 4)
+                return pages, texts
 
-    def _send(self, calls: Sequence[Words]) -> None:
-        """Put commands on their way. When that fails, `_receive` finds out and sends them again."""
-        if not calls:
+    def _send(self, commands: Sequence[Command]) -> None:
+        """Send commands. After a failure, `_receive` sends them again."""
+        if not commands:
             return
         try:
-            self._connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
-            self._in_flight = len(calls)
+            self._connection.send_packed_command([b"".join([pack_command(command) for command in commands])])
+            self._in_flight = len(commands)
         except (ConnectionError, TimeoutError, OSError):
             self.close()
         except RedisError as error:
             self.close()
-            raise translated(error, self._options, calls[0]) from None
+            raise as_source_error(error, self._options, commands[0]) from None
 
-    def _receive(self, calls: Sequence[Words], read: Callable[[], T]) -> T:
-        """What `read` reads of the replies to what `_send` sent; after a failure everything is asked once more."""
+    def _receive(self, commands: Sequence[Command], read: Callable[[], T]) -> T:
+        """Return the result of `read` for the replies to sent commands. After a failure, send all of them again."""
         for pause in (*self._pauses, None):
             try:
                 if not self._in_flight:
                     self._connection.connect()
-                    self._send(calls)
+                    self._send(commands)
                 return read()
             except (ConnectionError, TimeoutError, BusyLoadingError, OSError) as error:
                 self.close()
                 if pause is None or isinstance(error, AuthenticationError):
-                    raise translated(error, self._options) from None
+                    raise as_source_error(error, self._options) from None
             except RedisError as error:
                 self.close()
-                raise translated(error, self._options) from None
+                raise as_source_error(error, self._options) from None
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _replies(self, calls: Sequence[Words]) -> list[Any]:
+    def _replies(self, commands: Sequence[Command]) -> list[Any]:
         replies: list[Any] = []
-        refused: list[SourceError] = []
-        for words in calls:
+        refusals: list[SourceError] = []
+        for command in commands:
             try:
                 replies.append(self._connection.read_response())
             except BusyLoadingError:
                 raise
             except ResponseError as error:
-                refused.append(translated(error, self._options, words))
+                refusals.append(as_source_error(error, self._options, command))
             self._in_flight -= 1
-        if refused:
-            raise refused[0]
+        if refusals:
+            raise refusals[0]
         return replies
 
     def _abandon(self) -> None:
-        """Whoever stops early leaves replies on their way, which must not answer the next command."""
+        """Close the connection if replies are still in flight, so that they do not answer the next command."""
         if self._in_flight:
             self.close()
 
 
-def _with(calls: Sequence[Words], watches: Sequence[Watch]) -> list[Words]:
-    """Commands, and what is to be asked with them. What is watched is judged after it was read."""
-    return [*calls, *(watch.words for watch in watches[: len(calls)])]
+def _with_watches(commands: Sequence[Command], watches: Sequence[PageWatch]) -> list[Command]:
+    """Append the commands of the watches. Redis runs them after the reads that they watch."""
+    return [*commands, *(watch.command for watch in watches[: len(commands)])]
 
 
-def _range(key: str, after: str, upto: str, count: int) -> Words:
+def xrange_command(key: str, after: str, upto: str, count: int) -> Command:
+    """Make the command that reads up to `count` entries of a log in `(after, upto]`."""
     return ("XRANGE", key, f"({after}", upto, "COUNT", count)
-
-
-def keep_gc_quiet() -> Callable[[], None]:
-    """Raise the threshold of the garbage collector, which a reader's pages set off constantly; gives the way back.
-
-    A worker of Spark holds some 70,000 objects, so one full collection takes 20 ms.
-    """
-    reader = object()
-    # one that begins while another reads must not bring back what that one set
-    _quiet[reader] = next(iter(_quiet.values()), gc.get_threshold())
-    gc.set_threshold(200_000, 20, 20)
-
-    def restore() -> None:
-        before = _quiet.pop(reader, None)
-        if before is not None and not _quiet:
-            gc.set_threshold(*before)
-
-    return restore
-
-
-#: Who reads in this process just now, with the thresholds before the first of them.
-_quiet: dict[object, tuple[int, int, int]] = {}

@@ -1,4 +1,4 @@
-"""Connections to Redis for the options of a job, and what its refusals mean to a user of the data source."""
+"""Connections to Redis for the options of a job, and the errors of the data source for the refusals of Redis."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from spark_connectors.errors import (
     Unreachable,
 )
 from spark_connectors.options.options import Options
-from spark_connectors.options.secret import masked
+from spark_connectors.options.secret import mask
 
-#: What a command is made of.
-Words: TypeAlias = tuple[Any, ...]
+#: One command with its arguments.
+Command: TypeAlias = tuple[Any, ...]
 
 #: The commands that a reader needs, as an ACL grants them.
-READING = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange")
+READ_COMMANDS = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange")
 CONNECT_TIMEOUT = 5.0
 _FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
 _LONGEST_PAUSE = 10.0
 
 
 def connect(options: Options) -> Connection:
-    """A connection for these options, not opened yet: no hidden retries, RESP2, nothing said about the client.
+    """Make a connection, which opens at its first command: RESP2, without retries, without CLIENT SETINFO.
 
-    The password is read here, so this belongs where the connection is used. Raises `InvalidOption`.
+    The password is read here, so the process that uses the connection must call this. Raises `InvalidOption`.
     """
     address, password = options.address, options.password()
     for name in _FILES:
-        if (file := options.maybe_text(name)) is not None and not Path(file).is_file():
-            raise InvalidOption(f"{name}: {file!r} is no file here; driver and executors both need it")
+        if (file := options.optional_text(name)) is not None and not Path(file).is_file():
+            raise InvalidOption(f"{name}: {file!r} is no file on this machine; driver and executors both need it")
     kind: type[Any] = Connection
     settings: dict[str, Any] = {"host": address.host, "port": address.port, "socket_keepalive": True}
     if address.path:
@@ -49,14 +49,14 @@ def connect(options: Options) -> Connection:
         kind = SSLConnection
         verify = options.flag("tlsVerify")
         settings |= {
-            "ssl_ca_certs": options.maybe_text("tlsCaFile"), "ssl_certfile": options.maybe_text("tlsCertFile"),
-            "ssl_keyfile": options.maybe_text("tlsKeyFile"), "ssl_check_hostname": verify,
+            "ssl_ca_certs": options.optional_text("tlsCaFile"), "ssl_certfile": options.optional_text("tlsCertFile"),
+            "ssl_keyfile": options.optional_text("tlsKeyFile"), "ssl_check_hostname": verify,
             "ssl_cert_reqs": "required" if verify else "none",
         }  # fmt: skip
     timeout = options.number("socketTimeout") / 1000
     connection: Connection = kind(
         db=address.db,
-        username=options.maybe_text("username"),
+        username=options.optional_text("username"),
         password=None if password is None else password.reveal(),
         socket_timeout=timeout,
         socket_connect_timeout=min(timeout, CONNECT_TIMEOUT),
@@ -65,45 +65,45 @@ def connect(options: Options) -> Connection:
         **settings,
     )
     for name in ("driver_info", "lib_name", "lib_version"):
-        # CLIENT SETINFO: a user with few rights may not say it, and the ACL log would note each attempt
+        # a user with few rights may not run CLIENT SETINFO, and the ACL log would note each attempt
         setattr(connection, name, None)
     return connection
 
 
-def link_of(connection: Connection) -> socket.socket:
-    """The socket of an open connection, to read replies from that redis-py need not take apart."""
-    # there is no public way to what it has connected
+def socket_of(connection: Connection) -> socket.socket:
+    """Return the socket of an open connection, to read replies that redis-py shall not parse."""
+    # redis-py has no public name for it
     link: Any = connection._sock  # noqa: SLF001
     if link is None:
-        raise ConnectionError("it is not connected")
+        raise ConnectionError("the connection is closed")
     return cast("socket.socket", link)
 
 
-def pauses(options: Options) -> tuple[float, ...]:
-    """Seconds to wait before each further attempt to reach Redis."""
+def retry_pauses(options: Options) -> tuple[float, ...]:
+    """Return the pause, in seconds, before each further attempt to reach Redis."""
     first = options.number("retryBackoff") / 1000
     return tuple(min(_LONGEST_PAUSE, first * 2**i) for i in range(options.number("connectRetries")))
 
 
-def translated(error: Exception, options: Options, words: Words = ()) -> SourceError:
-    """What went wrong, for the user of the data source: which option to look at, and no secret.
+def as_source_error(error: Exception, options: Options, command: Command = ()) -> SourceError:
+    """Convert an error of redis-py. The new text names the option to look at, and shows no secret.
 
-    `words` is the command that was refused.
+    `command` is the command that Redis refused.
     """
     password = options.password()
-    text = masked(str(error), None if password is None else password.reveal())
-    user = options.maybe_text("username") or "default"
+    text = mask(str(error), None if password is None else password.reveal())
+    user = options.optional_text("username") or "default"
     if isinstance(error, AuthenticationError) or "NOAUTH" in text or "WRONGPASS" in text:
         return NotAuthenticated(
             f"username, passwordEnv, passwordFile: {options.address} refuses user {user!r} with this password: {text}"
         )
     if isinstance(error, NoPermissionError) or "NOPERM" in text:
-        command, keys = str(words[0]).upper() if words else "it", f"{options.text('namespace')}:*"
-        needed = f"Reading needs the keys {keys} and the commands {' '.join(READING)}"
+        name, keys = str(command[0]).upper() if command else "a command", f"{options.text('namespace')}:*"
+        needed = f"Reading needs the keys {keys} and the commands {' '.join(READ_COMMANDS)}"
         if options.use == "write":
             needed = f"Writing needs the keys {keys}; `rqttl doctor`, run as this user, says what is missing"
-        return NoPermission(f"username: user {user!r} may not do {command}: {text}. {needed}")
+        return NoPermission(f"username: user {user!r} may not run {name}: {text}. {needed}")
     if isinstance(error, (ConnectionError, TimeoutError, OSError)):
         return Unreachable(f"url: {options.address} cannot be reached: {text}")
-    said = " ".join(str(word)[:80] for word in words[:2])
-    return RefusedByRedis(f"url: {options.address} refused {said}: {text}")
+    call = " ".join(str(word)[:80] for word in command[:2])
+    return RefusedByRedis(f"url: {options.address} refused {call}: {text}")

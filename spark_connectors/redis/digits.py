@@ -1,4 +1,4 @@
-"""Decimal numbers in a buffer, many at once: eight digits are one number to the processor."""
+"""Decimal numbers in a buffer, many at once: the processor handles eight digits as one number."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-#: What makes eight digits eight bytes of 0 to 9 each, and back.
-ZEROS = np.uint64(0x3030303030303030)
+#: Eight ASCII zeros as a number. XOR with it turns eight ASCII digits into eight bytes of 0 to 9, and back.
+ASCII_ZEROS = np.uint64(0x3030303030303030)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _ABOVE_NINE = np.uint64(0x7676767676767676)
 
 
-def words(data: Array) -> Array:
-    """The eight bytes from each place on, as a number: overlapping, so that nothing is copied."""
-    seen: Array = np.ndarray((max(0, len(data) - 7),), "<u8", data, strides=(1,))
-    return seen
+def as_uint64_windows(data: Array) -> Array:
+    """View a buffer as numbers: number `i` is made of the eight bytes from `i` on. The numbers overlap; no copy."""
+    windows: Array = np.ndarray((max(0, len(data) - 7),), "<u8", data, strides=(1,))
+    return windows
 
 
-def decimal(digits: Array) -> tuple[Array, Array]:
-    """Eight digits, as eight bytes of 0 to 9 each, as numbers; and where one of them is no digit."""
-    wrong = no_digits(digits) != 0
+def parse_eight_digits(digits: Array) -> tuple[Array, Array]:
+    """Parse numbers of eight digits, each given as eight bytes of 0 to 9. The second result marks invalid ones."""
+    invalid = non_digit_bits(digits) != 0
     pairs = (digits * np.uint64(2561)) >> np.uint64(8)
     fours = ((pairs & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
     value = ((fours & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
-    return value.astype(np.int64), wrong
+    return value.astype(np.int64), invalid
 
 
-def no_digits(digits: Array) -> Array:
-    """Which of eight bytes are not 0 to 9: their highest bits, and perhaps those of bytes after the first of them."""
-    found: Array = ((digits + _ABOVE_NINE) | digits) & _HIGH_BITS
-    return found
+def non_digit_bits(digits: Array) -> Array:
+    """Set the highest bit of the first byte that is not 0 to 9. Bits of later bytes may be set, too."""
+    bits: Array = ((digits + _ABOVE_NINE) | digits) & _HIGH_BITS
+    return bits
 
 
-def leading(digits: Array) -> tuple[Array, Array]:
-    """The numbers that eight bytes begin with, and how many digits they have; eight where more may follow."""
-    stop = no_digits(digits)
-    # the lowest of its bits, which is exact as a float
+def leading_number(digits: Array) -> tuple[Array, Array]:
+    """Parse the numbers at the start of eight bytes; return values and widths. Width 8: more digits may follow."""
+    stop = non_digit_bits(digits)
+    # the lowest bit of `stop`, which is exact as a float
     bits = np.frexp((stop & (~stop + np.uint64(1))).astype(np.float64))[1]
     width = np.where(stop == 0, 8, (bits - 1) >> 3)
     shift = ((8 - width) * 4).astype(np.uint64)
     # a shift by 64 is not defined: two shifts by at most 32
-    return decimal((digits << shift) << shift)[0], width
+    return parse_eight_digits((digits << shift) << shift)[0], width

@@ -1,1 +1,1 @@
-"""Following dead letters with Structured Streaming."""
+"""Structured Streaming reads, which follow queues from a checkpoint."""

@@ -1,10 +1,10 @@
-"""How far a streaming query has got: one mark for each queue, and the JSON in which Spark keeps them.
+"""The offsets of a streaming query: its position in each queue, as JSON for the checkpoint of Spark.
 
-    {"queues":{"orders.dead":["1700000000123-100000",1690000000000,5021]},"v":1}
+    {"queues":{"orders/dead":["1700000000123-100000",1690000000000,5021]},"v":1}
 
-A mark is the last sequence that was read, when the queue was made (one that was deleted and made again starts anew),
-and how many messages it had received by then. Ranges between two offsets are closed, so a batch that is repeated reads
-what it read before. Names are sorted, because Spark compares offsets as text. Pure: nothing here asks Redis.
+A position is the last sequence that was read, the creation time of the queue, and the number of messages that the queue
+had received by then. A queue that was deleted and created again starts anew. Ranges between two offsets are closed, so
+a repeated batch reads the same messages. Names are sorted, because Spark compares offsets as text. Pure.
 """
 
 from __future__ import annotations
@@ -15,87 +15,92 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_connectors.errors import InvalidOffset
-from spark_connectors.ranges import FIRST, Range, position
-from spark_connectors.read.marks import Mark
+from spark_connectors.ranges import FIRST, Range, sequence_number
+from spark_connectors.read.positions import QueuePosition
 
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The marks of a query, by queue; a queue without one has not been seen yet."""
+    """The positions of a query, by queue. A queue without a position is new to the query."""
 
-    marks: Mapping[str, Mark]
-    #: The queue that is to be served first when a limit leaves something over.
-    turn: str = ""
-    #: Where a query began, if not with the first message, told by the end of its first batch: Spark asks for the
-    #: initial offset anew when the first batch has to be repeated, and by then `latest` has become another place.
-    began: Mapping[str, Mark] | None = None
+    positions: Mapping[str, QueuePosition]
+    #: The queue that the next batch serves first, after a limit cut this one off.
+    next_queue: str = ""
+    #: The start of the query, in the end offset of its first batch. Spark asks for the initial offset again before it
+    #: repeats the first batch, and `latest` has moved on by then.
+    began: Mapping[str, QueuePosition] | None = None
     initial: bool = field(default=False)
 
     def dump(self) -> dict[str, Any]:
-        """What Spark writes into the checkpoint, keys in order."""
-        parts: dict[str, Any] = {}
+        """Return the JSON value for the checkpoint, with its keys in order."""
+        values: dict[str, Any] = {}
         if self.began is not None:
-            parts["began"] = _dump(self.began)
+            values["began"] = _dump(self.began)
         if self.initial:
-            parts["initial"] = True
-        parts["queues"] = _dump(self.marks)
-        if self.turn:
-            parts["turn"] = self.turn
-        return {**parts, "v": VERSION}
+            values["initial"] = True
+        if self.next_queue:
+            values["next_queue"] = self.next_queue
+        values["queues"] = _dump(self.positions)
+        return {**values, "v": VERSION}
 
     @property
     def text(self) -> str:
-        """The offset as text, the same for equal offsets."""
+        """The JSON text. Equal offsets have equal texts."""
         return json.dumps(self.dump(), separators=(",", ":"))
 
     @classmethod
-    def parse(cls, found: Mapping[str, Any]) -> Offset:
-        """What `dump` made. Raises `InvalidOffset` for what is none, or that of a later version."""
-        if found.get("v") != VERSION:
+    def parse(cls, values: Mapping[str, Any]) -> Offset:
+        """Parse the result of `dump`. Raises `InvalidOffset` for other values, and for other versions."""
+        if values.get("v") != VERSION:
             raise InvalidOffset(
-                f"offset in the checkpoint: expected version {VERSION}, got {found.get('v')!r}; it was written by "
-                "another version of rqttl, or for another source"
+                f"offset in the checkpoint: expected version {VERSION}, got {values.get('v')!r}; another "
+                "version of rqttl, or another source, wrote it"
             )
         try:
-            began = found.get("began")
-            return cls(_parse(found["queues"]), found.get("turn", ""), None if began is None else _parse(began),
-                       bool(found.get("initial", False)))  # fmt: skip
+            began = values.get("began")
+            return cls(
+                positions=_parse(values["queues"]),
+                next_queue=values.get("next_queue", ""),
+                began=None if began is None else _parse(began),
+                initial=bool(values.get("initial", False)),
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidOffset(f"offset in the checkpoint: it is damaged ({type(error).__name__})") from error
 
-    def followed(self, marks: Mapping[str, Mark], turn: str = "") -> Offset:
-        """The end of a batch that begins here; this very offset if there is nothing to read."""
-        if marks == self.marks:
+    def advanced(self, positions: Mapping[str, QueuePosition], next_queue: str = "") -> Offset:
+        """Return the end of a batch that starts at this offset; the offset itself for an empty batch."""
+        if positions == self.positions:
             return self
-        began = {queue: mark for queue, mark in self.marks.items() if mark.after > FIRST}
-        return Offset(marks, turn, began if self.initial else None)
+        began = {queue: position for queue, position in self.positions.items() if position.after > FIRST}
+        return Offset(positions, next_queue, began if self.initial else None)
 
 
-def ranges(start: Offset, end: Offset) -> list[Range]:
-    """What a batch reads, by queue. `rows` is how many messages the queue received there, at most as it was planned.
+def batch_ranges(start: Offset, end: Offset) -> list[Range]:
+    """Return the ranges of a batch, by queue. `rows` is the number of messages that the queue received in the range.
 
-    The same two offsets give the same ranges for ever.
+    The same two offsets always make the same ranges.
     """
-    before = start.marks if end.began is None else end.began
-    made = []
-    for queue in sorted(end.marks):
-        upto, since = end.marks[queue], before.get(queue)
-        if since is None or since.born != upto.born:
-            since = Mark(FIRST, upto.born)
-        found = Range(queue, since.after, upto.after, max(1, upto.ordinal - since.ordinal))
-        if not found.empty:
-            made.append(found)
-    return made
+    starts = start.positions if end.began is None else end.began
+    ranges = []
+    for queue in sorted(end.positions):
+        upto, since = end.positions[queue], starts.get(queue)
+        if since is None or since.created_at != upto.created_at:
+            since = QueuePosition(FIRST, upto.created_at)
+        part = Range(queue, since.after, upto.after, max(1, upto.received - since.received))
+        if not part.empty:
+            ranges.append(part)
+    return ranges
 
 
-def _dump(marks: Mapping[str, Mark]) -> dict[str, list[Any]]:
-    return {queue: marks[queue].dump() for queue in sorted(marks)}
+def _dump(positions: Mapping[str, QueuePosition]) -> dict[str, list[Any]]:
+    return {queue: positions[queue].dump() for queue in sorted(positions)}
 
 
-def _parse(marks: Mapping[str, list[Any]]) -> dict[str, Mark]:
-    parsed = {queue: Mark(*parts) for queue, parts in marks.items()}
-    for mark in parsed.values():
-        position(mark.after)
-    return parsed
+def _parse(values: Mapping[str, list[Any]]) -> dict[str, QueuePosition]:
+    positions = {queue: QueuePosition(*parts) for queue, parts in values.items()}
+    for position in positions.values():
+        # raises `ValueError` for text that is no sequence
+        sequence_number(position.after)
+    return positions

@@ -1,1 +1,1 @@
-"""Writing rows into queues."""
+"""Writes of rows into queues."""

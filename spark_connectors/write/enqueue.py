@@ -1,4 +1,4 @@
-"""`operation=enqueue`: rows become messages, each stored once however often it is written."""
+"""`operation=enqueue`: rows become messages. Repeated writes of a row store it once."""
 
 from __future__ import annotations
 
@@ -10,152 +10,153 @@ from rqttl import commands
 from rqttl.commands import BATCH_BYTES, Command, Known, Reply
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
 from rqttl.flows import Flow, Follow, Look, Together, fenced
-from spark_connectors.write.pieces import Job, Piece, Pump
-from spark_connectors.write.rows import Batch, Messages, Packer
+from spark_connectors.write.rows import MessageEncoder, Messages, RowBatch
+from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
 T = TypeVar("T")
 
 
 class Enqueue:
-    """Stores the rows of batches; those of one queue in their order, while no call has to be made again.
+    """Stores the rows of batches. Rows of one queue keep their order, unless a call is repeated.
 
-    After a call that Redis refused in part for lack of memory, what it had stored counts as duplicates.
+    If Redis stores a part of a call and refuses the rest for lack of memory, the repeated call counts that part as
+    duplicates.
     """
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._once = job.options.text("idempotency") == "required"
-        self._window = job.options.number("idempotencyTtl") if self._once else 0
-        self._pump = Pump(job, self._send)
-        self._packer = Packer()
-        self._batch: Batch
-        self._named = False
+    def __init__(self, task: WriteTask) -> None:
+        self._task = task
+        self._once = task.options.text("idempotency") == "required"
+        self._window = task.options.number("idempotencyTtl") if self._once else 0
+        self._sender = BatchSender(task, self._send)
+        self._encoder = MessageEncoder()
+        self._batch: RowBatch
+        self._ids_only = False
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: RowBatch) -> None:
         """Store the rows of a batch."""
         self._batch = batch
-        messages = self._packer.messages(batch, ids_needed=self._once)
-        self._named = messages.named
-        self._pump.run(
-            [piece for queue, rows in batch.by_queue().items() for piece in self._pieces(queue, rows, messages)]
-        )
+        messages = self._encoder.messages(batch, ids_needed=self._once)
+        self._ids_only = messages.ids_only
+        by_queue = batch.by_queue().items()
+        self._sender.send_all([call for queue, rows in by_queue for call in self._call_batches(queue, rows, messages)])
 
-    def name(self, batch: Batch, row: int) -> str:
-        """A row by its id."""
-        ids = batch.column("id")
+    def row_name(self, batch: RowBatch, row: int) -> str:
+        """Return the message id of a row."""
+        ids = batch.column("message_id")
         return repr(None if ids is None else ids[row].as_py())[:80]
 
-    def _pieces(self, queue: str, rows: Sequence[int], messages: Messages) -> Iterator[Piece]:
-        """The rows of a queue as calls, none of them too large."""
-        known = self._known(queue)
-        if known is None:
-            self._refuse_gone(queue, rows)
+    def _call_batches(self, queue: str, rows: Sequence[int], messages: Messages) -> Iterator[CallBatch]:
+        """Split the rows of a queue into call batches. None of them is too large for a call."""
+        config = self._config(queue)
+        if config is None:
+            self._refuse_missing_queue(queue, rows)
             return
         sizes = messages.sizes
-        if max(sizes) > known.max_body:
-            large = [row for row in rows if sizes[row] > known.max_body]
-            self._refuse(large, MessageTooLarge.code, f"body: larger than max_message_bytes, {known.max_body}")
-            rows = [row for row in rows if sizes[row] <= known.max_body]
+        if max(sizes) > config.max_body:
+            large = [row for row in rows if sizes[row] > config.max_body]
+            self._refuse(large, MessageTooLarge.code, f"body: larger than max_message_bytes, {config.max_body}")
+            rows = [row for row in rows if sizes[row] <= config.max_body]
         start = 0
         while start < len(rows):
-            some = rows[start : start + self._pump.size]
-            while len(some) > 1 and sum(_chosen(sizes, some)) > BATCH_BYTES:
-                some = some[: len(some) // 2]
-            pairs = zip(_chosen(messages.said, some), _chosen(messages.bodies, some), strict=True)
-            yield Piece(queue, some, list(chain.from_iterable(pairs) if messages.named else pairs))
-            start += len(some)
+            chunk = rows[start : start + self._sender.rows]
+            while len(chunk) > 1 and sum(_select(sizes, chunk)) > BATCH_BYTES:
+                chunk = chunk[: len(chunk) // 2]
+            pairs = zip(_select(messages.envelopes, chunk), _select(messages.bodies, chunk), strict=True)
+            yield CallBatch(queue, chunk, list(chain.from_iterable(pairs) if messages.ids_only else pairs))
+            start += len(chunk)
 
-    def _send(self, pieces: Sequence[Piece]) -> None:
-        """Store pieces, in one round trip where that keeps the order."""
+    def _send(self, calls: Sequence[CallBatch]) -> None:
+        """Send calls, in one round trip if that keeps the order."""
         start = 0
-        while start < len(pieces):
-            some = pieces[start : start + self._independent(pieces[start:])]
-            for piece, reply in zip(some, self._calls(some), strict=True):
+        while start < len(calls):
+            together = calls[start : start + self._independent(calls[start:])]
+            for call, reply in zip(together, self._replies(together), strict=True):
                 if reply is None:
-                    self._refuse_gone(piece.queue, piece.rows)
+                    self._refuse_missing_queue(call.queue, call.rows)
                 else:
-                    self._count(piece, reply[2])
-            start += len(some)
+                    self._count(call, reply[2])
+            start += len(together)
 
-    def _independent(self, pieces: Sequence[Piece]) -> int:
-        """How many of the first may go together. One of a queue with limits must not overtake another one of it."""
+    def _independent(self, calls: Sequence[CallBatch]) -> int:
+        """Count the first calls that may go together. Of a queue with limits, no call may overtake another one."""
         limited: set[str] = set()
-        for i, piece in enumerate(pieces):
-            if piece.queue in limited:
+        for i, call in enumerate(calls):
+            if call.queue in limited:
                 return i
-            known = self._known(piece.queue)
-            if known is None or known.limited:
-                limited.add(piece.queue)
-        return len(pieces)
+            config = self._config(call.queue)
+            if config is None or config.limited:
+                limited.add(call.queue)
+        return len(calls)
 
-    def _calls(self, pieces: Sequence[Piece]) -> list[Reply | None]:
-        """The replies to calls in one round trip, `None` where a queue is gone."""
-        known = [(self._known(piece.queue), piece) for piece in pieces]
-        calls = [self._call(one, piece) for one, piece in known if one is not None]
-        replies = iter(self._insist(lambda: self._job.driver.step(Together(calls))) if calls else ())
-        return [None if one is None else self._settled(piece, next(replies)) for one, piece in known]
+    def _replies(self, calls: Sequence[CallBatch]) -> list[Reply | None]:
+        """Make calls in one round trip and return their replies; `None` for a missing queue."""
+        configs = [(self._config(call.queue), call) for call in calls]
+        scripts = [self._command(config, call) for config, call in configs if config is not None]
+        replies = iter(self._with_retries(lambda: self._task.driver.step(Together(scripts))) if scripts else ())
+        return [None if config is None else self._final_reply(call, next(replies)) for config, call in configs]
 
-    def _settled(self, piece: Piece, reply: Reply) -> Reply | None:
-        """The reply to a call, which is made again with what is known now if the queue has changed meanwhile."""
+    def _final_reply(self, call: CallBatch, reply: Reply) -> Reply | None:
+        """Return the reply to a call. If the queue has changed in the meantime, make the call again first."""
         if reply[0] == b"ok":
             if reply[1]:
-                self._job.driver.step(Follow(reply[1]))
+                self._task.driver.step(Follow(reply[1]))
             return reply
         try:
-            return self._insist(lambda: self._job.driver.perform(self._again(piece)))
+            return self._with_retries(lambda: self._task.driver.perform(self._repeat(call)))
         except QueueNotFound:
             return None
 
-    def _again(self, piece: Piece) -> Flow[Reply]:
-        return fenced(piece.queue, lambda known: self._call(known, piece))
+    def _repeat(self, call: CallBatch) -> Flow[Reply]:
+        return fenced(call.queue, lambda config: self._command(config, call))
 
-    def _call(self, known: Known, piece: Piece) -> Command:
-        store = commands.enqueue_named if self._named else commands.enqueue
-        return store(known, piece.sent, window=self._window)
+    def _command(self, config: Known, call: CallBatch) -> Command:
+        enqueue = commands.enqueue_named if self._ids_only else commands.enqueue
+        return enqueue(config, call.arguments, window=self._window)
 
-    def _known(self, queue: str) -> Known | None:
+    def _config(self, queue: str) -> Known | None:
         try:
-            known: Known = self._job.insist(lambda: self._job.driver.step(Look(queue)))
+            config: Known = self._task.with_retries(lambda: self._task.driver.step(Look(queue)))
         except QueueNotFound:
             return None
-        return known
+        return config
 
-    def _insist(self, call: Callable[[], T]) -> T:
-        return self._job.insist(call, repeatable=self._once)
+    def _with_retries(self, call: Callable[[], T]) -> T:
+        return self._task.with_retries(call, repeatable=self._once)
 
-    def _count(self, piece: Piece, results: Sequence[bytes]) -> None:
-        repeated, refused = results.count(b"="), 0
+    def _count(self, call: CallBatch, results: Sequence[bytes]) -> None:
+        duplicates, refused = results.count(b"="), 0
         if min(results) < b'"':
-            for row, result in zip(piece.rows, results, strict=True):
+            for row, result in zip(call.rows, results, strict=True):
                 if result[:1] == b"!":
                     refused += 1
-                    self._batch.refuse(row, QueueFull.code, f"queue {piece.queue!r} is full: {result[1:].decode()}")
-        self._job.report.counts["stored"] += len(results) - repeated - refused
-        self._job.report.counts["duplicates"] += repeated
-        if late := self._late(piece, results):
-            self._job.report.counts["late"] += late
+                    self._batch.refuse(row, QueueFull.code, f"queue {call.queue!r} is full: {result[1:].decode()}")
+        self._task.report.counts["stored"] += len(results) - duplicates - refused
+        self._task.report.counts["duplicates"] += duplicates
+        if late := self._late(call, results):
+            self._task.report.counts["late"] += late
 
-    def _late(self, piece: Piece, results: Sequence[bytes]) -> int:
-        """How many of the rows stored came after their `expires_at`. A TTL of 0 is meant as it is said."""
-        ends = self._batch.column("expires_at")
-        if ends is None:
+    def _late(self, call: CallBatch, results: Sequence[bytes]) -> int:
+        """Count the stored rows that came after their `expires_at`. A row with a TTL of 0 is not late."""
+        deadlines = self._batch.column("expires_at")
+        if deadlines is None:
             return 0
-        return sum(_is_late(result) and ends[row].is_valid for row, result in zip(piece.rows, results, strict=True))
+        pairs = zip(call.rows, results, strict=True)
+        return sum(_expired_on_arrival(result) and deadlines[row].is_valid for row, result in pairs)
 
-    def _refuse_gone(self, queue: str, rows: Sequence[int]) -> None:
+    def _refuse_missing_queue(self, queue: str, rows: Sequence[int]) -> None:
         error = QueueNotFound(queue)
         self._refuse(rows, error.code, str(error))
 
-    def _refuse(self, rows: Sequence[int], reason: str, why: str) -> None:
+    def _refuse(self, rows: Sequence[int], reason: str, cause: str) -> None:
         for row in rows:
-            self._batch.refuse(row, reason, why)
+            self._batch.refuse(row, reason, cause)
 
 
-def _chosen(values: list[T], rows: Sequence[int]) -> list[T]:
-    """The values of these rows; those of a run of rows without looking at each."""
+def _select(values: list[T], rows: Sequence[int]) -> list[T]:
+    """Return the values of these rows. For a run of rows this is one slice."""
     return values[rows.start : rows.stop] if isinstance(rows, range) else [values[row] for row in rows]
 
 
-def _is_late(result: bytes) -> bool:
-    """Whether a message was dead on arrival, according to what Redis says of it."""
+def _expired_on_arrival(result: bytes) -> bool:
+    """True if the result of a message says that it expired on arrival."""
     return result[:1] == b"~"

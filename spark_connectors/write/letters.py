@@ -1,7 +1,7 @@
-"""`operation=redrive` and `operation=purge`: dead letters go back to where they died, or go for good.
+"""`operation=redrive` and `operation=purge`: dead letters go back to the queue of their death, or are removed.
 
-A letter that is not there any more, or is in somebody's hands, counts as gone: whoever writes the same rows again finds
-what went the first time. So nothing is moved or removed twice.
+A letter that is deleted, leased or delayed counts as `unavailable`. A repeated write of the same rows meets the letters
+of the first write as unavailable, so nothing is moved or removed twice.
 """
 
 from __future__ import annotations
@@ -17,142 +17,144 @@ from rqttl.errors import InvalidInput, QueueFull, QueueNotFound
 from rqttl.flows import Together
 from rqttl.keys import check_queue_name
 from rqttl.types import Death, Redriven
-from spark_connectors.write.pieces import Job, Piece, Pump
-from spark_connectors.write.rows import Batch
+from spark_connectors.write.rows import RowBatch
+from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
-#: Letters that are looked at in one round trip.
-_LOOKED = 50
+#: The number of letters that one round trip peeks at.
+_PEEKS_AT_ONCE = 50
 History: TypeAlias = tuple[Death, ...]
-#: Why a letter stays where it is: what `Redriven.outcome` says, as reason and in words.
-_WHY = {
+#: The outcomes of a redrive that are no refusal, and the counter of each.
+_COUNTERS = {"moved": "moved", "gone": "unavailable"}
+#: The reason and the cause of each outcome that leaves the letter in its queue.
+_REFUSALS = {
     "full": (QueueFull.code, "queue {queue!r} is full: {limit}"),
     "no_origin": (QueueNotFound.code, "queue {queue!r}, where it died, does not exist any more"),
     "same_queue": ("same_queue", "it died in queue {queue!r} itself"),
 }
 
 
-class _Letters:
-    """What both operations do with the rows of a batch."""
+class _LetterOperation:
+    """The common part of both operations."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._pump = Pump(job, self._send)
-        self._batch: Batch
+    def __init__(self, task: WriteTask) -> None:
+        self._task = task
+        self._sender = BatchSender(task, self._send)
+        self._batch: RowBatch
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: RowBatch) -> None:
         """Move or remove the letters of a batch."""
         self._batch = batch
         batch.refuse_nulls("sequence")
-        places = batch.values("sequence") or []
-        for row, place in enumerate(places):
-            if place is not None and not codec.is_sequence(place):
-                batch.refuse(row, "invalid_sequence", f"expected a value of the reader's column, got {place[:80]!r}")
-        pieces = []
+        sequences = batch.values("sequence") or []
+        for row, sequence in enumerate(sequences):
+            if sequence is not None and not codec.is_sequence(sequence):
+                batch.refuse(row, "invalid_sequence", f"expected a value of the reader's column, got {sequence[:80]!r}")
+        calls = []
         for queue, rows in batch.by_queue().items():
-            pieces += self._pieces(queue, rows, places)
-        self._pump.run(pieces)
+            calls += self._call_batches(queue, rows, sequences)
+        self._sender.send_all(calls)
 
-    def name(self, batch: Batch, row: int) -> str:
-        """A row by its letter: queue and sequence."""
-        queues, places = batch.column("queue"), batch.column("sequence")
-        queue = self._job.plan.queue if queues is None else queues[row].as_py()
-        return f"{str(queue)[:80]}/{'' if places is None else str(places[row].as_py())[:40]}"
+    def row_name(self, batch: RowBatch, row: int) -> str:
+        """Return queue and sequence of a letter."""
+        queues, sequences = batch.column("queue"), batch.column("sequence")
+        queue = self._task.plan.queue if queues is None else queues[row].as_py()
+        return f"{str(queue)[:80]}/{'' if sequences is None else str(sequences[row].as_py())[:40]}"
 
-    def _cut(self, queue: str, rows: Sequence[int], sent: Sequence[object]) -> list[Piece]:
-        size = self._pump.size
-        return [Piece(queue, rows[i : i + size], sent[i : i + size]) for i in range(0, len(rows), size)]
+    def _split(self, queue: str, rows: Sequence[int], arguments: Sequence[object]) -> list[CallBatch]:
+        size = self._sender.rows
+        return [CallBatch(queue, rows[i : i + size], arguments[i : i + size]) for i in range(0, len(rows), size)]
 
-    def _pieces(self, queue: str, rows: Sequence[int], places: Sequence[str]) -> list[Piece]:
+    def _call_batches(self, queue: str, rows: Sequence[int], sequences: Sequence[str]) -> list[CallBatch]:
         raise NotImplementedError
 
-    def _send(self, pieces: Sequence[Piece]) -> None:
+    def _send(self, calls: Sequence[CallBatch]) -> None:
         raise NotImplementedError
 
 
-class Purge(_Letters):
+class Purge(_LetterOperation):
     """Removes letters."""
 
-    def _pieces(self, queue: str, rows: Sequence[int], places: Sequence[str]) -> list[Piece]:
-        return self._cut(queue, rows, [places[row] for row in rows])
+    def _call_batches(self, queue: str, rows: Sequence[int], sequences: Sequence[str]) -> list[CallBatch]:
+        return self._split(queue, rows, [sequences[row] for row in rows])
 
-    def _send(self, pieces: Sequence[Piece]) -> None:
-        for piece in pieces:
-            purge = partial(self._job.broker.queue(piece.queue).purge, piece.sent)
+    def _send(self, calls: Sequence[CallBatch]) -> None:
+        for call in calls:
+            purge = partial(self._task.broker.queue(call.queue).purge, call.arguments)
             try:
-                purged = self._job.insist(purge)
+                purged = self._task.with_retries(purge)
             except QueueNotFound:
                 purged = 0
-            self._job.report.counts["purged"] += purged
-            self._job.report.counts["gone"] += len(piece.rows) - purged
+            self._task.report.counts["purged"] += purged
+            self._task.report.counts["unavailable"] += len(call.rows) - purged
 
 
-class Redrive(_Letters):
-    """Puts letters back. One whose queue has no room or is not there stays where it is, and its row is refused."""
+class Redrive(_LetterOperation):
+    """Moves letters back. If the target is full or missing, the letter stays and its row is refused."""
 
-    def _pieces(self, queue: str, rows: Sequence[int], places: Sequence[str]) -> list[Piece]:
-        pieces = []
-        for origin, some in self._by_origin(queue, rows, places).items():
-            pieces += self._cut(origin, some, [(queue, places[row]) for row in some])
-        return pieces
+    def _call_batches(self, queue: str, rows: Sequence[int], sequences: Sequence[str]) -> list[CallBatch]:
+        calls = []
+        for origin, origin_rows in self._by_origin(queue, rows, sequences).items():
+            calls += self._split(origin, origin_rows, [(queue, sequences[row]) for row in origin_rows])
+        return calls
 
-    def _by_origin(self, queue: str, rows: Sequence[int], places: Sequence[str]) -> dict[str, list[int]]:
-        """The rows of each queue that letters go to: that of the column `source`, or where a letter died last."""
-        origins = self._batch.values("source")
-        found: Mapping[int, str | None] = (
-            self._looked_up(queue, rows, places) if origins is None else dict(enumerate(origins))
+    def _by_origin(self, queue: str, rows: Sequence[int], sequences: Sequence[str]) -> dict[str, list[int]]:
+        """Group rows by the target of their letters: the column `source`, or the queue of the last death."""
+        sources = self._batch.values("source")
+        origins: Mapping[int, str | None] = (
+            self._last_queues(queue, rows, sequences) if sources is None else dict(enumerate(sources))
         )
-        sorted_out: dict[str, list[int]] = defaultdict(list)
-        for row in (row for row in rows if row in found):
-            origin = found[row]
+        by_origin: dict[str, list[int]] = defaultdict(list)
+        for row in (row for row in rows if row in origins):
+            origin = origins[row]
             if origin is None:
-                self._batch.refuse(row, "no_source", "it never died, so there is nowhere to put it back")
+                self._batch.refuse(row, "no_source", "it never died, so there is no queue to put it back into")
                 continue
             try:
-                sorted_out[check_queue_name(origin)].append(row)
+                by_origin[check_queue_name(origin)].append(row)
             except InvalidInput as error:
                 self._batch.refuse(row, error.code, str(error))
-        return sorted_out
+        return by_origin
 
-    def _looked_up(self, queue: str, rows: Sequence[int], places: Sequence[str]) -> dict[int, str | None]:
-        """Where the letters of these rows died last, without those that are gone."""
-        found: dict[int, str | None] = {}
-        for start in range(0, len(rows), _LOOKED):
-            some = rows[start : start + _LOOKED]
-            for row, deaths in zip(some, self._deaths(queue, [places[row] for row in some]), strict=True):
+    def _last_queues(self, queue: str, rows: Sequence[int], sequences: Sequence[str]) -> dict[int, str | None]:
+        """Return the queue of the last death of each letter. Unavailable letters are counted and left out."""
+        origins: dict[int, str | None] = {}
+        for start in range(0, len(rows), _PEEKS_AT_ONCE):
+            chunk = rows[start : start + _PEEKS_AT_ONCE]
+            for row, deaths in zip(chunk, self._deaths(queue, [sequences[row] for row in chunk]), strict=True):
                 if deaths is None:
-                    self._job.report.counts["gone"] += 1
+                    self._task.report.counts["unavailable"] += 1
                 else:
-                    found[row] = deaths[0].queue if deaths else None
-        return found
+                    origins[row] = deaths[0].queue if deaths else None
+        return origins
 
-    def _deaths(self, queue: str, places: Sequence[str]) -> list[History | None]:
-        """The deaths of some letters, `None` for what is not there."""
-        keyspace = self._job.driver.keyspace
-        calls = [commands.peek(keyspace, queue, after=codec.sequence_before(place), limit=1) for place in places]
-        replies: list[Reply] = self._job.insist(lambda: self._job.driver.step(Together(calls)))
-        found: list[History | None] = []
-        for place, reply in zip(places, replies, strict=True):
-            # a queue that is not there, or whose lifetime is over, holds nothing
+    def _deaths(self, queue: str, sequences: Sequence[str]) -> list[History | None]:
+        """Return the deaths of letters; `None` for a letter that does not exist."""
+        keyspace = self._task.driver.keyspace
+        peeks = [commands.peek(keyspace, queue, after=codec.sequence_before(item), limit=1) for item in sequences]
+        replies: list[Reply] = self._task.with_retries(lambda: self._task.driver.step(Together(peeks)))
+        histories: list[History | None] = []
+        for sequence, reply in zip(sequences, replies, strict=True):
+            # a missing or expired queue holds nothing
             entries: Sequence[Any] = reply[4] if reply[0] == b"ok" else ()
-            there = bool(entries) and entries[0][0].decode() == place
-            found.append(codec.unpack_header(entries[0][1][0]).deaths if there else None)
-        return found
+            exists = bool(entries) and entries[0][0].decode() == sequence
+            histories.append(codec.unpack_header(entries[0][1][0]).deaths if exists else None)
+        return histories
 
-    def _send(self, pieces: Sequence[Piece]) -> None:
-        for piece in pieces:
+    def _send(self, calls: Sequence[CallBatch]) -> None:
+        for call in calls:
             try:
-                told = self._put_back(piece)
+                results = self._put_back(call)
             except QueueNotFound:
-                told = []
-                self._job.report.counts["gone"] += len(piece.rows)
-            for row, one in zip(piece.rows, told, strict=False):
-                if one.outcome in ("moved", "gone"):
-                    self._job.report.counts[one.outcome] += 1
+                results = []
+                self._task.report.counts["unavailable"] += len(call.rows)
+            for row, result in zip(call.rows, results, strict=False):
+                if result.outcome in _COUNTERS:
+                    self._task.report.counts[_COUNTERS[result.outcome]] += 1
                 else:
-                    reason, why = _WHY[one.outcome]
-                    self._batch.refuse(row, reason, why.format(queue=one.origin, limit=one.limit))
+                    reason, cause = _REFUSALS[result.outcome]
+                    self._batch.refuse(row, reason, cause.format(queue=result.origin, limit=result.limit))
 
-    def _put_back(self, piece: Piece) -> list[Redriven]:
-        queue = self._job.broker.queue(piece.sent[0][0])
-        letters = [(place, piece.queue) for _, place in piece.sent]
-        return self._job.insist(lambda: queue.redrive_these(letters))
+    def _put_back(self, call: CallBatch) -> list[Redriven]:
+        queue = self._task.broker.queue(call.arguments[0][0])
+        letters = [(sequence, call.queue) for _, sequence in call.arguments]
+        return self._task.with_retries(lambda: queue.redrive_these(letters))

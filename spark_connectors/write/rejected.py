@@ -1,4 +1,4 @@
-"""Rows that were refused, as JSON lines that Spark can read again."""
+"""Refused rows as JSON lines, which Spark can read."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from spark_connectors.errors import InvalidOption
 
 
 class Rejected:
-    """The file of one task attempt, which is there once the attempt has ended well and if there is anything in it.
+    """The file of one task attempt. It appears at the end of a successful attempt with refused rows.
 
-    A line has `reason`, `why`, and `row` with all columns; what is binary is in base64, as Spark reads it from JSON.
-    Use it in a `with`. Without a folder nothing is kept. Raises `InvalidOption` if one cannot write there.
+    A line has `reason`, `cause`, and `row` with all columns. Binary values are in base64, as in Spark's JSON.
+    Use it in a `with`. Without a folder it keeps nothing. Raises `InvalidOption` for a folder without write access.
     """
 
     def __init__(self, folder: str | None, name: str) -> None:
         self._path = None if folder is None else Path(folder) / f"{name}.jsonl"
-        # hidden: Spark skips names that begin with a dot or an underscore
+        # a hidden file: Spark skips names that begin with a dot or an underscore
         self._draft = Path(folder or "") / f".{name}.jsonl.draft"
         self._file: IO[str] | None = None
 
@@ -39,17 +39,17 @@ class Rejected:
                 ) from None
         return self
 
-    def add(self, batch: pa.RecordBatch, row: int, reason: str, why: str) -> None:
-        """Keep a row."""
+    def add(self, batch: pa.RecordBatch, row: int, reason: str, cause: str) -> None:
+        """Write a refused row."""
         if self._path is None:
             return
         if self._file is None:
             self._file = self._draft.open("w", encoding="utf-8")
-        line = {"reason": reason, "why": why, "row": _row(batch, row)}
-        self._file.write(json.dumps(line, default=_plain, ensure_ascii=False) + "\n")
+        line = {"reason": reason, "cause": cause, "row": _row(batch, row)}
+        self._file.write(json.dumps(line, default=_json_value, ensure_ascii=False) + "\n")
 
-    def done(self) -> list[str]:
-        """Put the file into its place, whole; gives its path if there is one."""
+    def publish(self) -> list[str]:
+        """Give the complete file its final name. Returns its path, if there are refused rows."""
         if self._path is None or self._file is None:
             return []
         self._file.close()
@@ -66,13 +66,13 @@ class Rejected:
 
 
 def _row(batch: pa.RecordBatch, row: int) -> Mapping[str, object]:
-    one = batch.slice(row, 1)
-    values = {name: column.to_pylist()[0] for name, column in zip(one.schema.names, one.columns, strict=True)}
-    maps = [field.name for field in one.schema if pa.types.is_map(field.type)]
+    only = batch.slice(row, 1)
+    values = {name: column.to_pylist()[0] for name, column in zip(only.schema.names, only.columns, strict=True)}
+    maps = [field.name for field in only.schema if pa.types.is_map(field.type)]
     return {**values, **{name: dict(values[name]) for name in maps if values[name] is not None}}
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     return value.isoformat() if isinstance(value, date | datetime) else str(value)

@@ -1,4 +1,4 @@
-"""What the columns of a batch say, in the form in which scripts take it; and which rows cannot be sent."""
+"""The rows of a batch in the form of script arguments, and the rows that are refused."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from rqttl.errors import InvalidInput, RqttlError
 from rqttl.keys import check_queue_name
 from spark_connectors.write.plan import Plan
 
-#: Something packed, or why it cannot be.
+#: Packed bytes, or the error of their packing.
 Packed: TypeAlias = bytes | RqttlError
-#: What was packed once is remembered: most rows repeat themselves.
-_REMEMBERED = 4096
+#: The size of each cache of packed values: most rows repeat theirs.
+_MAX_CACHED = 4096
 
 
-class Batch:
-    """A record batch, and the rows of it that are refused: place -> (reason, why)."""
+class RowBatch:
+    """A record batch, and its refused rows: row number -> (reason, cause)."""
 
     def __init__(self, batch: pa.RecordBatch, plan: Plan) -> None:
-        self.whole = batch
+        self.record_batch = batch
         self.count: int = batch.num_rows
         self.refused: dict[int, tuple[str, str]] = {}
         self._columns = {name: batch.column(batch.schema.get_field_index(name)) for name in plan.columns}
         self._plan = plan
 
     def column(self, name: str) -> pa.Array | None:
-        """A column that the operation uses, if there is such a one."""
+        """Return a column, or `None` if the operation does not use it."""
         return self._columns.get(name)
 
     def values(self, name: str) -> list[Any] | None:
-        """The same as Python's values."""
+        """Return a column as a list, or `None` if the operation does not use it."""
         column = self.column(name)
         return None if column is None else column.to_pylist()
 
-    def refuse(self, row: int, reason: str, why: str) -> None:
-        """Refuse a row, unless that is done."""
-        self.refused.setdefault(row, (reason, why))
+    def refuse(self, row: int, reason: str, cause: str) -> None:
+        """Refuse a row. The first refusal of a row counts."""
+        self.refused.setdefault(row, (reason, cause))
 
     def accept(self, row: int, packed: Packed) -> bytes:
-        """What was packed of a row; where it cannot be packed, the row is refused."""
+        """Return the packed value of a row. For an error, refuse the row."""
         if isinstance(packed, bytes):
             return packed
         self.refuse(row, packed.code, str(packed))
         return b""
 
     def refuse_nulls(self, name: str) -> None:
-        """Refuse what lacks something that is needed."""
+        """Refuse rows without a value in a column."""
         column = self.column(name)
         if column is not None and column.null_count:
             for row, valid in enumerate(column.is_valid().to_pylist()):
@@ -60,7 +60,7 @@ class Batch:
                     self.refuse(row, f"no_{name}", f"{name} is null")
 
     def by_queue(self) -> dict[str, Sequence[int]]:
-        """The rows of each queue, in order, without refused ones."""
+        """Return the rows of each queue, in order, without refused rows."""
         if self._plan.queue is not None:
             rows: Sequence[int] = range(self.count)
             if self.refused:
@@ -69,17 +69,17 @@ class Batch:
         self.refuse_nulls("queue")
         coded = self._columns["queue"].dictionary_encode()
         names: list[str] = coded.dictionary.to_pylist()
-        wrong = {code: fault for code, name in enumerate(names) if (fault := _fault(name))}
-        found: list[list[int]] = [[] for _ in names]
+        errors = {code: error for code, name in enumerate(names) if (error := _name_error(name))}
+        rows_of: list[list[int]] = [[] for _ in names]
         for row, code in enumerate(coded.indices.to_pylist()):
-            if code in wrong:
-                self.refuse(row, "invalid_name", wrong[code])
+            if code in errors:
+                self.refuse(row, "invalid_name", errors[code])
             elif row not in self.refused:
-                found[code].append(row)
-        return {name: rows for name, rows in zip(names, found, strict=True) if rows}
+                rows_of[code].append(row)
+        return {name: rows for name, rows in zip(names, rows_of, strict=True) if rows}
 
 
-def _fault(name: str) -> str:
+def _name_error(name: str) -> str:
     try:
         check_queue_name(name)
     except InvalidInput as error:
@@ -89,76 +89,76 @@ def _fault(name: str) -> str:
 
 @dataclass(slots=True)
 class Messages:
-    """The messages of a batch: what is said of each, its body, and the size of that.
+    """The messages of a batch: their envelopes (TTL, id and headers), their bodies, and the sizes of the bodies.
 
-    `named` says that each has an id and nothing else is said of any; but for refused rows.
+    `ids_only` is true if all envelopes, except those of refused rows, hold an id and nothing else.
     """
 
-    said: list[bytes]
+    envelopes: list[bytes]
     bodies: list[bytes]
     sizes: list[int]
-    named: bool
+    ids_only: bool
 
 
 @dataclass
-class Packer:
-    """Makes messages of rows. Remembers what repeats itself; for one task."""
+class MessageEncoder:
+    """Encodes rows as messages, with caches for repeated values. For one task."""
 
     _extras: dict[object, Packed] = field(default_factory=dict)
     _ttls: dict[object, Packed] = field(default_factory=dict)
 
-    def messages(self, batch: Batch, *, ids_needed: bool) -> Messages:
-        """The messages of a batch; those of refused rows are empty."""
+    def messages(self, batch: RowBatch, *, ids_needed: bool) -> Messages:
+        """Encode the messages of a batch. A refused row may have an empty envelope."""
         batch.refuse_nulls("body")
         if ids_needed:
-            batch.refuse_nulls("id")
+            batch.refuse_nulls("message_id")
         bodies = _binary(batch.column("body"))
         sizes = pc.binary_length(bodies).fill_null(0).to_pylist()
-        ids, extras, ttls = _ids(batch), self._all_extras(batch), self._all_ttls(batch)
-        named = ids_needed and extras is None and ttls is None
-        return Messages(_said(ids, extras, ttls, batch.count), bodies.to_pylist(), sizes, named)
+        ids, extras, ttls = _message_ids(batch), self._extras_of(batch), self._ttls_of(batch)
+        ids_only = ids_needed and extras is None and ttls is None
+        return Messages(_envelopes(ids, extras, ttls, batch.count), bodies.to_pylist(), sizes, ids_only)
 
-    def _all_extras(self, batch: Batch) -> list[bytes] | None:
+    def _extras_of(self, batch: RowBatch) -> list[bytes] | None:
         kinds, headers = batch.values("content_type"), batch.values("headers")
         if kinds is None and headers is None:
             return None
         nothing = [None] * batch.count
-        found = []
+        extras = []
         for row, (kind, pairs) in enumerate(zip(kinds or nothing, headers or nothing, strict=True)):
             # 1 and True are equal, but not the same header
             key = kind if pairs is None else (kind, *((name, type(value), value) for name, value in pairs))
-            known = self._extras.get(key)
-            if known is None:
-                known = _remembered(self._extras, key, partial(_pack_extras, kind, pairs))
-            found.append(batch.accept(row, known))
-        return found
+            packed = self._extras.get(key)
+            if packed is None:
+                packed = _cached(self._extras, key, partial(_pack_extras, kind, pairs))
+            extras.append(batch.accept(row, packed))
+        return extras
 
-    def _all_ttls(self, batch: Batch) -> list[bytes] | None:
+    def _ttls_of(self, batch: RowBatch) -> list[bytes] | None:
         name = "ttl" if batch.column("ttl_ms") is None else "ttl_ms"
-        ttls, ends = batch.values(name), _milliseconds(batch.column("expires_at"))
-        if ttls is None and ends is None:
+        ttls, deadlines = batch.values(name), _milliseconds(batch.column("expires_at"))
+        if ttls is None and deadlines is None:
             return None
         nothing = [None] * batch.count
-        found = []
-        for row, (ttl, end) in enumerate(zip(ttls or nothing, ends or nothing, strict=True)):
+        packed_ttls = []
+        for row, (ttl, deadline) in enumerate(zip(ttls or nothing, deadlines or nothing, strict=True)):
             if ttl is None:
-                found.append(b"" if end is None else b"@%d" % max(0, end))
+                packed_ttls.append(b"" if deadline is None else b"@%d" % max(0, deadline))
                 continue
-            if end is not None:
-                batch.refuse(row, InvalidInput.code, f"{name}: give {name} or expires_at, not both")
-            known = self._ttls.get(ttl) or _remembered(self._ttls, ttl, partial(_pack_ttl, ttl, name))
-            found.append(batch.accept(row, known))
-        return found
+            if deadline is not None:
+                batch.refuse(row, InvalidInput.code, f"{name}: set {name} or expires_at, not both")
+            packed = self._ttls.get(ttl) or _cached(self._ttls, ttl, partial(_pack_ttl, ttl, name))
+            packed_ttls.append(batch.accept(row, packed))
+        return packed_ttls
 
 
-def _remembered(memory: dict[object, Packed], key: object, pack: Callable[[], bytes]) -> Packed:
-    if len(memory) >= _REMEMBERED:
-        memory.clear()
+def _cached(cache: dict[object, Packed], key: object, pack: Callable[[], bytes]) -> Packed:
+    if len(cache) >= _MAX_CACHED:
+        cache.clear()
     try:
-        memory[key] = pack()
+        cache[key] = pack()
     except RqttlError as error:
-        memory[key] = error
-    return memory[key]
+        cache[key] = error
+    return cache[key]
 
 
 def _pack_extras(kind: str | None, pairs: list[tuple[str, Any]] | None) -> bytes:
@@ -174,32 +174,34 @@ def _binary(column: pa.Array) -> pa.Array:
 
 
 def _milliseconds(column: pa.Array | None) -> list[int | None] | None:
-    """The ms of instants, rounded down."""
+    """Convert timestamps to ms, rounded down."""
     if column is None:
         return None
     instants = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
     return [None if us is None else us // 1000 for us in instants]
 
 
-def _ids(batch: Batch) -> list[bytes] | None:
-    column = batch.column("id")
+def _message_ids(batch: RowBatch) -> list[bytes] | None:
+    column = batch.column("message_id")
     if column is None:
         return None
     ids: list[bytes] = _binary(column.fill_null("")).to_pylist()
     lengths = pc.min_max(pc.binary_length(column)).as_py()
     if pc.all(pc.ascii_is_printable(column)).as_py() and (lengths["max"] or 1) <= codec.MAX_ID_BYTES and lengths["min"]:
         return ids
-    for row, id in enumerate(column.to_pylist()):
-        if id is not None:
+    for row, message_id in enumerate(column.to_pylist()):
+        if message_id is not None:
             try:
-                codec.check_id(id)
+                codec.check_id(message_id)
             except InvalidInput as error:
                 batch.refuse(row, error.code, str(error))
     return ids
 
 
-def _said(ids: list[bytes] | None, extras: list[bytes] | None, ttls: list[bytes] | None, count: int) -> list[bytes]:
-    """What is said of each message, as `codec.pack_said` says it."""
+def _envelopes(
+    ids: list[bytes] | None, extras: list[bytes] | None, ttls: list[bytes] | None, count: int
+) -> list[bytes]:
+    """Encode the envelope of each message, in the format of `codec.pack_said`."""
     if ids is not None and ttls is None:
         if extras is None:
             return [b";%d;;%b" % (len(id), id) if id else b"" for id in ids]

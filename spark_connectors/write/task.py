@@ -1,4 +1,4 @@
-"""What a task writes: batches of rows, by one of the three operations, with one connection."""
+"""The work of a write task: batches of rows, one of the three operations, one connection."""
 
 from __future__ import annotations
 
@@ -8,53 +8,52 @@ from typing import Protocol
 import pyarrow as pa
 
 from spark_connectors.options.options import Options
-from spark_connectors.redis.bulk_reader import keep_gc_quiet
-from spark_connectors.redis.clients import open_broker
+from spark_connectors.redis.broker import open_broker
+from spark_connectors.redis.relaxed_gc import relaxed_gc
 from spark_connectors.write.enqueue import Enqueue
 from spark_connectors.write.letters import Purge, Redrive
-from spark_connectors.write.pieces import Job, Patience
 from spark_connectors.write.plan import Plan
 from spark_connectors.write.rejected import Rejected
 from spark_connectors.write.report import Report
-from spark_connectors.write.rows import Batch
+from spark_connectors.write.rows import RowBatch
+from spark_connectors.write.sender import Backpressure, WriteTask
 
 
 class Operation(Protocol):
-    """One of the three. What is refused is noted in the batch."""
+    """One of the three operations. It marks refused rows in their batch."""
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: RowBatch) -> None:
         """Write a batch."""
 
-    def name(self, batch: Batch, row: int) -> str:
-        """How a row is named where it was refused."""
+    def row_name(self, batch: RowBatch, row: int) -> str:
+        """Return the name of a refused row."""
 
 
-OPERATIONS: Mapping[str, Callable[[Job], Operation]] = {"enqueue": Enqueue, "redrive": Redrive, "purge": Purge}
+OPERATIONS: Mapping[str, Callable[[WriteTask], Operation]] = {"enqueue": Enqueue, "redrive": Redrive, "purge": Purge}
 
 
 def run(options: Options, plan: Plan, batches: Iterable[pa.RecordBatch], attempt: str) -> Report:
-    """Write these batches. `attempt` names this attempt of this task among all of the job.
+    """Write batches. `attempt` is a name for this attempt of this task, unique in the job.
 
-    What was written before an error stays; whoever writes the same rows again writes only what is missing.
+    Rows that were written before an error stay. A repeated write of the same rows writes only the missing ones.
     """
-    restore = keep_gc_quiet()
-    broker = open_broker(options)
-    job = Job(options, plan, broker, Patience(options))
-    try:
-        operation = OPERATIONS[plan.operation](job)
-        with Rejected(options.maybe_text("rejectedPath"), attempt) as rejected:
-            for batch in batches:
-                _write(operation, Batch(batch, plan), job.report, rejected)
-            job.report.files = rejected.done()
-    finally:
-        broker.close()
-        restore()
-    return job.report
+    with relaxed_gc():
+        broker = open_broker(options)
+        task = WriteTask(options, plan, broker, Backpressure(options))
+        try:
+            operation = OPERATIONS[plan.operation](task)
+            with Rejected(options.optional_text("rejectedPath"), attempt) as rejected:
+                for batch in batches:
+                    _write(operation, RowBatch(batch, plan), task.report, rejected)
+                task.report.files = rejected.publish()
+        finally:
+            broker.close()
+    return task.report
 
 
-def _write(operation: Operation, batch: Batch, report: Report, rejected: Rejected) -> None:
+def _write(operation: Operation, batch: RowBatch, report: Report, rejected: Rejected) -> None:
     if batch.count:
         operation.write(batch)
-    for row, (reason, why) in sorted(batch.refused.items()):
-        report.refuse(reason, operation.name(batch, row), why)
-        rejected.add(batch.whole, row, reason, why)
+    for row, (reason, cause) in sorted(batch.refused.items()):
+        report.refuse(reason, operation.row_name(batch, row), cause)
+        rejected.add(batch.record_batch, row, reason, cause)

@@ -1,8 +1,7 @@
-"""The writers, as Spark knows them: for a batch, and for each micro-batch of a stream.
+"""The writers, as Spark knows them: one for a batch, and one for the micro-batches of a stream.
 
-The driver makes one, and pickles it into every task; `commit` and `abort` run in yet another process, on a copy. So it
-holds plain values only, and a process imports no more than it needs: Spark starts one for each of these steps. What
-tasks do is in `write_task`.
+The driver makes a writer and pickles it into every task; `commit` and `abort` run in another process, on a copy. So a
+writer holds plain values only. Each process imports only the modules of its step, because Spark starts one for each.
 """
 
 from __future__ import annotations
@@ -28,89 +27,87 @@ _log = logging.getLogger("spark_connectors")
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """What a task that ended well has written."""
+class TaskResult(WriterCommitMessage):
+    """The result of a successful task."""
 
     report: Report
 
 
 class _Writer:
-    """What both writers are. Making one raises whatever is wrong with options, columns, queue or connection."""
+    """The common part of both writers. The constructor checks options, columns, queue and connection."""
 
     def __init__(self, schema: StructType, options: Options, *, overwrite: bool) -> None:
-        from spark_connectors.write import plan
+        from spark_connectors.write.plan import check_target, make_plan
 
         self._options = options
-        self._plan = plan.plan(schema, options, overwrite=overwrite)
-        plan.check_queue(options, self._plan.queue)
+        self._plan = make_plan(schema, options, overwrite=overwrite)
+        check_target(options, self._plan.queue)
         self._job = secrets.token_hex(4)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of a task. Rows that cannot be written are counted; whatever else goes wrong raises."""
+        """Write the rows of a task. Refused rows are counted; all other failures raise."""
         from spark_connectors.write import task as write_task
 
-        return Written(write_task.run(self._options, self._plan, iterator, _attempt(self._job)))
+        return TaskResult(write_task.run(self._options, self._plan, iterator, _attempt(self._job)))
 
-    def _told(self, messages: Sequence[WriterCommitMessage | None]) -> Report:
-        return Report.total(message.report for message in messages if isinstance(message, Written))
+    def _total(self, messages: Sequence[WriterCommitMessage | None]) -> Report:
+        return Report.total(message.report for message in messages if isinstance(message, TaskResult))
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], which: str = "") -> None:
-        total = self._told(messages)
-        _tell(logging.INFO, f"{self._plan.operation}{which}: {total.told()}, by {len(messages)} tasks")
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: str = "") -> None:
+        total = self._total(messages)
+        _log_text(logging.INFO, f"{self._plan.operation}{batch}: {total.summary()}, by {len(messages)} tasks")
         if late := total.counts["late"]:
-            _tell(
+            _log_text(
                 logging.WARNING,
-                f"{self._plan.operation}{which}: {late:,} of the rows stored were past their expires_at, and expired "
-                "at once. Rows that were read from a dead-letter queue have the one that they missed: leave this "
-                "column out, or put letters back with operation=redrive",
+                f"{self._plan.operation}{batch}: {late:,} of the stored rows were past their expires_at, and expired "
+                "at once. Rows from a dead-letter queue hold the missed deadline: leave this column out, or put "
+                "letters back with operation=redrive",
             )
         if not total.refused:
             return
-        text = (
-            f"{self._plan.operation}{which}: {total.refused.total():,} rows could not be written: {total.complaint()}"
-        )
-        if self._options.maybe_text("rejectedPath") is None and self._options.text("onRefused") == "error":
+        text = f"{self._plan.operation}{batch}: {total.refused.total():,} rows were refused: {total.refusal_summary()}"
+        if self._options.optional_text("rejectedPath") is None and self._options.text("onRefused") == "error":
             raise RowsRefused(
-                f"{text}. All others were written; rejectedPath keeps such rows, onRefused=report only logs them"
+                f"{text}. All other rows were written. rejectedPath keeps such rows, onRefused=report only logs them"
             )
-        _tell(logging.WARNING, text + "".join(f"; {file}" for file in total.files))
+        _log_text(logging.WARNING, text + "".join(f"; {file}" for file in total.files))
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None], which: str = "") -> None:
+    def _abort(self, messages: Sequence[WriterCommitMessage | None], batch: str = "") -> None:
         done = [message for message in messages if message is not None]
-        others = "" if len(done) == len(messages) else "; the others may have written too"
-        _tell(
+        others = "" if len(done) == len(messages) else "; the other tasks may have written rows, too"
+        _log_text(
             logging.WARNING,
-            f"{self._plan.operation}{which} failed: {len(done)} of {len(messages)} tasks had ended, with "
-            f"{self._told(done).told()}{others}. Nothing is undone: writing the same rows again writes what is missing",
+            f"{self._plan.operation}{batch} failed: {len(done)} of {len(messages)} tasks had ended, with "
+            f"{self._total(done).summary()}{others}. Nothing is undone: write the same rows again to add missing ones",
         )
 
 
 class RqttlBatchWriter(_Writer, DataSourceArrowWriter):
-    """For `df.write`."""
+    """The writer of `df.write`."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what was written. Raises `RowsRefused`."""
+        """Log the result. Raises `RowsRefused`."""
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what was written before a task failed for good."""
+        """Log the rows that were written before a task failed for good."""
         self._abort(messages)
 
 
 class RqttlStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """For `df.writeStream`. A micro-batch that is replayed writes only what is missing."""
+    """The writer of `df.writeStream`. A replayed micro-batch writes only the missing rows."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log what was written. Raises `RowsRefused`, which ends the query."""
+        """Log the result. Raises `RowsRefused`, which ends the query."""
         self._commit(messages, f" of batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log what was written before a task failed for good."""
+        """Log the rows that were written before a task failed for good."""
         self._abort(messages, f" of batch {batchId}")
 
 
 def _attempt(job: str) -> str:
-    """A name for this attempt of this task; in a replayed micro-batch the same as the first time."""
+    """Return a name for this attempt of this task. A replayed micro-batch has the same names."""
     task = TaskContext.get()
     if task is None:
         return job
@@ -118,8 +115,8 @@ def _attempt(job: str) -> str:
     return f"{f'{query}-{batch}' if query else job}-{task.partitionId()}-{task.attemptNumber()}"
 
 
-def _tell(level: int, text: str) -> None:
-    """Log. The process that commits is Spark's own, where nobody sets logging up; its errors go to the driver's."""
+def _log_text(level: int, text: str) -> None:
+    """Log a text. Spark commits in a process without a logging configuration, whose stderr reaches the driver."""
     if not _log.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s rqttl %(message)s"))

@@ -67,7 +67,7 @@ class NaiveSource(DataSource):
         return "naive"
 
     def schema(self) -> str:
-        return columns.ddl("none")
+        return columns.schema_ddl("none")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return NaiveReader(self.options)

@@ -13,7 +13,7 @@ from spark_connectors.columns import schema as columns
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, LAST, Range
 from spark_connectors.read import scan
-from spark_connectors.redis.bulk_reader import Wire
+from spark_connectors.redis.bulk_reader import BulkReader
 
 
 class ReadyReader(DataSourceReader):
@@ -27,9 +27,9 @@ class ReadyReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The first batch of the queue, until there are enough rows."""
-        options = Options.read("batch", {"url": self._options["url"], "queues": "dead"})
-        with Wire(options) as wire:
-            batch = next(scan.read(wire, Keyspace(), [Range("dead", FIRST, LAST, 10**6)], self._names))
+        options = Options.parse("batch", {"url": self._options["url"], "queues": "dead"})
+        with BulkReader(options) as reader:
+            batch = next(scan.read(reader, Keyspace(), [Range("dead", FIRST, LAST, 10**6)], self._names))
         for given in range(0, partition.value, batch.num_rows):
             yield batch.slice(0, partition.value - given)
 
@@ -42,7 +42,7 @@ class ReadySource(DataSource):
         return "ready"
 
     def schema(self) -> str:
-        return columns.ddl("none")
+        return columns.schema_ddl("none")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return ReadyReader(self.options, tuple(schema.names))

@@ -36,7 +36,7 @@ START = 1_700_000_000_000
 QUEUES, EACH = 5_000, 200
 BURSTY = 200_000
 WRITTEN = 200_000
-FEW = "id string, reason string, source string, died_at timestamp"
+FEW = "message_id string, reason string, source string, died_at timestamp"
 
 
 def header(i: int, ms: int) -> bytes:
@@ -168,7 +168,7 @@ class Bench:
         fill(self.client, self.broker, "bursty", sorted(times))
         from pyspark.sql.functions import spark_partition_id
 
-        frame = self.load(queues="bursty", numPartitions=8, schema="id string")
+        frame = self.load(queues="bursty", numPartitions=8, schema="message_id string")
         sizes = [row["count"] for row in frame.groupBy(spark_partition_id()).count().collect()]
         self.table.row("largest of 8 partitions on bursty ids, to the mean", max(sizes) * 8 / sum(sizes), "<= 2.5",
                        f"{len(sizes)} partitions")  # fmt: skip
@@ -188,7 +188,7 @@ class Bench:
         from pyspark.sql import functions as f
 
         rows = self.spark.range(0, WRITTEN, 1, 2).select(
-            f.concat(f.lit("w-"), f.col("id").cast("string")).alias("id"), f.lit(bytearray(BODY)).alias("body")
+            f.concat(f.lit("w-"), f.col("id").cast("string")).alias("message_id"), f.lit(bytearray(BODY)).alias("body")
         ).cache()  # fmt: skip
         rows.count()
         ours, raw = [], []

@@ -96,7 +96,7 @@ def test_no_dead_letters_make_no_table_and_no_picture(monkeypatch: pytest.Monkey
 
 
 def test_what_spark_lacks_is_told_with_what_to_install() -> None:
-    assert demo_report.lacking(["click", "no_such_one"]) == (
+    assert demo_report.missing_requirements(["click", "no_such_one"]) == (
         "no no_such_one is installed; `pip install '.[spark]'` in a checkout of rqttl"
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from spark_connectors.java import lacking_java
+from spark_connectors.java import java_problem
 from tests.contract.clocked import Clocked
 from tests.spark.jvm import Submitter, settings
 
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def java() -> None:
     """Whether Spark can run here; asks once."""
-    if lacking := lacking_java():
+    if lacking := java_problem():
         missing = pytest.fail if os.environ.get("CI") else pytest.skip
         missing(lacking)
 

@@ -9,16 +9,16 @@ import redis
 
 from rqttl import Message, Queue
 from spark_connectors.options.options import Options
-from spark_connectors.stream.follow import Follower
 from spark_connectors.stream.offsets import Offset
+from spark_connectors.stream.planner import StreamPlanner
 from tests.contract.clocked import Clocked
 
-Follow = Callable[..., Follower]
+Follow = Callable[..., StreamPlanner]
 
 
-def followers(url: str) -> Follow:
-    """Makes followers as a new process has them: `follow(queues="a,b", failOnDataLoss="false")`."""
-    return lambda **options: Follower(Options.read("stream", {"url": url, **options}))
+def planners(url: str) -> Follow:
+    """Makes planners as a new process has them: `follow(queues="a,b", failOnDataLoss="false")`."""
+    return lambda **options: StreamPlanner(Options.parse("stream", {"url": url, **options}))
 
 
 def letters(queue: Queue, count: int, body: bytes = b"x") -> list[str]:
@@ -30,13 +30,13 @@ def again(offset: Offset) -> Offset:
     return Offset.parse(json.loads(offset.text))
 
 
-def rows(client: redis.Redis, follower: Follower, start: Offset, end: Offset) -> dict[str, int]:
+def rows(client: redis.Redis, planner: StreamPlanner, start: Offset, end: Offset) -> dict[str, int]:
     """How many entries the ranges of a batch hold, by queue."""
     return {
         span.range.queue: len(
             client.xrange(f"rqttl:{{{span.range.queue}}}:log", f"({span.range.after}", span.range.upto) or ()
         )
-        for span in follower.spans(start, end)
+        for span in planner.watched_ranges(start, end)
     }
 
 

@@ -35,4 +35,4 @@ def told(run: Callable[[], object]) -> str:
 
 def ids(frame: DataFrame) -> list[str]:
     """The ids of all rows, sorted."""
-    return sorted(row.id for row in frame.select("id").collect())
+    return sorted(row.message_id for row in frame.select("message_id").collect())

@@ -16,7 +16,7 @@ from spark_connectors.read.batch import BatchPartition, RqttlBatchReader
 from tests.contract.clocked import Clocked
 from tests.spark.letters import bury
 
-COLUMNS = ("queue", "id", "sequence", "body")
+COLUMNS = ("queue", "message_id", "sequence", "body")
 
 
 class Job:
@@ -24,19 +24,19 @@ class Job:
 
     def __init__(self, url: str, columns: tuple[str, ...], options: dict[str, str]) -> None:
         said = {"retryBackoff": "1ms", "connectRetries": "2", "url": url, **options}
-        reader = RqttlBatchReader(Options.read("batch", said), columns)
+        reader = RqttlBatchReader(Options.parse("batch", said), columns)
         self.partitions: list[InputPartition] = copied(list(reader.partitions()))
         self._reader = copied(reader)
 
     @property
     def ranges(self) -> list[list[Range]]:
         """What each task reads."""
-        return [[span.range for span in one.spans] for one in self.partitions if isinstance(one, BatchPartition)]
+        return [[span.range for span in one.ranges] for one in self.partitions if isinstance(one, BatchPartition)]
 
     def batches(self, index: int, rows: int) -> Iterator[pa.RecordBatch]:
         """The batches of one task, each of about so many rows; what is not asked for is not read."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("spark_connectors.read.scan._ROWS", rows)
+            patch.setattr("spark_connectors.read.scan._BUILT_ROWS", rows)
             yield from self._reader.read(self.partitions[index])
 
     def task(self, index: int) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ class Job:
 
     def ids(self) -> list[str]:
         """The ids of all rows, sorted."""
-        return sorted(row["id"] for row in self.rows())
+        return sorted(row["message_id"] for row in self.rows())
 
 
 Load = Callable[..., Job]

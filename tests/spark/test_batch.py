@@ -14,8 +14,8 @@ from rqttl import Broker, Message
 from rqttl.units import as_datetime
 from spark_connectors.errors import MalformedEntry, NoSuchQueue
 from spark_connectors.read.batch import BatchPartition
-from spark_connectors.redis.bulk_reader import Wire
-from spark_connectors.redis.connect import Words
+from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.redis.connect import Command
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury
@@ -116,9 +116,9 @@ def test_a_letter_that_failed_too_often_says_its_last_error(broker: Broker, load
         with pytest.raises(ValueError, match=text), delivery:
             raise ValueError(text)
 
-    (letter,) = load(("id", "reason", "delivery_count", "description"), queues="orders.dead").rows()
+    (letter,) = load(("message_id", "reason", "delivery_count", "description"), queues="orders.dead").rows()
 
-    assert (letter["id"], letter["reason"], letter["delivery_count"]) == ("poison", "delivery_limit", 2)
+    assert (letter["message_id"], letter["reason"], letter["delivery_count"]) == ("poison", "delivery_limit", 2)
     assert letter["description"] == "ValueError: second"
 
 
@@ -187,10 +187,10 @@ def test_what_compaction_moved_out_of_the_log_is_read_too(
 ) -> None:
     assert client.hlen("rqttl:{plain}:loose") > 0
 
-    job = load(queues="plain", numPartitions=partitions, columns=("id", "sequence", "body", "headers"))
+    job = load(queues="plain", numPartitions=partitions, columns=("message_id", "sequence", "body", "headers"))
 
     assert job.ids() == compacted
-    assert {row["id"]: row["headers"] for row in job.rows()}["m-16"] == [("n", "16")]
+    assert {row["message_id"]: row["headers"] for row in job.rows()}["m-16"] == [("n", "16")]
 
 
 def test_what_is_moved_while_it_is_read_is_read_once(clocked: Clocked, client: redis.Redis, load: Load) -> None:
@@ -203,7 +203,7 @@ def test_what_is_moved_while_it_is_read_is_read_once(clocked: Clocked, client: r
     found: list[str] = []
     batches = job.batches(0, rows=200)
     for i, batch in enumerate(batches):
-        found += batch.column("id").to_pylist()
+        found += batch.column("message_id").to_pylist()
         if i == 2:
             clocked.advance(2_000)
             queue.sweep()
@@ -214,23 +214,23 @@ def test_what_is_moved_while_it_is_read_is_read_once(clocked: Clocked, client: r
 
 
 def test_ranges_hold_for_what_is_in_loose(client: redis.Redis, load: Load, compacted: list[str]) -> None:
-    everything = {row["sequence"]: row["id"] for row in load(queues="plain").rows()}
-    places = sorted(everything)
-    after, upto = places[20], places[100]
+    everything = {row["sequence"]: row["message_id"] for row in load(queues="plain").rows()}
+    sequences = sorted(everything)
+    after, upto = sequences[20], sequences[100]
 
     job = load(
         queues="plain", startingOffsets=json.dumps({"plain": after}), endingOffsets=json.dumps({"plain": upto}),
         failOnDataLoss="false",
     )  # fmt: skip
 
-    assert sorted(row["sequence"] for row in job.rows()) == places[21:101]
+    assert sorted(row["sequence"] for row in job.rows()) == sequences[21:101]
 
 
 def test_a_damaged_entry_of_loose_is_named(client: redis.Redis, load: Load, compacted: list[str]) -> None:
-    place = load(queues="plain").rows()[-1]["sequence"]
-    assert client.hset("rqttl:{plain}:loose", place, "99:short") == 0
+    sequence = load(queues="plain").rows()[-1]["sequence"]
+    assert client.hset("rqttl:{plain}:loose", sequence, "99:short") == 0
 
-    with pytest.raises(MalformedEntry, match=f"queue 'plain', sequence {place}: "):
+    with pytest.raises(MalformedEntry, match=f"queue 'plain', sequence {sequence}: "):
         load(queues="plain").rows()
 
 
@@ -285,14 +285,14 @@ def test_nothing_is_asked_for_that_makes_redis_walk_through_the_log(
 ) -> None:
     times = [1_700_000_000_000 + i for i in range(12_000)]
     stored(client, times)
-    asked: list[Words] = []
-    ask_all = Wire.ask_all
+    asked: list[Command] = []
+    execute_all = BulkReader.execute_all
 
-    def noting(wire: Wire, calls: Sequence[Words]) -> list[Any]:
+    def noting(reader: BulkReader, calls: Sequence[Command]) -> list[Any]:
         asked.extend(calls)
-        return ask_all(wire, calls)
+        return execute_all(reader, calls)
 
-    monkeypatch.setattr(Wire, "ask_all", noting)
+    monkeypatch.setattr(BulkReader, "execute_all", noting)
 
     load(queues="q", numPartitions=8)
     load(queues="q", startingTimestamp=times[6_000], numPartitions=8)
@@ -317,11 +317,13 @@ def test_messages_of_one_millisecond_are_split(client: redis.Redis, load: Load) 
 def stored(client: redis.Redis, times: list[int]) -> None:
     """A queue `q` with a letter from each of these times, which rise."""
     pipeline = client.pipeline(transaction=False)
-    place, serial, before = "", 0, 0
+    sequence, serial, before = "", 0, 0
     for ms in times:
         serial = serial + 1 if ms == before else 100_000
-        place, before = f"{ms}-{serial}", ms
-        pipeline.execute_command("XADD", "rqttl:{q}:log", place, "", "x")
-    pipeline.hset("rqttl:{q}:meta", mapping={"version": "1", "born": 1, "last": place, "trimmed": "0-0", "letters": 1})
+        sequence, before = f"{ms}-{serial}", ms
+        pipeline.execute_command("XADD", "rqttl:{q}:log", sequence, "", "x")
+    pipeline.hset(
+        "rqttl:{q}:meta", mapping={"version": "1", "born": 1, "last": sequence, "trimmed": "0-0", "letters": 1}
+    )
     pipeline.sadd("rqttl:queues", "q")
     pipeline.execute()

@@ -69,7 +69,7 @@ def test_a_batch_fails_if_the_queue_went_before_the_rest_was_read(broker: Broker
 
     with pytest.raises(DataLoss, match=r"queue 'orders.dead' was deleted, and messages after \d{13}-\d{6} that had"):
         list(batches)
-    assert [row["id"] for row in first] == [f"m-{i}" for i in range(len(first))]
+    assert [row["message_id"] for row in first] == [f"m-{i}" for i in range(len(first))]
 
 
 @pytest.mark.parametrize("handled", [False, True])

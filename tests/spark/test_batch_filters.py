@@ -24,8 +24,8 @@ from tests.spark.reading import Job, hourly, numbers
 
 
 def filtered(server: Server, *filters: Filter) -> Job:
-    options = Options.read("batch", {"url": server.url, "queuePattern": "#.dead", "pushFilters": "true"})
-    reader = RqttlFilteringReader(options, ("id", "queue"))
+    options = Options.parse("batch", {"url": server.url, "queuePattern": "#.dead", "pushFilters": "true"})
+    reader = RqttlFilteringReader(options, ("message_id", "queue"))
     assert list(reader.pushFilters(list(filters))) == list(filters)
     job = object.__new__(Job)
     job._reader, job.partitions = reader, list(reader.partitions())
@@ -52,7 +52,7 @@ def test_filters_on_queue_and_time_narrow_what_is_read(server: Server, clocked: 
 def test_other_filters_narrow_nothing(server: Server, clocked: Clocked) -> None:
     at = as_datetime(hourly(clocked)[4][1])
     others = (
-        IsNotNull(("died_at",)), Not(EqualTo(("queue",), "orders.dead")), EqualTo(("id",), "m-1"),
+        IsNotNull(("died_at",)), Not(EqualTo(("queue",), "orders.dead")), EqualTo(("message_id",), "m-1"),
         Not(LessThan(("died_at",), at)), EqualTo(("died_at",), None),
     )  # fmt: skip
 

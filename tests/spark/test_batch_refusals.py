@@ -10,7 +10,7 @@ import redis
 
 from rqttl import Broker
 from spark_connectors.errors import DataLoss, MalformedEntry, NoPermission, NoSuchQueue, SourceError, Unreachable
-from spark_connectors.redis.connect import READING
+from spark_connectors.redis.connect import READ_COMMANDS
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury
@@ -57,19 +57,19 @@ def user(client: redis.Redis) -> Any:
 def test_rights_to_read_suffice(server: Server, broker: Broker, load: Load, user: Any) -> None:
     bury(broker, 3_000)
     keys = "%R~rqttl:*" if server.version >= (7,) else "~rqttl:*"
-    rights = user(*(f"+{command}" for command in READING), keys=keys)
+    rights = user(*(f"+{command}" for command in READ_COMMANDS), keys=keys)
 
     assert load(queues="orders.dead", numPartitions=2, **rights).ids() == numbers(3_000)
     assert load(queuePattern="#.dead", **rights).ids() == numbers(3_000)
     assert load(queues="orders", **rights).rows() == []
 
 
-@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize("command", READ_COMMANDS)
 def test_a_right_that_is_missing_is_told_when_the_job_is_planned(
     broker: Broker, load: Load, user: Any, command: str
 ) -> None:
     bury(broker, 10)
-    rights = user(*(f"+{other}" for other in READING if other != command))
+    rights = user(*(f"+{other}" for other in READ_COMMANDS if other != command))
 
     with pytest.raises(NoPermission, match=rf"user 'reader' may not do {command.upper()}: ") as caught:
         load(queuePattern="#", **rights)
@@ -106,14 +106,14 @@ def test_a_message_that_rqttl_did_not_store_is_named(client: redis.Redis, broker
 
 def test_a_start_behind_which_messages_were_removed_fails_if_it_is_to(clocked: Clocked, load: Load) -> None:
     dead = bury(clocked, 10)
-    places = [letter.sequence for letter in dead.peek(10)]
-    dead.purge(places[:5])
-    start = json.dumps({"orders.dead": places[2]})
+    sequences = [letter.sequence for letter in dead.peek(10)]
+    dead.purge(sequences[:5])
+    start = json.dumps({"orders.dead": sequences[2]})
 
     with pytest.raises(
-        DataLoss, match=f"queue 'orders.dead': messages after {places[2]}, the highest of them {places[4]}"
+        DataLoss, match=f"queue 'orders.dead': messages after {sequences[2]}, the highest of them {sequences[4]}"
     ):
         load(queues="orders.dead", startingOffsets=start)
     assert load(queues="orders.dead", startingOffsets=start, failOnDataLoss="false").ids() == numbers(5, 5)
-    assert load(queues="orders.dead", startingOffsets=json.dumps({"orders.dead": places[4]})).ids() == numbers(5, 5)
+    assert load(queues="orders.dead", startingOffsets=json.dumps({"orders.dead": sequences[4]})).ids() == numbers(5, 5)
     assert load(queues="orders.dead").ids() == numbers(5, 5)

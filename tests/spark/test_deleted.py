@@ -14,17 +14,17 @@ from rqttl._driver import driver_of
 from spark_connectors.errors import DataLoss
 from spark_connectors.options.options import Options
 from spark_connectors.read import loss
-from spark_connectors.stream.follow import Limit
 from spark_connectors.stream.offsets import Offset
+from spark_connectors.stream.planner import BatchLimit
 from spark_connectors.stream.reader import RqttlStreamReader, StreamPartition
 from tests.contract.clocked import Clocked
 from tests.servers import Server
-from tests.spark.following import Follow, again, followers, letters, rows
+from tests.spark.following import Follow, again, letters, planners, rows
 
 
 @pytest.fixture
 def follow(server: Server) -> Follow:
-    return followers(server.url)
+    return planners(server.url)
 
 
 def read_all(follow: Follow, queue: str = "a") -> Offset:
@@ -55,7 +55,7 @@ def test_what_came_after_the_last_look_and_went_with_the_queue_is_a_loss(
     broker.queue("a").delete()
     MEANWHILE[then](broker)
 
-    with pytest.raises(DataLoss, match=rf"queue 'a' was deleted.* after {read.marks['a'].after} .* {unseen[2]}\."):
+    with pytest.raises(DataLoss, match=rf"queue 'a' was deleted.* after {read.positions['a'].after} .* {unseen[2]}\."):
         follow(queues="a").latest(read, None)
     lenient = follow(queues="a", failOnDataLoss="false")
     for _ in range(2):
@@ -111,8 +111,8 @@ def test_what_was_handled_before_the_queue_went_is_no_loss_and_is_logged(
 def test_messages_that_were_left_for_later_and_handled_then_are_no_loss_either(broker: Broker, follow: Follow) -> None:
     queue = broker.declare_queue("a")
     letters(queue, 5)
-    cut = again(follow(queues="a").latest(follow(queues="a").initial(), Limit(2)))
-    assert cut.marks["a"].ahead == 3
+    cut = again(follow(queues="a").latest(follow(queues="a").initial(), BatchLimit(2)))
+    assert cut.positions["a"].ahead == 3
     queue.ack_many(queue.receive_many(5))
     queue.delete()
 
@@ -121,7 +121,7 @@ def test_messages_that_were_left_for_later_and_handled_then_are_no_loss_either(b
 
 def test_messages_that_were_left_for_later_and_went_with_the_queue_are_a_loss(broker: Broker, follow: Follow) -> None:
     letters(broker.declare_queue("a"), 5)
-    cut = again(follow(queues="a").latest(follow(queues="a").initial(), Limit(2)))
+    cut = again(follow(queues="a").latest(follow(queues="a").initial(), BatchLimit(2)))
     broker.queue("a").delete()
 
     with pytest.raises(DataLoss, match="queue 'a' was deleted, and messages after"):
@@ -223,7 +223,7 @@ def test_a_queue_that_was_read_by_the_running_query_is_not_judged_by_how_it_was_
 
     second = query.latest(first, None)
 
-    assert set(second.marks) == {"b"}
+    assert set(second.positions) == {"b"}
     assert query.latest(second, None) is second
 
 
@@ -237,7 +237,7 @@ def test_after_a_week_what_was_known_to_be_unread_counts_as_lost_and_nothing_els
     # by the clock of these queues it is years ago that anybody read
     caplog.set_level(logging.WARNING, "spark_connectors")
     letters(clocked.declare_queue("a"), 5)
-    cut = again(follow(queues="a").latest(follow(queues="a").initial(), Limit(5 - known) if known else None))
+    cut = again(follow(queues="a").latest(follow(queues="a").initial(), BatchLimit(5 - known) if known else None))
     clocked.queue("a").delete()
     client.delete("rqttl:{a}:gone")
 
@@ -253,7 +253,7 @@ def test_a_trace_is_kept_longer_than_readers_count_on(broker: Broker, client: re
     letters(broker.declare_queue("a"), 1)
     broker.queue("a").delete()
 
-    assert client.pttl("rqttl:{a}:gone") > loss.KEPT
+    assert client.pttl("rqttl:{a}:gone") > loss.TOMBSTONE_LIFETIME
 
 
 # Within a batch
@@ -263,14 +263,14 @@ def test_a_trace_is_kept_longer_than_readers_count_on(broker: Broker, client: re
 def test_a_batch_whose_queue_went_with_some_of_it_cannot_be_repeated(
     client: redis.Redis, broker: Broker, follow: Follow, then: str
 ) -> None:
-    places = letters(broker.declare_queue("a"), 5)
+    sequences = letters(broker.declare_queue("a"), 5)
     start = follow(queues="a").initial()
     end = follow(queues="a").latest(start, None)
     broker.queue("a").delete()
     MEANWHILE[then](broker)
 
-    with pytest.raises(DataLoss, match=rf"^\[RQTTL_DATA_LOSS\] queue 'a' was deleted.* of them {places[4]}\."):
-        follow(queues="a").spans(start, end)
+    with pytest.raises(DataLoss, match=rf"^\[RQTTL_DATA_LOSS\] queue 'a' was deleted.* of them {sequences[4]}\."):
+        follow(queues="a").watched_ranges(start, end)
     assert rows(client, follow(queues="a", failOnDataLoss="false"), start, end) == {}
 
 
@@ -292,7 +292,7 @@ def test_a_batch_all_of_which_was_handled_before_its_queue_went_is_empty_when_re
 def stream_task(server: Server, broker: Broker, *, fail: bool) -> tuple[RqttlStreamReader, StreamPartition]:
     """A task that is to read the queue `a`, planned."""
     options = {"url": server.url, "queues": "a", "failOnDataLoss": str(fail).lower(), "fetchEntries": "100"}
-    reader = RqttlStreamReader(Options.read("stream", options), ("queue", "sequence"))
+    reader = RqttlStreamReader(Options.parse("stream", options), ("queue", "sequence"))
     start = reader.initialOffset()
     [task] = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
     assert isinstance(task, StreamPartition)

@@ -62,8 +62,8 @@ def test_the_job_appends_what_came_since_its_last_run(
 
     assert [done.returncode for done in (first, second)] == [0, 0], first.stdout + first.stderr + second.stderr
     assert [done.stdout.splitlines()[-1].split()[0] for done in (first, second)] == ["300", "25"]
-    rows = dataset.dataset(table).to_table(columns=["queue", "id", "source"]).to_pylist()
-    assert len(rows) == len({(row["queue"], row["id"]) for row in rows}) == 325
+    rows = dataset.dataset(table).to_table(columns=["queue", "message_id", "source"]).to_pylist()
+    assert len(rows) == len({(row["queue"], row["message_id"]) for row in rows}) == 325
     assert Counter(row["source"] for row in rows) == {"orders": 320, "mails": 5}
 
 

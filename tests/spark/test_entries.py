@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from rqttl import codec, units
 from rqttl.types import Death, Header
 from spark_connectors.columns import schema, texts
-from spark_connectors.columns.entries import Columns, Run
+from spark_connectors.columns.entries import BatchBuilder, QueuePage
 from spark_connectors.errors import MalformedEntry
 from spark_connectors.redis.pages import Page
 
-ALL = tuple(schema.known("json"))
-PLACE = b"1700000001234-100007"
+ALL = tuple(schema.available_columns("json"))
+SEQUENCE = b"1700000001234-100007"
 
 
 def record(
@@ -43,19 +43,19 @@ def header(deadline: int | None = None, id: bytes = b"", deaths: bytes = b"", ex
 
 
 def rows(*runs: tuple[str, Sequence[Any]], names: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
-    batch = Columns(names).batch([run(*one) for one in runs])
+    batch = BatchBuilder(names).build([run(*one) for one in runs])
     batch.validate(full=True)
-    assert batch.schema.equals(schema.arrow(names))
+    assert batch.schema.equals(schema.arrow_schema(names))
     found: list[dict[str, Any]] = batch.to_pylist()
     return found
 
 
-def run(queue: str, entries: Sequence[Any]) -> Run:
-    return queue, Page.of(queue, entries)
+def run(queue: str, entries: Sequence[Any]) -> QueuePage:
+    return queue, Page.from_entries(queue, entries)
 
 
-def row(packed: bytes, body: bytes = b"", place: bytes = PLACE) -> dict[str, Any]:
-    return rows(("orders.dead", [[place, [packed, body]]]))[0]
+def row(packed: bytes, body: bytes = b"", sequence: bytes = SEQUENCE) -> dict[str, Any]:
+    return rows(("orders.dead", [[sequence, [packed, body]]]))[0]
 
 
 TIMES = st.integers(0, units.MAX_INSTANT + 10)
@@ -80,32 +80,32 @@ HEADERS = st.builds(
 
 @given(st.lists(HEADERS, min_size=1, max_size=12))
 def test_columns_say_what_the_codec_says(packed: list[bytes]) -> None:
-    places = [f"{1_700_000_000_000 + i}-100000" for i in range(len(packed))]
+    sequences = [f"{1_700_000_000_000 + i}-100000" for i in range(len(packed))]
 
-    found = rows(("q", [[place.encode(), [one, b"body"]] for place, one in zip(places, packed, strict=True)]))
+    found = rows(("q", [[sequence.encode(), [one, b"body"]] for sequence, one in zip(sequences, packed, strict=True)]))
 
-    assert found == [expected(one, place) for place, one in zip(places, packed, strict=True)]
+    assert found == [expected(one, sequence) for sequence, one in zip(sequences, packed, strict=True)]
 
 
-def expected(packed: bytes, place: str) -> dict[str, Any]:
+def expected(packed: bytes, sequence: str) -> dict[str, Any]:
     said = codec.unpack_header(packed)
     newest = said.deaths[0] if said.deaths else None
-    arrived = units.as_datetime(codec.enqueued_at(place.encode()))
+    arrived = units.as_datetime(codec.enqueued_at(sequence.encode()))
     own = None if said.deadline is None else units.as_datetime(said.deadline)
     return {
-        "queue": "q", "id": said.id or place, "sequence": place, "died_at": arrived,
+        "queue": "q", "message_id": said.id or sequence, "sequence": sequence, "died_at": arrived,
         "source": newest and newest.queue, "reason": newest and newest.reason,
         "description": newest and newest.description,
         "enqueued_at": newest.enqueued_at if newest else arrived, "expires_at": newest.expires_at if newest else own,
         "delivery_count": newest and newest.delivery_count, "death_count": sum(death.count for death in said.deaths),
         "content_type": said.content_type, "headers": header_texts(said.headers), "body": b"body",
         "deaths": [as_row(death) for death in said.deaths],
-        "body_json": None if said.content_type != codec.MSGPACK else texts.of_body(b"body"),
+        "body_json": None if said.content_type != codec.MSGPACK else texts.body_json(b"body"),
     }  # fmt: skip
 
 
 def header_texts(headers: Mapping[str, Header]) -> list[tuple[str, str | None]] | None:
-    return [(name, texts.of_header(value)) for name, value in headers.items()] or None
+    return [(name, texts.header_text(value)) for name, value in headers.items()] or None
 
 
 def as_row(death: Death) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def as_row(death: Death) -> dict[str, Any]:
 
 @given(st.lists(HEADERS, min_size=1, max_size=6), st.sampled_from(ALL), st.sampled_from(ALL))
 def test_a_column_is_the_same_whichever_others_are_asked_for(packed: list[bytes], one: str, other: str) -> None:
-    entries = [[PLACE, [header, b"\x81\xa1a\x01"]] for header in packed]
+    entries = [[SEQUENCE, [header, b"\x81\xa1a\x01"]] for header in packed]
     names = tuple(dict.fromkeys((one, other)))
 
     everything = rows(("q", entries))
@@ -125,14 +125,14 @@ def test_a_column_is_the_same_whichever_others_are_asked_for(packed: list[bytes]
 @given(st.binary(max_size=60) | HEADERS.flatmap(lambda one: st.integers(0, len(one)).map(lambda n: one[:n] + b"x")))
 def test_what_is_no_header_is_refused_or_means_what_the_codec_says(packed: bytes) -> None:
     try:
-        found = rows(("q", [[PLACE, [packed, b"body"]]]))[0]
+        found = rows(("q", [[SEQUENCE, [packed, b"body"]]]))[0]
     except MalformedEntry as error:
         assert str(error).startswith(  # noqa: PT017  # either of two outcomes is right
-            f"[RQTTL_MALFORMED_ENTRY] queue 'q', sequence {PLACE.decode()}: not a message that rqttl stored: "
+            f"[RQTTL_MALFORMED_ENTRY] queue 'q', sequence {SEQUENCE.decode()}: not a message that rqttl stored: "
         )
         return
     try:
-        assert found == expected(packed, PLACE.decode())
+        assert found == expected(packed, SEQUENCE.decode())
     except UnicodeDecodeError:
         # the codec is strict with names of queues, which scripts write; we show them
         assert "\ufffd" in str(found)
@@ -144,33 +144,33 @@ def test_of_many_rows_the_malformed_one_is_named() -> None:
     entries[3][1][0] = good[:-5]  # type: ignore[index]  # a list of two
 
     with pytest.raises(MalformedEntry, match=r"queue 'two', sequence 1700000000000-100003: .* shorter than it says"):
-        Columns(("reason",)).batch([run("one", entries[:2]), run("two", entries[2:])])
+        BatchBuilder(("reason",)).build([run("one", entries[:2]), run("two", entries[2:])])
 
 
 @pytest.mark.parametrize("entry, told", [
-    ([PLACE, [b"", b"", b"", b""]], "it has more than one field"),
-    ([b"1-1", [b"", b""]], "its id is not the place"),
-    ([b"17000000x1234-100007", [b"", b""]], "its id is not the place"),
-    ([b"1700000001-234100007", [b"", b""]], "its id is not the place"),
-    ([b"1700000001234-1000-7", [b"", b""]], "its id is not the place"),
-    ([PLACE, [b"12a", b""]], "is no number"),
-    ([PLACE, [b"12a;;;", b""]], "is no number"),
-    ([PLACE, [b"12;;", b""]], "less than three semicolons"),
-    ([PLACE, [b";;;\xc1", b""]], "its headers are no msgpack"),
-    ([PLACE, [b";;;\x92\x01\xa1a", b""]], "its headers are no msgpack"),
-    ([PLACE, [b";;9;a b c d e", b""]], "a death record in it is incomplete"),
-    ([PLACE, [b";;18;q r 1 x 3 4 - 5 0 ", b""]], "a number in a death record is none"),
-    ([PLACE, [b";;18;q r 1 2 3 4 - 5 9 ", b""]], "longer than it says"),
-    ([PLACE, [b";;18;q r 1 2 3 4 - 5 - ", b""]], "the length of a description in it is no number"),
+    ([SEQUENCE, [b"", b"", b"", b""]], "it has more than one field"),
+    ([b"1-1", [b"", b""]], "its id is not a sequence"),
+    ([b"17000000x1234-100007", [b"", b""]], "its id is not a sequence"),
+    ([b"1700000001-234100007", [b"", b""]], "its id is not a sequence"),
+    ([b"1700000001234-1000-7", [b"", b""]], "its id is not a sequence"),
+    ([SEQUENCE, [b"12a", b""]], "is no number"),
+    ([SEQUENCE, [b"12a;;;", b""]], "is no number"),
+    ([SEQUENCE, [b"12;;", b""]], "less than three semicolons"),
+    ([SEQUENCE, [b";;;\xc1", b""]], "its headers are not valid msgpack"),
+    ([SEQUENCE, [b";;;\x92\x01\xa1a", b""]], "its headers are not valid msgpack"),
+    ([SEQUENCE, [b";;9;a b c d e", b""]], "a death record in it is incomplete"),
+    ([SEQUENCE, [b";;18;q r 1 x 3 4 - 5 0 ", b""]], "a number in a death record is invalid"),
+    ([SEQUENCE, [b";;18;q r 1 2 3 4 - 5 9 ", b""]], "ends beyond the header"),
+    ([SEQUENCE, [b";;18;q r 1 2 3 4 - 5 - ", b""]], "the length of a description in it is no number"),
 ])  # fmt: skip
 def test_what_other_programs_wrote_is_refused(entry: list[Any], told: str) -> None:
     with pytest.raises(MalformedEntry, match=told):
-        rows(("q", [[PLACE, [b"", b""]], entry]))
+        rows(("q", [[SEQUENCE, [b"", b""]], entry]))
 
 
 def test_a_column_that_needs_no_header_is_read_without_looking_at_it() -> None:
-    assert rows(("q", [[PLACE, [b"no header", b"x"]]]), names=("body", "sequence", "queue")) == [
-        {"body": b"x", "sequence": PLACE.decode(), "queue": "q"}
+    assert rows(("q", [[SEQUENCE, [b"no header", b"x"]]]), names=("body", "sequence", "queue")) == [
+        {"body": b"x", "sequence": SEQUENCE.decode(), "queue": "q"}
     ]
 
 
@@ -181,7 +181,7 @@ def test_a_dead_letter_is_described_by_its_newest_death() -> None:
     )
     found = row(header(id=b"my order; 7", deaths=deaths + record(b"older", count=5, description=b"a b")), b"x")
 
-    assert (found["id"], found["source"], found["reason"]) == ("my order; 7", "orders", "rejected")
+    assert (found["message_id"], found["source"], found["reason"]) == ("my order; 7", "orders", "rejected")
     assert (found["description"], found["delivery_count"], found["death_count"]) == ("no  such; item", 3, 7)
     assert found["died_at"] == datetime(2023, 11, 14, 22, 13, 21, 234_000, tzinfo=timezone.utc)
     assert found["expires_at"] == datetime(2023, 11, 14, 22, 13, 21, 205_000, tzinfo=timezone.utc)
@@ -201,12 +201,12 @@ def test_a_message_that_never_died_has_its_own_times() -> None:
 
 def test_what_is_not_utf_8_is_shown_and_keeps_nobody_from_reading_the_rest() -> None:
     first, second = rows(("q", [
-        [PLACE, [header(id=b"a\xff", deaths=record(description=b"\xfe")), b"\xff"]],
-        [PLACE, [header(id="ä".encode(), deaths=record(description="ö".encode())), b""]],
+        [SEQUENCE, [header(id=b"a\xff", deaths=record(description=b"\xfe")), b"\xff"]],
+        [SEQUENCE, [header(id="ä".encode(), deaths=record(description="ö".encode())), b""]],
     ]))  # fmt: skip
 
-    assert (first["id"], first["description"], first["body"]) == ("a\ufffd", "\ufffd", b"\xff")
-    assert (second["id"], second["description"]) == ("ä", "ö")
+    assert (first["message_id"], first["description"], first["body"]) == ("a\ufffd", "\ufffd", b"\xff")
+    assert (second["message_id"], second["description"]) == ("ä", "ö")
 
 
 def test_numbers_that_no_column_can_hold_are_its_largest() -> None:
@@ -227,15 +227,15 @@ def test_runs_of_several_queues_become_one_batch() -> None:
 
 
 def test_a_batch_stays_as_it_is_while_the_next_are_made() -> None:
-    columns = Columns(ALL)
+    columns = BatchBuilder(ALL)
     headers = [header(id=b"id-%d" % i, deaths=record(description=b"said %d" % i)) for i in range(60)]
     entries = [[b"17000000000%02d-100000" % i, [packed, b"body %d" % i]] for i, packed in enumerate(headers)]
     runs = [run(f"q{i}", entries[i : i + 5]) for i in range(0, 60, 5)]
 
-    first = columns.batch(runs[:4])
+    first = columns.build(runs[:4])
     told = first.to_pylist()
     for start in (4, 8):
-        columns.batch(runs[start : start + 4])
+        columns.build(runs[start : start + 4])
 
     assert first.to_pylist() == told
     assert [one["body"] for one in told] == [b"body %d" % i for i in range(20)]
@@ -273,10 +273,12 @@ def test_a_body_of_another_kind_has_no_json() -> None:
 
 
 def test_more_different_headers_than_are_remembered_are_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_connectors.columns.entries._REMEMBERED", 3)
-    columns = Columns(("headers",))
-    entries: Sequence[list[Any]] = [[PLACE, [header(extras=codec.pack_extras(None, {"n": i})), b""]] for i in range(10)]
+    monkeypatch.setattr("spark_connectors.columns.entries._MAX_CACHED", 3)
+    columns = BatchBuilder(("headers",))
+    entries: Sequence[list[Any]] = [
+        [SEQUENCE, [header(extras=codec.pack_extras(None, {"n": i})), b""]] for i in range(10)
+    ]
 
     for _ in range(2):
-        found = columns.batch([run("q", entries)]).to_pylist()
+        found = columns.build([run("q", entries)]).to_pylist()
         assert [one["headers"] for one in found] == [[("n", str(i))] for i in range(10)]

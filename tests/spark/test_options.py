@@ -15,7 +15,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from spark_connectors.errors import InvalidOption, SourceError, UnknownOption
 from spark_connectors.options import values
 from spark_connectors.options.options import Options
-from spark_connectors.options.secret import Secret, masked, shown
+from spark_connectors.options.secret import Secret, mask, quoted
 from spark_connectors.options.table import OPTIONS, Option, Use
 
 T = TypeVar("T")
@@ -24,17 +24,17 @@ CANARY = "c4n4ry-p4ss"
 
 def refusal(**options: str) -> str:
     with pytest.raises(SourceError) as caught:
-        Options.read("batch", {"queues": "a", **options})
+        Options.parse("batch", {"queues": "a", **options})
     return str(caught.value)
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
 def test_every_option_has_a_reader_and_a_default_that_it_takes(option: Option) -> None:
-    assert option.kind in values.READ
+    assert option.kind in values.PARSERS
     assert option.uses
     assert option.meaning
     if option.default is not None:
-        assert values.READ[option.kind](option, option.default) is not None
+        assert values.PARSERS[option.kind](option, option.default) is not None
 
 
 def test_names_hold_without_case_as_spark_gives_them() -> None:
@@ -42,7 +42,7 @@ def test_names_hold_without_case_as_spark_gives_them() -> None:
     options["maxEntriesPerTrigger"] = "5"
     options["QueuePattern"] = "EXP.#"
 
-    read = Options.read("stream", options)
+    read = Options.parse("stream", options)
 
     assert read.number("maxEntriesPerTrigger") == 5
     assert read["queuePattern"] == "EXP.#"
@@ -60,7 +60,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one(written: str, n
 
 def test_an_unknown_option_that_is_like_no_other_is_refused_with_all_there_are() -> None:
     with pytest.raises(UnknownOption) as caught:
-        Options.read("write", {"zzzz": "1"})
+        Options.parse("write", {"zzzz": "1"})
 
     assert "maxQueueDepth" in str(caught.value)
     assert "startingOffsets" not in str(caught.value)
@@ -74,7 +74,7 @@ def test_an_unknown_option_that_is_like_no_other_is_refused_with_all_there_are()
 ])  # fmt: skip
 def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value: str, told: str) -> None:
     with pytest.raises(UnknownOption, match=rf"^\[RQTTL_UNKNOWN_OPTION\] {name}: {told}$"):
-        Options.read(use, {name: value})
+        Options.parse(use, {name: value})
 
 
 @pytest.mark.parametrize("name, value, rule", [
@@ -113,11 +113,11 @@ def test_a_wrong_value_is_refused_with_option_value_and_rule(name: str, value: s
 @pytest.mark.parametrize("queues", ["", "a,", "a b", "a,#.b", "a*"])
 def test_queues_that_are_no_names_are_refused(queues: str) -> None:
     with pytest.raises(InvalidOption, match="queues: "):
-        Options.read("batch", {"queues": queues})
+        Options.parse("batch", {"queues": queues})
 
 
 def test_queues_are_names_with_commas_each_once() -> None:
-    assert Options.read("batch", {"path": " a.dead , b,a.dead"}).queues == ("a.dead", "b")
+    assert Options.parse("batch", {"path": " a.dead , b,a.dead"}).queues == ("a.dead", "b")
 
 
 @pytest.mark.parametrize("options, told", [
@@ -130,25 +130,25 @@ def test_queues_are_names_with_commas_each_once() -> None:
 ])  # fmt: skip
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidOption) as caught:
-        Options.read("batch", options)
+        Options.parse("batch", options)
 
     assert told in str(caught.value)
 
 
 def test_only_one_limit_of_a_trigger_may_be_given() -> None:
     with pytest.raises(InvalidOption, match="not both"):
-        Options.read("stream", {"queues": "a", "maxEntriesPerTrigger": "1", "maxBytesPerTrigger": "1"})
+        Options.parse("stream", {"queues": "a", "maxEntriesPerTrigger": "1", "maxBytesPerTrigger": "1"})
 
 
 def test_what_spark_puts_among_the_options_is_no_option_of_ours() -> None:
-    assert dict(Options.read("write", {"checkpointLocation": "/x", "queryName": "q", "path": "a"}).given) == {
+    assert dict(Options.parse("write", {"checkpointLocation": "/x", "queryName": "q", "path": "a"}).explicit) == {
         "queue": "a"
     }
 
 
 def test_an_option_that_is_required_and_not_given_says_so() -> None:
     with pytest.raises(InvalidOption, match="queue: required here"):
-        Options.read("write", {}).text("queue")
+        Options.parse("write", {}).text("queue")
 
 
 # Secrets
@@ -159,7 +159,7 @@ def test_an_option_that_is_required_and_not_given_says_so() -> None:
     f"unix:///tmp/s?password={CANARY}",
 ])  # fmt: skip
 def test_a_password_is_taken_out_of_the_url_and_seen_nowhere(url: str) -> None:
-    options = Options.read("batch", {"queues": "a", "url": url})
+    options = Options.parse("batch", {"queues": "a", "url": url})
 
     secret = options.password()
     assert secret is not None
@@ -169,7 +169,7 @@ def test_a_password_is_taken_out_of_the_url_and_seen_nowhere(url: str) -> None:
 
 
 def test_a_password_in_a_url_is_decoded() -> None:
-    options = Options.read("batch", {"queues": "a", "url": "redis://b%40b:p%2Fw%3A%23@h:7/3"})
+    options = Options.parse("batch", {"queues": "a", "url": "redis://b%40b:p%2Fw%3A%23@h:7/3"})
 
     secret = options.password()
     assert secret is not None
@@ -184,7 +184,7 @@ def test_a_password_in_a_url_is_decoded() -> None:
 ])  # fmt: skip
 def test_a_url_that_is_refused_is_not_shown(url: str) -> None:
     with pytest.raises(InvalidOption) as caught:
-        Options.read("batch", {"queues": "a", "url": url})
+        Options.parse("batch", {"queues": "a", "url": url})
 
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
@@ -195,11 +195,11 @@ def test_a_url_among_other_values_is_shown_without_its_password() -> None:
 
 
 def test_a_password_of_its_own_is_seen_nowhere() -> None:
-    assert_hidden(Options.read("batch", {"queues": "a", "password": CANARY}))
+    assert_hidden(Options.parse("batch", {"queues": "a", "password": CANARY}))
 
 
 def test_a_password_from_the_environment_is_read_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = unpickled(Options.read("batch", {"queues": "a", "passwordEnv": "RQTTL_TEST_PW"}))
+    options = unpickled(Options.parse("batch", {"queues": "a", "passwordEnv": "RQTTL_TEST_PW"}))
     monkeypatch.setenv("RQTTL_TEST_PW", CANARY)
 
     secret = options.password()
@@ -215,7 +215,7 @@ def test_a_password_from_the_environment_is_read_where_it_is_used(monkeypatch: p
 def test_a_password_from_a_file_is_read_without_its_line_end(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text(f"{CANARY}\n")
-    options = Options.read("batch", {"queues": "a", "passwordFile": str(file)})
+    options = Options.parse("batch", {"queues": "a", "passwordFile": str(file)})
 
     secret = options.password()
     assert secret is not None
@@ -250,6 +250,6 @@ def assert_equal_secret(one: object, other: object) -> None:
 
 
 def test_texts_of_others_are_shown_without_the_secret() -> None:
-    assert masked(f"no {CANARY} at redis://u:{CANARY}@h", CANARY) == "no *** at redis://***@h"
-    assert masked("redis://u:other@h", None) == "redis://***@h"
-    assert shown("x" * 200) == repr("x" * 80)
+    assert mask(f"no {CANARY} at redis://u:{CANARY}@h", CANARY) == "no *** at redis://***@h"
+    assert mask("redis://u:other@h", None) == "redis://***@h"
+    assert quoted("x" * 200) == repr("x" * 80)

@@ -46,8 +46,8 @@ def look(rows):
     import importlib.util, os
     yield os.getppid(), [name for name in ("hiredis", "redis", "click") if importlib.util.find_spec(name)]
 
-told["ids"] = sorted(row.id for row in letters.collect())
-there = letters.select("id").rdd.mapPartitions(look).collect()
+told["ids"] = sorted(row.message_id for row in letters.collect())
+there = letters.select("message_id").rdd.mapPartitions(look).collect()
 told["modules"] = sorted({name for _, names in there for name in names})
 told["executors"] = len({executor for executor, _ in there})
 print(json.dumps(told))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from spark_connectors.errors import MalformedEntry
 from spark_connectors.redis import pages
-from spark_connectors.redis.digits import ZEROS, leading, words
-from spark_connectors.redis.pages import SPARE, Joiner, Odd, Page
+from spark_connectors.redis.digits import ASCII_ZEROS, as_uint64_windows, leading_number
+from spark_connectors.redis.pages import SPARE_BYTES, Page, PageBuffer, UnexpectedReply
 
-PLACE = b"1700000000000-100000"
-FORGED = b"*2\r\n$20\r\n" + PLACE + b"\r\n*2\r\n$3\r\nabc\r\n$2\r\nxx\r\n"
+SEQUENCE = b"1700000000000-100000"
+FORGED = b"*2\r\n$20\r\n" + SEQUENCE + b"\r\n*2\r\n$3\r\nabc\r\n$2\r\nxx\r\n"
 
 PIECES = st.sampled_from([
     FORGED, FORGED[:9], FORGED[:29], FORGED[:36], b"*2\r\n$20\r\n" * 2, b"\r\n", b"\r", b"*", b"$", b"9\r\n\r\n", b"0",
@@ -25,8 +25,8 @@ TEXTS = st.lists(PIECES | st.binary(max_size=12), max_size=4).map(b"".join)
 # bodies of one length are found in another way than others
 ALIKE = st.integers(0, 40).flatmap(lambda n: st.tuples(st.just(b"h" * (n % 7)), st.binary(min_size=n, max_size=n)))
 ENTRIES = st.lists(st.tuples(TEXTS, TEXTS), max_size=8) | ALIKE.flatmap(lambda one: st.lists(st.just(one), max_size=20))
-GARBAGE = st.binary(min_size=SPARE, max_size=SPARE) | st.sampled_from(
-    [b"\r\n" * 32, b"0" * SPARE, b"*2\r\n$20\r\n1" * 6]
+GARBAGE = st.binary(min_size=SPARE_BYTES, max_size=SPARE_BYTES) | st.sampled_from(
+    [b"\r\n" * 32, b"0" * SPARE_BYTES, b"*2\r\n$20\r\n1" * 6]
 )
 
 
@@ -34,28 +34,28 @@ def bulk(text: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
-def entry(place: bytes, header: bytes, body: bytes) -> bytes:
-    return b"*2\r\n" + bulk(place) + b"*2\r\n" + bulk(header) + bulk(body)
+def entry(sequence: bytes, header: bytes, body: bytes) -> bytes:
+    return b"*2\r\n" + bulk(sequence) + b"*2\r\n" + bulk(header) + bulk(body)
 
 
 def replies(*lists: list[tuple[bytes, bytes]]) -> bytes:
     return b"".join(
-        b"*%d\r\n" % len(some) + b"".join(entry(place(i), *one) for i, one in enumerate(some)) for some in lists
+        b"*%d\r\n" % len(some) + b"".join(entry(sequence(i), *one) for i, one in enumerate(some)) for some in lists
     )
 
 
-def place(i: int) -> bytes:
+def sequence(i: int) -> bytes:
     return b"%013d-100000" % (1_700_000_000_000 + i)
 
 
 def look(raw: bytes, count: int, behind: bytes = b"\r\n" * 32, start: int = 0) -> tuple[list[Page], int]:
-    return pages.pages(np.frombuffer(raw + behind, np.uint8), start, len(raw), count)
+    return pages.parse_pages(np.frombuffer(raw + behind, np.uint8), start, len(raw), count)
 
 
 def taken_apart(page: Page) -> list[tuple[bytes, bytes, bytes]]:
-    headers = pages.take(page.data, page.headers, page.header_stops).to_pylist()
-    bodies = pages.take(page.data, page.bodies, page.body_stops).to_pylist()
-    return list(zip([page.place(i) for i in range(len(page))], headers, bodies, strict=True))
+    headers = pages.take_bytes(page.data, page.header_starts, page.header_stops).to_pylist()
+    bodies = pages.take_bytes(page.data, page.body_starts, page.body_stops).to_pylist()
+    return list(zip([page.sequence(i) for i in range(len(page))], headers, bodies, strict=True))
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=4), TEXTS, GARBAGE)
@@ -67,12 +67,12 @@ def test_what_was_put_in_is_found(lists: list[list[tuple[bytes, bytes]]], rest: 
     found = look(raw + rest, len(lists), behind)
 
     assert found[1] == len(raw)
-    wanted = [[(place(i), *one) for i, one in enumerate(some)] for some in lists]
+    wanted = [[(sequence(i), *one) for i, one in enumerate(some)] for some in lists]
     assert [taken_apart(page) for page in found[0]] == wanted
-    joined = Joiner().join(found[0])
+    joined = PageBuffer().join(found[0])
     assert taken_apart(joined) == [one for some in wanted for one in some]
     assert joined.sequences().tobytes() == b"".join(one[0] for some in wanted for one in some)
-    assert sum(page.size for page in found[0]) <= len(raw)
+    assert sum(page.reply_size for page in found[0]) <= len(raw)
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=4), GARBAGE, st.data())
@@ -90,7 +90,7 @@ def test_what_is_cut_off_is_waited_for_and_the_rest_is_found(
     assert at == max(one for one in ends if one <= cut)
     assert end == len(raw)
     assert [taken_apart(page) for page in (*found, *rest)] == [
-        [(place(i), *one) for i, one in enumerate(some)] for some in lists
+        [(sequence(i), *one) for i, one in enumerate(some)] for some in lists
     ]
 
 
@@ -102,27 +102,29 @@ def test_a_text_of_many_digits_at_the_end_is_not_waited_for(size: int, others: l
     assert look(raw[:-7], 1)[0] == []
     found, end = look(raw, 1)
 
-    assert [page.sizes().tolist() for page in found] == [[*(2 for _ in others), size + 1]]
+    assert [page.message_sizes().tolist() for page in found] == [[*(2 for _ in others), size + 1]]
     assert end == len(raw)
 
 
 @pytest.mark.parametrize("raw", [
     b"-NOPERM this user has no permissions\r\n", b"+OK\r\n", b":1\r\n", b"*-1\r\n",
     b"*1\r\n*2\r\n" + bulk(b"1-1") + b"*2\r\n" + bulk(b"") + bulk(b""),
-    b"*1\r\n*2\r\n" + bulk(PLACE) + b"*4\r\n" + bulk(b"a") + bulk(b"b") + bulk(b"c") + bulk(b"d"),
-    b"*1\r\n*2\r\n" + bulk(PLACE) + b"*10\r\n" + 10 * bulk(b"abc"),
+    b"*1\r\n*2\r\n" + bulk(SEQUENCE) + b"*4\r\n" + bulk(b"a") + bulk(b"b") + bulk(b"c") + bulk(b"d"),
+    b"*1\r\n*2\r\n" + bulk(SEQUENCE) + b"*10\r\n" + 10 * bulk(b"abc"),
     b"*1\r\n*2\r\n" + bulk(b"1-1") + b"*2\r\n" + bulk(b"") + bulk(FORGED.replace(b"$3", b"$x")),
-    b"*2\r\n" + entry(PLACE, b"", b"") + b"*2\r\n" + bulk(PLACE) + b"*4\r\n" + 4 * bulk(b""),
-    b"*2\r\n" + entry(PLACE, b"", FORGED) + b"*2\r\n" + bulk(b"1-1") + b"*2\r\n" + 2 * bulk(b""),
+    b"*2\r\n" + entry(SEQUENCE, b"", b"") + b"*2\r\n" + bulk(SEQUENCE) + b"*4\r\n" + 4 * bulk(b""),
+    b"*2\r\n" + entry(SEQUENCE, b"", FORGED) + b"*2\r\n" + bulk(b"1-1") + b"*2\r\n" + 2 * bulk(b""),
 ])  # fmt: skip
 def test_what_is_no_page_of_messages_is_odd(raw: bytes) -> None:
-    with pytest.raises(Odd):
+    with pytest.raises(UnexpectedReply):
         look(raw, 1)
 
 
 def test_pages_of_one_buffer_and_of_others_are_joined_in_their_order() -> None:
     here, there = look(replies([(b"a", b"1"), (b"b", b"2")], [(b"c", b"3")]), 2), look(replies([(b"d", b"4")]), 1)
-    joined = Joiner().join([here[0][1], there[0][0], here[0][0], Page.of("q", [[PLACE, [b"e", b"5"]]])])
+    joined = PageBuffer().join(
+        [here[0][1], there[0][0], here[0][0], Page.from_entries("q", [[SEQUENCE, [b"e", b"5"]]])]
+    )
 
     assert [one[1:] for one in taken_apart(joined)] == [
         (b"c", b"3"), (b"d", b"4"), (b"a", b"1"), (b"b", b"2"), (b"e", b"5"),
@@ -130,11 +132,11 @@ def test_pages_of_one_buffer_and_of_others_are_joined_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("entry, why", [
-    ([PLACE, [b"a", b"b", b"c", b"d"]], "more than one field"), ([b"1-1", [b"", b""]], "not the place of a message"),
+    ([SEQUENCE, [b"a", b"b", b"c", b"d"]], "more than one field"), ([b"1-1", [b"", b""]], "not a sequence of rqttl"),
 ])  # fmt: skip
 def test_entries_of_other_programs_are_named(entry: list[Any], why: str) -> None:
     with pytest.raises(MalformedEntry, match=f"queue 'q', sequence {entry[0].decode()}: .*{why}"):
-        Page.of("q", [[PLACE, [b"", b""]], entry])
+        Page.from_entries("q", [[SEQUENCE, [b"", b""]], entry])
 
 
 LISTS = st.lists(st.lists(st.none() | TEXTS, max_size=3), max_size=3)
@@ -145,22 +147,22 @@ def test_lists_of_texts_are_read_and_waited_for(lists: list[list[bytes | None]],
     parts = [[b"$-1\r\n" if one is None else bulk(one) for one in some] for some in lists]
     raw = b"".join(b"*%d\r\n" % len(some) + b"".join(some) for some in parts)
 
-    assert pages.texts(raw, len(lists)) == lists
+    assert pages.parse_text_lists(raw, len(lists)) == lists
     if raw:
         cut = data.draw(st.integers(0, len(raw) - 1))
-        assert pages.texts(raw[:cut], len(lists)) is None
+        assert pages.parse_text_lists(raw[:cut], len(lists)) is None
 
 
 @pytest.mark.parametrize("raw", [b"-ERR no\r\n", b"+OK\r\n", b":1\r\n", b"*-1\r\n"])
 def test_other_replies_than_lists_are_odd(raw: bytes) -> None:
-    with pytest.raises(Odd):
-        pages.texts(raw, 1)
+    with pytest.raises(UnexpectedReply):
+        pages.parse_text_lists(raw, 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 99_999_999), st.binary(max_size=8)), min_size=1, max_size=9))
 def test_numbers_are_read_up_to_what_is_no_digit(some: list[tuple[int, bytes]]) -> None:
     texts = [(b"%d" % number + b"\r" + behind + b"\n" * 8)[:8] for number, behind in some]
-    found, widths = leading(words(np.frombuffer(b"".join(texts), np.uint8))[::8] ^ ZEROS)
+    found, widths = leading_number(as_uint64_windows(np.frombuffer(b"".join(texts), np.uint8))[::8] ^ ASCII_ZEROS)
 
     assert widths.tolist() == [len(b"%d" % number) for number, _ in some]
     assert found.tolist() == [number for number, _ in some]

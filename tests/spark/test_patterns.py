@@ -26,13 +26,13 @@ NAMES = ["EXP", "EXP.a", "EXP.a.b", "dead", "orders.dead", "shop.orders.dead", "
     ("exp", []),
 ])  # fmt: skip
 def test_words_match_as_artemis_has_it(pattern: str, found: list[str]) -> None:
-    assert patterns.fault(pattern) is None
-    assert patterns.select(pattern, reversed(NAMES)) == found
+    assert patterns.pattern_error(pattern) is None
+    assert patterns.matching(pattern, reversed(NAMES)) == found
 
 
 @pytest.mark.parametrize("pattern", ["", "a#", "#a", "a.*b", "**", "a b", "a.#*.b"])
 def test_a_wildcard_stands_alone_between_dots(pattern: str) -> None:
-    assert patterns.fault(pattern) is not None
+    assert patterns.pattern_error(pattern) is not None
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=6)
@@ -49,10 +49,10 @@ def matches(pattern: list[str], words: list[str]) -> bool:
 
 @given(WORDS, st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=7))
 def test_any_pattern_matches_what_it_means(pattern: list[str], words: list[str]) -> None:
-    found = patterns.select(".".join(pattern), [".".join(words)])
+    found = patterns.matching(".".join(pattern), [".".join(words)])
 
     assert bool(found) == matches(pattern, words)
 
 
 def test_characters_of_regular_expressions_mean_themselves() -> None:
-    assert patterns.select("a+", ["a+", "aa", re.escape("a+")]) == ["a+"]
+    assert patterns.matching("a+", ["a+", "aa", re.escape("a+")]) == ["a+"]

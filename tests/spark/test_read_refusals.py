@@ -36,8 +36,8 @@ def test_wrong_options_are_told_by_load(load: Loader, options: dict[str, str], t
 
 @pytest.mark.parametrize("given, text", [
     ("ids string", "[RQTTL_INVALID_SCHEMA] ids: no such column; there are queue string"),
-    ("id bigint", "[RQTTL_INVALID_SCHEMA] id: expected string, got bigint"),
-    ("id string not null", "[RQTTL_INVALID_SCHEMA] id: may be null"),
+    ("message_id bigint", "[RQTTL_INVALID_SCHEMA] message_id: expected string, got bigint"),
+    ("message_id string not null", "[RQTTL_INVALID_SCHEMA] message_id: may be null"),
 ])  # fmt: skip
 def test_a_wrong_schema_is_told_before_any_task(
     jobs: Callable[[], list[int]], load: Loader, broker: Broker, given: str, text: str

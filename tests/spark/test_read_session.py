@@ -34,7 +34,7 @@ def load(spark: SparkSession, redis_url: str) -> Loader:
 def bodies(client: redis.Redis, queue: str) -> dict[str, bytes]:
     """What Redis holds in a log, by sequence."""
     entries: Any = client.xrange(f"rqttl:{{{queue}}}:log")
-    return {place.decode(): body for place, fields in entries for body in fields.values()}
+    return {sequence.decode(): body for sequence, fields in entries for body in fields.values()}
 
 
 def test_the_schema_is_the_one_that_is_promised(broker: Broker, load: Loader) -> None:
@@ -61,7 +61,7 @@ def test_rows_are_what_redis_holds(client: redis.Redis, broker: Broker, load: Lo
     assert {row.queue for row in rows} == {"all.dead"}
     for row in rows[::97]:
         number = msgpack.unpackb(row.body)["number"]
-        assert row.id == f"m-{number}"
+        assert row.message_id == f"m-{number}"
         assert row.headers == {"region": ("eu", "us")[number % 2], "attempt": str(number)}
         assert (row.content_type, row.death_count, len(row.deaths)) == ("application/msgpack", 1, 1)
         assert (row.deaths[0].queue, row.deaths[0].last_at) == (row.source, row.died_at)
@@ -80,15 +80,15 @@ def test_many_rows_have_the_checksum_of_the_log(client: redis.Redis, broker: Bro
 def test_times_are_the_same_instants_in_any_session_zone(
     broker: Broker, load: Loader, spark_conf: Callable[[str, str], None]
 ) -> None:
-    place = bury(broker, 1).peek(1)[0].sequence
+    sequence = bury(broker, 1).peek(1)[0].sequence
 
     for zone in ("Asia/Tokyo", "America/St_Johns"):
         spark_conf("spark.sql.session.timeZone", zone)
         row = load(queues="orders.dead").select(f.unix_millis("died_at").alias("ms")).collect()[0]
-        assert row.ms == int(place[:13])
+        assert row.ms == int(sequence[:13])
 
 
-@pytest.mark.parametrize("columns", [("body",), ("reason", "id"), tuple(schema.COLUMNS)[::-1]])
+@pytest.mark.parametrize("columns", [("body",), ("reason", "message_id"), tuple(schema.COLUMNS)[::-1]])
 def test_a_users_schema_has_only_its_columns(broker: Broker, load: Loader, columns: tuple[str, ...]) -> None:
     bury(broker, 100)
     wanted = ", ".join(f"{name} {schema.COLUMNS[name].ddl}" for name in columns)
@@ -186,9 +186,9 @@ def test_large_bodies_arrive_whole(broker: Broker, load: Loader) -> None:
     queue = broker.declare_queue("large")
     queue.enqueue_many([Message(bytes([i]) * 2**20, id=f"m-{i}") for i in range(12)])
 
-    rows = load(queues="large").select("id", "body").collect()
+    rows = load(queues="large").select("message_id", "body").collect()
 
-    assert {row.id: bytes(row.body) for row in rows} == {f"m-{i}": bytes([i]) * 2**20 for i in range(12)}
+    assert {row.message_id: bytes(row.body) for row in rows} == {f"m-{i}": bytes([i]) * 2**20 for i in range(12)}
 
 
 def test_a_limit_ends_the_reading_and_leaves_no_connection(client: redis.Redis, broker: Broker, load: Loader) -> None:

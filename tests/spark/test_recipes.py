@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import spark_connectors
 from rqttl import Broker
-from spark_connectors.redis.connect import READING
+from spark_connectors.redis.connect import READ_COMMANDS
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.incidents import LATE, MAILS, REJECTED, bad_evening
@@ -171,7 +171,7 @@ def test_a_table_gets_each_letter_once_and_those_to_come(
 
     total = sum(LATE.values()) + sum(REJECTED.values()) + MAILS + 4
     assert (table.count(), table.select("queue", "sequence").distinct().count()) == (total, total)
-    assert [row.id for row in table.where("description = 'too late'").collect()] == ["late"]
+    assert [row.message_id for row in table.where("description = 'too late'").collect()] == ["late"]
     assert {"2023-11-14", "2023-11-15"} < {str(row.day) for row in table.select("day").distinct().collect()}
 
 
@@ -188,7 +188,7 @@ def test_the_rights_that_are_named_suffice_for_reading_and_are_the_fewest(
     reader = spark.read.format("rqttl").options(url=server.url, username=words[2], password="secret")
 
     assert reader.options(queuePattern="#.dead").load().count() > MAILS
-    assert {word[1:] for word in words if word.startswith("+")} == {"@connection", *READING}
+    assert {word[1:] for word in words if word.startswith("+")} == {"@connection", *READ_COMMANDS}
     with (
         redis.Redis.from_url(server.url, username=words[2], password="secret") as poor,
         pytest.raises(redis.exceptions.NoPermissionError),

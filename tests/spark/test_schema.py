@@ -27,7 +27,7 @@ DEATH = StructType([
     StructField("delivery_count", IntegerType()), StructField("description", StringType()),
 ])  # fmt: skip
 TYPES: dict[str, DataType] = {
-    "queue": StringType(), "id": StringType(), "sequence": StringType(), "died_at": TimestampType(),
+    "queue": StringType(), "message_id": StringType(), "sequence": StringType(), "died_at": TimestampType(),
     "source": StringType(), "reason": StringType(), "description": StringType(), "enqueued_at": TimestampType(),
     "expires_at": TimestampType(), "delivery_count": IntegerType(), "death_count": IntegerType(),
     "content_type": StringType(), "headers": MapType(StringType(), StringType()), "body": BinaryType(),
@@ -41,8 +41,8 @@ def of(*names: str) -> StructType:
 
 
 def test_the_columns_are_those_that_are_promised() -> None:
-    assert list(schema.known("none")) == list(TYPES)
-    assert list(schema.known("json")) == [*TYPES, "body_json"]
+    assert list(schema.available_columns("none")) == list(TYPES)
+    assert list(schema.available_columns("json")) == [*TYPES, "body_json"]
     assert {name: column.ddl for name, column in schema.COLUMNS.items()} == {
         name: kind.simpleString() for name, kind in TYPES.items()
     }
@@ -51,28 +51,28 @@ def test_the_columns_are_those_that_are_promised() -> None:
 def test_arrow_types_are_what_spark_makes_of_its_own() -> None:
     expected = to_arrow_schema(StructType([*of(*TYPES).fields, JSON]), timezone="UTC")
 
-    assert schema.arrow((*TYPES, "body_json")).equals(expected)
+    assert schema.arrow_schema((*TYPES, "body_json")).equals(expected)
 
 
 def test_a_users_schema_may_have_some_columns_in_any_order() -> None:
-    assert schema.chosen(of("body", "id", "deaths"), "none") == ("body", "id", "deaths")
-    assert schema.chosen(StructType([JSON]), "json") == ("body_json",)
+    assert schema.requested_columns(of("body", "message_id", "deaths"), "none") == ("body", "message_id", "deaths")
+    assert schema.requested_columns(StructType([JSON]), "json") == ("body_json",)
 
 
 @pytest.mark.parametrize("given, told", [
-    (StructType([StructField("ids", StringType())]), "ids: no such column; there are queue string, id string"),
+    (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, message_id string"),
     (StructType([StructField("ID", StringType())]), "ID: no such column"),
-    (StructType([StructField("id", LongType())]), "id: expected string, got bigint"),
+    (StructType([StructField("message_id", LongType())]), "message_id: expected string, got bigint"),
     (StructType([StructField("deaths", ArrayType(StringType()))]), "deaths: expected array<struct<queue:string"),
-    (StructType([StructField("id", StringType(), nullable=False)]), "id: may be null, in all its parts"),
+    (StructType([StructField("message_id", StringType(), nullable=False)]), "message_id: the column and all its"),
     (StructType([StructField("headers", MapType(StringType(), StringType(), False))]), "headers: may be null"),
     (StructType([StructField("deaths", ArrayType(DEATH, False))]), "deaths: may be null"),
     (StructType([JSON]), "body_json: no such column: it needs option decode=json; there are"),
     (StructType([]), "expected at least one column of queue string"),
-    (of("id", "body", "id"), "id, body, id: a column is named twice"),
+    (of("message_id", "body", "message_id"), "message_id, body, message_id: a column occurs twice"),
 ])  # fmt: skip
 def test_another_schema_is_refused(given: StructType, told: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
-        schema.chosen(given, "none")
+        schema.requested_columns(given, "none")
 
     assert str(caught.value).startswith(f"[RQTTL_INVALID_SCHEMA] {told}")

@@ -16,7 +16,7 @@ import pytest
 from rqttl import Broker
 from spark_connectors.errors import InvalidOption, SourceError
 from spark_connectors.options.options import Options
-from spark_connectors.redis.bulk_reader import Wire
+from spark_connectors.redis.bulk_reader import BulkReader
 from tests.servers import Server
 from tests.spark.jvm import Submitter
 from tests.spark.letters import bury
@@ -61,7 +61,8 @@ def follow(options, checkpoint):
 
 
 def write(options):
-    rows = spark.createDataFrame([("copies", f"{i}", b"x") for i in range(2)], "queue string, id string, body binary")
+    schema = "queue string, message_id string, body binary"
+    rows = spark.createDataFrame([("copies", f"{i}", b"x") for i in range(2)], schema)
     rows.write.format("rqttl").mode("append").options(**options).save()
 
 
@@ -126,7 +127,7 @@ def giving(way: str, url: str, folder: Path, *, user: str = "reader", password: 
 
 
 def traces(text: str | bytes) -> list[str]:
-    """How the password is held in a text: as it is, in base64 at any place of other bytes, or as hexadecimal digits."""
+    """How the password is held in a text: as it is, in base64 after any other bytes, or as hexadecimal digits."""
     data = text.encode(errors="replace") if isinstance(text, str) else text
     plain = PASSWORD.encode()
     forms = {"plain": plain, "hex": plain.hex().encode()}
@@ -149,11 +150,11 @@ def test_no_repr_and_no_pickle_of_options_shows_it(
     way: str, secured: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CANARY", PASSWORD)
-    options = Options.read("batch", giving(way, secured.url, tmp_path))
-    wire = Wire(options)
+    options = Options.parse("batch", giving(way, secured.url, tmp_path))
+    reader = BulkReader(options)
 
-    assert wire.ask("XLEN", "rqttl:{orders.dead}:log") == 100
-    for one in (options, copy.deepcopy(options), dict(options), options.given, options.password(), wire):
+    assert reader.execute("XLEN", "rqttl:{orders.dead}:log") == 100
+    for one in (options, copy.deepcopy(options), dict(options), options.explicit, options.password(), reader):
         assert traces(f"{one!r} {one!s} {one:}") == []
     assert traces(pickle.dumps(options)) == []
     assert pickle.loads(pickle.dumps(options)).password().reveal() == PASSWORD  # noqa: S301  # made here
@@ -171,10 +172,10 @@ def test_no_refusal_shows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("CANARY", PASSWORD)
-    options = Options.read("batch", giving(way, url or secured.url, tmp_path, user=user))
+    options = Options.parse("batch", giving(way, url or secured.url, tmp_path, user=user))
 
-    with pytest.raises(SourceError, match=re.escape(server_says)) as caught, Wire(options) as wire:
-        wire.ask("XLEN", "rqttl:{orders.dead}:log")
+    with pytest.raises(SourceError, match=re.escape(server_says)) as caught, BulkReader(options) as reader:
+        reader.execute("XLEN", "rqttl:{orders.dead}:log")
 
     chain: BaseException | None = caught.value
     while chain is not None:
@@ -190,7 +191,7 @@ def test_no_refusal_shows_it(
 ])  # fmt: skip
 def test_no_refusal_of_a_url_shows_what_may_be_a_password_in_it(url: str) -> None:
     with pytest.raises(InvalidOption, match=r"^\[RQTTL_INVALID_OPTION\] url: ") as caught:
-        Options.read("batch", {"url": url.format(PASSWORD), "queues": "orders.dead"})
+        Options.parse("batch", {"url": url.format(PASSWORD), "queues": "orders.dead"})
 
     assert traces(f"{caught.value!s} {caught.value!r} {''.join(traceback.format_exception(caught.value))}") == []
 

@@ -43,7 +43,7 @@ def test_a_java_that_is_too_old_is_named_with_what_to_install(
     program.chmod(0o700)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    lacking = java.lacking_java()
+    lacking = java.java_problem()
 
     assert bool(lacking) == bool(told)
     assert told in lacking
@@ -53,4 +53,4 @@ def test_a_java_that_is_too_old_is_named_with_what_to_install(
 def test_where_there_is_no_java_the_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    assert java.lacking_java().startswith(f"no Java runs as {tmp_path}/bin/java; Spark needs Java 17 or later")
+    assert java.java_problem().startswith(f"no Java runs as {tmp_path}/bin/java; Spark needs Java 17 or later")

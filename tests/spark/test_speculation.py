@@ -62,7 +62,8 @@ def slow(batches):
 
 
 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
-frame = spark.range(0, rows, 1, 2).selectExpr("concat('m-', id) AS id", "cast(repeat('x', 200) AS binary) AS body")
+columns = ["concat('m-', id) AS message_id", "cast(repeat('x', 200) AS binary) AS body"]
+frame = spark.range(0, rows, 1, 2).selectExpr(*columns)
 frame = frame.mapInArrow(slow, frame.schema)
 frame.write.format("rqttl").mode("append").option("url", url).option("queue", "q").save()
 print("written")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.ranges import FIRST, FIRST_SERIAL, LAST, SERIALS, Range, position, sequence
+from spark_connectors.ranges import FIRST, FIRST_SERIAL, LAST, SERIALS, Range, sequence_number, sequence_text
 from spark_connectors.read import plan, split
 
 BEGIN = 1_700_000_000_000
@@ -20,8 +20,8 @@ DAY = 86_400_000
 COUNT = 60_000
 
 
-def places(times: Sequence[float]) -> list[int]:
-    """The places that a queue gives to messages that arrive at these times."""
+def sequence_numbers(times: Sequence[float]) -> list[int]:
+    """The sequence numbers that a queue gives to messages that arrive at these times."""
     given: list[int] = []
     ms, serial = 0, FIRST_SERIAL
     for time in sorted(map(int, times)):
@@ -82,7 +82,7 @@ ARRIVALS: dict[str, tuple[Callable[[random.Random], Sequence[float]], float]] = 
 
 
 class FakeLog:
-    """Shows a log around places, and counts how often."""
+    """Shows a log around points, and counts how often."""
 
     def __init__(self, there: list[int], seen: int = 14) -> None:
         self.there, self.seen, self.looks = there, seen, 0
@@ -90,9 +90,9 @@ class FakeLog:
     def look(self, at: Sequence[int]) -> list[split.View]:
         self.looks += len(at)
         views = []
-        for place in at:
-            i = bisect_left(self.there, place)
-            views.append(split.View(place, self.there[max(0, i - self.seen) : i], self.there[i : i + self.seen]))
+        for number in at:
+            i = bisect_left(self.there, number)
+            views.append(split.View(number, self.there[max(0, i - self.seen) : i], self.there[i : i + self.seen]))
         return views
 
 
@@ -100,7 +100,7 @@ class FakeLog:
 @pytest.mark.parametrize("parts", [4, 8, 16])
 def test_parts_are_about_equal_after_few_looks(arrival: str, parts: int) -> None:
     times, bound = ARRIVALS[arrival]
-    there = places([BEGIN + time for time in times(random.Random(parts))])
+    there = sequence_numbers([BEGIN + time for time in times(random.Random(parts))])
     log = FakeLog(there)
 
     ends = split.by_density(log.look, there[0], there[-1], len(there), parts, also_even=True)
@@ -115,17 +115,17 @@ def test_parts_are_about_equal_after_few_looks(arrival: str, parts: int) -> None
 @pytest.mark.parametrize("arrival", ARRIVALS)
 def test_how_much_lies_in_a_part_is_seen_roughly(arrival: str) -> None:
     times, _ = ARRIVALS[arrival]
-    there = places([BEGIN + time for time in times(random.Random(1))])
+    there = sequence_numbers([BEGIN + time for time in times(random.Random(1))])
     low, high = there[COUNT // 5], there[COUNT * 4 // 5 - 1]
 
-    seen = split.estimate(FakeLog(there).look, there[0], there[-1], len(there), low - 1, high)
+    seen = split.estimate_rows(FakeLog(there).look, there[0], there[-1], len(there), low - 1, high)
 
     assert seen == pytest.approx(bisect_right(there, high) - bisect_left(there, low), rel=0.35)
 
 
 def test_settled_messages_make_no_great_difference() -> None:
     chance = random.Random(5)
-    there = [place for place in places([BEGIN + t for t in burst(0.01)(chance)]) if chance.random() < 0.5]
+    there = [number for number in sequence_numbers([BEGIN + t for t in burst(0.01)(chance)]) if chance.random() < 0.5]
 
     ends = split.by_density(FakeLog(there).look, there[0], there[-1], len(there), 8, also_even=True)
 
@@ -140,32 +140,32 @@ TIMES = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 10_000_000)), min_
 def test_any_split_and_packing_reads_each_message_once(
     times: list[int], parts: int, seen: int, also_even: bool, claimed: int
 ) -> None:
-    there = places([BEGIN + time for time in times])
-    whole = Range("q", FIRST, sequence(there[-1]), claimed)
+    there = sequence_numbers([BEGIN + time for time in times])
+    whole = Range("q", FIRST, sequence_text(there[-1]), claimed)
 
     ends = split.by_density(FakeLog(there, seen).look, there[0], there[-1], claimed, parts, also_even=also_even)
-    packed = plan.pack([*whole.cut(ends), Range("other", FIRST, LAST, 3)], parts)
+    packed = plan.pack_evenly([*whole.cut(ends), Range("other", FIRST, LAST, 3)], parts)
 
     pieces = [piece for some in packed for piece in some if piece.queue == "q"]
     assert sum(piece.queue == "other" for some in packed for piece in some) == 1
-    assert [sum(piece.holds(sequence(place)) for piece in pieces) for place in there] == [1] * len(there)
+    assert [sum(piece.contains(sequence_text(number)) for piece in pieces) for number in there] == [1] * len(there)
     assert all(packed)
     assert len(packed) <= parts
 
 
 @given(TIMES, st.integers(1, 12))
 def test_a_cut_evenly_in_time_reads_each_message_once_too(times: list[int], parts: int) -> None:
-    there = places([BEGIN + time for time in times])
-    whole = Range("q", FIRST, sequence(there[-1]), len(there))
+    there = sequence_numbers([BEGIN + time for time in times])
+    whole = Range("q", FIRST, sequence_text(there[-1]), len(there))
 
     pieces = whole.cut(split.even_in_time(there[0], there[-1], len(there), parts))
 
-    assert [sum(piece.holds(sequence(place)) for piece in pieces) for place in there] == [1] * len(there)
+    assert [sum(piece.contains(sequence_text(number)) for piece in pieces) for number in there] == [1] * len(there)
 
 
 @given(st.lists(st.integers(0, 5_000), min_size=1, max_size=400), st.integers(1, 40))
 def test_packing_is_even_but_for_the_largest_piece(sizes: list[int], parts: int) -> None:
-    packed = plan.pack([Range(f"q{i}", FIRST, LAST, size) for i, size in enumerate(sizes)], parts)
+    packed = plan.pack_evenly([Range(f"q{i}", FIRST, LAST, size) for i, size in enumerate(sizes)], parts)
 
     loads = [sum(piece.rows + 1 for piece in some) for some in packed]
     assert sum(map(len, packed)) == len(sizes)
@@ -173,15 +173,15 @@ def test_packing_is_even_but_for_the_largest_piece(sizes: list[int], parts: int)
 
 
 @given(st.integers(0, (10**13 - 1) * SERIALS))
-def test_a_sequence_and_its_place_mean_the_same(place: int) -> None:
-    assert position(sequence(place)) == place
-    assert (sequence(place) < sequence(place + 1)) is True
+def test_a_sequence_and_its_number_convert_to_each_other(number: int) -> None:
+    assert sequence_number(sequence_text(number)) == number
+    assert (sequence_text(number) < sequence_text(number + 1)) is True
 
 
 def test_ranges_of_neighbours_share_nothing_at_the_edges() -> None:
-    middle = sequence(BEGIN * SERIALS + FIRST_SERIAL)
+    middle = sequence_text(BEGIN * SERIALS + FIRST_SERIAL)
     low, high = Range("q", FIRST, LAST).clip(FIRST, middle), Range("q", FIRST, LAST).clip(middle, LAST)
 
-    assert (low.holds(middle), high.holds(middle)) == (True, False)
+    assert (low.contains(middle), high.contains(middle)) == (True, False)
     assert Range("q", middle, middle).empty
     assert Range("q", FIRST, LAST).clip(LAST, FIRST).empty

@@ -122,14 +122,14 @@ def test_a_limit_of_bytes_holds(stream: Streams, broker: Broker, server: Server)
     bury(broker, 50)
     with server.client() as client:
         sizes = {
-            place.decode(): sum(len(part) for field in fields.items() for part in field)
-            for place, fields in client.xrange("rqttl:{orders.dead}:log")
+            sequence.decode(): sum(len(part) for field in fields.items() for part in field)
+            for sequence, fields in client.xrange("rqttl:{orders.dead}:log")
         }
     query = stream(queues="orders.dead", maxBytesPerTrigger=3_000)
 
     query.run()
 
-    costs = [sum(sizes[place] for _, place in of[-1]) for _, of in sorted(query.attempts.items())]
+    costs = [sum(sizes[sequence] for _, sequence in of[-1]) for _, of in sorted(query.attempts.items())]
     assert max(costs) <= 3_000
     assert min(costs[:-1]) > 3_000 - max(sizes.values())
     assert query.rows == held(broker, "orders.dead")

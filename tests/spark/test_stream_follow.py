@@ -9,15 +9,15 @@ import redis
 
 from rqttl import Broker
 from spark_connectors.errors import NoSuchQueue
-from spark_connectors.stream.follow import Limit
+from spark_connectors.stream.planner import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
-from tests.spark.following import Follow, again, followers, letters, rows
+from tests.spark.following import Follow, again, letters, planners, rows
 
 
 @pytest.fixture
 def follow(server: Server) -> Follow:
-    return followers(server.url)
+    return planners(server.url)
 
 
 def test_a_batch_ends_with_what_is_there_and_the_next_begins_behind_it(
@@ -25,44 +25,44 @@ def test_a_batch_ends_with_what_is_there_and_the_next_begins_behind_it(
 ) -> None:
     queue = broker.declare_queue("a")
     letters(queue, 5)
-    follower = follow(queues="a")
+    planner = follow(queues="a")
 
-    first = follower.latest(follower.initial(), None)
+    first = planner.latest(planner.initial(), None)
     letters(queue, 3)
     second = follow(queues="a").latest(again(first), None)
 
-    assert rows(client, follower, follower.initial(), first) == {"a": 5}
-    assert rows(client, follower, first, second) == {"a": 3}
-    assert follower.latest(second, None) is second
+    assert rows(client, planner, planner.initial(), first) == {"a": 5}
+    assert rows(client, planner, first, second) == {"a": 3}
+    assert planner.latest(second, None) is second
 
 
 def test_latest_is_found_out_once(client: redis.Redis, broker: Broker, follow: Follow) -> None:
     queue = broker.declare_queue("a")
     letters(queue, 5)
-    follower = follow(queues="a", startingOffsets="latest")
+    planner = follow(queues="a", startingOffsets="latest")
 
-    initial = follower.initial()
+    initial = planner.initial()
     letters(queue, 3)
-    end = follower.latest(initial, None)
+    end = planner.latest(initial, None)
 
-    assert follower.initial() == initial
-    assert rows(client, follower, initial, end) == {"a": 3}
-    assert rows(client, follower, again(follow(queues="a", startingOffsets="latest").initial()), again(end)) == {"a": 3}
+    assert planner.initial() == initial
+    assert rows(client, planner, initial, end) == {"a": 3}
+    assert rows(client, planner, again(follow(queues="a", startingOffsets="latest").initial()), again(end)) == {"a": 3}
 
 
 def test_starting_places_are_behind_what_they_name(client: redis.Redis, clocked: Clocked, follow: Follow) -> None:
-    places = []
+    sequences = []
     for name in "abcd":
         queue = clocked.declare_queue(name)
         for _ in range(5):
             clocked.advance(10)
-            places.append(letters(queue, 1)[0])
-    offsets = json.dumps({"a": places[1], "b": "latest", "c": "9999999999999-999999"})
+            sequences.append(letters(queue, 1)[0])
+    offsets = json.dumps({"a": sequences[1], "b": "latest", "c": "9999999999999-999999"})
 
-    follower = follow(queuePattern="#", startingOffsets=offsets)
-    since = follow(queuePattern="#", startingTimestamp=str(int(places[7][:13])))
+    planner = follow(queuePattern="#", startingOffsets=offsets)
+    since = follow(queuePattern="#", startingTimestamp=str(int(sequences[7][:13])))
 
-    for reader, expected in ((follower, {"a": 3, "d": 5}), (since, {"b": 3, "c": 5, "d": 5})):
+    for reader, expected in ((planner, {"a": 3, "d": 5}), (since, {"b": 3, "c": 5, "d": 5})):
         assert rows(client, reader, reader.initial(), reader.latest(reader.initial(), None)) == expected
 
 
@@ -71,20 +71,20 @@ def test_a_named_queue_has_to_be_there_when_the_query_is_new(broker: Broker, fol
 
     with pytest.raises(NoSuchQueue, match=r"^\[RQTTL_QUEUE_NOT_FOUND\] queues: there is no queue 'b' .*queuePattern"):
         follow(queues="a,b").initial()
-    assert not follow(queuePattern="EXP.#").initial().marks
+    assert not follow(queuePattern="EXP.#").initial().positions
 
 
 def test_queues_that_come_later_are_read_from_their_first_message(
     client: redis.Redis, broker: Broker, follow: Follow
 ) -> None:
-    follower = follow(queuePattern="EXP.#", startingOffsets="latest")
-    start = follower.latest(follower.initial(), None)
+    planner = follow(queuePattern="EXP.#", startingOffsets="latest")
+    start = planner.latest(planner.initial(), None)
     letters(broker.declare_queue("EXP.new"), 4)
     letters(broker.declare_queue("other"), 4)
 
-    end = follower.latest(start, None)
+    end = planner.latest(start, None)
 
-    assert rows(client, follower, start, end) == {"EXP.new": 4}
+    assert rows(client, planner, start, end) == {"EXP.new": 4}
 
 
 def test_a_queue_that_is_deleted_and_made_again_is_read_from_its_beginning(
@@ -105,13 +105,13 @@ def test_a_queue_that_is_deleted_and_made_again_is_read_from_its_beginning(
 def test_the_mark_of_a_queue_that_is_gone_goes_with_the_next_batch(broker: Broker, follow: Follow) -> None:
     for name in "ab":
         letters(broker.declare_queue(name), 1)
-    follower = follow(queuePattern="#")
-    start = follower.latest(follower.initial(), None)
+    planner = follow(queuePattern="#")
+    start = planner.latest(planner.initial(), None)
 
     broker.queue("a").delete()
     letters(broker.queue("b"), 1)
 
-    assert set(follower.latest(start, None).marks) == {"b"}
+    assert set(planner.latest(start, None).positions) == {"b"}
 
 
 def test_a_limit_is_exact_and_nobody_starves(client: redis.Redis, broker: Broker, follow: Follow) -> None:
@@ -121,11 +121,11 @@ def test_a_limit_is_exact_and_nobody_starves(client: redis.Redis, broker: Broker
     offset, batches = follow(queuePattern="#").initial(), []
 
     while True:
-        follower = follow(queuePattern="#", fetchEntries="7")
-        end = follower.latest(offset, Limit(50))
+        planner = follow(queuePattern="#", fetchEntries="7")
+        end = planner.latest(offset, BatchLimit(50))
         if end == offset:
             break
-        batches.append(rows(client, follower, offset, end))
+        batches.append(rows(client, planner, offset, end))
         offset = again(end)
 
     for batch in batches:
@@ -146,7 +146,7 @@ def test_with_more_queues_than_the_limit_each_has_its_turn_also_after_restarts(
     offset, batches = follow(queuePattern="#").initial(), []
 
     for _ in range(10):
-        end = follow(queuePattern="#").latest(offset, Limit(2))
+        end = follow(queuePattern="#").latest(offset, BatchLimit(2))
         batches.append(rows(client, follow(queuePattern="#"), offset, end))
         offset = again(end)
 
@@ -160,7 +160,7 @@ def test_what_was_handled_takes_nothing_of_a_limit(client: redis.Redis, broker: 
     start = follow(queuePattern="#").initial()
     broker.queue("a").ack_many(broker.queue("a").receive_many(90))
 
-    end = follow(queuePattern="#").latest(start, Limit(60))
+    end = follow(queuePattern="#").latest(start, BatchLimit(60))
 
     assert rows(client, follow(queuePattern="#"), start, end) == {"a": 10, "b": 50}
 
@@ -172,7 +172,7 @@ def test_a_backlog_within_the_limit_is_not_walked_through(client: redis.Redis, b
     letters(queue, 10)
     client.config_resetstat()
 
-    end = follow(queues="a").latest(start, Limit(10))
+    end = follow(queues="a").latest(start, BatchLimit(10))
 
     assert "cmdstat_xrange" not in client.info("commandstats")
     assert rows(client, follow(queues="a"), start, end) == {"a": 10}
@@ -184,7 +184,7 @@ def test_a_limit_of_bytes_counts_headers_and_bodies(client: redis.Redis, broker:
     offset = follow(queuePattern="#").initial()
     sizes, batches = {"a": 10, "b": 300}, []
 
-    while (end := follow(queuePattern="#").latest(offset, Limit(700, in_bytes=True))) != offset:
+    while (end := follow(queuePattern="#").latest(offset, BatchLimit(700, in_bytes=True))) != offset:
         batches.append(rows(client, follow(queuePattern="#"), offset, end))
         offset = again(end)
 
@@ -203,7 +203,7 @@ def test_a_message_larger_than_the_limit_of_bytes_is_read_alone(
         letters(queue, 1, b"x" * size)
     offset, batches = follow(queues="a").initial(), []
 
-    while (end := follow(queues="a").latest(offset, Limit(100, in_bytes=True))) != offset:
+    while (end := follow(queues="a").latest(offset, BatchLimit(100, in_bytes=True))) != offset:
         batches.append(rows(client, follow(queues="a"), offset, end))
         offset = end
 
@@ -214,35 +214,35 @@ def test_a_target_is_reached_and_not_passed(client: redis.Redis, broker: Broker,
     queue = broker.declare_queue("a")
     letters(queue, 10)
     letters(broker.declare_queue("b"), 3)
-    follower = follow(queuePattern="#")
-    offset = follower.initial()
+    planner = follow(queuePattern="#")
+    offset = planner.initial()
     batches: list[dict[str, int]] = []
-    follower.stay()
+    planner.freeze()
 
     while True:
         letters(queue, 20)
         letters(broker.declare_queue(f"new{len(batches)}"), 1)
-        end = follower.latest(offset, Limit(4))
+        end = planner.latest(offset, BatchLimit(4))
         if end is offset:
             break
-        batches.append(rows(client, follower, offset, end))
+        batches.append(rows(client, planner, offset, end))
         offset = again(end)
 
     assert sum(batch.get("a", 0) for batch in batches) == 10
     assert sum(batch.get("b", 0) for batch in batches) == 3
     assert all(sum(batch.values()) <= 4 for batch in batches)
-    assert follower.newest().marks["a"].after > offset.marks["a"].after
+    assert planner.newest().positions["a"].after > offset.positions["a"].after
 
 
 def test_a_queue_that_is_made_again_after_the_target_was_set_waits_for_the_next_run(
     client: redis.Redis, broker: Broker, follow: Follow
 ) -> None:
     letters(broker.declare_queue("a"), 10)
-    follower = follow(queues="a")
-    start = follower.latest(follower.initial(), None)
-    follower.stay()
+    planner = follow(queues="a")
+    start = planner.latest(planner.initial(), None)
+    planner.freeze()
     broker.queue("a").delete()
     letters(broker.declare_queue("a"), 2)
 
-    assert follower.latest(start, None) is start
-    assert rows(client, follower, start, follow(queues="a").latest(start, None)) == {"a": 2}
+    assert planner.latest(start, None) is start
+    assert rows(client, planner, start, follow(queues="a").latest(start, None)) == {"a": 2}

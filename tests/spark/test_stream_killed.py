@@ -22,7 +22,7 @@ import spark_connectors
 url, folder, hang_in = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 
 def write(frame, number):
-    rows = [[row.queue, row.sequence, row.id] for row in frame.collect()]
+    rows = [[row.queue, row.sequence, row.message_id] for row in frame.collect()]
     (folder / "out" / f"{number}.{os.getpid()}.json").write_text(json.dumps(rows))
     if number == hang_in:
         (folder / "hangs").touch()

@@ -10,21 +10,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_connectors.ranges import FIRST
-from spark_connectors.stream.limits import Found, Part, ShareOut, Wish
+from spark_connectors.stream.limits import FairShare, QueueShare, ReadRequest, ReadResult
 
 
 def at(n: int) -> str:
-    """The place of the n-th message, from 1 on; before the first for 0."""
+    """The sequence of the n-th message, from 1 on; before the first for 0."""
     return f"{1_700_000_000_000 + n}-100000" if n else FIRST
 
 
-def drive(shares: ShareOut, answer: Callable[[Wish], Found]) -> None:
+def drive(shares: FairShare, answer: Callable[[ReadRequest], ReadResult]) -> None:
     """Run it to its end."""
     asking = shares.run()
     with contextlib.suppress(StopIteration):
-        wishes = next(asking)
+        requests = next(asking)
         while True:
-            wishes = asking.send([answer(wish) for wish in wishes])
+            requests = asking.send([answer(request) for request in requests])
 
 
 class Queues:
@@ -33,32 +33,35 @@ class Queues:
     def __init__(self, sizes: Mapping[str, Sequence[int]]) -> None:
         self.sizes = {name: list(of) for name, of in sizes.items()}
         self.read = dict.fromkeys(sizes, 0)
-        self.turn = ""
+        self.next_queue = ""
 
-    def answer(self, wish: Wish) -> Found:
-        sizes, begin = self.sizes[wish.queue], int(wish.after[:13]) - 1_700_000_000_000 if wish.after > FIRST else 0
+    def answer(self, request: ReadRequest) -> ReadResult:
+        sizes, begin = (
+            self.sizes[request.queue],
+            int(request.after[:13]) - 1_700_000_000_000 if request.after > FIRST else 0,
+        )
         taken = 0
         for n in range(begin, len(sizes)):
-            if taken + sizes[n] > wish.budget and not (wish.one and n == begin):
-                return Found(at(n), n - begin, taken, False)
+            if taken + sizes[n] > request.budget and not (request.at_least_one and n == begin):
+                return ReadResult(at(n), n - begin, taken, False)
             taken += sizes[n]
-            if wish.one:
-                return Found(at(n + 1), 1, taken, n + 1 == len(sizes))
-        return Found(wish.upto, len(sizes) - begin, taken, True)
+            if request.at_least_one:
+                return ReadResult(at(n + 1), 1, taken, n + 1 == len(sizes))
+        return ReadResult(request.upto, len(sizes) - begin, taken, True)
 
     def batch(self, limit: int) -> dict[str, int]:
         """What a batch reads of each queue."""
         parts = {
-            name: Part(at(self.read[name]), at(len(sizes)))
+            name: QueueShare(at(self.read[name]), at(len(sizes)))
             for name, sizes in self.sizes.items()
             if self.read[name] < len(sizes)
         }
-        shares = ShareOut(limit, parts, self.turn)
+        shares = FairShare(limit, parts, self.next_queue)
         drive(shares, self.answer)
-        taken = {name: part.rows for name, part in shares.parts.items()}
+        taken = {name: part.rows for name, part in shares.shares.items()}
         for name, rows in taken.items():
             self.read[name] += rows
-        self.turn = shares.turn
+        self.next_queue = shares.next_queue
         return taken
 
     def size(self, taken: Mapping[str, int]) -> int:
@@ -112,19 +115,23 @@ def test_a_message_larger_than_the_limit_is_a_batch_of_its_own() -> None:
 
 
 def test_queues_whose_messages_were_all_handled_take_nothing_from_the_others() -> None:
-    parts = {f"gone{i:02}": Part(at(0), at(9)) for i in range(40)} | {"x": Part(at(0), at(9))}
-    shares = ShareOut(5, parts)
-    asked: list[Wish] = []
+    parts = {f"gone{i:02}": QueueShare(at(0), at(9)) for i in range(40)} | {"x": QueueShare(at(0), at(9))}
+    shares = FairShare(5, parts)
+    asked: list[ReadRequest] = []
 
-    def answer(wish: Wish) -> Found:
-        asked.append(wish)
-        return Found(at(5), wish.budget, wish.budget, False) if wish.queue == "x" else Found(wish.upto, 0, 0, True)
+    def answer(request: ReadRequest) -> ReadResult:
+        asked.append(request)
+        return (
+            ReadResult(at(5), request.budget, request.budget, False)
+            if request.queue == "x"
+            else ReadResult(request.upto, 0, 0, True)
+        )
 
     drive(shares, answer)
 
-    assert shares.parts["x"].rows == 5
+    assert shares.shares["x"].rows == 5
     assert len(asked) == 42
-    assert shares.turn == "x"
+    assert shares.next_queue == "x"
 
 
 @given(

@@ -10,15 +10,15 @@ import redis
 
 from rqttl import Broker, Message
 from spark_connectors.errors import DataLoss
-from spark_connectors.stream.follow import Limit
+from spark_connectors.stream.planner import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
-from tests.spark.following import TRIMS, Follow, again, by_limit, followers, letters, rows
+from tests.spark.following import TRIMS, Follow, again, by_limit, letters, planners, rows
 
 
 @pytest.fixture
 def follow(server: Server) -> Follow:
-    return followers(server.url)
+    return planners(server.url)
 
 
 @pytest.mark.parametrize("how", TRIMS)
@@ -41,12 +41,13 @@ def test_what_was_trimmed_unread_fails_the_query_or_is_passed_over(
     highest = client.hget("rqttl:{a}:meta", "trimmed")
     assert isinstance(highest, bytes)
     assert str(raised.value).startswith(
-        f"[RQTTL_DATA_LOSS] queue 'a': messages after {read.marks['a'].after}, the highest of them {highest.decode()},"
+        f"[RQTTL_DATA_LOSS] queue 'a': messages after {read.positions['a'].after}, "
+        f"the highest of them {highest.decode()},"
     )
     assert highest.decode() >= lost[-4]
     assert rows(client, lenient, read, end) == {"a": 3 if how == "limit" else 2}
     assert len(caplog.records) == 1
-    assert follow(queues="a").latest(again(end), None).marks == end.marks
+    assert follow(queues="a").latest(again(end), None).positions == end.positions
 
 
 @pytest.mark.parametrize("how", TRIMS)
@@ -67,9 +68,9 @@ def test_what_was_gone_before_the_query_began_is_no_loss(
     letters(clocked.queue("a"), 2)
 
     for options in ({}, {"startingTimestamp": "1970-01-01 00:00Z"}):
-        follower = follow(queues="a", **options)
-        end = follower.latest(follower.initial(), None)
-        assert rows(client, follower, follower.initial(), end) == {"a": 3 if how == "limit" else 2}
+        planner = follow(queues="a", **options)
+        end = planner.latest(planner.initial(), None)
+        assert rows(client, planner, planner.initial(), end) == {"a": 3 if how == "limit" else 2}
 
 
 def test_what_was_trimmed_after_a_new_queue_was_first_seen_is_a_loss(clocked: Clocked, follow: Follow) -> None:
@@ -78,14 +79,14 @@ def test_what_was_trimmed_after_a_new_queue_was_first_seen_is_a_loss(clocked: Cl
     clocked.declare_queue("a")
     assert strict.latest(start, None) is start
     assert lenient.latest(start, None) is start
-    places = letters(clocked.queue("a"), 5)
+    sequences = letters(clocked.queue("a"), 5)
     by_limit(clocked)
 
     with pytest.raises(
-        DataLoss, match=f"queue 'a': messages after 0000000000000-000000, the highest of them {places[1]}"
+        DataLoss, match=f"queue 'a': messages after 0000000000000-000000, the highest of them {sequences[1]}"
     ):
         strict.latest(start, None)
-    assert lenient.latest(start, None).marks["a"].after == places[4]
+    assert lenient.latest(start, None).positions["a"].after == sequences[4]
 
 
 @pytest.mark.parametrize("how", TRIMS)
@@ -105,20 +106,20 @@ def test_what_a_queue_that_was_made_again_lost_before_the_next_look_is_a_loss(
     lenient = follow(queues="a", failOnDataLoss="false")
     end = lenient.latest(read, None)
     assert rows(client, lenient, read, end) == {"a": 3 if how == "limit" else 0}
-    assert follow(queues="a").latest(again(end), None).marks == end.marks
+    assert follow(queues="a").latest(again(end), None).positions == end.positions
 
 
 def test_what_lay_behind_a_starting_place_of_the_user_and_is_gone_is_a_loss(clocked: Clocked, follow: Follow) -> None:
-    places = letters(clocked.declare_queue("a"), 15)
+    sequences = letters(clocked.declare_queue("a"), 15)
     by_limit(clocked)
 
-    strict = follow(queues="a", startingOffsets=json.dumps({"a": places[4]}))
+    strict = follow(queues="a", startingOffsets=json.dumps({"a": sequences[4]}))
     start = strict.initial()
 
     with pytest.raises(DataLoss):
         strict.latest(start, None)
-    behind = follow(queues="a", startingOffsets=json.dumps({"a": places[11]}))
-    assert behind.latest(behind.initial(), None).marks["a"].after == places[14]
+    behind = follow(queues="a", startingOffsets=json.dumps({"a": sequences[11]}))
+    assert behind.latest(behind.initial(), None).positions["a"].after == sequences[14]
 
 
 @pytest.mark.parametrize("how", TRIMS)
@@ -132,7 +133,7 @@ def test_a_batch_is_not_repeated_with_less_than_it_had(
     TRIMS[how](clocked)
 
     with pytest.raises(DataLoss, match="queue 'a': messages after 0000000000000-000000, the highest of them"):
-        follow(queues="a").spans(again(start), again(end))
+        follow(queues="a").watched_ranges(again(start), again(end))
     lenient = follow(queues="a", failOnDataLoss="false")
     assert rows(client, lenient, again(start), again(end)) == {"a": 3 if how == "limit" else 0}
 
@@ -144,13 +145,13 @@ def test_what_was_acked_redriven_or_rejected_is_no_loss(client: redis.Redis, bro
     source.update(max_length=None)
     dead = broker.queue("orders.dead")
     start = follow(queues="orders.dead").initial()
-    end = follow(queues="orders.dead").latest(start, Limit(20))
+    end = follow(queues="orders.dead").latest(start, BatchLimit(20))
 
     dead.redrive(limit=25)
     dead.ack_many(dead.receive_many(5))
     dead.reject_many(dead.receive_many(5))
 
-    follow(queues="orders.dead").spans(start, end)
+    follow(queues="orders.dead").watched_ranges(start, end)
     rest = follow(queues="orders.dead").latest(again(end), None)
     assert rows(client, follow(queues="orders.dead"), end, rest) == {"orders.dead": 5}
 
@@ -162,10 +163,10 @@ def test_a_message_that_expired_early_before_a_query_began_does_not_hide_the_oth
     queue.enqueue_many([b"stays", Message(b"goes", ttl="5ms"), b"stays"])
     clocked.advance(10)
     queue.sweep()
-    follower = follow(queues="a")
+    planner = follow(queues="a")
 
-    end = follower.latest(follower.initial(), Limit(1))
-    last = follow(queues="a").latest(again(end), Limit(1))
+    end = planner.latest(planner.initial(), BatchLimit(1))
+    last = follow(queues="a").latest(again(end), BatchLimit(1))
 
-    assert rows(client, follow(queues="a"), follower.initial(), again(end)) == {"a": 1}
+    assert rows(client, follow(queues="a"), planner.initial(), again(end)) == {"a": 1}
     assert rows(client, follow(queues="a"), end, last) == {"a": 1}

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from rqttl import Broker, Message
 from spark_connectors.errors import DataLoss, NoPermission, Unreachable
 from spark_connectors.options.options import Options
-from spark_connectors.redis.connect import READING
+from spark_connectors.redis.connect import READ_COMMANDS
 from spark_connectors.stream.reader import RqttlStreamReader
 from tests.contract.clocked import Clocked
 from tests.servers import Server
@@ -29,7 +29,7 @@ def reader(server: Server) -> Readers:
 
     def make(**options: object) -> RqttlStreamReader:
         said = {"url": server.url, **{name: str(value) for name, value in options.items()}}
-        return RqttlStreamReader(Options.read("stream", said), ("queue", "sequence"))
+        return RqttlStreamReader(Options.parse("stream", said), ("queue", "sequence"))
 
     return make
 
@@ -186,7 +186,7 @@ def acl(client: redis.Redis) -> Iterator[Callable[..., dict[str, str]]]:
 
 def test_who_may_only_read_can_follow(acl: Callable[..., dict[str, str]], reader: Readers, broker: Broker) -> None:
     fill(broker, "a", 20_000)
-    user = acl(*READING)
+    user = acl(*READ_COMMANDS)
     made = reader(queuePattern="#", numPartitions=3, **user)
     start = made.initialOffset()
 
@@ -199,7 +199,7 @@ def test_who_may_not_read_logs_is_told_before_a_task_starts(
     acl: Callable[..., dict[str, str]], reader: Readers, broker: Broker
 ) -> None:
     fill(broker, "a", 5)
-    user = acl(*(command for command in READING if command != "xrange"))
+    user = acl(*(command for command in READ_COMMANDS if command != "xrange"))
     made = reader(queues="a", **user)
     start, end = batch(made)
 

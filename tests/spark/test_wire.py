@@ -20,32 +20,32 @@ from spark_connectors.errors import (
 )
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, LAST
-from spark_connectors.redis import bulk_reader
-from spark_connectors.redis.bulk_reader import Wire, keep_gc_quiet
-from spark_connectors.redis.connect import READING
+from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.redis.connect import READ_COMMANDS
+from spark_connectors.redis.relaxed_gc import relaxed_gc
 from tests.servers import Server
-from tests.spark.wires import LOG, fill, options, places_of
+from tests.spark.wires import LOG, fill, options, sequences_of
 from tests.spark.writing import until
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000, 2500])
 def test_pages_hold_each_entry_once_in_order(client: redis.Redis, redis_url: str, count: int) -> None:
-    places = fill(client, count)
+    sequences = fill(client, count)
 
-    with Wire(options(redis_url)) as bulk_reader:
-        pages = list(bulk_reader.pages(LOG, FIRST, LAST))
+    with BulkReader(options(redis_url)) as reader:
+        pages = list(reader.pages(LOG, FIRST, LAST))
 
-    assert [place for page in pages for place in places_of(page)] == places
+    assert [sequence for page in pages for sequence in sequences_of(page)] == sequences
     assert all(map(len, pages))
     assert max(map(len, pages), default=0) <= 1000
 
 
 def test_a_range_begins_behind_its_start_and_ends_with_its_end(client: redis.Redis, redis_url: str) -> None:
-    places = fill(client, 300)
+    sequences = fill(client, 300)
 
-    with Wire(options(redis_url)) as bulk_reader:
-        pages = bulk_reader.pages(LOG, places[10].decode(), places[200].decode())
-        assert [place for page in pages for place in places_of(page)] == places[11:201]
+    with BulkReader(options(redis_url)) as reader:
+        pages = reader.pages(LOG, sequences[10].decode(), sequences[200].decode())
+        assert [sequence for page in pages for sequence in sequences_of(page)] == sequences[11:201]
 
 
 def test_pages_are_smaller_where_entries_are_large(client: redis.Redis, redis_url: str) -> None:
@@ -55,8 +55,8 @@ def test_pages_are_smaller_where_entries_are_large(client: redis.Redis, redis_ur
         pipeline.execute_command("XADD", LOG, b"%013d-100000" % (1_800_000_000_000 + i), "", b"x" * 100_000)
     pipeline.execute()
 
-    with Wire(options(redis_url, fetchBytes="200000", fetchEntries="100")) as bulk_reader:
-        sizes = [len(page) for page in bulk_reader.pages(LOG, FIRST, LAST)]
+    with BulkReader(options(redis_url, fetchBytes="200000", fetchEntries="100")) as reader:
+        sizes = [len(page) for page in reader.pages(LOG, FIRST, LAST)]
 
     assert sum(sizes) == 520
     assert max(sizes) == 100
@@ -67,17 +67,17 @@ def test_pages_are_smaller_where_entries_are_large(client: redis.Redis, redis_ur
 def test_small_ranges_come_in_few_round_trips(client: redis.Redis, redis_url: str) -> None:
     keys = [f"rqttl:{{q{i}}}:log" for i in range(200)]
     for key in keys:
-        places = fill(client, 7, key=key)
+        sequences = fill(client, 7, key=key)
 
     client.config_resetstat()
-    with Wire(options(redis_url)) as bulk_reader:
+    with BulkReader(options(redis_url)) as reader:
         found: dict[int, list[bytes]] = {}
-        groups = list(bulk_reader.groups([(key, FIRST, LAST, 7) for key in keys]))
+        groups = list(reader.page_groups([(key, FIRST, LAST, 7) for key in keys]))
         for group in groups:
             for index, page in group:
-                found.setdefault(index, []).extend(places_of(page))
+                found.setdefault(index, []).extend(sequences_of(page))
 
-    assert found == dict.fromkeys(range(200), places)
+    assert found == dict.fromkeys(range(200), sequences)
     assert client.info("commandstats")["cmdstat_xrange"]["calls"] == 200
     assert len(groups) < 40
 
@@ -90,8 +90,8 @@ def test_ranges_that_hold_more_or_less_than_they_say_are_read_whole(
         fill(client, 3000 if i % 2 else 3, key=f"rqttl:{{q{i}}}:log")
 
     counts = [0] * 5
-    with Wire(options(redis_url)) as bulk_reader:
-        for group in bulk_reader.groups([(f"rqttl:{{q{i}}}:log", FIRST, LAST, claimed) for i in range(5)]):
+    with BulkReader(options(redis_url)) as reader:
+        for group in reader.page_groups([(f"rqttl:{{q{i}}}:log", FIRST, LAST, claimed) for i in range(5)]):
             for index, page in group:
                 counts[index] += len(page)
 
@@ -102,57 +102,57 @@ def test_ranges_that_hold_more_or_less_than_they_say_are_read_whole(
 def test_a_connection_that_is_lost_in_the_middle_leaves_no_gap_and_repeats_nothing(
     client: redis.Redis, redis_url: str, read: str
 ) -> None:
-    places = fill(client, 5000)
+    sequences = fill(client, 5000)
 
-    with Wire(options(redis_url, fetchEntries="200")) as bulk_reader:
+    with BulkReader(options(redis_url, fetchEntries="200")) as reader:
         if read == "pages":
-            pages = bulk_reader.pages(LOG, FIRST, LAST)
+            pages = reader.pages(LOG, FIRST, LAST)
         else:
-            half = places[2500].decode()
+            half = sequences[2500].decode()
             wanted = [(LOG, FIRST, half, 2500), (LOG, half, LAST, 2500)]
-            pages = (page for group in bulk_reader.groups(wanted) for _, page in group)
+            pages = (page for group in reader.page_groups(wanted) for _, page in group)
         found = []
         for i, page in enumerate(pages):
-            found += places_of(page)
+            found += sequences_of(page)
             if i % 4 == 1:
                 client.client_kill_filter(_type="normal", skipme=True)
 
-    assert sorted(found) == places
-    assert read == "groups" or found == places
+    assert sorted(found) == sequences
+    assert read == "groups" or found == sequences
 
 
 def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Server]) -> None:
     server = start_server(appendonly="yes")
     with server.client() as client:
-        places = fill(client, 3000)
-    bulk_reader = Wire(options(server.url, fetchEntries="100", connectRetries="200", retryBackoff="20ms"))
+        sequences = fill(client, 3000)
+    reader = BulkReader(options(server.url, fetchEntries="100", connectRetries="200", retryBackoff="20ms"))
 
-    pages = bulk_reader.pages(LOG, FIRST, LAST)
-    found = places_of(next(pages))
+    pages = reader.pages(LOG, FIRST, LAST)
+    found = sequences_of(next(pages))
     server.kill()
     with ThreadPoolExecutor(1) as pool:
-        rest = pool.submit(lambda: [place for page in pages for place in places_of(page)])
+        rest = pool.submit(lambda: [sequence for page in pages for sequence in sequences_of(page)])
         server.start()
         found += rest.result()
-    bulk_reader.close()
+    reader.close()
 
-    assert found == places
+    assert found == sequences
 
 
 def test_whoever_stops_in_the_middle_can_ask_something_else(client: redis.Redis, redis_url: str) -> None:
-    places = fill(client, 3000)
+    sequences = fill(client, 3000)
 
-    with Wire(options(redis_url)) as bulk_reader:
-        pages = bulk_reader.pages(LOG, FIRST, LAST)
+    with BulkReader(options(redis_url)) as reader:
+        pages = reader.pages(LOG, FIRST, LAST)
         next(pages)
         pages.close()
-        assert bulk_reader.ask("XLEN", LOG) == 3000
-        assert next(iter(bulk_reader.pages(LOG, FIRST, LAST))).place(0) == places[0]
+        assert reader.execute("XLEN", LOG) == 3000
+        assert next(iter(reader.pages(LOG, FIRST, LAST))).sequence(0) == sequences[0]
 
 
-def test_a_closed_wire_leaves_no_connection_behind(client: redis.Redis, redis_url: str) -> None:
-    with Wire(options(redis_url)) as bulk_reader:
-        assert bulk_reader.ask("XLEN", LOG) == 0
+def test_a_closed_reader_leaves_no_connection_behind(client: redis.Redis, redis_url: str) -> None:
+    with BulkReader(options(redis_url)) as reader:
+        assert reader.execute("XLEN", LOG) == 0
         until(lambda: len(client.client_list()) == 2)
 
     until(lambda: len(client.client_list()) == 1)
@@ -161,9 +161,9 @@ def test_a_closed_wire_leaves_no_connection_behind(client: redis.Redis, redis_ur
 def test_a_hash_is_read_whole(client: redis.Redis, redis_url: str) -> None:
     client.hset("h", mapping={f"f{i}": f"v{i}" for i in range(2000)})
 
-    with Wire(options(redis_url)) as bulk_reader:
-        found = [field for page in bulk_reader.hash_pages("h") for field in page]
-        assert list(bulk_reader.hash_pages("none")) == [[]]
+    with BulkReader(options(redis_url)) as reader:
+        found = [field for page in reader.hash_pages("h") for field in page]
+        assert list(reader.hash_pages("none")) == [[]]
 
     assert dict(found) == {b"f%d" % i: b"v%d" % i for i in range(2000)}
 
@@ -171,9 +171,9 @@ def test_a_hash_is_read_whole(client: redis.Redis, redis_url: str) -> None:
 # Refusals
 
 
-def refused(said: Options, *words: str) -> SourceError:
-    with pytest.raises(SourceError) as caught, Wire(said) as bulk_reader:
-        bulk_reader.ask(*words)
+def refused(parsed: Options, *words: str) -> SourceError:
+    with pytest.raises(SourceError) as caught, BulkReader(parsed) as reader:
+        reader.execute(*words)
     # what redis-py said would be shown along with it
     assert caught.value.__context__ is None or caught.value.__suppress_context__
     return caught.value
@@ -214,7 +214,7 @@ def test_a_missing_permission_is_told_with_what_is_needed(
     assert isinstance(error, NoPermission)
     assert told in str(error)
     assert "rqttl:*" in str(error)
-    assert " ".join(READING) in str(error)
+    assert " ".join(READ_COMMANDS) in str(error)
     assert "c4n4ry" not in str(error)
 
 
@@ -232,39 +232,39 @@ def test_after_a_refusal_in_a_round_trip_the_connection_is_in_step(client: redis
     client.set("text", "text")
     fill(client, 3)
 
-    with Wire(options(redis_url)) as bulk_reader:
+    with BulkReader(options(redis_url)) as reader:
         with pytest.raises(RefusedByRedis):
-            bulk_reader.ask_all([("XLEN", LOG), ("XLEN", "text"), ("XLEN", LOG)])
-        assert bulk_reader.ask("XLEN", LOG) == 3
+            reader.execute_all([("XLEN", LOG), ("XLEN", "text"), ("XLEN", LOG)])
+        assert reader.execute("XLEN", LOG) == 3
 
 
 def test_a_database_is_chosen_by_the_url(server: Server, client: redis.Redis) -> None:
     with server.client(db=3) as other:
         fill(other, 2)
 
-    with Wire(options(f"{server.url}?db=3")) as bulk_reader:
-        assert bulk_reader.ask("XLEN", LOG) == 2
+    with BulkReader(options(f"{server.url}?db=3")) as reader:
+        assert reader.execute("XLEN", LOG) == 2
 
 
 def test_nothing_is_said_about_the_client(client: redis.Redis, broker: Broker, redis_url: str) -> None:
     client.config_resetstat()
-    with Wire(options(redis_url)) as bulk_reader:
-        bulk_reader.ask("XLEN", LOG)
+    with BulkReader(options(redis_url)) as reader:
+        reader.execute("XLEN", LOG)
 
     said = set(client.info("commandstats"))
     assert said - {"cmdstat_config|resetstat", "cmdstat_config"} == {"cmdstat_xlen"}
 
 
-def test_the_garbage_collector_is_as_before_once_all_have_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_reader, "_quiet", {})  # what a test before has left open is not of this one
-    found, before = gc.get_threshold(), (700, 10, 10)
+def test_the_garbage_collector_is_as_before_when_the_last_reader_leaves() -> None:
+    original, before = gc.get_threshold(), (700, 10, 10)
     gc.set_threshold(*before)
+    first, second = relaxed_gc(), relaxed_gc()
     try:
-        first, second = keep_gc_quiet(), keep_gc_quiet()
-        first()
-        first()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
         assert gc.get_threshold()[0] > before[0]
-        second()
+        second.__exit__(None, None, None)
         assert gc.get_threshold() == before
     finally:
-        gc.set_threshold(*found)
+        gc.set_threshold(*original)

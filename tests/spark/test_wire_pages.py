@@ -1,4 +1,4 @@
-"""Pages over a real connection: however they come, whatever bodies look like, and what comes in their place."""
+"""Pages over a real connection: however they come, whatever bodies look like, and what comes in their sequence."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import redis
 from spark_connectors.errors import MalformedEntry, RefusedByRedis
 from spark_connectors.ranges import FIRST, LAST
 from spark_connectors.redis import bulk_reader
-from spark_connectors.redis.bulk_reader import Wire
-from spark_connectors.redis.connect import link_of
-from spark_connectors.redis.pages import take
-from tests.spark.wires import LOG, fill, options, places_of
+from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.redis.connect import socket_of
+from spark_connectors.redis.pages import take_bytes
+from tests.spark.wires import LOG, fill, options, sequences_of
 
 
 class Slowly:
@@ -36,18 +36,20 @@ FORGED = b"*2\r\n$20\r\n1700000000000-100000\r\n*2\r\n$1\r\na\r\n$2\r\nxx\r\n"
 def test_entries_are_found_however_they_come_and_whatever_bodies_look_like(
     client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
-    places = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(120)]
-    for place in places:
-        client.execute_command("XADD", LOG, place, b"h", body)
-    monkeypatch.setattr(bulk_reader, "link_of", lambda connection: Slowly(link_of(connection)))
+    sequences = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(120)]
+    for sequence in sequences:
+        client.execute_command("XADD", LOG, sequence, b"h", body)
+    monkeypatch.setattr(bulk_reader, "socket_of", lambda connection: Slowly(socket_of(connection)))
 
-    with Wire(options(redis_url)) as reader:
+    with BulkReader(options(redis_url)) as reader:
         pages = list(reader.pages(LOG, FIRST, LAST))
-        groups = list(reader.groups([(LOG, FIRST, places[9].decode(), 10), (LOG, places[9].decode(), LAST, 110)]))
+        groups = list(
+            reader.page_groups([(LOG, FIRST, sequences[9].decode(), 10), (LOG, sequences[9].decode(), LAST, 110)])
+        )
 
     for found in (pages, [page for group in groups for _, page in group]):
-        assert [place for page in found for place in places_of(page)] == places
-        bodies = [one for page in found for one in take(page.data, page.bodies, page.body_stops).to_pylist()]
+        assert [sequence for page in found for sequence in sequences_of(page)] == sequences
+        bodies = [one for page in found for one in take_bytes(page.data, page.body_starts, page.body_stops).to_pylist()]
         assert bodies == [body] * 120
 
 
@@ -56,10 +58,12 @@ def test_messages_of_megabytes_are_read(client: redis.Redis, redis_url: str) -> 
     for i, body in enumerate(bodies):
         client.execute_command("XADD", LOG, f"1700000000000-10000{i}", b"h", body)
 
-    with Wire(options(redis_url)) as reader:
+    with BulkReader(options(redis_url)) as reader:
         pages = list(reader.pages(LOG, FIRST, LAST))
 
-    assert [body for page in pages for body in take(page.data, page.bodies, page.body_stops).to_pylist()] == bodies
+    assert [
+        body for page in pages for body in take_bytes(page.data, page.body_starts, page.body_stops).to_pylist()
+    ] == bodies
 
 
 def test_entries_of_another_program_are_named_with_their_queue(client: redis.Redis, redis_url: str) -> None:
@@ -67,7 +71,7 @@ def test_entries_of_another_program_are_named_with_their_queue(client: redis.Red
     client.xadd(LOG, {"a": 1, "b": 2}, id="1800000000000-100000")
 
     with (
-        Wire(options(redis_url)) as reader,
+        BulkReader(options(redis_url)) as reader,
         pytest.raises(MalformedEntry, match=r"queue 'q', sequence 1800.* one field"),
     ):
         list(reader.pages(LOG, FIRST, LAST))
@@ -76,7 +80,7 @@ def test_entries_of_another_program_are_named_with_their_queue(client: redis.Red
 def test_a_refusal_in_place_of_a_page_is_told_with_its_command(client: redis.Redis, redis_url: str) -> None:
     client.set(LOG, "text")
 
-    with Wire(options(redis_url)) as reader:
+    with BulkReader(options(redis_url)) as reader:
         with pytest.raises(RefusedByRedis, match=r"refused XRANGE rqttl:\{q\}:log: WRONGTYPE"):
             list(reader.pages(LOG, FIRST, LAST))
         client.delete(LOG)
@@ -84,9 +88,9 @@ def test_a_refusal_in_place_of_a_page_is_told_with_its_command(client: redis.Red
 
 
 def test_what_cannot_be_sent_is_sent_anew(client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = fill(client, 500)
+    sequences = fill(client, 500)
 
-    with Wire(options(redis_url, fetchEntries="100")) as reader:
+    with BulkReader(options(redis_url, fetchEntries="100")) as reader:
         sent: Callable[[list[bytes]], None] = reader._connection.send_packed_command
         fails = iter([False, True, True, False, True])
 
@@ -96,7 +100,7 @@ def test_what_cannot_be_sent_is_sent_anew(client: redis.Redis, redis_url: str, m
             sent(command)
 
         monkeypatch.setattr(reader._connection, "send_packed_command", send)
-        found = [place for page in reader.pages(LOG, FIRST, LAST) for place in places_of(page)]
+        found = [sequence for page in reader.pages(LOG, FIRST, LAST) for sequence in sequences_of(page)]
 
-    assert found == places
+    assert found == sequences
     assert next(fails, None) is None

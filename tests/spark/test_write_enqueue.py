@@ -57,8 +57,8 @@ def test_what_a_row_says_is_in_the_message(write: Write, broker: Broker) -> None
 
 
 @pytest.mark.parametrize("ddl, row, body, headers, lives", [
-    ("id string, body string", ("a", "Grüße"), "Grüße".encode(), {}, None),
-    ("id string, body string", ("a", ""), b"", {}, None),
+    ("message_id string, body string", ("a", "Grüße"), "Grüße".encode(), {}, None),
+    ("message_id string, body string", ("a", ""), b"", {}, None),
     (f"{MESSAGES}, headers map<string,int>", ("a", b"\0\xff", {"n": 5, "m": 6}), b"\0\xff", {"n": 5, "m": 6}, None),
     (f"{MESSAGES}, ttl_ms bigint", ("a", b"1", 1_500_000), b"1", {}, timedelta(seconds=1_500)),
     (f"{MESSAGES}, ttl_ms int", ("a", b"1", 1_500), b"1", {}, timedelta(seconds=1.5)),
@@ -177,8 +177,10 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 @pytest.mark.parametrize("changed, reason", [
     ({"queue": None}, "no_queue"), ({"queue": "a b"}, "invalid_name"), ({"queue": "nobody"}, "not_found"),
-    ({"id": None}, "no_id"), ({"id": ""}, "invalid_name"), ({"id": "x" * 256}, "invalid_name"),
-    ({"id": "a\nb"}, "invalid_name"), ({"body": None}, "no_body"), ({"body": b"x" * 2_001}, "message_too_large"),
+    ({"message_id": None}, "no_message_id"), ({"message_id": ""}, "invalid_name"),
+    ({"message_id": "x" * 256}, "invalid_name"),
+    ({"message_id": "a\nb"}, "invalid_name"), ({"body": None}, "no_body"),
+    ({"body": b"x" * 2_001}, "message_too_large"),
     ({"headers": {"": "x"}}, "invalid_input"), ({"headers": {"x": "y" * 70_000}}, "message_too_large"),
     ({"content_type": "a\0"}, "invalid_input"), ({"ttl_ms": -1}, "invalid_duration"),
     ({"ttl_ms": 10**15}, "invalid_duration"), ({"ttl_ms": 5, "expires_at": NOW}, "invalid_input"),
@@ -188,8 +190,8 @@ def test_a_row_that_cannot_be_sent_is_refused_and_all_others_are_stored(
 ) -> None:
     broker.declare_queue("q", max_message_bytes=2_000)
     nothing = dict.fromkeys(("headers", "content_type", "ttl_ms", "expires_at"))
-    good: dict[str, Any] = {"queue": "q", "id": "", "body": b"x", **nothing}
-    rows = [{**good, "id": f"m-{i}"} for i in range(600)]
+    good: dict[str, Any] = {"queue": "q", "message_id": "", "body": b"x", **nothing}
+    rows = [{**good, "message_id": f"m-{i}"} for i in range(600)]
     rows[300] |= changed
 
     report = Job(redis_url, DDL, {}).task([tuple(row.values()) for row in rows])
@@ -197,8 +199,8 @@ def test_a_row_that_cannot_be_sent_is_refused_and_all_others_are_stored(
     assert counts(report) == {"stored": 599, "duplicates": 0, f"refused {reason}": 1}
     assert ids(broker.queue("q")) == [f"m-{i}" for i in range(600) if i != 300]
     ((named,),) = report.named.values()
-    assert named == repr(rows[300]["id"])[:80]
-    assert 0 < len(report.complaint()) < 500
+    assert named == repr(rows[300]["message_id"])[:80]
+    assert 0 < len(report.refusal_summary()) < 500
 
 
 def test_a_printable_id_of_another_alphabet_is_as_good(write: Write, broker: Broker) -> None:
@@ -213,7 +215,7 @@ def test_the_limit_of_a_queue_refuses_what_it_has_no_room_for_and_names_the_firs
 
     assert counts(report) == {"stored": 700, "duplicates": 0, "refused queue_full": 300}
     assert report.named["queue_full"] == [f"'m-{i}'" for i in range(700, 705)]
-    assert report.why["queue_full"] == "queue 'q' is full: max_length"
+    assert report.causes["queue_full"] == "queue 'q' is full: max_length"
     assert ids(broker.queue("q")) == [f"m-{i}" for i in range(700)]
 
 
@@ -269,7 +271,7 @@ def test_a_queue_that_is_deleted_while_a_task_runs_refuses_the_rest(write: Write
 
 def test_a_batch_without_rows_writes_nothing(write: Write, broker: Broker) -> None:
     assert counts(write().run([batch(MESSAGES, [])])) == {}
-    assert write().run([]).told() == "no rows"
+    assert write().run([]).summary() == "no rows"
 
 
 def test_no_connection_stays_open(write: Write, broker: Broker) -> None:

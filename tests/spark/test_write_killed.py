@@ -41,7 +41,7 @@ spark_connectors.register(session)
 source = session.readStream if way == "stream" else session.read
 limits = {"maxEntriesPerTrigger": first} if way == "stream" else {}
 letters = source.format("rqttl").options(url=url, queues="orders.dead", numPartitions="2", **limits).load()
-rows = letters.select("id", "body", "headers")
+rows = letters.select("message_id", "body", "headers")
 rows = rows.mapInArrow(slow, rows.schema)
 into = {"url": url, "queue": "copies"}
 if way == "stream":

@@ -12,7 +12,7 @@ from tests.spark.letters import bury
 from tests.spark.reading import loader
 from tests.spark.writing import Job, counts, ids
 
-TIMED = "id string, body binary, ttl string, expires_at timestamp"
+TIMED = "message_id string, body binary, ttl string, expires_at timestamp"
 PAST, FUTURE = (datetime.now(timezone.utc) + timedelta(days=days) for days in (-1, 1))
 ROWS: list[tuple[Any, ...]] = [
     ("late", b"1", None, PAST), ("in time", b"2", None, FUTURE), ("now or never", b"3", "0s", None),
@@ -29,7 +29,7 @@ def test_rows_past_their_deadline_are_counted_and_others_are_not(
     report = Job(redis_url, TIMED, {"queue": "q", "idempotency": idempotency}).task(ROWS)
 
     assert counts(report) == {"stored": 5, "duplicates": 0, "late": 2}
-    assert report.told() == "5 stored"
+    assert report.summary() == "5 stored"
     assert ids(queue) == ["in time", "for ever"]
     assert ids(broker.queue("d")) == ["late", "now or never", "late too"]
 
@@ -41,7 +41,7 @@ def test_a_row_whose_ttl_has_no_unit_is_refused_with_what_it_may_mean(broker: Br
     report = Job(redis_url, TIMED, {"queue": "q"}).task(rows)
 
     assert counts(report) == {"stored": 2, "duplicates": 0, "refused invalid_duration": 1}
-    assert "ttl: expected a duration with a unit, got '60': write '60s' or '60ms'" in report.complaint()
+    assert "ttl: expected a duration with a unit, got '60': write '60s' or '60ms'" in report.refusal_summary()
     assert ids(queue) == ["c"]
 
 
@@ -67,12 +67,14 @@ def test_rows_of_expired_letters_live_if_they_come_without_the_deadline_that_the
     broker: Broker, redis_url: str
 ) -> None:
     bury(broker, 3, reason="expired")
-    rows = loader(redis_url)(("id", "body", "expires_at"), queues="orders.dead").rows()
+    rows = loader(redis_url)(("message_id", "body", "expires_at"), queues="orders.dead").rows()
     target = broker.declare_queue("again")
 
-    late = Job(redis_url, "id string, body binary, expires_at timestamp", {"queue": "again"})
+    late = Job(redis_url, "message_id string, body binary, expires_at timestamp", {"queue": "again"})
     report = late.task([(f"late {row['id']}", row["body"], row["expires_at"]) for row in rows])
     assert (report.counts["late"], ids(target)) == (3, [])
 
-    report = Job(redis_url, "id string, body binary", {"queue": "again"}).task([(r["id"], r["body"]) for r in rows])
+    report = Job(redis_url, "message_id string, body binary", {"queue": "again"}).task(
+        [(r["message_id"], r["body"]) for r in rows]
+    )
     assert (report.counts["late"], ids(target)) == (0, ["m-0", "m-1", "m-2"])

@@ -27,19 +27,20 @@ NO_UNIT = (
 
 
 def planned(ddl: str, **options: str) -> plan.Plan:
-    return plan.plan(columns(ddl), Options.read("write", options), overwrite=False)
+    return plan.make_plan(columns(ddl), Options.parse("write", options), overwrite=False)
 
 
 @pytest.mark.parametrize("ddl, options, used", [
-    (f"queue string, {MESSAGES}", {}, ("queue", "id", "body")),
-    (f"queue string, {MESSAGES}", {"queue": "q"}, ("id", "body")),
+    (f"queue string, {MESSAGES}", {}, ("queue", "message_id", "body")),
+    (f"queue string, {MESSAGES}", {"queue": "q"}, ("message_id", "body")),
     (f"{MESSAGES}, headers map<string,string>, content_type string, ttl string", {"path": "q"},
-     ("id", "body", "headers", "content_type", "ttl")),
+     ("message_id", "body", "headers", "content_type", "ttl")),
     *[(f"{MESSAGES}, headers map<string,int>, ttl_ms {whole}, expires_at timestamp", {"path": "q"},
-       ("id", "body", "headers", "ttl_ms", "expires_at")) for whole in ("tinyint", "smallint", "int", "bigint")],
-    ("id string, body string, ttl interval", {"path": "q"}, ("id", "body", "ttl")),
+       ("message_id", "body", "headers", "ttl_ms", "expires_at"))
+      for whole in ("tinyint", "smallint", "int", "bigint")],
+    ("message_id string, body string, ttl interval", {"path": "q"}, ("message_id", "body", "ttl")),
     ("body binary", {"path": "q", "idempotency": "off"}, ("body",)),
-    (f"{MESSAGES}, died_at timestamp, reason string, death_count int", {"path": "q"}, ("id", "body")),
+    (f"{MESSAGES}, died_at timestamp, reason string, death_count int", {"path": "q"}, ("message_id", "body")),
     (LETTERS, {"operation": "redrive"}, ("queue", "sequence", "source")),
     ("sequence string, carrier string", {"operation": "purge", "queue": "d"}, ("sequence",)),
 ])  # fmt: skip
@@ -51,10 +52,10 @@ def test_an_operation_uses_what_it_knows_and_leaves_what_the_reader_adds(
 
 @pytest.mark.parametrize("ddl, options, told", [
     (MESSAGES, {}, "queue: enqueue needs this column (or option queue)"),
-    ("body binary", {"queue": "q"}, "id: enqueue needs this column (or option idempotency=off"),
-    ("id string", {"queue": "q"}, "body: enqueue needs this column; it uses queue string"),
-    ("id int, body binary", {"queue": "q"}, "id: expected string, got int"),
-    ("id string, body int", {"queue": "q"}, "body: expected binary or string, got int"),
+    ("body binary", {"queue": "q"}, "message_id: enqueue needs this column (or option idempotency=off"),
+    ("message_id string", {"queue": "q"}, "body: enqueue needs this column; it uses queue string"),
+    ("message_id int, body binary", {"queue": "q"}, "message_id: expected string, got int"),
+    ("message_id string, body int", {"queue": "q"}, "body: expected binary or string, got int"),
     (f"{MESSAGES}, header map<string,string>", {"queue": "q"}, "header: enqueue does not write this column: did you"),
     (f"{MESSAGES}, price double", {"queue": "q"}, "price: enqueue does not write this column: drop it"),
     *[(f"{MESSAGES}, ttl {number}", {"queue": "q"},
@@ -66,7 +67,7 @@ def test_an_operation_uses_what_it_knows_and_leaves_what_the_reader_adds(
     (f"{MESSAGES}, ttl_ms int, ttl string", {"queue": "q"}, "ttl_ms: give ttl or ttl_ms, not both"),
     (f"{MESSAGES}, expires_at timestamp_ntz", {"queue": "q"}, "expires_at: expected timestamp, got timestamp_ntz"),
     (f"{MESSAGES}, headers string", {"queue": "q"}, "headers: expected map<string,string>, got string"),
-    (f"{MESSAGES}, id string", {"queue": "q"}, "id: the column is there twice"),
+    (f"{MESSAGES}, message_id string", {"queue": "q"}, "message_id: the column occurs twice"),
     ("sequence string", {"operation": "redrive"}, "queue: redrive needs this column (or option queue)"),
     ("queue string", {"operation": "purge"}, "sequence: purge needs this column"),
     ("queue string, sequence bigint", {"operation": "purge"}, "sequence: expected string, got bigint"),
@@ -102,7 +103,7 @@ def test_an_option_of_the_reader_is_refused_with_where_it_belongs() -> None:
 
 def test_overwriting_is_refused_with_the_right_call() -> None:
     with pytest.raises(SaveMode, match=r'RQTTL_SAVE_MODE.*use \.mode\("append"\)'):
-        plan.plan(columns(MESSAGES), Options.read("write", {"queue": "q"}), overwrite=True)
+        plan.make_plan(columns(MESSAGES), Options.parse("write", {"queue": "q"}), overwrite=True)
 
 
 @pytest.mark.parametrize("kind", [RqttlBatchWriter, RqttlStreamWriter])
@@ -110,7 +111,7 @@ def test_a_writer_is_not_made_where_its_queue_or_redis_is_not(
     kind: type[RqttlBatchWriter | RqttlStreamWriter], broker: Broker, redis_url: str
 ) -> None:
     def make(**options: str) -> None:
-        kind(columns(f"queue string, {MESSAGES}"), Options.read("write", options), overwrite=False)
+        kind(columns(f"queue string, {MESSAGES}"), Options.parse("write", options), overwrite=False)
 
     with pytest.raises(NoSuchQueue, match="queue: there is no queue 'nobody' in namespace 'rqttl'; declare it first"):
         make(url=redis_url, queue="nobody")
@@ -126,7 +127,7 @@ def test_a_user_without_rights_is_told_which(broker: Broker, redis_url: str) -> 
     said = {"url": redis_url, "username": "poor", "password": "canary", "queue": "q"}
 
     with pytest.raises(SourceError) as caught:
-        RqttlBatchWriter(columns(MESSAGES), Options.read("write", said), overwrite=False)
+        RqttlBatchWriter(columns(MESSAGES), Options.parse("write", said), overwrite=False)
 
     driver_of(broker).store.client.execute_command("ACL", "DELUSER", "poor")
     assert str(caught.value).startswith("[RQTTL_NO_PERMISSION] username: user 'poor' may not")

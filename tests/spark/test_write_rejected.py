@@ -18,7 +18,7 @@ from rqttl import Broker
 from spark_connectors.errors import InvalidOption, RowsRefused
 from spark_connectors.options.options import Options
 from spark_connectors.write.report import Report
-from spark_connectors.write.writer import RqttlBatchWriter, RqttlStreamWriter, Written
+from spark_connectors.write.writer import RqttlBatchWriter, RqttlStreamWriter, TaskResult
 from tests.spark.writing import MESSAGES, Job, batch, columns, numbered
 
 DDL = f"{MESSAGES}, headers map<string,string>, died_at timestamp, ttl string"
@@ -40,11 +40,11 @@ def test_refused_rows_are_kept_whole_with_the_reason(broker: Broker, redis_url: 
 
     assert report.files == [str(folder / "job-7-1.jsonl")]
     assert lines(folder) == {"job-7-1.jsonl": [
-        {"reason": "invalid_name", "why": "id: expected 1 to 255 bytes of printable text, got 300 bytes",
-         "row": {"id": "x" * 300, "body": "AP8=", "headers": {"a": "b", "c": None},
+        {"reason": "invalid_name", "cause": "id: expected 1 to 255 bytes of printable text, got 300 bytes",
+         "row": {"message_id": "x" * 300, "body": "AP8=", "headers": {"a": "b", "c": None},
                  "died_at": "2026-01-02T03:04:05.000006+00:00", "ttl": None}},
-        {"reason": "invalid_duration", "why": "ttl: expected a number with a unit such as '30s', '5m' or '1500ms', "
-         "got 'soon'", "row": {"id": "late", "body": "eA==", "headers": None, "died_at": None, "ttl": "soon"}},
+        {"reason": "invalid_duration", "cause": "ttl: expected a number with a unit such as '30s', '5m' or '1500ms', "
+         "got 'soon'", "row": {"message_id": "late", "body": "eA==", "headers": None, "died_at": None, "ttl": "soon"}},
     ]}  # fmt: skip
 
 
@@ -99,12 +99,12 @@ def report(stored: int = 0, **refused: int) -> Report:
 
 
 def test_reports_add_up_and_name_the_first_rows_only() -> None:
-    total = Report.total([report(1_200, queue_full=4), report(34, queue_full=3, no_id=1), report()])
+    total = Report.total([report(1_200, queue_full=4), report(34, queue_full=3, no_message_id=1), report()])
 
-    assert total.told() == "1,234 stored, 8 refused (queue_full 7, no_id 1)"
-    assert total.complaint() == (
+    assert total.summary() == "1,234 stored, 8 refused (queue_full 7, no_message_id 1)"
+    assert total.refusal_summary() == (
         "queue_full 7 ('queue_full-0': that is why; also 'queue_full-1', 'queue_full-2', 'queue_full-3', "
-        "'queue_full-0', …); no_id 1 ('no_id-0': that is why)"
+        "'queue_full-0', …); no_message_id 1 ('no_message_id-0': that is why)"
     )
 
 
@@ -113,14 +113,14 @@ Writer = RqttlBatchWriter | RqttlStreamWriter
 
 def writer(kind: type[Writer], url: str, broker: Broker, **options: str) -> Writer:
     broker.declare_queue("q")
-    made = kind(columns(MESSAGES), Options.read("write", {"url": url, "queue": "q", **options}), overwrite=False)
+    made = kind(columns(MESSAGES), Options.parse("write", {"url": url, "queue": "q", **options}), overwrite=False)
     copied: Writer = pickle.loads(pickle.dumps(made))  # noqa: S301  # as Spark does
     return copied
 
 
 def end(made: Writer, how: str, *reports: Report | None) -> None:
     """Commit or abort on a copy, as Spark does."""
-    messages: list[WriterCommitMessage | None] = [None if one is None else Written(one) for one in reports]
+    messages: list[WriterCommitMessage | None] = [None if one is None else TaskResult(one) for one in reports]
     if isinstance(made, RqttlStreamWriter):
         getattr(made, how)(messages, 7)
     else:
@@ -155,11 +155,11 @@ class TestDriver:
         self, kind: type[Writer], which: str, broker: Broker, redis_url: str
     ) -> None:
         with pytest.raises(RowsRefused) as caught:
-            end(writer(kind, redis_url, broker), "commit", report(3, no_id=2), report(4))
+            end(writer(kind, redis_url, broker), "commit", report(3, no_message_id=2), report(4))
 
         assert str(caught.value) == (
-            f"[RQTTL_ROWS_REFUSED] enqueue{which}: 2 rows could not be written: no_id 2 ('no_id-0': that is why; "
-            "also 'no_id-1'). All others were written; rejectedPath keeps such rows, onRefused=report only logs them"
+            f"[RQTTL_ROWS_REFUSED] enqueue{which}: 2 rows were refused: no_message_id 2 ('no_message_id-0': that is why; also "
+            "'no_message_id-1'). All other rows were written. rejectedPath keeps such rows, onRefused=report only logs them"
         )
 
     @pytest.mark.parametrize("options", [{"onRefused": "report"}, {"rejectedPath": "/tmp"}])  # noqa: S108  # not used
@@ -167,14 +167,14 @@ class TestDriver:
         self, kind: type[Writer], which: str, options: dict[str, str], broker: Broker, redis_url: str,
         caplog: pytest.LogCaptureFixture,
     ) -> None:  # fmt: skip
-        refused = report(3, no_id=1)
+        refused = report(3, no_message_id=1)
         refused.files = ["somewhere/a.jsonl"]
 
         end(writer(kind, redis_url, broker, **options), "commit", refused)
 
         (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
         assert warning.getMessage() == (
-            f"enqueue{which}: 1 rows could not be written: no_id 1 ('no_id-0': that is why); somewhere/a.jsonl"
+            f"enqueue{which}: 1 rows were refused: no_message_id 1 ('no_message_id-0': that is why); somewhere/a.jsonl"
         )
 
     def test_an_abort_says_what_was_written(
@@ -193,7 +193,7 @@ def test_what_the_driver_is_told_holds_no_bodies(broker: Broker, redis_url: str)
     broker.declare_queue("q")
     job = Job(redis_url, MESSAGES, {"queue": "q"})
 
-    told = pickle.dumps(Written(job.task([("x" * 300, b"secret body"), ("ok", b"secret body")])))
+    told = pickle.dumps(TaskResult(job.task([("x" * 300, b"secret body"), ("ok", b"secret body")])))
 
     assert b"secret body" not in told
     assert b"x" * 81 not in told

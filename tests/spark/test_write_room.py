@@ -11,13 +11,13 @@ import pytest
 from rqttl import Broker
 from spark_connectors.errors import QueueIsFull
 from spark_connectors.options.options import Options
-from spark_connectors.write.pieces import Patience
+from spark_connectors.write.sender import Backpressure
 from tests.spark.letters import bury
 from tests.spark.writing import LETTERS, MESSAGES, Job, counts, ids, numbered
 
 
-def patience(waits: list[float], times: Iterator[float], **options: str) -> Patience:
-    return Patience(Options.read("write", options), clock=lambda: next(times), sleep=waits.append)
+def patience(waits: list[float], times: Iterator[float], **options: str) -> Backpressure:
+    return Backpressure(Options.parse("write", options), clock=lambda: next(times), sleep=waits.append)
 
 
 def test_waits_grow_are_not_the_same_for_all_and_end() -> None:

@@ -45,7 +45,7 @@ def save(rqttl: SparkSession, redis_url: str) -> Save:
 def numbered(spark: SparkSession, count: int) -> DataFrame:
     """As many rows, in two partitions."""
     return spark.range(0, count, 1, 2).selectExpr(
-        "concat('m-', id) AS id", "cast(cast(id AS string) AS binary) AS body"
+        "concat('m-', id) AS message_id", "cast(cast(id AS string) AS binary) AS body"
     )
 
 
@@ -68,7 +68,7 @@ def test_rows_are_appended_and_a_rerun_adds_nothing(rqttl: SparkSession, save: S
 def test_a_message_has_all_that_its_row_says(rqttl: SparkSession, save: Save, broker: Broker) -> None:
     broker.declare_queue("q")
     save(rqttl.sql(
-        "SELECT 'q' AS queue, 'a' AS id, 'text' AS body, map('n', 5) AS headers, 'text/plain' AS content_type, "
+        "SELECT 'q' AS queue, 'a' AS message_id, 'text' AS body, map('n', 5) AS headers, 'text/plain' AS content_type, "
         "INTERVAL '1' HOUR AS ttl, cast(NULL AS timestamp) AS expires_at UNION ALL "
         "SELECT 'q', 'b', 'x', NULL, NULL, NULL, timestamp'2100-01-01 00:00:00'"
     ))  # fmt: skip
@@ -141,7 +141,7 @@ def test_letters_that_find_no_room_stay_and_fail_the_job(
     broker.queue("orders").update(max_length=60, overflow="reject-publish")
     read = rqttl.read.format("rqttl").option("url", redis_url).option("queues", "orders.dead").load()
 
-    with pytest.raises(AnalysisException, match=r"\[RQTTL_ROWS_REFUSED\] redrive: 40 rows could not be written: queue"):
+    with pytest.raises(AnalysisException, match=r"\[RQTTL_ROWS_REFUSED\] redrive: 40 rows were refused: queue"):
         save(read, operation="redrive")
 
     assert (len(held(broker.queue("orders"))), held(letters)) == (60, list(range(60, 100)))
@@ -151,15 +151,15 @@ def test_refused_rows_can_be_read_mended_and_written(
     rqttl: SparkSession, save: Save, broker: Broker, tmp_path: Path
 ) -> None:
     queue = broker.declare_queue("q")
-    rows = numbered(rqttl, 100).selectExpr("if(id = 'm-7', '', id) AS id", "body")
+    rows = numbered(rqttl, 100).selectExpr("if(id = 'm-7', '', id) AS message_id", "body")
 
     save(rows, queue="q", rejectedPath=str(tmp_path / "rejected"))
 
     assert held(queue) == [i for i in range(100) if i != 7]
-    schema = "reason string, why string, row struct<id: string, body: binary>"
+    schema = "reason string, cause string, row struct<message_id: string, body: binary>"
     kept = rqttl.read.schema(schema).json(str(tmp_path / "rejected"))
     assert [(one.reason, bytes(one.row.body)) for one in kept.collect()] == [("invalid_name", b"7")]
-    save(kept.selectExpr("'m-7' AS id", "row.body AS body"), queue="q")
+    save(kept.selectExpr("'m-7' AS message_id", "row.body AS body"), queue="q")
     assert held(queue) == list(range(100))
 
 
@@ -177,7 +177,9 @@ class Sink:
     def run(self) -> None:
         """Write what is there."""
         letters = self._spark.readStream.format("rqttl").option("url", self._url).option("queues", "orders.dead")
-        rows = letters.option("maxEntriesPerTrigger", "40").load().select("id", "body", "headers", "content_type")
+        rows = (
+            letters.option("maxEntriesPerTrigger", "40").load().select("message_id", "body", "headers", "content_type")
+        )
         writing = rows.writeStream.format("rqttl").option("url", self._url).options(**self._options)
         query = writing.option("checkpointLocation", str(self.folder)).trigger(availableNow=True).start()
         try:
@@ -230,7 +232,7 @@ def test_a_stream_that_is_refused_rows_ends_and_goes_on_with_a_path_for_them(
         sink.run()
 
         rows = [json.loads(line) for file in kept.iterdir() for line in file.read_text().splitlines()]
-        assert sorted(int(one["row"]["id"].removeprefix("m-")) for one in rows) == list(range(30, 100))
+        assert sorted(int(one["row"]["message_id"].removeprefix("m-")) for one in rows) == list(range(30, 100))
         assert held(copies) == list(range(30))
         sink.forget(2)
 
@@ -240,7 +242,11 @@ def test_a_stream_with_another_output_mode_is_refused(
 ) -> None:
     broker.declare_queue("q")
     rows = (
-        rqttl.readStream.format("rate").load().groupBy().count().selectExpr("'a' AS id", "'b' AS body", "'q' AS queue")
+        rqttl.readStream.format("rate")
+        .load()
+        .groupBy()
+        .count()
+        .selectExpr("'a' AS message_id", "'b' AS body", "'q' AS queue")
     )
     writing = rows.writeStream.format("rqttl").option("url", redis_url).option("checkpointLocation", str(tmp_path))
 
@@ -276,7 +282,8 @@ def broken(batches):
 
 
 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
-rows = spark.range(0, 40_000, 1, 2).selectExpr("concat('m-', id) AS id", "cast(repeat('x', 200) AS binary) AS body")
+columns = ["concat('m-', id) AS message_id", "cast(repeat('x', 200) AS binary) AS body"]
+rows = spark.range(0, 40_000, 1, 2).selectExpr(*columns)
 rows = rows.mapInArrow(broken, rows.schema)
 rows.write.format("rqttl").mode("append").option("url", url).option("queue", "q").save()
 print("written")

@@ -12,17 +12,17 @@ LOG = "rqttl:{q}:log"
 
 def options(url: str, **more: str) -> Options:
     said = {"url": url, "queues": "q", "retryBackoff": "1ms", **more}
-    return Options.read("batch", said)
+    return Options.parse("batch", said)
 
 
 def fill(client: redis.Redis, count: int, *, size: int = 10, key: str = LOG) -> list[bytes]:
-    places = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(count)]
+    sequences = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(count)]
     pipeline = client.pipeline(transaction=False)
-    for place in places:
-        pipeline.execute_command("XADD", key, place, "", "x" * size)
+    for sequence in sequences:
+        pipeline.execute_command("XADD", key, sequence, "", "x" * size)
     pipeline.execute()
-    return places
+    return sequences
 
 
-def places_of(page: Page) -> list[bytes]:
-    return [page.place(row) for row in range(len(page))]
+def sequences_of(page: Page) -> list[bytes]:
+    return [page.sequence(row) for row in range(len(page))]

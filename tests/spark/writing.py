@@ -16,7 +16,7 @@ from spark_connectors.write import task as write_task
 from spark_connectors.write.plan import Plan
 from spark_connectors.write.report import Report
 
-MESSAGES = "id string, body binary"
+MESSAGES = "message_id string, body binary"
 LETTERS = "queue string, sequence string, source string"
 
 _TEXT, _INT = types.StringType(), types.IntegerType()
@@ -52,9 +52,9 @@ class Job:
     """A job without Spark: planned once, run as often as a test wants."""
 
     def __init__(self, url: str, ddl: str, options: Mapping[str, str]) -> None:
-        self.options = Options.read("write", {"url": url, **options})
+        self.options = Options.parse("write", {"url": url, **options})
         self.ddl = ddl
-        self.plan: Plan = plan.plan(columns(ddl), self.options, overwrite=False)
+        self.plan: Plan = plan.make_plan(columns(ddl), self.options, overwrite=False)
 
     def task(self, rows: Sequence[Sequence[Any]], *, attempt: str = "job-0-0", size: int = 10_000) -> Report:
         """Run a task with these rows, in batches of `size`."""

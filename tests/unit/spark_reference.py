@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from spark_connectors.columns.schema import BODY_JSON, COLUMNS, DEATH_DDL
 from spark_connectors.options.table import OPTIONS, Option
-from spark_connectors.write.plan import LETTER, MESSAGE, Column
+from spark_connectors.write.plan import LETTER_COLUMNS, MESSAGE_COLUMNS, Column
 from tests.unit.reference import table
 
 _VALUES = {
@@ -20,7 +20,7 @@ _PLACES = {("batch", "stream", "write"): "all", ("batch", "stream"): "read"}
 def _value(option: Option) -> str:
     if option.kind == "choice":
         return ", ".join(f"`{word}`" for word in option.choices)
-    return f"number ≥ {option.least:,}" if option.kind == "count" else _VALUES[option.kind]
+    return f"number ≥ {option.minimum:,}" if option.kind == "count" else _VALUES[option.kind]
 
 
 def _default(option: Option) -> str:
@@ -47,5 +47,5 @@ def written_table() -> str:
         return [[operation, f"`{name}`", column.types, column.meaning] for name, column in columns.items()]
 
     return table(
-        ["operation", "column", "type", "meaning"], [*rows("enqueue", MESSAGE), *rows("redrive, purge", LETTER)]
+        ["operation", "column", "type", "meaning"], [*rows("enqueue", MESSAGE_COLUMNS), *rows("redrive, purge", LETTER_COLUMNS)]
     )

@@ -58,13 +58,13 @@ def scripts_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_the_wheel_holds_the_packages_the_scripts_and_nothing_else(wheel: Path) -> None:
     scripts = [f"rqttl/_{name_of(path)}" for kind in ("commands", "lib") for path in lua_files(kind)]
     # Spark's look-up needs its module at the top.
-    modules = [name_of(path).replace("spark_connectors/top/", "") for path in python_files(*PACKAGES)]
+    modules = [name_of(path).replace("spark_connectors/plugin/", "") for path in python_files(*PACKAGES)]
 
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
     assert held >= {*scripts, *modules, "rqttl/py.typed", "spark_connectors/py.typed"}
     assert {name.partition("/")[0] for name in held} == {"rqttl", "spark_connectors", "pyspark_rqttl.py"}
-    assert [name for name in held if name.startswith("spark_connectors/top")] == []
+    assert [name for name in held if name.startswith("spark_connectors/plugin")] == []
 
 
 def test_the_source_package_holds_what_tests_and_builds_need(packages: Path) -> None:
@@ -88,7 +88,7 @@ def test_the_installed_wheel_makes_the_archive_for_a_cluster(scripts_folder: Pat
 
     held, bare = (set(zipfile.ZipFile(tmp_path / name).namelist()) for name in ("all.zip", "bare.zip"))
 
-    modules = {name_of(path).replace("spark_connectors/top/", "") for path in python_files(*PACKAGES)}
+    modules = {name_of(path).replace("spark_connectors/plugin/", "") for path in python_files(*PACKAGES)}
     assert bare == modules | {f"rqttl/_{name_of(path)}" for kind in ("commands", "lib") for path in lua_files(kind)}
     assert {name.partition("/")[0] for name in held - bare} - {"async_timeout"} == {"redis", "msgpack"}
 

@@ -1,0 +1,14 @@
+"""Names in Redis that the data source reads by itself: parts of a queue, and fields of its record and its tombstone."""
+
+from __future__ import annotations
+
+#: Parts of a queue, for `Keyspace.key`: log, messages outside the log, record, tombstone of a deleted queue.
+LOG, DETACHED, META, TOMBSTONE = "log", "loose", "meta", "gone"
+
+_VERSION, _CREATED_AT, _LAST, _TRIMMED, _ENQUEUED = "version", "born", "last", "trimmed", "enqueued"
+#: Fields of a record, as `QueueState.from_fields` takes them.
+STATE_FIELDS = (_VERSION, _CREATED_AT, _LAST, _TRIMMED, _ENQUEUED)
+#: Fields of a record, as `plan.queue_snapshots` takes them.
+SNAPSHOT_FIELDS = (_VERSION, _CREATED_AT, _LAST, _TRIMMED, "letters")
+#: Fields of a tombstone, as `Tombstone.from_fields` takes them.
+TOMBSTONE_FIELDS = (_CREATED_AT, "held", _TRIMMED)
