@@ -110,7 +110,7 @@ def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -
     names = sorted(name.decode() for name in reader.execute("SMEMBERS", keys.registry))
     near = difflib.get_close_matches(missing[0], names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "; the first dead letter creates a dead-letter queue"
-    others = f" (nor {len(missing) - 1} other queues of this option)" if len(missing) > 1 else ""
+    others = f" (nor {len(missing) - 1} more of this option)" if len(missing) > 1 else ""
     return NoSuchQueue(f"queues: there is no queue {missing[0]!r} in namespace {keys.namespace!r}{others}{hint}")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rqttl.keys import Keyspace
 from spark_connectors.ranges import Range
@@ -14,6 +14,8 @@ from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import Command
 from spark_connectors.redis.names import META, STATE_FIELDS, TOMBSTONE, TOMBSTONE_FIELDS
+
+T = TypeVar("T")
 
 _COMMANDS_AT_ONCE = 500
 
@@ -82,20 +84,25 @@ def report_deletions(
         losses.report(watched.loss_by_deletion(after, state, by_queue.get(watched.range.queue)))
 
 
-def tombstones(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> Mapping[str, Tombstone]:
+def tombstones(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> dict[str, Tombstone]:
     """Return the tombstones of deleted queues, by queue."""
-    names = list(queues)
-    replies = execute_many(reader, [("HMGET", keys.key(name, TOMBSTONE), *TOMBSTONE_FIELDS) for name in names])
-    by_queue = {name: Tombstone.from_fields(fields) for name, fields in zip(names, replies, strict=True)}
-    return {name: tombstone for name, tombstone in by_queue.items() if tombstone is not None}
+    return _read_fields(reader, keys, queues, (TOMBSTONE, *TOMBSTONE_FIELDS), Tombstone.from_fields)
 
 
 def queue_states(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> dict[str, QueueState]:
     """Return the states of the queues that exist, by queue."""
+    return _read_fields(reader, keys, queues, (META, *STATE_FIELDS), QueueState.from_fields)
+
+
+def _read_fields(
+    reader: BulkReader, keys: Keyspace, queues: Iterable[str], part: Sequence[str],
+    decode: Callable[[Sequence[bytes | None]], T | None],
+) -> dict[str, T]:  # fmt: skip
+    """Read fields of one part of each queue. Queues without a value are left out."""
     names = list(queues)
-    replies = execute_many(reader, [("HMGET", keys.key(name, META), *STATE_FIELDS) for name in names])
-    by_queue = {name: QueueState.from_fields(fields) for name, fields in zip(names, replies, strict=True)}
-    return {name: state for name, state in by_queue.items() if state is not None}
+    replies = execute_many(reader, [("HMGET", keys.key(name, part[0]), *part[1:]) for name in names])
+    by_queue = {name: decode(fields) for name, fields in zip(names, replies, strict=True)}
+    return {name: value for name, value in by_queue.items() if value is not None}
 
 
 def execute_many(reader: BulkReader, commands: Sequence[Command]) -> list[Any]:

@@ -71,7 +71,7 @@ class BudgetScan:
             for scan in unfinished:
                 if room <= 0:
                     break
-                batch.append((scan, min(room, self._max_rest(scan))))
+                batch.append((scan, min(room, self._max_entries_left(scan))))
                 room -= batch[-1][1]
             pages = self._reader.fetch_pages([self._command(scan, count) for scan, count in batch])
             for (scan, count), page in zip(batch, pages, strict=True):
@@ -80,7 +80,7 @@ class BudgetScan:
             unfinished = [scan for scan in unfinished if scan.result is None]
         return [scan.result for scan in scans if scan.result is not None]
 
-    def _max_rest(self, scan: _Progress) -> int:
+    def _max_entries_left(self, scan: _Progress) -> int:
         """Estimate the number of entries that the rest of the budget admits."""
         left = scan.request.budget - scan.cost
         return 1 if scan.request.at_least_one else left // self._average + 1 if self._in_bytes else left

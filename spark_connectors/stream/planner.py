@@ -221,12 +221,12 @@ class StreamPlanner:
 
     # ------------------------------------------------------------------------------------------ questions
 
-    def _queue_names(self, known: Iterable[str]) -> list[str]:
-        """Return the names of all selected queues. Queues of a pattern come from the registry and from `known`."""
+    def _queue_names(self, followed: Iterable[str]) -> list[str]:
+        """Return the names of all selected queues. Queues of a pattern come from the registry and from `followed`."""
         if self._options.queues:
             return sorted(self._options.queues)
         registered = [name.decode() for name in self._reader().execute("SMEMBERS", self._keys.registry)]
-        return self._selected({*registered, *known})
+        return self._selected({*registered, *followed})
 
     def _selected(self, names: Iterable[str]) -> list[str]:
         pattern = self._options.optional_text("queuePattern")

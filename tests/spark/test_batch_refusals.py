@@ -33,7 +33,7 @@ def test_a_queue_that_does_not_exist_is_told_with_the_nearest_there_is(broker: B
 
 
 def test_a_queue_for_letters_that_has_none_yet_is_told_how_it_is_made(client: redis.Redis, load: Load) -> None:
-    with pytest.raises(NoSuchQueue, match=r"'x\.dead' .* \(nor 1 others of those named\); a queue for dead letters is"):
+    with pytest.raises(NoSuchQueue, match=r"'x\.dead' .* \(nor 1 more of this option\); the first dead letter creates"):
         load(queues="x.dead,y.dead")
 
 
@@ -71,7 +71,7 @@ def test_a_right_that_is_missing_is_told_when_the_job_is_planned(
     bury(broker, 10)
     rights = user(*(f"+{other}" for other in READ_COMMANDS if other != command))
 
-    with pytest.raises(NoPermission, match=rf"user 'reader' may not do {command.upper()}: ") as caught:
+    with pytest.raises(NoPermission, match=rf"user 'reader' may not run {command.upper()}: ") as caught:
         load(queuePattern="#", **rights)
 
     assert "c4n4ry" not in str(caught.value)

@@ -143,7 +143,9 @@ def test_of_many_rows_the_malformed_one_is_named() -> None:
     entries = [[b"1700000000000-10000%d" % i, [good, b""]] for i in range(5)]
     entries[3][1][0] = good[:-5]  # type: ignore[index]  # a list of two
 
-    with pytest.raises(MalformedEntry, match=r"queue 'two', sequence 1700000000000-100003: .* shorter than it says"):
+    with pytest.raises(
+        MalformedEntry, match=r"queue 'two', sequence 1700000000000-100003: .* shorter than its lengths say"
+    ):
         BatchBuilder(("reason",)).build([run("one", entries[:2]), run("two", entries[2:])])
 
 

@@ -92,15 +92,15 @@ def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value:
     ("startingOffsets", "newest", "startingOffsets: expected earliest, latest, or JSON"),
     ("startingOffsets", '{"a": "1700000000000-1"}', "startingOffsets: a: expected a value of the column sequence"),
     ("startingOffsets", '{"a": 5}', "startingOffsets: a: expected a value of the column sequence"),
-    ("startingOffsets", '{"b": "earliest"}', "startingOffsets: 'b' is not among the queues that are read"),
+    ("startingOffsets", '{"b": "earliest"}', "startingOffsets: 'b' is not one of the queues to read"),
     ("endingOffsets", '{"a": "earliest"}', "endingOffsets: 'earliest' would read nothing in a batch"),
     ("namespace", "a b", "namespace: namespace: expected 1 to 64 of"),
     ("url", "localhost:6379", "url: expected redis://host:port/db"),
     ("url", "redis://h/x", "url: expected the number of a database"),
-    ("url", "redis://h?ssl_ca_certs=x", "url: 'ssl_ca_certs' cannot be said in it"),
+    ("url", "redis://h?ssl_ca_certs=x", "url: expected db, username or password after '?', got 'ssl_ca_certs'"),
     ("url", "unix://h/x", "url: a unix:// URL has three slashes"),
     ("url", "redis://h:port", "url: expected redis://host:port/db"),
-    ("tlsCaFile", "x", "tlsCaFile: only with a url that begins with rediss://"),
+    ("tlsCaFile", "x", "tlsCaFile: needs a url that begins with rediss://"),
     ("username", "", "username: expected printable text, got ''"),
 ])  # fmt: skip
 def test_a_wrong_value_is_refused_with_option_value_and_rule(name: str, value: str, rule: str) -> None:
@@ -121,12 +121,12 @@ def test_queues_are_names_with_commas_each_once() -> None:
 
 
 @pytest.mark.parametrize("options, told", [
-    ({}, "queues: name what to read"),
-    ({"queues": "a", "queuePattern": "#"}, "queues: give either this or queuePattern, not both"),
-    ({"queues": "a", "path": "b"}, "queues: given twice"),
-    ({"queues": "a", "password": "x", "passwordFile": "y"}, "password: give either this or passwordFile"),
-    ({"queues": "a", "password": "x", "url": "redis://:y@h"}, "password: given twice, as an option and in url"),
-    ({"queues": "a", "url": "rediss://h", "tlsKeyFile": "k"}, "tlsKeyFile: needs tlsCertFile"),
+    ({}, "queues: required; name the queues"),
+    ({"queues": "a", "queuePattern": "#"}, "queues: set either this or queuePattern, not both"),
+    ({"queues": "a", "path": "b"}, "queues: set twice"),
+    ({"queues": "a", "password": "x", "passwordFile": "y"}, "password: set either this or passwordFile"),
+    ({"queues": "a", "password": "x", "url": "redis://:y@h"}, "password: set twice, as an option and in url"),
+    ({"queues": "a", "url": "rediss://h", "tlsKeyFile": "k"}, "tlsKeyFile: needs option tlsCertFile"),
 ])  # fmt: skip
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidOption) as caught:
@@ -147,7 +147,7 @@ def test_what_spark_puts_among_the_options_is_no_option_of_ours() -> None:
 
 
 def test_an_option_that_is_required_and_not_given_says_so() -> None:
-    with pytest.raises(InvalidOption, match="queue: required here"):
+    with pytest.raises(InvalidOption, match="queue: required, and not set"):
         Options.parse("write", {}).text("queue")
 
 

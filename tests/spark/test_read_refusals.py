@@ -37,7 +37,7 @@ def test_wrong_options_are_told_by_load(load: Loader, options: dict[str, str], t
 @pytest.mark.parametrize("given, text", [
     ("ids string", "[RQTTL_INVALID_SCHEMA] ids: no such column; there are queue string"),
     ("message_id bigint", "[RQTTL_INVALID_SCHEMA] message_id: expected string, got bigint"),
-    ("message_id string not null", "[RQTTL_INVALID_SCHEMA] message_id: may be null"),
+    ("message_id string not null", "[RQTTL_INVALID_SCHEMA] message_id: the column and all its fields are nullable"),
 ])  # fmt: skip
 def test_a_wrong_schema_is_told_before_any_task(
     jobs: Callable[[], list[int]], load: Loader, broker: Broker, given: str, text: str
@@ -89,7 +89,7 @@ def test_wrong_passwords_and_missing_rights_are_told_before_any_task(
 
     assert "[RQTTL_AUTHENTICATION] username, passwordEnv, passwordFile: " in wrong
     assert "c4n4ry" not in wrong
-    assert "[RQTTL_NO_PERMISSION] username: user 'reader' may not do XRANGE" in lacking
+    assert "[RQTTL_NO_PERMISSION] username: user 'reader' may not run XRANGE" in lacking
     assert jobs() == []
 
 

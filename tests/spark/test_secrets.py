@@ -205,7 +205,7 @@ def test_a_session_shows_it_nowhere(submitter: Submitter, secured: Server, tmp_p
         "no permission": giving("url", secured.url, tmp_path, user="nobody"),
         "bad option": {**giving("url", secured.url, tmp_path), "fetchEntries": "many"},
         "bad url": {**giving("password", secured.url, tmp_path), "url": f"http://:{PASSWORD}@localhost"},
-        "given twice": {**giving("url", secured.url, tmp_path), "password": PASSWORD},
+        "set twice": {**giving("url", secured.url, tmp_path), "password": PASSWORD},
     }
     jobs = {"good": {way: giving(way, secured.url, tmp_path) for way in WAYS}, "bad": refused}
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))

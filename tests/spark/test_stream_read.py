@@ -204,7 +204,7 @@ def test_who_may_not_read_logs_is_told_before_a_task_starts(
     start, end = batch(made)
 
     with pytest.raises(
-        NoPermission, match=r"^\[RQTTL_NO_PERMISSION\] username: user 'reader' may not do XRANGE"
+        NoPermission, match=r"^\[RQTTL_NO_PERMISSION\] username: user 'reader' may not run XRANGE"
     ) as raised:
         made.partitions(start, end)
     assert "c4n4ry" not in str(raised.value)

@@ -79,5 +79,7 @@ def test_a_server_that_nobody_vouches_for_is_refused_unless_that_does_not_matter
 
 
 def test_a_file_that_is_not_there_is_told(load: Load, tmp_path: Path) -> None:
-    with pytest.raises(InvalidOption, match=r"^\[RQTTL_INVALID_OPTION\] tlsCaFile: '.*none\.crt' is no file here"):
+    with pytest.raises(
+        InvalidOption, match=r"^\[RQTTL_INVALID_OPTION\] tlsCaFile: '.*none\.crt' is no file on this machine"
+    ):
         load(tlsCaFile=tmp_path / "none.crt")

@@ -200,7 +200,7 @@ def test_a_wrong_password_is_told_at_once(client: redis.Redis, redis_url: str) -
 
 
 @pytest.mark.parametrize("keys, commands, told", [
-    (["rqttl:*"], ["+ping"], "may not do XLEN"), (["other:*"], ["+xlen"], "may not do XLEN"),
+    (["rqttl:*"], ["+ping"], "may not run XLEN"), (["other:*"], ["+xlen"], "may not run XLEN"),
 ])  # fmt: skip
 def test_a_missing_permission_is_told_with_what_is_needed(
     client: redis.Redis, redis_url: str, keys: list[str], commands: list[str], told: str

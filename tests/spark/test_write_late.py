@@ -71,7 +71,7 @@ def test_rows_of_expired_letters_live_if_they_come_without_the_deadline_that_the
     target = broker.declare_queue("again")
 
     late = Job(redis_url, "message_id string, body binary, expires_at timestamp", {"queue": "again"})
-    report = late.task([(f"late {row['id']}", row["body"], row["expires_at"]) for row in rows])
+    report = late.task([(f"late {row['message_id']}", row["body"], row["expires_at"]) for row in rows])
     assert (report.counts["late"], ids(target)) == (3, [])
 
     report = Job(redis_url, "message_id string, body binary", {"queue": "again"}).task(

@@ -61,8 +61,8 @@ def test_a_second_time_they_are_gone(job: Make, broker: Broker) -> None:
         again = job("redrive", ddl)
         first, second = again.task(chosen), again.task(chosen)
 
-        assert (first.counts["moved"], first.counts["gone"]) in ((100, 0), (0, 100))
-        assert (second.counts["moved"], second.counts["gone"]) == (0, 100)
+        assert (first.counts["moved"], first.counts["unavailable"]) in ((100, 0), (0, 100))
+        assert (second.counts["moved"], second.counts["unavailable"]) == (0, 100)
     assert len(ids(broker.queue("orders"))) == 100
 
 
@@ -72,7 +72,7 @@ def test_what_died_again_is_another_letter(job: Make, broker: Broker) -> None:
     job("redrive").task(chosen)
     broker.queue("orders").reject_many(broker.queue("orders").receive_many(3))
 
-    assert counts(job("redrive").task(chosen))["gone"] == 3
+    assert counts(job("redrive").task(chosen))["unavailable"] == 3
     assert len(ids(letters)) == 3
 
 
@@ -91,7 +91,7 @@ def test_two_attempts_of_one_partition_at_a_time_move_each_letter_once(job: Make
         twin.join(60)
 
     assert sum(report.counts["moved"] for report in reports) == 3_000
-    assert sum(report.counts["gone"] for report in reports) == 3_000
+    assert sum(report.counts["unavailable"] for report in reports) == 3_000
     assert sorted(ids(broker.queue("orders"))) == sorted(f"m-{i}" for i in range(3_000))
     assert ids(letters) == []
 
@@ -141,7 +141,7 @@ def test_letters_in_somebodys_hands_stay(operation: str, job: Make, broker: Brok
     held = letters.receive()
     assert held is not None
 
-    assert counts(job(operation).task(chosen))["gone"] == 1
+    assert counts(job(operation).task(chosen))["unavailable"] == 1
     held.nack()
     assert ids(letters) == ["m-0"]
 
@@ -153,15 +153,15 @@ def test_letters_of_a_queue_that_is_gone_are_gone(operation: str, ddl: str, job:
     chosen = rows(letters) if ddl == CHOSEN else with_source(letters)
     letters.delete()
 
-    assert counts(job(operation, ddl).task(chosen))["gone"] == 3
+    assert counts(job(operation, ddl).task(chosen))["unavailable"] == 3
 
 
 def test_a_purge_removes_these_letters_and_no_others(job: Make, broker: Broker) -> None:
     letters = bury(broker, 1_000)
     chosen = rows(letters)[::2]
 
-    assert counts(job("purge").task(chosen, size=200)) == {"purged": 500, "gone": 0}
-    assert counts(job("purge").task(chosen)) == {"purged": 0, "gone": 500}
+    assert counts(job("purge").task(chosen, size=200)) == {"purged": 500, "unavailable": 0}
+    assert counts(job("purge").task(chosen)) == {"purged": 0, "unavailable": 500}
     assert ids(letters) == [f"m-{i}" for i in range(1, 1_000, 2)]
     assert letters.stats().purged == 500
 

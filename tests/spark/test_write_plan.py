@@ -21,7 +21,7 @@ from spark_connectors.write.writer import RqttlBatchWriter, RqttlStreamWriter
 from tests.spark.writing import LETTERS, MESSAGES, columns
 
 NO_UNIT = (
-    ", which says no unit: of seconds make text, `concat(ttl, 's') AS ttl`; of milliseconds make the column ttl_ms, "
+    ", which has no unit: convert seconds to text, `concat(ttl, 's') AS ttl`; convert milliseconds to ttl_ms, "
     "`CAST(ttl AS bigint) AS ttl_ms`"
 )
 
@@ -56,15 +56,15 @@ def test_an_operation_uses_what_it_knows_and_leaves_what_the_reader_adds(
     ("message_id string", {"queue": "q"}, "body: enqueue needs this column; it uses queue string"),
     ("message_id int, body binary", {"queue": "q"}, "message_id: expected string, got int"),
     ("message_id string, body int", {"queue": "q"}, "body: expected binary or string, got int"),
-    (f"{MESSAGES}, header map<string,string>", {"queue": "q"}, "header: enqueue does not write this column: did you"),
-    (f"{MESSAGES}, price double", {"queue": "q"}, "price: enqueue does not write this column: drop it"),
+    (f"{MESSAGES}, header map<string,string>", {"queue": "q"}, "header: enqueue has no such column: did you"),
+    (f"{MESSAGES}, price double", {"queue": "q"}, "price: enqueue has no such column: drop it"),
     *[(f"{MESSAGES}, ttl {number}", {"queue": "q"},
        f"ttl: expected string or an interval, got {number}{NO_UNIT}")
       for number in ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,3)")],
     (f"{MESSAGES}, ttl boolean", {"queue": "q"}, "ttl: expected string or an interval, got boolean"),
     (f"{MESSAGES}, ttl_ms string", {"queue": "q"}, "ttl_ms: expected bigint, got string"),
     (f"{MESSAGES}, ttl_ms double", {"queue": "q"}, "ttl_ms: expected bigint, got double"),
-    (f"{MESSAGES}, ttl_ms int, ttl string", {"queue": "q"}, "ttl_ms: give ttl or ttl_ms, not both"),
+    (f"{MESSAGES}, ttl_ms int, ttl string", {"queue": "q"}, "ttl_ms: set ttl or ttl_ms, not both"),
     (f"{MESSAGES}, expires_at timestamp_ntz", {"queue": "q"}, "expires_at: expected timestamp, got timestamp_ntz"),
     (f"{MESSAGES}, headers string", {"queue": "q"}, "headers: expected map<string,string>, got string"),
     (f"{MESSAGES}, message_id string", {"queue": "q"}, "message_id: the column occurs twice"),

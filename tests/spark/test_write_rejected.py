@@ -148,7 +148,7 @@ class TestDriver:
 
         (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
         assert warning.getMessage().startswith(
-            f"enqueue{which}: 4 of the rows stored were past their expires_at, and expired at once."
+            f"enqueue{which}: 4 of the stored rows were past their expires_at, and expired at once."
         )
 
     def test_refused_rows_fail_the_job_once_all_others_are_written(
@@ -158,8 +158,9 @@ class TestDriver:
             end(writer(kind, redis_url, broker), "commit", report(3, no_message_id=2), report(4))
 
         assert str(caught.value) == (
-            f"[RQTTL_ROWS_REFUSED] enqueue{which}: 2 rows were refused: no_message_id 2 ('no_message_id-0': that is why; also "
-            "'no_message_id-1'). All other rows were written. rejectedPath keeps such rows, onRefused=report only logs them"
+            f"[RQTTL_ROWS_REFUSED] enqueue{which}: 2 rows were refused: no_message_id 2 ('no_message_id-0': that is "
+            "why; also 'no_message_id-1'). All other rows were written. rejectedPath keeps such rows, onRefused=report "
+            "only logs them"
         )
 
     @pytest.mark.parametrize("options", [{"onRefused": "report"}, {"rejectedPath": "/tmp"}])  # noqa: S108  # not used
@@ -184,8 +185,8 @@ class TestDriver:
 
         (told,) = caplog.messages
         assert told == (
-            f"enqueue{which} failed: 2 of 3 tasks had ended, with 7 stored; the others may have written too. Nothing "
-            "is undone: writing the same rows again writes what is missing"
+            f"enqueue{which} failed: 2 of 3 tasks had ended, with 7 stored; the other tasks may have written rows, "
+            "too. Nothing is undone: write the same rows again to add missing ones"
         )
 
 
