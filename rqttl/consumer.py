@@ -20,7 +20,8 @@ from rqttl import delivery, flows, units
 from rqttl._acks import Acks, Sending, first_of
 from rqttl._driver import driver_of
 from rqttl._interrupt import Gate, Interrupt
-from rqttl._patience import is_away, patiently
+from rqttl._patience import patiently
+from rqttl._refusals import is_away
 from rqttl.commands import BATCH, Presence
 from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError

@@ -126,7 +126,7 @@ class AlreadySettled(RqttlError):
 
 
 class OutcomeUnknown(RqttlError):
-    """The reply to a call that must not be repeated was lost: Redis may or may not have carried it out.
+    """The reply to a call was lost, and the call must not be repeated, or repeating it failed. Redis may have done it.
 
     Look whether it happened, or send again with an `id` into a queue that has a `duplicate_window`; `enqueue_many` can
     give a window for itself.
@@ -141,6 +141,19 @@ class OutcomeUnknown(RqttlError):
         )
         self.queue = queue
         self.action = action
+
+
+class ScriptsForgotten(RqttlError):
+    """Redis forgot the script of a call each time that it was loaded. Nothing was carried out.
+
+    Find out who calls `SCRIPT FLUSH` again and again, and end that.
+    """
+
+    code = "scripts_forgotten"
+
+    def __init__(self, script: str) -> None:
+        super().__init__(f"script {script}: Redis forgot it again and again; somebody calls SCRIPT FLUSH")
+        self.script = script
 
 
 class PoolExhausted(RqttlError):
