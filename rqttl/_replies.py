@@ -25,15 +25,22 @@ def data_or_none(reply: Any) -> bytes | None:
     return None if reply is None else data(reply)
 
 
+def sequence(reply: Any) -> list[Any]:
+    """A list."""
+    if type(reply) is not list:
+        raise TypeError("no list")
+    return reply
+
+
 def moment(reply: Any) -> tuple[int, int]:
     """Seconds and microseconds, the reply to `TIME`."""
-    seconds, micros = reply
+    seconds, micros = sequence(reply)
     return int(seconds), int(micros)
 
 
 def page(reply: Any) -> tuple[int, list[bytes]]:
     """The cursor and the names of one page of a scan."""
-    cursor, names = reply
+    cursor, names = sequence(reply)
     return int(cursor), [data(name) for name in names]
 
 
@@ -41,7 +48,8 @@ def pairs(reply: Any) -> dict[bytes, Any]:
     """Names and values: a list of both in turn, or with RESP3 a mapping."""
     if isinstance(reply, Mapping):
         return dict(reply)
-    return dict(zip(reply[::2], reply[1::2], strict=True))
+    words = sequence(reply)
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def facts(reply: Any) -> dict[str, int | float | str]:

@@ -107,7 +107,11 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     try:
         denied = ask(driver, calls)
     except ResponseError as error:
-        yield warning(CHECK, f"{user}: cannot be checked: {error}", "give this user +multi, to have them checked")
+        yield warning(
+            CHECK,
+            f"{user}: cannot be checked: {error}",
+            "give this user +multi +exec: this check needs them, and batches of messages",
+        )
         return
     answers = iter(denied)
     outer = {script.name: next(answers) for script in scripts}
