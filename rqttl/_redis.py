@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT = 5.0
 #: So often the scripts of one call are loaded anew.
-FORGOTTEN = 3
+FORGOTTEN = 5
 _SCHEMES = ("redis", "rediss", "unix")
 #: Commands whose names have two words.
 _CONTAINERS = frozenset(("ACL", "CONFIG", "PUBSUB", "SCRIPT"))
@@ -94,13 +94,13 @@ class Store:
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
 
-        Of several commands for one queue all are carried out, with nothing in between, or none is.
+        Of several commands that store messages all are carried out, with nothing in between, or none is.
 
         `tolerant`: the error of a command that met a damaged queue takes the place of its reply. Every other error is
         raised.
         """
         strictest = next((command for command in commands if not command.repeatable), commands[0])
-        ordered = not tolerant and len({command.queue for command in commands}) < len(commands)
+        ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
         send = self._send_ordered if ordered else self._send_scripts
         replies = self._observer.each(
             lambda: [(command.script.name, command.queue) for command in commands],
@@ -158,7 +158,16 @@ class Store:
         return self._observer.one(("SCRIPT LOAD", None), lambda: self._send_with_text(command))
 
     def _send_with_text(self, command: Command) -> Reply:
-        (reply,) = self._send_ordered([command])
+        """Load the script and run it. No transaction: under full memory Redis refuses all that is in one."""
+        text = ("SCRIPT", "LOAD", command.script.text)
+        for _ in range(FORGOTTEN):
+            loaded, reply = self._exchange(
+                [text, *_calls([command])], lambda r: [r[0], *self._judged([command], r[1:])]
+            )
+            if not isinstance(reply, NoScriptError):
+                break
+            if isinstance(loaded, Exception):
+                raise loaded
         if isinstance(reply, NoScriptError):
             raise ScriptsForgotten(command.script.name) from reply
         if isinstance(reply, Exception):
