@@ -69,7 +69,7 @@ def test_the_reply_to_an_interrupted_call_answers_no_other_call(
 
         assert names.result(timeout=PATIENCE) == ["orders"]
     gc.collect()
-    assert len(pool._in_use_connections) == 1  # type: ignore[attr-defined]  # of the pool of connect
+    assert len(pool._in_use_connections) == 1
 
 
 def test_a_connection_that_nobody_holds_any_more_takes_no_place_in_its_pool(redis_url: str) -> None:
@@ -100,9 +100,8 @@ def test_a_storm_of_interrupts_crashes_nothing_leaks_nothing_and_mixes_up_nothin
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    there = {body for fields in client.xrange("rqttl:{orders}:log") for body in fields[1].values()}
     assert (told["strange"], told["refused"]) == (0, 0)
-    assert len(there) >= told["stored"] > 0
+    assert client.xlen("rqttl:{orders}:log") >= told["stored"] > 0
     assert told["in_use"] <= 2
     assert told["connections"] <= 8  # the fixtures have some
 
