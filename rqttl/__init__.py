@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         QueueMismatch,
         QueueNotFound,
         RqttlError,
+        ScriptsForgotten,
     )
     from rqttl.events import CommandEvent, Events
     from rqttl.option_types import OptionArguments
@@ -80,6 +81,7 @@ __all__ = [
     "Redriven",
     "RqttlError",
     "RunCounts",
+    "ScriptsForgotten",
     "Swept",
     "UpdateResult",
     "connect",

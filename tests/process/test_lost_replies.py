@@ -271,23 +271,6 @@ def test_after_the_last_attempt_the_error_of_redis_py_passes_unchanged(orders: r
     assert proxy.executed == before + 5
 
 
-@pytest.mark.parametrize("action", ["enqueue", "ack", "nack", "reject"])
-@pytest.mark.parametrize("last", [b"", b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"])
-def test_after_the_last_attempt_the_outcome_of_a_call_that_may_have_been_carried_out_is_unknown(
-    orders: rqttl.Queue, proxy: Proxy, action: str, last: bytes
-) -> None:
-    orders.update(duplicate_window="1m")
-    delivery = leased(orders)
-    call = {"enqueue": lambda: orders.enqueue(b"x", id="x")}.get(action) or getattr(delivery, action)
-    proxy.spoil(*["cut"] * (1 if last else 5), *[last] * bool(last))
-
-    with pytest.raises(rqttl.OutcomeUnknown) as unknown:
-        call()
-
-    assert unknown.value.action == action
-    assert isinstance(unknown.value.__cause__, redis.ResponseError if last else redis.ConnectionError)
-
-
 # Calls that never reach Redis
 
 
