@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -114,27 +113,19 @@ def test_a_consumer_outlives_a_redis_that_refuses(
             for delivery in deliveries:
                 with delivery:
                     bodies.append(delivery.body)
+                    if delivery.body == b"first":
+                        refusing.begin()
                 if delivery.body == b"last":
                     break
             return bodies
 
-    refusing.begin()
     with ThreadPoolExecutor() as pool:
-        bodies = pool.submit(patient_start, handle)
+        bodies = pool.submit(handle)
         until(lambda: "Redis refuses for now" in caplog.text or bodies.done())
         refusing.end()
         queue.enqueue(b"last")
 
         assert bodies.result(timeout=PATIENCE) == [b"first", b"last"]
-
-
-def patient_start(handle: Callable[[], list[bytes]]) -> list[bytes]:
-    """Call until it can begin: entering a consumer is an ordinary call, which a busy Redis may refuse."""
-    while True:
-        try:
-            return handle()
-        except redis.RedisError:
-            time.sleep(0.05)
 
 
 def test_a_reaper_outlives_a_redis_that_refuses(broker: Broker, refusing: Refusing, server: Server) -> None:
