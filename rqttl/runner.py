@@ -20,8 +20,8 @@ from rqttl._stop_signals import StopSignals
 from rqttl.codec import describe
 from rqttl.commands import BATCH
 from rqttl.consumer import Consumer
-from rqttl.delivery import LEFT, LOST, Delivery, mark, options_of
-from rqttl.errors import InvalidInput, LeaseLost, RqttlError
+from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivery, mark, options_of
+from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown, RqttlError
 from rqttl.types import RunCounts
 from rqttl.units import MAX_DURATION, Duration
 
@@ -55,7 +55,7 @@ class Runner:
         self._chance = chance
         self._halt = Interrupt()
         self._counting = threading.Lock()
-        self._handled = self._failed = self._lost = 0
+        self._handled = self._failed = self._lost = self._unknown = 0
         self._fatal: BaseException | None = None
 
     def stop(self) -> None:
@@ -76,7 +76,8 @@ class Runner:
                         self._share_out(deliveries)
         if self._halt.asked():
             logger.info("queue %s: stopped, after %d messages", self._queue.name, self._handled + self._failed)
-        return RunCounts(self._handled, self._failed, self._lost + len(self._deliveries.lost))
+        lost, unknown = self._lost + self._deliveries.lost_count, self._unknown + self._deliveries.unknown_count
+        return RunCounts(self._handled, self._failed, lost, unknown)
 
     def _share_out(self, deliveries: Consumer) -> None:
         """Let threads handle the messages, each one message at a time; return when all threads have ended.
@@ -160,8 +161,8 @@ class Runner:
             return
         try:
             how()
-        except LeaseLost as lost:
-            logger.warning("%s", lost)
+        except (LeaseLost, OutcomeUnknown) as told:
+            logger.warning("%s", told)
         except (RedisError, RqttlError) as error:
             mark(delivery, LEFT)
             logger.warning(
@@ -174,6 +175,7 @@ class Runner:
             self._handled += not failed
             self._failed += failed
             self._lost += delivery.settled == LOST
+            self._unknown += delivery.settled == UNKNOWN
 
 
 def _name(delivery: Delivery) -> str:

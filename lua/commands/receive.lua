@@ -8,7 +8,7 @@
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now again count lease auto consumer block stay ticket finished...
--- @reply   now due more token lost entries failures: failures are `<id> <failed deliveries>` in turn
+-- @reply   now due more token lost entries failures unknown: failures are `<id> <failed deliveries>` in turn; for `unknown` see `ack`
 -- @refuse  not_found stale lapsed
 
 local now, most, waits = clock.now(arg.now), tonumber(arg.count), arg.consumer ~= ''
@@ -16,9 +16,9 @@ local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local held, lost = {}, {}
+local held, lost, unknown = {}, {}, {}
 if #arg.finished > 0 then
-  held, lost = lease.held(q, now, arg.finished, arg.again)
+  held, lost, unknown = lease.held(q, now, arg.finished, arg.again)
 end
 if #held > 0 then
   lease.finish(q, held)
@@ -61,4 +61,4 @@ if not state.emptied and (most > 0 or swept) then
   wake.pass_on(q, now)
 end
 record.save(q)
-return reply.ok(q, now, q.due or '', more and 1 or 0, token, lost, state.taken, failed)
+return reply.ok(q, now, q.due or '', more and 1 or 0, token, lost, state.taken, failed, unknown)
