@@ -19,7 +19,8 @@ from redis.exceptions import RedisError
 from rqttl import delivery, flows, units
 from rqttl._acks import Acks, Missed, Sending, first_of
 from rqttl._driver import driver_of
-from rqttl._interrupt import Gate, Interrupt
+from rqttl._held import Held
+from rqttl._interrupt import Interrupt
 from rqttl._pace import Pace
 from rqttl._patience import is_away, patiently
 from rqttl.commands import BATCH, Presence
@@ -79,19 +80,17 @@ class Consumer:
         self._driver = driver_of(queue)
         self._driver.check_open()
         self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
-        self._prefetch = prefetch
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._name = secrets.token_hex(8)
         self._buffer: deque[Delivery] = deque()
-        self._held: list[Delivery] = []
+        self._held = Held(prefetch)
         self._acks = Acks()
         self._no_more_fetching = Interrupt()
         self._no_more_renewing = Interrupt()
         self._entered = ExitStack()
         # renewing changes tokens, settling presents them: one of them at a time
         self._talking = threading.Lock()
-        self._room: Gate | None = None
         self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
         self._last_heard, self._pace = 0.0, Pace()
 
@@ -171,7 +170,7 @@ class Consumer:
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue.name)
         self._release_unseen()
-        unsettled = sum(one.settled is None for one in self._held)
+        unsettled = len(self._held.unsettled())
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "
@@ -185,7 +184,7 @@ class Consumer:
         """
         with self._talking:
             self.queue.nack_many([delivery], counted=False)
-        self._announce()
+        self._held.announce()
 
     # The settler of its deliveries
 
@@ -202,29 +201,24 @@ class Consumer:
         if self._no_more_renewing.asked():
             # closed in between: its last call may have missed these
             self._report(Presence(self._name, -1, 0))
-        self._announce()
+        self._held.announce()
 
     def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None, description: str | None) -> None:
         """Give deliveries back, at once."""
         with self._talking:
             self.queue.nack_many(deliveries, delay, description=description)
-        self._announce()
+        self._held.announce()
 
     def _reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
         """Refuse deliveries, at once."""
         with self._talking:
             self.queue.reject_many(deliveries, description)
-        self._announce()
+        self._held.announce()
 
     def _prolong(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
         """Extend leases, at once. The consumer goes on renewing them in its own rhythm."""
         with self._talking:
             self.queue.renew_many(deliveries, lease)
-
-    def _announce(self) -> None:
-        room = self._room
-        if room is not None:
-            room.open()
 
     # Fetching
 
@@ -232,34 +226,20 @@ class Consumer:
         """Finish what was acked and fetch more. False when no message came in time."""
         if self._keeper.ident is None:
             raise InvalidInput("consume: iterate inside `with queue.consume() as deliveries:`, which renews leases")
-        if not self._wait_for_room():
+        count = self._held.wait_for_room(self._no_more_fetching)
+        if not count:
             return False
         sending = Sending(self._acks)
         flow = flows.receive(
-            self.queue.name, self._prefetch - len(self._held), self._lease, self._wait, auto_ack=False,
+            self.queue.name, count, self._lease, self._wait, auto_ack=False,
             consumer=self._name, stay=STAY, finished=sending.take,
         )  # fmt: skip
         claimed = self._perform(flow, sending)
         found = delivery.deliveries(self._settler, claimed, self._lease)
-        self._held += found
-        self._pace.follow(delivery.by_lease(self._held))  # the queue's `lease` may have changed
+        self._held.add(found)
+        self._pace.follow(delivery.by_lease(self._held.unsettled()))  # the queue's `lease` may have changed
         self._buffer.extend(found)
         return bool(found)
-
-    def _wait_for_room(self) -> bool:
-        """Wait until fewer than `prefetch` deliveries are out. False after `stop`."""
-        self._held = [one for one in self._held if one.settled is None]
-        while len(self._held) >= self._prefetch:
-            self._room = room = Gate()
-            with self._no_more_fetching.ending(room.open):
-                # looked at only now: whoever stops or settles from here on opens the gate
-                if self._no_more_fetching.asked():
-                    return False
-                if all(one.settled is None for one in self._held):
-                    room.wait(1.0)
-            self._held = [one for one in self._held if one.settled is None]
-        self._room = None
-        return True
 
     def _perform(self, flow: flows.Flow[flows.Claimed], sending: Sending) -> flows.Claimed:
         """Carry out a flow, and tell of acks that came too late."""
@@ -338,7 +318,7 @@ class Consumer:
     def _renew(self, longer: int = 0) -> None:
         """Renew all leases, for `longer` ms more than they were given for."""
         with self._talking:
-            held = [one for one in list(self._held) if one.settled is None]
+            held = self._held.unsettled()
             for lease, group in delivery.by_lease(held).items():
                 try:
                     self.queue.renew_many(group, units.as_timedelta(min(lease + longer, MAX_DURATION)))
@@ -346,6 +326,6 @@ class Consumer:
                     logger.warning("%s", lost)
         if not held:
             return
-        self._announce()
+        self._held.announce()
         for listener in self._driver.events.on_renewed:
             listener(self.queue.name, sum(one.settled != LOST for one in held))

@@ -61,9 +61,7 @@ def test_a_message_that_somebody_else_holds_is_lost(lab: Lab, how: str, now: int
     assert outcome(lab, how, now) == "lost"
 
 
-@pytest.mark.parametrize(
-    ("how", "told"), [("ack", "lost"), ("nack", "unknown"), ("reject", "lost"), ("receive", "lost")]
-)
+@pytest.mark.parametrize("how, told", [("ack", "lost"), ("nack", "unknown"), ("reject", "lost"), ("receive", "lost")])
 @pytest.mark.parametrize("away", [{}, {"delayed": {ME: NOW + 99}}])
 def test_a_message_that_is_back_after_the_lease_was_not_settled_but_perhaps_given_back(
     lab: Lab, how: str, told: str, away: dict[str, Any]

@@ -234,39 +234,6 @@ def test_a_repeated_settle_is_too_late_where_somebody_else_holds_the_message(
     assert client.zcard(LEASES) == 1
 
 
-@pytest.fixture
-def overtaken(orders: rqttl.Queue, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[rqttl.Delivery]:
-    """A delivery whose lease is over; before a call is repeated, another consumer handles the message."""
-    orders.enqueue(b"x")
-    delivery = orders.receive(lease="1ms")
-    assert delivery
-    assert any(swept.reclaimed for _ in range(100_000) for swept in orders.sweep())
-    with rqttl.connect(redis_url) as other:
-
-        def handle(pause: float) -> None:
-            taken = other.queue("orders").receive()
-            assert taken
-            taken.ack()
-
-        monkeypatch.setattr(_retrying.time, "sleep", handle)
-        yield delivery
-
-
-@pytest.mark.parametrize("settle", ["ack", "nack", "reject"])
-def test_a_repeated_settle_does_not_claim_what_another_consumer_has_done(
-    orders: rqttl.Queue, proxy: Proxy, overtaken: rqttl.Delivery, settle: str
-) -> None:
-    proxy.spoil("cut", script=settle)
-
-    with pytest.raises(rqttl.OutcomeUnknown) as unknown:
-        getattr(overtaken, settle)()
-
-    assert (unknown.value.queue, unknown.value.action, unknown.value.ids) == ("orders", settle, (overtaken.id,))
-    assert overtaken.settled == "outcome unknown"
-    with pytest.raises(rqttl.AlreadySettled, match="outcome unknown"):
-        overtaken.ack()
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_receive_is_repeated_and_what_the_first_one_took_comes_back(
     orders: rqttl.Queue, proxy: Proxy, fault: str
