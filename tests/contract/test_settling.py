@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import AlreadySettled, Broker, InvalidDuration, InvalidInput, LeaseLost, OutcomeUnknown
-from rqttl._driver import driver_of
+from rqttl import AlreadySettled, Broker, InvalidDuration, InvalidInput, LeaseLost
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, one, taken
 
@@ -333,28 +332,3 @@ def test_a_delivery_can_be_settled_after_its_consumer_has_left(broker: Broker) -
         first.ack()
     assert queue.stats().acked == 1
     assert taken(queue) == [b"2"]
-
-
-def test_of_a_batch_the_lost_deliveries_are_named_and_the_unknown_ones_are_the_cause(
-    clocked: Clocked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue = clocked.declare_queue("q")
-    queue.enqueue_many([b"0", b"1", b"2"])
-    gone, there = queue.receive_many(2, lease="1s")
-    (held,) = queue.receive_many(1)
-    clocked.advance(1_000)
-    (again, _) = queue.receive_many(2)
-    again.ack()
-    store = driver_of(clocked).store
-    run = store.run
-    monkeypatch.setattr(
-        store, "run", lambda command: run(command.again())
-    )  # as if the reply to an earlier try was lost
-
-    with pytest.raises(LeaseLost) as error:
-        queue.ack_many([gone, there, held])
-
-    assert error.value.ids == (there.id,)
-    assert isinstance(error.value.__cause__, OutcomeUnknown)
-    assert error.value.__cause__.ids == (gone.id,)
-    assert [one.settled for one in (gone, there, held)] == ["outcome unknown", "lease lost", "ack"]

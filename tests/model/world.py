@@ -34,7 +34,7 @@ class World:
             if not target:
                 q.counters[f"dropped:{reason}"] += 1
                 continue
-            goal = self.queues.setdefault(target, ModelQueue(target, {}, adopted=False))
+            goal = self._found(target, {}, now, adopted=False)
             if self._in_circle(target, q.name, reason, m.deaths):
                 q.counters["dropped:cycle"] += 1
                 continue
@@ -47,6 +47,15 @@ class World:
             goal.messages.append(letter)
             goal.counters["enqueued"] += 1
             goal.may_exceed = True
+
+    def _found(self, name: str, options: Options, now: int, *, adopted: bool) -> ModelQueue:
+        """The queue, made if need be: its places lie beyond those that a deleted queue of this name has lost now."""
+        if name not in self.queues:
+            q = self.queues[name] = ModelQueue(name, options, adopted=adopted)
+            highest = max(self.gone.get(name, (b"", b"")))
+            if highest >= b"%013d-" % now:
+                q.last = (int(highest[:13]), int(highest[14:]))
+        return self.queues[name]
 
     @staticmethod
     def _in_circle(target: str, queue: str, reason: str, deaths: Sequence[DeathRecord]) -> bool:
@@ -283,13 +292,13 @@ class World:
         q.options, q.adopted, q.may_exceed = merged, True, True
         return True
 
-    def declare(self, name: str, options: Options) -> bool:
+    def declare(self, name: str, options: Options, now: int) -> bool:
         """Whether the queue is as asked for: new, adopted, or there with the same options."""
         q = self.queues.get(name)
         if q is not None and q.adopted:
             return q.options == options
         if q is None:
-            self.queues[name] = ModelQueue(name, options, adopted=True)
+            self._found(name, options, now, adopted=True)
         else:
             q.options, q.adopted, q.may_exceed = options, True, True
         return True
