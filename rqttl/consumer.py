@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -83,6 +83,7 @@ class Consumer:
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._name = secrets.token_hex(8)
+        self._idle: Callable[[], int] = lambda: 1
         self._buffer: deque[Delivery] = deque()
         self._held = Held(prefetch)
         self._acks = Acks()
@@ -232,7 +233,7 @@ class Consumer:
         sending = Sending(self._acks)
         flow = flows.receive(
             self.queue.name, count, self._lease, self._wait, auto_ack=False,
-            consumer=self._name, stay=STAY, finished=sending.take,
+            consumer=self._name, stay=STAY, room=self._idle(), finished=sending.take,
         )  # fmt: skip
         claimed = self._perform(flow, sending)
         found = delivery.deliveries(self._settler, claimed, self._lease)
@@ -329,3 +330,11 @@ class Consumer:
         self._held.announce()
         for listener in self._driver.events.on_renewed:
             listener(self.queue.name, sum(one.settled != LOST for one in held))
+
+
+# For `Queue.run`. A user has no need of it, so it is no method.
+
+
+def serve(consumer: Consumer, idle: Callable[[], int]) -> None:
+    """Tell a consumer how many messages can be begun now: one that finds fewer comes back at once."""
+    consumer._idle = idle  # noqa: SLF001  # of this module

@@ -1,13 +1,13 @@
 --- Finish deliveries, then take messages out: under a lease, or for good with `auto`.
 --
--- `count` may be 0. A consumer that gives its name and finds nothing is noted as waiting for `block` ms, in the same
--- step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts as a
--- consumer for `stay` ms. `ticket` is what the bell gave it.
+-- `count` may be 0. A consumer that gives its name and finds fewer messages than `room` is noted as waiting for `block`
+-- ms, in the same step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts
+-- as a consumer for `stay` ms. `ticket` is what the bell gave it.
 --
 -- @use     clock queue lapse record lease sweep claim failures wake reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
--- @args    version targets now again count lease auto consumer block stay ticket finished...
+-- @args    version targets now again count lease auto room consumer block stay ticket finished...
 -- @reply   now due more token lost entries failures unknown: failures are `<id> <failed deliveries>` in turn; for `unknown` see `ack`
 -- @refuse  not_found stale lapsed
 
@@ -53,7 +53,8 @@ if #ids > 0 then
   q.delivered = q.delivered + #ids
 end
 if waits then
-  wake.attend(q, now, arg.consumer, #ids == 0 and tonumber(arg.block) or 0, tonumber(arg.stay))
+  local block = #ids < tonumber(arg.room) and tonumber(arg.block) or 0
+  wake.attend(q, now, arg.consumer, block, tonumber(arg.stay), state.shown or {})
 end
 if q.life then rare(lapse).attend(q, now) end
 if not state.emptied and (most > 0 or swept) then

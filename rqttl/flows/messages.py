@@ -168,10 +168,11 @@ def period(consumer: str) -> int:
 
 
 def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, stay: int = 0,
-            finished: Callable[[], Sequence[Word]] = tuple) -> Flow[Claimed]:  # fmt: skip
+            room: int = 1, finished: Callable[[], Sequence[Word]] = tuple) -> Flow[Claimed]:  # fmt: skip
     """Take up to `count` messages, waiting for the first one up to `wait` ms. Every time-out looks at the queue again.
 
-    `finished` is asked before every look for deliveries to finish with it.
+    `finished` is asked before every look for deliveries to finish with it. Who finds fewer messages than `room` counts
+    as waiting: it comes back at once.
     """
     if wait <= 0:
         here = Presence(consumer, 0, stay) if consumer and stay else ABSENT
@@ -184,7 +185,7 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     while True:
         left = max(0, started + wait - now)
         block = min(left, period(consumer))
-        here = Presence(consumer, block, stay, ticket)
+        here = Presence(consumer, block, stay, ticket, room)
         claimed = yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
         lost, unknown = [*lost, *claimed.lost], [*unknown, *claimed.unknown]
         if deaf and not claimed.entries:
