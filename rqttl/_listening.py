@@ -22,7 +22,7 @@ from rqttl.flows.messages import ENDED
 #: Seconds that the reply to a blocking call may take beyond the time for which it blocks. After that the connection
 #: counts as dead.
 REPLY = 15.0
-#: Seconds beyond the time for which a call blocks, after which this side ends its connection: Redis measures that time by
+#: Seconds after the time for which a call blocks. Then this side ends its connection: Redis measures that time by
 #: its own clock, and ends a call late when the clock steps back.
 SLACK = 1.0
 #: Seconds after a lost connection, before the queue is looked at.
