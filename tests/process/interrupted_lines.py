@@ -99,7 +99,7 @@ def main(url: str, what: str) -> None:
             break
         signals += 1
         at += STRIDE
-    print(signals, flush=True)
+    sys.stdout.write(f"{signals}\n")
 
 
 if __name__ == "__main__":
