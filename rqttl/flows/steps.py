@@ -106,6 +106,17 @@ def plain(command: Command) -> Flow[Reply]:
     raise refused(command, reply)
 
 
+def living(queue: str, command: Command) -> Flow[Reply]:
+    """Run a command that no option can make stale, but that a queue whose lifetime is over refuses."""
+    while True:
+        reply: Reply = yield command
+        if reply[0] == b"ok":
+            return reply
+        if reply[1] != b"lapsed":
+            raise refused(command, reply)
+        yield Look(queue, fresh=True)  # it is gone then, or lives on after all
+
+
 def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = None) -> Flow[Reply]:
     """Run a command with what is known of the queue; ask anew whenever the script says that this is outdated."""
     if known is None:

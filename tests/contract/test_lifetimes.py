@@ -70,18 +70,6 @@ def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
     assert client.keys() == [b"rqttl:{q}:gone"]
 
 
-def test_settling_finds_no_queue_either(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=ms(LIFE), lease="1h")
-    queue.enqueue_many([b"1", b"2"])
-    one, other = queue.receive_many(2)
-    clocked.advance(LIFE)
-
-    with pytest.raises(QueueNotFound):
-        one.nack()
-    with pytest.raises(QueueNotFound):
-        other.reject()
-
-
 @pytest.mark.spec("QTL-04", "QTL-05", "QTL-07", "QTL-08", "C-27", "C-29", "S-073")
 @pytest.mark.parametrize("name", USES)
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])

@@ -57,8 +57,9 @@ class RawQueue:
         return Counter({n: int(v) for n, v in found.items() if n in COUNTERS or n.startswith(("deaths:", "dropped:"))})
 
     def free(self, now: int) -> int:
-        """How many consumers wait who have not been woken."""
-        return max(0, sum(until > now for until in self.waiting.values()) - len(self.bell))
+        """How many consumers wait to whom no message is under way; those that are have negative times."""
+        ends = self.waiting.values()
+        return max(0, sum(until > now for until in ends) - sum(-until > now for until in ends))
 
 
 def numbers(flat: list[bytes]) -> dict[bytes, int]:
