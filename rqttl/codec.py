@@ -37,6 +37,11 @@ MAX_DESCRIPTION_BYTES = 4_096
 REDRIVEN = b"redriven"
 
 _MSGPACK_CODE = 1
+_DIGITS = 15
+_LENGTHS = re.compile(rb"(\d*);(\d*);(\d*);")
+_RECORD = re.compile(
+    rb"(\S+) (\S+) (\d{1,15}) (\d{1,15}) (\d{1,15}) (\d{1,15}) (-|\d{1,15}) (\d{1,15}) (\d{1,15}) "
+)
 _SEQUENCE = re.compile(r"\d{13}-\d{6}", re.ASCII)
 _ONLY_MSGPACK: bytes = msgpack.packb([_MSGPACK_CODE, None])
 _NO_HEADERS: Mapping[str, Header] = {}
@@ -156,46 +161,78 @@ _PLAIN = Unpacked(None, None, BINARY, _NO_HEADERS, ())
 
 
 def unpack_header(header: bytes) -> Unpacked:
-    """Read a packed header."""
+    """Read a packed header. It never fails: whatever part of a header cannot be read counts as absent."""
     if not header:
         return _PLAIN
     if header.isdigit():
-        return Unpacked(int(header), None, BINARY, _NO_HEADERS, ())
-    deadline, id_length, deaths_length, rest = header.split(b";", 3)
-    end_of_id = int(id_length or 0)
-    end_of_deaths = end_of_id + int(deaths_length or 0)
-    kind, headers = None, None
-    if len(rest) > end_of_deaths:
-        # whoever shows a message must not fail over one that was written by other means
-        kind, headers = msgpack.unpackb(rest[end_of_deaths:], raw=False, unicode_errors="replace")
+        return Unpacked(_deadline(header), None, BINARY, _NO_HEADERS, ())
+    found = _LENGTHS.match(header)
+    id_length, deaths_length = (_length(found[2]), _length(found[3])) if found else (0, 0)
+    if not found or found.end() + id_length + deaths_length > len(header):
+        before, separator, _ = header.partition(b";")
+        return Unpacked(_deadline(before if separator else b""), None, BINARY, _NO_HEADERS, ())
+    end_of_id = found.end() + id_length
+    end_of_deaths = end_of_id + deaths_length
+    content_type, headers = _unpack_extras(header[end_of_deaths:])
     return Unpacked(
-        deadline=int(deadline) if deadline else None,
-        id=rest[:end_of_id].decode(errors="replace") if end_of_id else None,
-        content_type=MSGPACK if kind == _MSGPACK_CODE else kind or BINARY,
-        headers=headers or _NO_HEADERS,
-        deaths=_unpack_deaths(rest[end_of_id:end_of_deaths]),
+        deadline=_deadline(found[1]),
+        id=header[found.end() : end_of_id].decode(errors="replace") if id_length else None,
+        content_type=content_type,
+        headers=headers,
+        deaths=_unpack_deaths(header[end_of_id:end_of_deaths]),
     )
 
 
+def _deadline(digits: bytes) -> int | None:
+    return int(digits) if digits.isdigit() and len(digits) <= _DIGITS else None
+
+
+def _length(digits: bytes) -> int:
+    """A length in a header. One that no header can have is larger than any header."""
+    return int(digits or 0) if len(digits) <= _DIGITS else 10**_DIGITS
+
+
+def _unpack_extras(extras: bytes) -> tuple[str, Mapping[str, Header]]:
+    if not extras:
+        return BINARY, _NO_HEADERS
+    try:
+        kind, headers = msgpack.unpackb(extras, raw=False, unicode_errors="replace")
+    except (ValueError, TypeError, RecursionError, OverflowError):  # msgpack's own exceptions are ValueErrors
+        return BINARY, _NO_HEADERS
+    content_type = MSGPACK if kind == _MSGPACK_CODE else kind if kind and isinstance(kind, str) else BINARY
+    if not isinstance(headers, dict):
+        return content_type, _NO_HEADERS
+    sound = {
+        name: value
+        for name, value in headers.items()
+        if isinstance(name, str) and isinstance(value, str | bytes | int | float | None)
+    }
+    return content_type, sound or _NO_HEADERS
+
+
 def _unpack_deaths(data: bytes) -> tuple[Death, ...]:
+    """The deaths of a history, up to the first record that cannot be read."""
     deaths = []
-    while data:
-        queue, reason, count, first, last, enqueued, expires, deliveries, length, rest = data.split(b" ", 9)
-        size = int(length)
-        data = rest[size:]
+    place = 0
+    while found := _RECORD.match(data, place):
+        queue, reason, count, first, last, enqueued, expires, deliveries, length = found.groups()
+        place = found.end() + int(length)
+        if place > len(data):
+            break
         if reason == REDRIVEN:
             continue  # no death, but where a circle was ended
+        description = data[found.end() : place]
         deaths.append(
             Death(
-                queue=queue.decode(),
-                reason=reason.decode(),
+                queue=queue.decode(errors="replace"),
+                reason=reason.decode(errors="replace"),
                 count=int(count),
                 first_at=as_datetime(int(first)),
                 last_at=as_datetime(int(last)),
                 enqueued_at=as_datetime(int(enqueued)),
                 expires_at=None if expires == b"-" else as_datetime(int(expires)),
                 delivery_count=int(deliveries),
-                description=rest[:size].decode(errors="replace") if size else None,
+                description=description.decode(errors="replace") if description else None,
             )
         )
     return tuple(deaths)

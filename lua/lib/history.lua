@@ -1,26 +1,32 @@
 --- The deaths of a message, as its header keeps them: one record for each queue and reason, the newest first.
 --
 -- A letter that went back has a record of that too, with the reason `redriven`: no death, but the end of a circle.
+-- Whoever may write to Redis can write any history, so reading one never fails: it ends at the first damaged record.
+--
+-- @use message
 local history = {}
+local DIGITS = 15
+local MOST, MOST_BYTES = 64, 65536
 
 --- The id, the history and the extras of a header; `id` is what names a message that has none of its own.
 function history.parts(header, id)
-  local id_length, deaths_length, at = string.match(header, '^%d*;(%d*);(%d*);()')
-  if not at then
+  local id_length, deaths_length, at = message.lengths(header)
+  if not id_length then
     return id, '', ''
   end
-  id_length, deaths_length = tonumber(id_length) or 0, tonumber(deaths_length) or 0
   if id_length > 0 then id = string.sub(header, at, at + id_length - 1) end
   at = at + id_length
   return id, string.sub(header, at, at + deaths_length - 1), string.sub(header, at + deaths_length)
 end
 
+--- The records of a history, as far as it can be read; and where the first lies that cannot, or nil.
 function history.records(text)
   local found, at = {}, 1
   while at <= #text do
     local queue_name, reason, count, first, length, start = string.match(text,
       '^(%S+) (%S+) (%d+) (%d+) %d+ %d+ %S+ %d+ (%d+) ()', at)
-    local stop = start + length
+    local stop = start and start + length
+    if not stop or stop > #text + 1 or #count > DIGITS then return found, at end
     found[#found + 1] = {queue = queue_name, reason = reason, count = tonumber(count), first = first,
       text = string.sub(text, at, stop - 1)}
     at = stop
@@ -28,12 +34,20 @@ function history.records(text)
   return found
 end
 
+--- Whether all of a header and of its history can be read.
+function history.is_sound(header)
+  if not message.is_sound(header) then return false end
+  local _, deaths = history.parts(header, '')
+  local _, damaged = history.records(deaths)
+  return not damaged
+end
+
 --- Whether the target is in the history, and nobody has rejected the message or sent it back since.
 function history.in_circle(target, death, older)
   if death.reason == 'rejected' then return false end
   if death.queue == target then return true end
   for _, record in ipairs(older) do
-    if record.reason == 'rejected' or record.reason == 'redriven' then return false end
+    if history.ends_run(record.reason) then return false end
     if record.queue == target then return true end
   end
   return false
@@ -62,13 +76,32 @@ end
 
 --- The history with one more record. Deaths in one queue for one reason are one record, the newest record first.
 function history.remember(death, older)
-  local count, first, others = 1, death.now, ''
+  local count, first, others = 1, death.now, {}
   for _, record in ipairs(older) do
     if record.queue == death.queue and record.reason == death.reason then
       count, first = record.count + 1, record.first
     else
-      others = others .. record.text
+      others[#others + 1] = record
     end
   end
-  return string.format('%s %s %d %s %s ', death.queue, death.reason, count, first, death.now) .. death.facts .. others
+  local newest = string.format('%s %s %d %s %s ', death.queue, death.reason, count, first, death.now) .. death.facts
+  return history.join(newest, death.reason, others)
+end
+
+--- The newest record and the older ones, as far as the bound allows; the oldest go first. Those of a run of deaths that
+-- nobody has interrupted all stay, because a circle is found by them. They are one for each queue at most.
+function history.join(newest, reason, others)
+  local texts, size, run = {newest}, #newest, reason
+  for _, record in ipairs(others) do
+    size = size + #record.text
+    if history.ends_run(run) and (#texts >= MOST or size > MOST_BYTES) then break end
+    texts[#texts + 1] = record.text
+    if not history.ends_run(run) then run = record.reason end
+  end
+  return table.concat(texts)
+end
+
+--- Whether a search for a circle ends at a record of this reason: somebody rejected the message, or sent it back.
+function history.ends_run(reason)
+  return reason == 'rejected' or reason == 'redriven'
 end

@@ -119,7 +119,7 @@ def _there(
         elif record := Record.read(queue, fields, reply):
             records[queue] = record
     ends = _sound(records, lambda record: record.end, damaged)
-    over = {queue for queue, end in ends.items() if end is not None and end <= now}
+    over = {queue for queue, end in ends.items() if end is not None and end <= now and not records[queue].keeps}
     keeping = [queue for queue in over if records[queue].fields.get("on_expire") == b"keep"]
     holding = yield from _ask({queue: _contents(keyspace, queue) for queue in keeping}, damaged)
     gone = over - {queue for queue, counts in holding.items() if any(counts.values())}

@@ -145,7 +145,7 @@ def test_retention_counts_for_the_due_time(broker: Broker, client: redis.Redis) 
     assert [found.split(",")[0] for _, _, found in wrong(broker)] == ["due is empty"]
 
 
-@pytest.mark.parametrize("field", ["given", "overflow", "plain", "letters", "attended", "grants", "holes"])
+@pytest.mark.parametrize("field", ["given", "overflow", "plain", "letters", "attended", "grants"])
 def test_a_record_without_a_field_is_a_problem_that_no_repair_hides(
     broker: Broker, client: redis.Redis, orders: Queue, field: str
 ) -> None:
