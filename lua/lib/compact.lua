@@ -5,7 +5,7 @@
 local compact = {}
 local FEW, LARGE = 64, 2048
 local NODE, OVERHEAD = 4096, 200
-local MOST_BYTES, STEP = 1048576, 16
+local MOVED_BYTES, STEP = 1048576, 16
 
 --- Whether the log takes much more memory than its messages would one by one. Where bodies are large, a node holds one
 -- message in any case, and nobody looks: the answer to the look holds two bodies.
@@ -40,7 +40,7 @@ end
 --- Up to `most` entries from the beginning of the log, a few at a time, until they are large.
 function compact.read(q, most)
   local entries, size, from, step = {}, 0, '-', STEP
-  while #entries < most and size < MOST_BYTES do
+  while #entries < most and size < MOVED_BYTES do
     local some = redis.call('XRANGE', q.log, from, '+', 'COUNT', math.min(step, most - #entries))
     for _, entry in ipairs(some) do
       entries[#entries + 1], size = entry, size + #entry[2][1] + #entry[2][2]

@@ -3,7 +3,7 @@
 -- The hash `redelivered` holds `<n>`, or `<n> <description>`. A description is opaque and may hold any bytes. Behind the
 -- number there is `@<ms>` where the message is to be away for longer than its queue keeps messages now (`delays`).
 local failures = {}
-local MOST = 1e9
+local HIGHEST = 1e9
 
 --- The numbers of failed deliveries of these messages, by id; their descriptions, by id; and until when they are to be
 -- away, by id.
@@ -13,7 +13,7 @@ function failures.read(q, ids)
     for i, value in ipairs(redis.call('HMGET', q.redelivered, unpack(ids))) do
       local n, ends, gap, at = string.match(value or '', '^(%d+)@?(%d*)( ?)()')
       if n then
-        failed[ids[i]], away[ids[i]] = math.min(tonumber(n), MOST), tonumber(ends)
+        failed[ids[i]], away[ids[i]] = math.min(tonumber(n), HIGHEST), tonumber(ends)
         if gap ~= '' then said[ids[i]] = string.sub(value, at) end
       end
     end

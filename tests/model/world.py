@@ -86,7 +86,7 @@ class World:
                 m.token = None
                 m.state, m.until = "ready", 0
                 if ends > now:
-                    m.state, m.until = "delayed", min(ends, q.deadline(m) or ends)
+                    m.state, m.until = "delayed", ends if m.own is None else min(ends, m.own)
         self.bury(q, now, "delivery_limit", spent, cause=1, description=description)
         self.bury(q, now, "expired", dead, cause=int(failed))
 
