@@ -30,6 +30,15 @@ function failures.list(q, ids)
   return list
 end
 
+--- Note these of a message in `fields`, which go into the hash together. What says nothing leaves the hash.
+function failures.note(q, fields, id, n, description, ends)
+  if n == 0 and not ends then
+    redis.call('HDEL', q.redelivered, id)
+  else
+    fields[#fields + 1], fields[#fields + 2] = id, failures.packed(n, description, ends)
+  end
+end
+
 --- A number, a description (nil or empty: none) and an end (nil: none) as the hash holds them.
 function failures.packed(n, description, ends)
   local text = ends and string.format('%d@%.0f', n, ends) or n

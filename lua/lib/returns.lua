@@ -59,10 +59,9 @@ function returns.back(q, now, source, ids, how)
   for _, entry in ipairs(back) do
     local id = entry[1]
     local later = returns.put(q, now, entry, ends[id])
-    if how.counted == 1 or later then
+    if how.counted == 1 or later or away[id] then
       local description = how.counted == 1 and how.description ~= '' and how.description or said[id]
-      fields[#fields + 1] = id
-      fields[#fields + 1] = failures.packed((failed[id] or 0) + how.counted, description, later)
+      failures.note(q, fields, id, (failed[id] or 0) + how.counted, description, later)
     end
   end
   if #fields > 0 then redis.call('HSET', q.redelivered, unpack(fields)) end
