@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -166,21 +166,37 @@ def unpack_header(header: bytes) -> Unpacked:
         return _PLAIN
     if header.isdigit():
         return Unpacked(_deadline(header), None, BINARY, _NO_HEADERS, ())
-    found = _LENGTHS.match(header)
-    id_length, deaths_length = (_length(found[2]), _length(found[3])) if found else (0, 0)
-    if not found or found.end() + id_length + deaths_length > len(header):
-        before, separator, _ = header.partition(b";")
-        return Unpacked(_deadline(before if separator else b""), None, BINARY, _NO_HEADERS, ())
-    end_of_id = found.end() + id_length
-    end_of_deaths = end_of_id + deaths_length
-    content_type, headers = _unpack_extras(header[end_of_deaths:])
+    deadline, id, deaths, extras = _split(header)
+    content_type, headers = _unpack_extras(extras)
     return Unpacked(
-        deadline=_deadline(found[1]),
-        id=header[found.end() : end_of_id].decode(errors="replace") if id_length else None,
+        deadline=_deadline(deadline),
+        id=id.decode(errors="replace") if id else None,
         content_type=content_type,
         headers=headers,
-        deaths=_unpack_deaths(header[end_of_id:end_of_deaths]),
+        deaths=tuple(death for death, _ in _records(deaths) if death),
     )
+
+
+def sound_header(header: bytes) -> bytes:
+    """The same header without what `unpack_header` cannot read of deadline, id and deaths."""
+    if not header or header.isdigit():
+        return header if len(header) <= _DIGITS else b""
+    deadline, id, deaths, extras = _split(header)
+    end = max((end for _, end in _records(deaths)), default=0)
+    deadline = deadline if _deadline(deadline) is not None else b""
+    return b"%b;%d;%d;%b%b%b" % (deadline, len(id), end, id, deaths[:end], extras)
+
+
+def _split(header: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """Deadline, id, deaths and extras, as bytes. Where the lengths are damaged, only a deadline is there."""
+    found = _LENGTHS.match(header)
+    start = found.end() if found else 0
+    end_of_id = start + (_length(found[2]) if found else 0)
+    end_of_deaths = end_of_id + (_length(found[3]) if found else 0)
+    if not found or end_of_deaths > len(header):
+        before, semicolon, _ = header.partition(b";")
+        return before if semicolon else b"", b"", b"", b""
+    return found[1], header[start:end_of_id], header[end_of_id:end_of_deaths], header[end_of_deaths:]
 
 
 def _deadline(digits: bytes) -> int | None:
@@ -210,32 +226,33 @@ def _unpack_extras(extras: bytes) -> tuple[str, Mapping[str, Header]]:
     return content_type, sound or _NO_HEADERS
 
 
-def _unpack_deaths(data: bytes) -> tuple[Death, ...]:
-    """The deaths of a history, up to the first record that cannot be read."""
-    deaths = []
-    place = 0
-    while found := _RECORD.match(data, place):
+def _records(data: bytes) -> Iterator[tuple[Death | None, int]]:
+    """The records of a history up to the first that cannot be read: the death and the end of each.
+
+    A record that says where a circle was ended is no death.
+    """
+    end = 0
+    while found := _RECORD.match(data, end):
         queue, reason, count, first, last, enqueued, expires, deliveries, length = found.groups()
-        place = found.end() + int(length)
-        if place > len(data):
-            break
+        end = found.end() + int(length)
+        if end > len(data):
+            return
         if reason == REDRIVEN:
-            continue  # no death, but where a circle was ended
-        description = data[found.end() : place]
-        deaths.append(
-            Death(
-                queue=queue.decode(errors="replace"),
-                reason=reason.decode(errors="replace"),
-                count=int(count),
-                first_at=as_datetime(int(first)),
-                last_at=as_datetime(int(last)),
-                enqueued_at=as_datetime(int(enqueued)),
-                expires_at=None if expires == b"-" else as_datetime(int(expires)),
-                delivery_count=int(deliveries),
-                description=description.decode(errors="replace") if description else None,
-            )
+            yield None, end
+            continue
+        description = data[found.end() : end]
+        death = Death(
+            queue=queue.decode(errors="replace"),
+            reason=reason.decode(errors="replace"),
+            count=int(count),
+            first_at=as_datetime(int(first)),
+            last_at=as_datetime(int(last)),
+            enqueued_at=as_datetime(int(enqueued)),
+            expires_at=None if expires == b"-" else as_datetime(int(expires)),
+            delivery_count=int(deliveries),
+            description=description.decode(errors="replace") if description else None,
         )
-    return tuple(deaths)
+        yield death, end
 
 
 def pack_description(text: str | None) -> bytes:

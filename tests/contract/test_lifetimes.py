@@ -395,3 +395,15 @@ def test_many_queues_with_lifetimes_are_listed_in_few_round_trips(clocked: Clock
     # the registry, and the records
     assert [len(one.calls) for one in steps if isinstance(one, flows.Read)] == [1, 61]
     assert len(steps) == 2
+
+
+def test_a_listing_ends_no_queue_and_has_the_target_as_soon_as_somebody_has(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="dead-letter", dead_letter="d")
+    queue.enqueue(b"x")
+    clocked.advance(LIFE)
+    assert clocked.queues() == []
+
+    with pytest.raises(QueueNotFound):
+        queue.stats()
+
+    assert clocked.queues() == ["d"]

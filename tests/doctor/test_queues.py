@@ -272,3 +272,16 @@ def test_a_way_into_a_circle_is_no_circle(broker: Broker) -> None:
     broker.declare_queue("b", dead_letter="a")
 
     assert len(of(examine_queues(broker), "dead letters")) == 1
+
+
+def test_a_damaged_header_is_told_and_hides_no_message(client: redis.Redis, broker: Broker) -> None:
+    queue = broker.declare_queue("orders")
+    queue.enqueue(b"good")
+    key = driver_of(broker).keyspace.key("orders", "log")
+    client.execute_command("XADD", key, "9000000000000-100000", b";9;;short", b"bad")
+
+    told = [one for one in examine_queues(broker) if "header" in one.message]
+
+    assert [(one.level, one.queue) for one in told] == [("warning", "orders")]
+    assert "1 message with a damaged header" in told[0].message
+    assert [one.body for one in queue.peek()] == [b"good", b"bad"]
