@@ -280,8 +280,8 @@ def test_a_damaged_header_is_told_and_hides_no_message(client: redis.Redis, brok
     key = driver_of(broker).keyspace.key("orders", "log")
     client.execute_command("XADD", key, "9000000000000-100000", b";9;;short", b"bad")
 
-    told = [one for one in examine_queues(broker) if "header" in one.message]
+    told = [one for one in examine_queues(broker) if "header" in one.found]
 
     assert [(one.level, one.queue) for one in told] == [("warning", "orders")]
-    assert "1 message with a damaged header" in told[0].message
+    assert "1 message with a damaged header" in told[0].found
     assert [one.body for one in queue.peek()] == [b"good", b"bad"]

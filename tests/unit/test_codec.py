@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rqttl import InvalidInput, InvalidName, Message, MessageTooLarge, codec, commands
