@@ -39,9 +39,7 @@ REDRIVEN = b"redriven"
 _MSGPACK_CODE = 1
 _DIGITS = 15
 _LENGTHS = re.compile(rb"(\d*);(\d*);(\d*);")
-_RECORD = re.compile(
-    rb"(\S+) (\S+) (\d{1,15}) (\d{1,15}) (\d{1,15}) (\d{1,15}) (-|\d{1,15}) (\d{1,15}) (\d{1,15}) "
-)
+_RECORD = re.compile(rb"(\S+) (\S+) (\d{1,15}) (\d{1,15}) (\d{1,15}) (\d{1,15}) (-|\d{1,15}) (\d{1,15}) (\d{1,15}) ")
 _SEQUENCE = re.compile(r"\d{13}-\d{6}", re.ASCII)
 _ONLY_MSGPACK: bytes = msgpack.packb([_MSGPACK_CODE, None])
 _NO_HEADERS: Mapping[str, Header] = {}

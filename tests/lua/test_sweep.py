@@ -283,7 +283,9 @@ def test_what_lies_behind_the_cursor_moves_aside_and_stays_what_it_is(lab: Lab, 
     everyone = [place(-9, i) for i in range(200 * step)]
     living = everyone[::step]
     scores = {"leases": token(50), "delayed": NOW + 50, "returned": NOW - 9}
-    lab.seed(log={one: (b"", b"x") for one in everyone}, meta={"bytes": 200 * (away == "returned"), "cursor": everyone[-1]})
+    lab.seed(
+        log=dict.fromkeys(everyone, (b"", b"x")), meta={"bytes": 200 * (away == "returned"), "cursor": everyone[-1]}
+    )
     lab.client.xdel(lab.keyspace.key("orders", "log"), *set(everyone) - set(living))
     lab.client.zadd(lab.keyspace.key("orders", away), dict.fromkeys(living, scores[away]))
     before = lab.snapshot()["orders"]

@@ -144,7 +144,8 @@ def test_what_other_programs_wrote_is_refused(entry: list[Any], told: str) -> No
 
 
 @pytest.mark.parametrize("packed", [
-    b"12a", b"12a;;;", b"12;;", b";;;\xc1", b";;;\x92\x01\xa1a", b";;;\x92\x05\xc0", b";;9;a b c d e", b";;18;q r 1 x 3 4 - 5 0 ",
+    b"12a", b"12a;;;", b"12;;", b";;;\xc1", b";;;\x92\x01\xa1a", b";;;\x92\x05\xc0", b";;9;a b c d e",
+    b";;18;q r 1 x 3 4 - 5 0 ",
     b";;18;q r 1 2 3 4 - 5 9 ", b";;18;q r 1 2 3 4 - 5 - ", header(id=b"a", deaths=record())[:-5], b"9" * 20,
 ])  # fmt: skip
 def test_of_a_damaged_header_columns_show_what_can_be_read(packed: bytes) -> None:
