@@ -245,6 +245,23 @@ class MessageTooLarge(InvalidInput):
     code = "message_too_large"
 
 
+class MalformedMessage(InvalidInput):
+    """The header of a message has not the form that scripts take. `place` counts the messages of its batch from 1 on.
+
+    Send through this library, which packs headers well; whoever calls the scripts otherwise reads `lua/README.md`.
+    """
+
+    code = "malformed"
+
+    def __init__(self, queue: str, place: int) -> None:
+        super().__init__(
+            f"queue {queue!r}: expected a packed header without deaths (lua/README.md), got something else in message "
+            f"{place} of the batch: nothing of it was stored"
+        )
+        self.queue = queue
+        self.place = place
+
+
 class ContractError(RqttlError):
     """The library and its scripts disagree. This is a bug of rqttl.
 

@@ -45,11 +45,10 @@ function claim.take(q, now, most, state)
     local ahead = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', want - n)
     local passed = claim.sort(q, now, ahead, state)
     if passed > 0 then
-      if q.holes > 0 then rare(ready).pass_holes(q, passed) end
       q.cursor = ahead[passed][1]
     end
     if #ahead < want - n then
-      state.emptied, q.holes = passed == #ahead, 0
+      state.emptied = passed == #ahead
     end
   end
 end

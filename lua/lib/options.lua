@@ -16,7 +16,7 @@ end
 -- One long value makes Redis keep the record as a hash table, in which fields are found without a walk.
 function options.create(meta, version, adopted, now, last, fields)
   redis.call('HSET', meta, 'version', version, 'about', ABOUT, 'adopted', adopted, 'born', string.format('%d', now),
-    'cursor', '0-0', 'trimmed', '0-0', 'last', last, 'bytes', 0, 'due', '', 'grants', 0, 'holes', 0,
+    'cursor', '0-0', 'trimmed', '0-0', 'last', last, 'bytes', 0, 'due', '', 'grants', 0,
     'letters', 0, 'attended', 0, 'enqueued', 0, 'delivered', 0, 'given', '{}', 'plain', 1, 'overflow', 'drop-head',
     unpack(fields or {}))
 end

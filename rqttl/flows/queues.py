@@ -188,7 +188,7 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
         kept = int(retention) if retention else None
         for i, entry in enumerate(entries):
             one = _peeked(queue, kept, entry, facts[3 * i : 3 * i + 3])
-            if one.state != "ready" or one.expires_at is None or one.expires_at > as_datetime(now):
+            if one.state == "leased" or one.expires_at is None or one.expires_at > as_datetime(now):
                 seen.append(one)
         if not entries:
             break
@@ -199,7 +199,10 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
 def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes]) -> Peeked:
     sequence, (header, body) = entry
     state, until, failures = facts
-    failed, _, description = failures.partition(b" ")
+    told, _, description = failures.partition(b" ")
+    failed, _, away = told.partition(b"@")
+    if state == b"delayed" and away:
+        until = away  # in `delayed` it stands with the end of its retention
     read = codec.unpack_header(header)
     return Peeked(
         id=read.id or sequence.decode(),

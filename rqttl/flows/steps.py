@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from rqttl import commands
 from rqttl._interrupt import Interrupt
 from rqttl.commands import Command, Known, Reply, Word
-from rqttl.errors import ContractError, QueueNotFound
+from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
 from rqttl.types import Swept
 
 T = TypeVar("T")
@@ -95,6 +95,8 @@ def refused(command: Command, reply: Reply) -> Exception:
     code = reply[1].decode()
     if code == "not_found":
         return QueueNotFound(command.queue)
+    if code == "malformed":
+        return MalformedMessage(command.queue, int(reply[2]))
     return ContractError(f"script {command.script.name}: unexpected refusal {code!r}")
 
 

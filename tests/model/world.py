@@ -97,7 +97,7 @@ class World:
                 m.token = None
                 m.state, m.until = "ready", 0
                 if ends > now:
-                    m.state, m.until = "delayed", min(ends, q.deadline(m) or ends)
+                    m.state, m.until = "delayed", ends if m.own is None else min(ends, m.own)
         self.bury(q, now, "delivery_limit", spent, cause=1, description=description)
         self.bury(q, now, "expired", dead, cause=int(failed))
 
@@ -105,7 +105,7 @@ class World:
         q = self.queues[name]
         lapsed = sorted((m for m in q.in_state("leased") if m.until <= now), key=lambda m: (int(m.token or 0), m.seq))
         self._give_back(q, now, lapsed, failed=True, ran_out=True)
-        due = sorted((m for m in q.in_state("delayed") if m.until <= now), key=lambda m: (m.until, m.seq))
+        due = sorted((m for m in q.in_state("delayed") if q.back_at(m) <= now), key=lambda m: (q.back_at(m), m.seq))
         self._give_back(q, now, due, failed=False)
         self.bury(q, now, "expired", q.overdue(now))
         self._trim(q, now)
