@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         InvalidName,
         InvalidOption,
         LeaseLost,
+        MalformedMessage,
         MessageTooLarge,
         OutcomeUnknown,
         PoolExhausted,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         QueueMismatch,
         QueueNotFound,
         RqttlError,
+        ScriptsForgotten,
     )
     from rqttl.events import CommandEvent, Events
     from rqttl.option_types import OptionArguments
@@ -61,6 +63,7 @@ __all__ = [
     "InvalidName",
     "InvalidOption",
     "LeaseLost",
+    "MalformedMessage",
     "Message",
     "MessageTooLarge",
     "OptionArguments",
@@ -80,6 +83,7 @@ __all__ = [
     "Redriven",
     "RqttlError",
     "RunCounts",
+    "ScriptsForgotten",
     "Swept",
     "UpdateResult",
     "connect",

@@ -40,12 +40,22 @@ class BatchBuilder:
         self._page_buffer = PageBuffer()
 
     def build(self, pages: Sequence[QueuePage]) -> pa.RecordBatch:
-        """Build a batch of the entries of one page or more, in order. Raises `MalformedEntry` for an invalid entry."""
+        """Build a batch of the entries of one page or more, in order. A damaged header shows its readable parts.
+
+        Raises `MalformedEntry` for an entry without a sequence.
+        """
         rows = _Rows(pages, self._page_buffer.join([page for _, page in pages]), self._extras_cache)
         try:
-            return pa.RecordBatch.from_arrays([_BUILDERS[name](rows) for name in self._names], schema=self.schema)
+            return self._build(rows)
+        except Malformed:
+            rows.drop_damage()
+        try:
+            return self._build(rows)
         except Malformed as error:
             raise malformed_entry(*rows.locate(error.row), str(error)) from None
+
+    def _build(self, rows: _Rows) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([_BUILDERS[name](rows) for name in self._names], schema=self.schema)
 
 
 class _Rows:
@@ -101,7 +111,19 @@ class _Rows:
 
     @cached_property
     def headers(self) -> Headers:
-        return Headers(take_bytes(self._page.data, self._page.header_starts, self._page.header_stops))
+        return Headers(self._packed_headers)
+
+    @cached_property
+    def _packed_headers(self) -> pa.Array:
+        return take_bytes(self._page.data, self._page.header_starts, self._page.header_stops)
+
+    def drop_damage(self) -> None:
+        """Remove the damaged parts of headers. This loops over all rows, so only a batch with damage needs it."""
+        sound = [codec.sound_header(packed) for packed in self._packed_headers.to_pylist()]
+        for name in ("headers", "_records", "_newest", "_extras"):
+            self.__dict__.pop(name, None)
+        self._fields.clear()
+        self._packed_headers = pa.array(sound, self._packed_headers.type)
 
     @cached_property
     def _records(self) -> DeathRecords:
@@ -157,17 +179,14 @@ class _Rows:
         """The distinct extras, and the index of the extras of each row."""
         encoded = self.headers.extras().dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
-        return [self._unpack(extras, encoded.indices, i) for i, extras in enumerate(distinct)], encoded.indices
+        return [self._unpack(extras) for extras in distinct], encoded.indices
 
-    def _unpack(self, extras: bytes, codes: pa.Array, code: int) -> texts.Extras:
+    def _unpack(self, extras: bytes) -> texts.Extras:
         unpacked = self._extras_cache.get(extras)
         if unpacked is None:
             if len(self._extras_cache) >= _MAX_CACHED:
                 self._extras_cache.clear()
-            try:
-                unpacked = self._extras_cache[extras] = texts.unpack_extras(extras)
-            except ValueError as error:
-                raise Malformed(codes.index(code).as_py(), str(error)) from None
+            unpacked = self._extras_cache[extras] = texts.unpack_extras(extras)
         return unpacked
 
     def content_type(self) -> pa.Array:

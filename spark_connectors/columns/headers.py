@@ -1,7 +1,7 @@
 """Packed headers, many at once: numpy locates the parts of all headers in one buffer, without a loop over rows.
 
 `rqttl.codec.unpack_header` defines the format; a property test compares this module with it. An invalid header raises
-`Malformed` with its row.
+`Malformed` with its row; the caller then removes the damaged parts (`codec.sound_header`).
 """
 
 from __future__ import annotations

@@ -16,16 +16,16 @@ Extras: TypeAlias = tuple[str, list[tuple[str, str | None]]]
 
 
 def unpack_extras(extras: bytes) -> Extras:
-    """Unpack content type and headers from the end of a packed header, which may be empty. Raises `ValueError`."""
+    """Unpack content type and headers from the end of a packed header, empty or not. Damaged parts are dropped."""
     if not extras:
         return codec.BINARY, []
     try:
         kind, headers = msgpack.unpackb(extras, raw=False, unicode_errors="replace")
-        content_type = codec.MSGPACK if kind == 1 else str(kind or codec.BINARY)
-        return content_type, [(str(name), header_text(value)) for name, value in (headers or {}).items()]
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        # msgpack's own exceptions are ValueErrors
-        raise ValueError("its headers are not valid msgpack") from None
+        content_type = codec.MSGPACK if kind == 1 else kind if kind and isinstance(kind, str) else codec.BINARY
+        pairs = headers.items() if isinstance(headers, dict) else ()
+        return content_type, [(str(name), header_text(value)) for name, value in pairs]
+    except (ValueError, TypeError, RecursionError):
+        return codec.BINARY, []  # msgpack's own exceptions are ValueErrors
 
 
 def header_text(value: object) -> str | None:
