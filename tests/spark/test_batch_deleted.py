@@ -79,17 +79,18 @@ def test_what_lay_beside_the_log_and_went_before_it_was_looked_at_fails_the_batc
     clocked: Clocked, client: redis.Redis, load: Load, handled: bool
 ) -> None:
     queue = clocked.declare_queue("a")
-    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else "5ms") for i in range(4_000)])
+    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else "5ms") for i in range(8_000)])
     clocked.advance(10)
     queue.sweep()
+    queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
     queue.enqueue_many([b"x"] * 50)
     beside = client.hlen("rqttl:{a}:loose")
-    assert beside > 100
+    assert beside >= 100
     batches = load(queues="a").batches(0, rows=1)
     first = next(batches).to_pylist()
-    assert len(first) + beside == 250
+    assert len(first) + beside == 450
     if handled:
-        queue.ack_many(queue.receive_many(250))
+        queue.ack_many(queue.receive_many(450))
     queue.delete()
 
     if handled:

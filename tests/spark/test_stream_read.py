@@ -214,13 +214,14 @@ def test_messages_beside_the_log_count_in_a_limit_and_are_read(
     reader: Readers, clocked: Clocked, client: redis.Redis
 ) -> None:
     queue = clocked.declare_queue("a")
-    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else "5ms") for i in range(4_000)])
+    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else "5ms") for i in range(8_000)])
     clocked.advance(10)
     queue.sweep()
+    queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
     fill(clocked, "a", 50)
     there = held(clocked, "a")
-    assert client.hlen("rqttl:{a}:loose") > 100
-    assert len(there) == 250
+    assert client.hlen("rqttl:{a}:loose") >= 100
+    assert len(there) == 450
 
     for options, limit in (({"maxEntriesPerTrigger": 30}, 30), ({"maxBytesPerTrigger": 1_000}, 33)):
         offset, batches = reader(queues="a").initialOffset(), []
@@ -233,4 +234,4 @@ def test_messages_beside_the_log_count_in_a_limit_and_are_read(
             offset = end
         assert sorted(row for batch in batches for row in batch) == there
         assert max(map(len, batches)) <= limit
-        assert len(batches) <= 250 // limit + 2
+        assert len(batches) <= 450 // limit + 2

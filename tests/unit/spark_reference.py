@@ -46,6 +46,5 @@ def written_table() -> str:
     def rows(operation: str, columns: Mapping[str, Column]) -> list[list[str]]:
         return [[operation, f"`{name}`", column.types, column.meaning] for name, column in columns.items()]
 
-    return table(
-        ["operation", "column", "type", "meaning"], [*rows("enqueue", MESSAGE_COLUMNS), *rows("redrive, purge", LETTER_COLUMNS)]
-    )
+    written = [*rows("enqueue", MESSAGE_COLUMNS), *rows("redrive, purge", LETTER_COLUMNS)]
+    return table(["operation", "column", "type", "meaning"], written)
