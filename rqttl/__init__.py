@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         QueueInUse,
         QueueMismatch,
         QueueNotFound,
+        RegistryDamaged,
         RqttlError,
     )
     from rqttl.events import CommandEvent, Events
@@ -78,6 +79,7 @@ __all__ = [
     "QueueStats",
     "Receipt",
     "Redriven",
+    "RegistryDamaged",
     "RqttlError",
     "RunCounts",
     "Swept",

@@ -25,7 +25,6 @@ from rqttl.commands import BATCH, Presence
 from rqttl.delivery import LOST, Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.messages import ENDED
-from rqttl.text import shown
 from rqttl.units import MAX_DURATION, Duration
 
 if TYPE_CHECKING:
@@ -68,8 +67,7 @@ class Consumer:
     def __init__(
         self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
     ) -> None:
-        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= BATCH:
-            raise InvalidInput(f"prefetch: expected a whole number from 1 to {BATCH}, got {shown(prefetch, int)}")
+        prefetch = units.whole(prefetch, "prefetch", 1, BATCH)
         #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.

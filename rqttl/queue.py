@@ -16,7 +16,7 @@ from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.runner import Runner
-from rqttl.text import shown
+from rqttl.text import items, shown
 from rqttl.types import Declared, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 from rqttl.units import Duration, Instant
 
@@ -90,10 +90,11 @@ class Queue:
         option knows. So a writer that names all its messages may send them once more, and after a lost reply the call
         is repeated.
         """
-        if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
+        if isinstance(messages, Mapping):
             raise InvalidInput(f"messages: expected a sequence of messages, got {shown(messages)}")
+        given = items(messages, "messages", "a sequence of messages")
         window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
-        return self._driver.perform(flows.enqueue(self.name, list(messages), int(window)))
+        return self._driver.perform(flows.enqueue(self.name, given, int(window)))
 
     # Receiving
 
@@ -115,8 +116,7 @@ class Queue:
 
         Fewer may come although more are ready where bodies are large: one answer holds about 4 MB.
         """
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidInput(f"count: expected a whole number from 1 on, got {shown(count, int)}")
+        count = units.whole(count, "count")
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
         patience = 0 if wait is None else units.duration(wait, "wait")
         settler = Settler(self.ack_many, self.nack_many, self.reject_many, self.renew_many)
@@ -162,6 +162,8 @@ class Queue:
 
         Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
         """
+        if stop is not None and not callable(getattr(stop, "is_set", None)):
+            raise InvalidInput(f"stop: expected a threading.Event, got {shown(stop)}")
         return Runner(self, handler, threads, prefetch=prefetch, lease=lease, wait=wait).run(stop)
 
     # Settling
@@ -187,7 +189,7 @@ class Queue:
         ms = None if delay is None else int(units.duration(delay, "delay"))
         text = codec.pack_description(description)
         if text and not counted:
-            raise InvalidInput(f"description: expected none with counted=False, got {description!r:.80}")
+            raise InvalidInput(f"description: expected none with counted=False, got {shown(description)}")
         self._settle(
             deliveries,
             "nack",
@@ -227,8 +229,7 @@ class Queue:
         `after` is the `sequence` of the last one seen, for the next page. Expired messages that nobody has swept yet
         are left out. Where more than 5,000 messages are leased or delayed after a compaction, some may be missing.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidInput(f"limit: expected a whole number from 1 on, got {shown(limit, int)}")
+        limit = units.whole(limit, "limit")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
 
     def stats(self, *, sweep: bool = True) -> QueueStats:

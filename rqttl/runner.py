@@ -219,10 +219,7 @@ def _checked(handler: Handler) -> Handler:
 
 def _crew(threads: int, prefetch: int | None) -> tuple[int, int]:
     """Return the numbers of threads and of messages to fetch, checked."""
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= BATCH:
-        raise InvalidInput(f"threads: expected a whole number from 1 to {BATCH}, got {threads!r}")
+    threads = units.whole(threads, "threads", 1, BATCH)
     if prefetch is None:
         return threads, min(EACH * threads, BATCH)
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not threads <= prefetch <= BATCH:
-        raise InvalidInput(f"prefetch: expected a whole number from {threads} (threads) to {BATCH}, got {prefetch!r}")
-    return threads, prefetch
+    return threads, units.whole(prefetch, "prefetch", threads, BATCH)
