@@ -12,7 +12,7 @@ from rqttl.cli import output, text
 from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
 from rqttl.cli.dead_letters import Groups, Wanted, letter_filters, note_targets, out, read, refuse_missing, show_groups
 from rqttl.cli.send_progress import Progress
-from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
+from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_text, utc_flag
 from rqttl.cli.signals import Stop, Stopped, Stopping
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Chosen:
 
 @click.command(epilog="\b\nExample: rqttl dead purge orders.dead --older-than 7d --dry-run")
 @queue_argument
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Only this letter; may be repeated.")
+@click.option("--id", "ids", multiple=True, metavar="ID", callback=read_text, help="Only this letter; may be repeated.")
 @letter_filters
 @utc_flag
 @yes_flag

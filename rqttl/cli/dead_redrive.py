@@ -16,7 +16,7 @@ from rqttl.cli.dead_letters import Wanted, letter_filters, note_targets, refuse_
 from rqttl.cli.dead_purge import Chosen, choose, described, in_steps, note_rest, tell_dry
 from rqttl.cli.errors import Refused
 from rqttl.cli.option_text import flag
-from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
+from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_text, utc_flag
 from rqttl.cli.signals import Stopped
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Staying = Counter[tuple[str, str, str]]
 
 @click.command(epilog="\b\nExample: rqttl dead redrive orders.dead --reason expired --dry-run")
 @queue_argument
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Only this letter; may be repeated.")
+@click.option("--id", "ids", multiple=True, metavar="ID", callback=read_text, help="Only this letter; may be repeated.")
 @click.option("--to", metavar="QUEUE", shell_complete=complete_queues, help="Put all into this queue instead.")
 @letter_filters
 @utc_flag

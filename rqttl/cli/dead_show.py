@@ -10,7 +10,7 @@ import click
 
 from rqttl.cli import messages, output, text
 from rqttl.cli.dead_letters import Wanted, died_at, letter_filters, note_targets, read, refuse_missing
-from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
+from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, read_text, utc_flag
 from rqttl.types import Death, Peeked
 
 #: How many letters are shown if nothing is said, and how much of a body and of a header.
@@ -19,7 +19,7 @@ LETTERS, BODY, HEADER = 10, 300, 100
 
 @click.command(epilog="\b\nExample: rqttl dead show orders.dead --reason rejected --limit 3")
 @queue_argument
-@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.argument("ids", metavar="[ID]...", nargs=-1, callback=read_text)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="How many at most.  [default: 10; with IDs all]")
 @letter_filters
 @utc_flag

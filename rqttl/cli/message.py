@@ -13,7 +13,7 @@ from rqttl import codec
 from rqttl.cli import messages, output, text
 from rqttl.cli.dead_letters import read
 from rqttl.cli.errors import Refused
-from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
+from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_argument, read_text, utc_flag
 from rqttl.types import Peeked
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def message(context: click.Context) -> None:
 
 @message.command(epilog="\b\nExample: rqttl message show orders order-17")
 @queue_argument
-@click.argument("id")
+@click.argument("id", callback=read_text)
 @click.option("--full", is_flag=True, help="Do not cut the body and the headers.")
 @click.option("--raw", is_flag=True, help="Write the body alone, byte for byte.")
 @utc_flag

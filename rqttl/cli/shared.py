@@ -18,6 +18,7 @@ from rqttl import units
 from rqttl.cli import output, text
 from rqttl.cli.completing import complete_queues
 from rqttl.errors import InvalidDuration, QueueNotFound
+from rqttl.text import shown
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -78,8 +79,9 @@ def note_default_server(url: str | None) -> None:
     from rqttl import embedded
 
     folder, home = str(embedded.locate(None)), os.path.expanduser("~")  # noqa: PTH111  # `Path` raises without a home
-    shown = f"~{folder[len(home) :]}" if folder.startswith(f"{home}{os.sep}") else folder
-    output.note(f"using the embedded server in {text.visible(shown)}: no --url is given, and $RQTTL_URL is not set")
+    short = home.startswith(os.sep) and folder.startswith(f"{home}{os.sep}")
+    place = f"~{folder[len(home) :]}" if short else folder
+    output.note(f"using the embedded server in {text.visible(place)}: no --url is given, and $RQTTL_URL is not set")
 
 
 def connecting(command: F) -> F:
@@ -109,6 +111,16 @@ def read_duration(context: click.Context, option: click.Parameter, value: str | 
         return units.as_timedelta(units.duration(value, "duration"))
     except InvalidDuration as error:
         raise click.BadParameter(str(error).removeprefix("duration: "), context, option) from None
+
+
+def read_text(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Check that a word, or each of several, is text: a search for other bytes could find nothing. For `callback`."""
+    for word in (value,) if isinstance(value, str) else value or ():
+        if any("\ud800" <= character <= "\udfff" for character in word):
+            raise click.BadParameter(
+                f"expected text, got {shown(word)}, with bytes that are no UTF-8", context, parameter
+            )
+    return value
 
 
 def help_alone(context: click.Context) -> None:
