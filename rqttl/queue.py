@@ -83,8 +83,8 @@ class Queue:
         """Store many messages, in order, in few round trips.
 
         The answer has for each message its receipt, or the `QueueFull` that refused it; all others are stored. A
-        message that is not valid raises, as in `enqueue`, before any is stored. Where somebody lowers `max_message_bytes`
-        while the call goes on, `MessageTooLarge` may come after some batches of 250 were stored.
+        message that is not valid raises, as in `enqueue`, before any is stored. Where somebody lowers
+        `max_message_bytes` while the call goes on, `MessageTooLarge` may come after some batches of 250 were stored.
 
         With `duplicate_window` the ids of these messages are remembered for so long, whether the queue has such an
         option or not, and an id is not stored again that a call with a window has had remembered, or the queue's own

@@ -189,7 +189,7 @@ def test_fragmentation_is_told_only_where_it_matters(ratio: float, held: float, 
         (
             {"appendonly": "yes", "appendfsync": "everysec"},
             "ok",
-            "a kill -9 of redis-server alone while the disk is busy, loses up to 2 s",
+            "kill -9 of redis-server alone",
         ),
         ({"appendonly": "yes", "appendfsync": "no"}, "warning", "half a minute"),
         ({"save": "900 1"}, "warning", "snapshots only: a crash loses all since the last one, "),
