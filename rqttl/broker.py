@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from rqttl import flows, units
+from rqttl import checks, flows, units
 from rqttl._driver import Driver
 from rqttl._redis import open_client
 from rqttl.events import Events
 from rqttl.keys import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.queue import Queue
-from rqttl.text import items, plain_text
+from rqttl.text import plain_text
 from rqttl.types import Declared, PerQueue, QueueStats
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Broker:
     def _wanted(self, names: Iterable[str] | None) -> list[str]:
         if names is None:
             return self.queues()
-        given = items(names, "names", "names of queues")
+        given = checks.items(names, "names", "names of queues")
         return list(dict.fromkeys(check_queue_name(name, "names") for name in given))
 
     def reapers(self) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from rqttl import delivery, flows, units
+from rqttl import checks, delivery, flows, units
 from rqttl._acks import Acks, Sending, first_of
 from rqttl._driver import driver_of
 from rqttl._interrupt import Gate, Interrupt
@@ -67,7 +67,7 @@ class Consumer:
     def __init__(
         self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
     ) -> None:
-        prefetch = units.whole(prefetch, "prefetch", 1, BATCH)
+        prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
         #: The queue that it consumes.
         self.queue = queue
         #: Ids of messages whose ack came after their lease had ended.

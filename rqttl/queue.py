@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rqttl import codec, commands, delivery, flows, units
+from rqttl import checks, codec, commands, delivery, flows, units
 from rqttl._driver import driver_of
 from rqttl._settling import check_deliveries, settle
 from rqttl.commands import BATCH, Reply, Word
@@ -16,7 +16,7 @@ from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.runner import Runner
-from rqttl.text import items, shown
+from rqttl.text import shown
 from rqttl.types import Declared, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 from rqttl.units import Duration, Instant
 
@@ -93,7 +93,7 @@ class Queue:
         """
         if isinstance(messages, Mapping):
             raise InvalidInput(f"messages: expected a sequence of messages, got {shown(messages)}")
-        given = items(messages, "messages", "a sequence of messages")
+        given = checks.items(messages, "messages", "a sequence of messages")
         window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
         return self._driver.perform(flows.enqueue(self.name, given, int(window)))
 
@@ -117,7 +117,7 @@ class Queue:
 
         Fewer may come although more are ready where bodies are large: one answer holds about 4 MB.
         """
-        count = units.whole(count, "count")
+        count = checks.whole(count, "count")
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
         patience = 0 if wait is None else units.duration(wait, "wait")
         settler = Settler(self.ack_many, self.nack_many, self.reject_many, self.renew_many)
@@ -230,7 +230,7 @@ class Queue:
         `after` is the `sequence` of the last one seen, for the next page. Expired messages that nobody has swept yet
         are left out. Where more than 5,000 messages are leased or delayed after a compaction, some may be missing.
         """
-        limit = units.whole(limit, "limit")
+        limit = checks.whole(limit, "limit")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
 
     def stats(self, *, sweep: bool = True) -> QueueStats:

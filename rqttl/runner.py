@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from rqttl import _backoff, units
+from rqttl import _backoff, checks, units
 from rqttl._interrupt import Interrupt
 from rqttl._patience import patiently
 from rqttl._stop_signals import StopSignals
@@ -219,7 +219,7 @@ def _checked(handler: Handler) -> Handler:
 
 def _crew(threads: int, prefetch: int | None) -> tuple[int, int]:
     """Return the numbers of threads and of messages to fetch, checked."""
-    threads = units.whole(threads, "threads", 1, BATCH)
+    threads = checks.whole(threads, "threads", 1, BATCH)
     if prefetch is None:
         return threads, min(EACH * threads, BATCH)
-    return threads, units.whole(prefetch, "prefetch", threads, BATCH)
+    return threads, checks.whole(prefetch, "prefetch", threads, BATCH)

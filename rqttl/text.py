@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
-from typing import Any
-
-from rqttl.errors import InvalidInput
 
 #: Characters of a value that a message shows.
 _LONGEST = 80
@@ -32,13 +28,6 @@ def plain_whole(value: object) -> int | None:
 def plain_number(value: object) -> int | float | None:
     """The number of an `int` or a `float`, as `plain_whole` does."""
     return float.__float__(value) if isinstance(value, float) else plain_whole(value)
-
-
-def items(value: object, argument: str, expected: str) -> list[Any]:
-    """The items of an iterable. Raises `InvalidInput` for text, for bytes of any kind and for no iterable."""
-    if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Iterable):
-        raise InvalidInput(f"{argument}: expected {expected}, got {shown(value)}")
-    return list(value)
 
 
 def type_name(value: object) -> str:

@@ -1,6 +1,6 @@
 """Durations and instants: what people write, turned into whole milliseconds and back. Nothing else converts time.
 
-And whole numbers, checked, and sizes, as people read them.
+And sizes, as people read them.
 """
 
 from __future__ import annotations
@@ -59,15 +59,6 @@ def milliseconds(value: int, name: str) -> Ms:
     if number is None or not 0 <= number <= MAX_DURATION:
         raise InvalidDuration(_range(name, 0, value))
     return Ms(number)
-
-
-def whole(value: object, name: str, least: int = 1, most: int | None = None) -> int:
-    """Check a whole number. Raises `InvalidInput`, naming `name`."""
-    number = plain_whole(value)
-    if number is None or number < least or (most is not None and number > most):
-        upto = "on" if most is None else f"to {most}"
-        raise InvalidInput(f"{name}: expected a whole number from {least} {upto}, got {shown(value, int)}")
-    return number
 
 
 def _range(name: str, least: int, value: object) -> str:

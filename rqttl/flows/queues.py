@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rqttl import codec, commands
+from rqttl import checks, codec, commands
 from rqttl.commands import BATCH, Command, Known, Reply, Word
 from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged
 from rqttl.flows.steps import Enter, Flow, Look, Read, fenced, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
 from rqttl.options import QueueOptions, UpdateResult, written
-from rqttl.text import items
 from rqttl.types import Declared, Peeked
 from rqttl.units import as_datetime
 
@@ -150,7 +149,7 @@ def purge_these(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flo
 
 
 def _checked(sequences: Iterable[str]) -> set[str]:
-    given = items(sequences, "sequences", "sequences of messages")
+    given = checks.items(sequences, "sequences", "sequences of messages")
     return {codec.check_sequence(one, "sequences") for one in given}
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rqttl import codec, commands, units
+from rqttl import checks, codec, commands
 from rqttl.commands import BATCH, Reply
 from rqttl.errors import InvalidInput
 from rqttl.flows.queues import known_if_there, peek
 from rqttl.flows.steps import Flow, Follow, Look, fenced, refused, sweep
 from rqttl.keys import Keyspace, check_queue_name
 from rqttl.options import REASONS
-from rqttl.text import items, plain_text, shown
+from rqttl.text import plain_text, shown
 from rqttl.types import Outcome, Peeked, Redriven
 
 
@@ -29,7 +29,7 @@ def redrive_these(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, s
 
 def _checked(letters: object) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    for pair in items(letters, "letters", "pairs of a sequence and a queue"):
+    for pair in checks.items(letters, "letters", "pairs of a sequence and a queue"):
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {shown(pair)}")
         sequence, origin = pair
@@ -123,7 +123,7 @@ class _Redrive:
 def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason: str | None = None,
             source: str | None = None, to: str | None = None) -> Flow[int]:  # fmt: skip
     """Put letters back, the oldest first, that are there now. A queue that has no room for one gets no further ones."""
-    limit = None if limit is None else units.whole(limit, "limit")
+    limit = None if limit is None else checks.whole(limit, "limit")
     if reason is not None and plain_text(reason) not in REASONS:
         raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {shown(reason)}")
     reason = plain_text(reason)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
-from rqttl import codec, units
+from rqttl import checks, codec
 from rqttl.errors import InvalidInput
 from rqttl.options import REASONS
 from rqttl.queue import Queue
-from rqttl.text import items, plain_text, shown
+from rqttl.text import plain_text, shown
 from rqttl.types import Peeked, QueueStats, State
 
 _PAGE = 250
@@ -36,7 +36,7 @@ def bodies(found: Queue | Iterable[Peeked]) -> list[Any]:
 
     `bodies(orders)`, `bodies(messages(orders, "leased"))`, `bodies(dead_letters(orders))`.
     """
-    peeked = messages(found) if isinstance(found, Queue) else items(found, "found", "a queue or messages")
+    peeked = messages(found) if isinstance(found, Queue) else checks.items(found, "found", "a queue or messages")
     for one in peeked:
         if not isinstance(one, Peeked):
             raise InvalidInput(f"found: expected messages as `peek` shows them, got {shown(one)}")
@@ -70,7 +70,7 @@ def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "read
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     _check_queue(queue)
-    depth = units.whole(depth, "depth", 0, _MOST)
+    depth = checks.whole(depth, "depth", 0, _MOST)
     place = plain_text(state)
     if place is None or place not in (*_STATES, "all"):
         raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {shown(state)}")
