@@ -115,7 +115,7 @@ class Broker:
         if names is None:
             return self.queues()
         given = checks.items(names, "names", "names of queues")
-        return list(dict.fromkeys(check_queue_name(name, "names") for name in given))
+        return list(dict.fromkeys(check_queue_name(name) for name in given))
 
     def reapers(self) -> int:
         """How many reapers run for this namespace: those that listen for what becomes due.

@@ -34,7 +34,7 @@ def test_an_update_after_which_the_lifetime_is_over_at_once_tells_its_effect(clo
 
 
 def test_declaring_a_queue_that_is_there_takes_two_round_trips(broker: Broker) -> None:
-    broker.declare_queue("q", max_length=5)
+    broker.declare_queue("q", max_length=5).enqueue(b"x")  # so the server knows the script
     calls: list[str] = []
     broker.events.on_command.append(lambda event: calls.append(event.name))
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import rqttl
-from rqttl import units
+from rqttl import codec, units
 from rqttl.cli.common import output, text
 from rqttl.cli.common.queue_names import complete_queues
-from rqttl.errors import InvalidDuration, QueueNotFound
-from rqttl.text import shown
+from rqttl.errors import InvalidDuration, InvalidName, QueueNotFound
+from rqttl.keys import check_queue_name
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -113,13 +113,23 @@ def read_duration(context: click.Context, option: click.Parameter, value: str | 
         raise click.BadParameter(str(error).removeprefix("duration: "), context, option) from None
 
 
-def read_text(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Check that a word, or each of several, is text: a search for other bytes could find nothing. For `callback`."""
+def read_ids(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Check the id of a message, or each of several: a search for another one could find nothing. For `callback`."""
+    return _each(codec.check_id, context, parameter, value)
+
+
+def read_names(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Check the name of a queue, or each of several, as `read_ids` does. For `callback`."""
+    return _each(check_queue_name, context, parameter, value)
+
+
+def _each(check: Callable[[str], object], context: click.Context, parameter: click.Parameter, value: Any) -> Any:
     for word in (value,) if isinstance(value, str) else value or ():
-        if any("\ud800" <= character <= "\udfff" for character in word):
-            raise click.BadParameter(
-                f"expected text, got {shown(word)}, with bytes that are no UTF-8", context, parameter
-            )
+        try:
+            check(word)
+        except InvalidName as error:
+            rule = str(error).partition(": ")[2]
+            raise click.BadParameter(rule, context, parameter) from None
     return value
 
 
