@@ -4,7 +4,7 @@
 -- A queue that is there needs no further memory, so that consumers can start while Redis has none left.
 --
 -- @use    clock options announce lapse reply
--- @keys   meta
+-- @keys   meta gone
 -- @args   version now given options...
 -- @reply  made version: made is 1 if the queue is new, 2 if it was adopted, else 0
 -- @refuse mismatch lapsed: followed by the version and the options in force
@@ -16,7 +16,7 @@ if found[4] == 'mortal' and lapse.read(q, now) then
 elseif found[3] == '1' and found[2] ~= arg.given then
   return reply.refuse('mismatch', found[1], found[2])
 elseif not found[1] then
-  options.create(q.meta, version, 1, now, arg.options)
+  options.create(q.meta, version, 1, now, options.last(q.gone, now), arg.options)
   redis.call('HSET', q.meta, 'given', arg.given)
   made = 1
 else
