@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         QueueNotFound,
         RegistryDamaged,
         RqttlError,
+        ScriptsForgotten,
     )
     from rqttl.events import CommandEvent, Events
     from rqttl.option_types import OptionArguments
@@ -84,6 +85,7 @@ __all__ = [
     "RegistryDamaged",
     "RqttlError",
     "RunCounts",
+    "ScriptsForgotten",
     "Swept",
     "UpdateResult",
     "connect",
