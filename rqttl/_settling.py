@@ -84,7 +84,7 @@ def _newest(queue: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
 
 def check_deliveries(deliveries: object) -> None:
     """Raise `InvalidInput` unless it is a sequence of deliveries."""
-    if not isinstance(deliveries, Sequence) or isinstance(deliveries, str):
+    if not isinstance(deliveries, Sequence) or isinstance(deliveries, (str, bytes, bytearray, memoryview)):
         raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
     for one in deliveries:
         if not isinstance(one, Delivery):

@@ -65,7 +65,8 @@ def doctor(
         elif wanted:
             _ask(wanted, yes=yes)
             done = [_repaired(broker, one, as_json) for one in wanted]
-            left = [one for one in findings if one.queue is None] + _look_again(broker, findings, wanted)
+            rest = [one for one in findings if one.queue is None and one.repair not in wanted]
+            left = rest + _look_again(broker, findings, wanted)
     if as_json:
         output.answer_json({**_counts(left), "findings": [_facts(one) for one in findings], "repairs": done})
     else:

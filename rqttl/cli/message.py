@@ -12,7 +12,7 @@ import click
 from rqttl import codec
 from rqttl.cli.common import messages, output, text
 from rqttl.cli.common.errors import Refused
-from rqttl.cli.common.settings import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
+from rqttl.cli.common.settings import Settings, connecting, help_alone, json_flag, queue_argument, read_ids, utc_flag
 from rqttl.cli.dead.filters import read
 from rqttl.types import Peeked
 
@@ -32,7 +32,7 @@ def message(context: click.Context) -> None:
 
 @message.command(epilog="\b\nExample: rqttl message show orders order-17")
 @queue_argument
-@click.argument("id")
+@click.argument("id", callback=read_ids)
 @click.option("--full", is_flag=True, help="Do not cut the body and the headers.")
 @click.option("--raw", is_flag=True, help="Write the body alone, byte for byte.")
 @utc_flag

@@ -4,7 +4,17 @@
 """
 
 from rqttl.commands.call import BATCH, BATCH_BYTES, Command, Known, Reply, Word
-from rqttl.commands.messages import ABSENT, Presence, enqueue, enqueue_named, enqueue_plain, pack, receive, redrive
+from rqttl.commands.messages import (
+    ABSENT,
+    Presence,
+    check_size,
+    enqueue,
+    enqueue_named,
+    enqueue_plain,
+    pack,
+    receive,
+    redrive,
+)
 from rqttl.commands.queues import declare, delete, lookup, peek, preview, purge, stats, sweep, touch, update
 from rqttl.commands.settle import ack, nack, reject, renew
 
@@ -18,6 +28,7 @@ __all__ = [
     "Reply",
     "Word",
     "ack",
+    "check_size",
     "declare",
     "delete",
     "enqueue",

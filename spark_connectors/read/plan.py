@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
-from rqttl.keys import Keyspace
+from rqttl.keys import Keyspace, queue_names
 from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
@@ -101,13 +101,13 @@ def select_queues(
         if missing := [queue for queue in options.queues if queue not in queues]:
             raise _no_such_queue(reader, keys, missing)
     else:
-        names = [name.decode() for name in reader.execute("SMEMBERS", keys.registry)]
+        names = queue_names(reader.execute("SMEMBERS", keys.registry))
         queues = queue_snapshots(reader, keys, patterns.matching(pattern, names))
     return {name: queue for name, queue in queues.items() if bounds.queues is None or name in bounds.queues}
 
 
 def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
-    names = sorted(name.decode() for name in reader.execute("SMEMBERS", keys.registry))
+    names = queue_names(reader.execute("SMEMBERS", keys.registry))
     near = difflib.get_close_matches(missing[0], names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "; the first dead letter creates a dead-letter queue"
     others = f" (nor {len(missing) - 1} more of this option)" if len(missing) > 1 else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rqttl.keys import Keyspace
+from rqttl.keys import Keyspace, queue_names
 from spark_connectors.errors import NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
@@ -225,7 +225,7 @@ class StreamPlanner:
         """Return the names of all selected queues. Queues of a pattern come from the registry and from `followed`."""
         if self._options.queues:
             return sorted(self._options.queues)
-        registered = [name.decode() for name in self._reader().execute("SMEMBERS", self._keys.registry)]
+        registered = queue_names(self._reader().execute("SMEMBERS", self._keys.registry))
         return self._selected({*registered, *followed})
 
     def _selected(self, names: Iterable[str]) -> list[str]:

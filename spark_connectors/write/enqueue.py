@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import TypeVar
 
 from rqttl import commands
 from rqttl.commands import BATCH_BYTES, Command, Known, Reply
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
-from rqttl.flows import Flow, Follow, Look, Together, fenced
+from rqttl.flows import Follow, Look, Together, fenced
 from spark_connectors.write.rows import MessageEncoder, Messages, RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
@@ -53,8 +53,9 @@ class Enqueue:
             return
         sizes = messages.sizes
         if max(sizes) > config.max_body:
+            config = self._config(queue, fresh=True) or config
             large = [row for row in rows if sizes[row] > config.max_body]
-            self._refuse(large, MessageTooLarge.code, f"body: larger than max_message_bytes, {config.max_body}")
+            self._refuse_large(config, large)
             rows = [row for row in rows if sizes[row] <= config.max_body]
         start = 0
         while start < len(rows):
@@ -70,7 +71,7 @@ class Enqueue:
         start = 0
         while start < len(calls):
             together = calls[start : start + self._independent(calls[start:])]
-            for call, reply in zip(together, self._replies(together), strict=True):
+            for call, reply in self._replies(together):
                 if reply is None:
                     self._refuse_missing_queue(call.queue, call.rows)
                 else:
@@ -88,34 +89,52 @@ class Enqueue:
                 limited.add(call.queue)
         return len(calls)
 
-    def _replies(self, calls: Sequence[CallBatch]) -> list[Reply | None]:
-        """Make calls in one round trip and return their replies; `None` for a missing queue."""
+    def _replies(self, calls: Sequence[CallBatch]) -> list[tuple[CallBatch, Reply | None]]:
+        """Make calls in one round trip. Returns each call as it was stored, with its reply; `None` without a queue."""
         configs = [(self._config(call.queue), call) for call in calls]
         scripts = [self._command(config, call) for config, call in configs if config is not None]
         replies = iter(self._with_retries(lambda: self._task.driver.step(Together(scripts))) if scripts else ())
-        return [None if config is None else self._final_reply(call, next(replies)) for config, call in configs]
+        return [(call, None) if config is None else self._final_reply(call, next(replies)) for config, call in configs]
 
-    def _final_reply(self, call: CallBatch, reply: Reply) -> Reply | None:
-        """Return the reply to a call. If the queue has changed in the meantime, make the call again first."""
+    def _final_reply(self, call: CallBatch, reply: Reply) -> tuple[CallBatch, Reply | None]:
+        """Return a call and its reply. If the queue has changed, repeat the call with the options in force."""
         if reply[0] == b"ok":
             if reply[1]:
                 self._task.driver.step(Follow(reply[1]))
-            return reply
-        try:
-            return self._with_retries(lambda: self._task.driver.perform(self._repeat(call)))
-        except QueueNotFound:
-            return None
+            return call, reply
 
-    def _repeat(self, call: CallBatch) -> Flow[Reply]:
-        return fenced(call.queue, lambda config: self._command(config, call))
+        def build(config: Known) -> Command:
+            nonlocal call
+            call = self._fitting(config, call)
+            if not call.rows:
+                raise MessageTooLarge("every row of the call was refused")
+            return self._command(config, call)
+
+        try:
+            repeated = self._with_retries(lambda: self._task.driver.perform(fenced(call.queue, build)))
+        except (QueueNotFound, MessageTooLarge):
+            # after `MessageTooLarge` the call has no rows left
+            return call, None
+        return call, repeated
+
+    def _fitting(self, config: Known, call: CallBatch) -> CallBatch:
+        """Refuse rows that are too large for the present options of the queue. Returns the call without them."""
+        bodies = call.arguments[1::2] if self._ids_only else [body for _, body in call.arguments]
+        fits = [len(body) <= config.max_body for body in bodies]
+        if all(fits):
+            return call
+        self._refuse_large(config, [row for row, fit in zip(call.rows, fits, strict=True) if not fit])
+        rows = list(compress(call.rows, fits))
+        kept = [fit for fit in fits for _ in range(2)] if self._ids_only else fits
+        return CallBatch(call.queue, rows, list(compress(call.arguments, kept)))
 
     def _command(self, config: Known, call: CallBatch) -> Command:
         enqueue = commands.enqueue_named if self._ids_only else commands.enqueue
         return enqueue(config, call.arguments, window=self._window)
 
-    def _config(self, queue: str) -> Known | None:
+    def _config(self, queue: str, *, fresh: bool = False) -> Known | None:
         try:
-            config: Known = self._task.with_retries(lambda: self._task.driver.step(Look(queue)))
+            config: Known = self._task.with_retries(lambda: self._task.driver.step(Look(queue, fresh=fresh)))
         except QueueNotFound:
             return None
         return config
@@ -146,6 +165,9 @@ class Enqueue:
     def _refuse_missing_queue(self, queue: str, rows: Sequence[int]) -> None:
         error = QueueNotFound(queue)
         self._refuse(rows, error.code, str(error))
+
+    def _refuse_large(self, config: Known, rows: Sequence[int]) -> None:
+        self._refuse(rows, MessageTooLarge.code, f"body: larger than max_message_bytes, {config.max_body}")
 
     def _refuse(self, rows: Sequence[int], reason: str, cause: str) -> None:
         for row in rows:

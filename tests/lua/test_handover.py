@@ -15,7 +15,7 @@ PICKUP = 5000
 
 
 def enqueue(lab: Lab, *messages: Message | bytes) -> Reply:
-    return lab.run(commands.enqueue(lab.known(), [commands.pack(one, 100) for one in messages], now=NOW))
+    return lab.run(commands.enqueue(lab.known(), [commands.pack(one) for one in messages], now=NOW))
 
 
 def waiting(count: int) -> dict[str, int]:

@@ -279,7 +279,7 @@ def test_a_message_that_arrives_in_between_keeps_its_place(lab: Lab) -> None:
 
     redrive(lab, place(-9))
     known = lab.known()
-    lab.run(commands.enqueue(known, [commands.pack(Message(b"new"), known.max_body)], now=NOW))
+    lab.run(commands.enqueue(known, [commands.pack(Message(b"new"))], now=NOW))
     redrive(lab, place(-8))
 
     assert list(lab.snapshot()["orders"]["log"]) == [place(), place(0, 1), place(0, 2)]

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import rqttl
-from rqttl import units
+from rqttl import codec, units
 from rqttl.cli.common import output, text
 from rqttl.cli.common.queue_names import complete_queues
-from rqttl.errors import InvalidDuration, QueueNotFound
+from rqttl.errors import InvalidDuration, InvalidName, QueueNotFound
+from rqttl.keys import check_queue_name
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -78,8 +79,9 @@ def note_default_server(url: str | None) -> None:
     from rqttl import embedded
 
     folder, home = str(embedded.locate(None)), os.path.expanduser("~")  # noqa: PTH111  # `Path` raises without a home
-    shown = f"~{folder[len(home) :]}" if folder.startswith(f"{home}{os.sep}") else folder
-    output.note(f"using the embedded server in {text.visible(shown)}: no --url is given, and $RQTTL_URL is not set")
+    short = home.startswith(os.sep) and folder.startswith(f"{home}{os.sep}")
+    place = f"~{folder[len(home) :]}" if short else folder
+    output.note(f"using the embedded server in {text.visible(place)}: no --url is given, and $RQTTL_URL is not set")
 
 
 def connecting(command: F) -> F:
@@ -109,6 +111,26 @@ def read_duration(context: click.Context, option: click.Parameter, value: str | 
         return units.as_timedelta(units.duration(value, "duration"))
     except InvalidDuration as error:
         raise click.BadParameter(str(error).removeprefix("duration: "), context, option) from None
+
+
+def read_ids(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Check the id of a message, or each of several: a search for another one could find nothing. For `callback`."""
+    return _each(codec.check_id, context, parameter, value)
+
+
+def read_names(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Check the name of a queue, or each of several, as `read_ids` does. For `callback`."""
+    return _each(check_queue_name, context, parameter, value)
+
+
+def _each(check: Callable[[str], object], context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    for word in (value,) if isinstance(value, str) else value or ():
+        try:
+            check(word)
+        except InvalidName as error:
+            rule = str(error).partition(": ")[2]
+            raise click.BadParameter(rule, context, parameter) from None
+    return value
 
 
 def help_alone(context: click.Context) -> None:

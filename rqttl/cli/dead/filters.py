@@ -20,7 +20,7 @@ from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.instants import instant
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.queue_names import complete_queues
-from rqttl.cli.common.settings import F
+from rqttl.cli.common.settings import F, read_names
 from rqttl.errors import InvalidInput
 from rqttl.options import REASONS
 from rqttl.types import Peeked
@@ -140,7 +140,7 @@ def letter_filters(command: F) -> F:
                      shell_complete=_complete_reasons,
                      help=f"Only of this reason: {', '.join(REASONS)}; may be repeated."),
         click.option("--source", "sources", multiple=True, metavar="QUEUE", shell_complete=complete_queues,
-                     help="Only those that died in this queue; may be repeated."),
+                     callback=read_names, help="Only those that died in this queue; may be repeated."),
     ):  # fmt: skip
         decorated = add(decorated)
     return decorated  # type: ignore[no-any-return]  # for whoever calls it, which is click, it is the same

@@ -11,7 +11,7 @@ import click
 from rqttl.cli.common import output, text
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
-from rqttl.cli.common.settings import Settings, connecting, json_flag, queue_argument, utc_flag
+from rqttl.cli.common.settings import Settings, connecting, json_flag, queue_argument, read_ids, utc_flag
 from rqttl.cli.common.signals import Stop, Stopped, Stopping
 from rqttl.cli.dead.filters import Groups, Wanted, letter_filters, note_targets, out, read, refuse_missing, show_groups
 
@@ -48,7 +48,7 @@ class Chosen:
 
 @click.command(epilog="\b\nExample: rqttl dead purge orders.dead --older-than 7d --dry-run")
 @queue_argument
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Only this letter; may be repeated.")
+@click.option("--id", "ids", multiple=True, metavar="ID", callback=read_ids, help="Only this letter; may be repeated.")
 @letter_filters
 @utc_flag
 @yes_flag

@@ -14,7 +14,7 @@ from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.option_text import flag
 from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
 from rqttl.cli.common.queue_names import complete_queues
-from rqttl.cli.common.settings import Settings, connecting, json_flag, queue_argument, utc_flag
+from rqttl.cli.common.settings import Settings, connecting, json_flag, queue_argument, read_ids, utc_flag
 from rqttl.cli.common.signals import Stopped
 from rqttl.cli.dead.filters import Wanted, letter_filters, note_targets, refuse_missing
 from rqttl.cli.dead.purge import Chosen, choose, described, in_steps, note_rest, tell_dry
@@ -29,7 +29,7 @@ Staying = Counter[tuple[str, str, str]]
 
 @click.command(epilog="\b\nExample: rqttl dead redrive orders.dead --reason expired --dry-run")
 @queue_argument
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Only this letter; may be repeated.")
+@click.option("--id", "ids", multiple=True, metavar="ID", callback=read_ids, help="Only this letter; may be repeated.")
 @click.option("--to", metavar="QUEUE", shell_complete=complete_queues, help="Put all into this queue instead.")
 @letter_filters
 @utc_flag

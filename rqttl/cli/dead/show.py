@@ -9,7 +9,7 @@ from datetime import datetime
 import click
 
 from rqttl.cli.common import messages, output, text
-from rqttl.cli.common.settings import Settings, connecting, json_flag, queue_argument, utc_flag
+from rqttl.cli.common.settings import Settings, connecting, json_flag, queue_argument, read_ids, utc_flag
 from rqttl.cli.dead.filters import Wanted, died_at, letter_filters, note_targets, read, refuse_missing
 from rqttl.types import Death, Peeked
 
@@ -19,7 +19,7 @@ LETTERS, BODY, HEADER = 10, 300, 100
 
 @click.command(epilog="\b\nExample: rqttl dead show orders.dead --reason rejected --limit 3")
 @queue_argument
-@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.argument("ids", metavar="[ID]...", nargs=-1, callback=read_ids)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="How many at most.  [default: 10; with IDs all]")
 @letter_filters
 @utc_flag
