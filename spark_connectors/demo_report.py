@@ -52,11 +52,15 @@ def count(spark: SparkSession, options: Mapping[str, str]) -> dict[str, dict[int
     letters = spark.read.format("rqttl").options(**options).option("decode", "json")
     scheduled = of.get_json_object("body_json", _SCHEDULED)
     rows = (
-        letters.schema("source string, body_json string").load()
-        .groupBy(of.substring_index("source", ".", -1).alias("carrier"),
-                 of.substring(scheduled, *_HOUR).cast("int").alias("hour"))
-        .count().collect()
-    )  # fmt: skip
+        letters.schema("source string, body_json string")
+        .load()
+        .groupBy(
+            of.substring_index("source", ".", -1).alias("carrier"),
+            of.substring(scheduled, *_HOUR).cast("int").alias("hour"),
+        )
+        .count()
+        .collect()
+    )
     counts: dict[str, dict[int, int]] = {}
     for carrier, hour, number in sorted(rows):
         counts.setdefault(carrier, {})[hour] = number
@@ -75,12 +79,16 @@ def session(folder: Path) -> SparkSession:
 
     builder = SparkSession.builder.master("local[2]").appName("rqttl demo")
     for name, value in {
-        "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g", "spark.local.dir": str(folder),
-        "spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(folder),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         # the session lives for seconds, so the second compiler and parallel collectors cost more than they save
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }.items():  # fmt: skip
+    }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark_connectors.register(spark)

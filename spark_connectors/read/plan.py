@@ -72,22 +72,29 @@ def queue_snapshots(reader: BulkReader, keys: Keyspace, queues: Sequence[str]) -
     snapshots: dict[str, QueueSnapshot] = {}
     for start in range(0, len(queues), _QUEUES_AT_ONCE):
         chunk = queues[start : start + _QUEUES_AT_ONCE]
-        replies = reader.execute_all([
-            command
-            for queue in chunk
-            for command in (
-                ("HMGET", keys.key(queue, META), *SNAPSHOT_FIELDS),
-                ("XLEN", keys.key(queue, LOG)),
-                ("HLEN", keys.key(queue, DETACHED)),
-            )
-        ])  # fmt: skip
+        replies = reader.execute_all(
+            [
+                command
+                for queue in chunk
+                for command in (
+                    ("HMGET", keys.key(queue, META), *SNAPSHOT_FIELDS),
+                    ("XLEN", keys.key(queue, LOG)),
+                    ("HLEN", keys.key(queue, DETACHED)),
+                )
+            ]
+        )
         for i, queue in enumerate(chunk):
             (version, created_at, last, trimmed, dead_letters), logged, detached = replies[3 * i : 3 * i + 3]
             if version is not None:
                 snapshots[queue] = QueueSnapshot(
-                    queue, int(created_at or 0), recorded_sequence(last), recorded_sequence(trimmed), logged, detached,
+                    queue,
+                    int(created_at or 0),
+                    recorded_sequence(last),
+                    recorded_sequence(trimmed),
+                    logged,
+                    detached,
                     dead_letters == b"1",
-                )  # fmt: skip
+                )
     return snapshots
 
 
@@ -161,10 +168,13 @@ def check_read_access(reader: BulkReader, keys: Keyspace, ranges: Sequence[Range
     """Run each command of the tasks once, on one queue. A user without the rights gets the error before tasks start."""
     for first in ranges[:1]:
         log = keys.key(first.queue, LOG)
-        reader.execute_all([
-            ("XRANGE", log, "+", "+", "COUNT", 1), ("XREVRANGE", log, "+", "+", "COUNT", 1),
-            ("HSCAN", keys.key(first.queue, DETACHED), 0, "COUNT", 1),
-        ])  # fmt: skip
+        reader.execute_all(
+            [
+                ("XRANGE", log, "+", "+", "COUNT", 1),
+                ("XREVRANGE", log, "+", "+", "COUNT", 1),
+                ("HSCAN", keys.key(first.queue, DETACHED), 0, "COUNT", 1),
+            ]
+        )
 
 
 def partitions(

@@ -27,9 +27,12 @@ _QUEUES_AT_ONCE = 500
 
 
 def read(
-    reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], names: tuple[str, ...],
+    reader: BulkReader,
+    keys: Keyspace,
+    ranges: Sequence[Range],
+    names: tuple[str, ...],
     watches: Sequence[PageWatch] = (),
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+) -> Iterator[pa.RecordBatch]:
     """Read all messages of these ranges, as batches of these columns. The log of each range is read in order.
 
     There are as many `watches` as ranges, or none. Raises `MalformedEntry`, and the errors of reader and watches.

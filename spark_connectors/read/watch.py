@@ -95,9 +95,12 @@ def queue_states(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> d
 
 
 def _read_fields(
-    reader: BulkReader, keys: Keyspace, queues: Iterable[str], part: Sequence[str],
+    reader: BulkReader,
+    keys: Keyspace,
+    queues: Iterable[str],
+    part: Sequence[str],
     decode: Callable[[Sequence[bytes | None]], T | None],
-) -> dict[str, T]:  # fmt: skip
+) -> dict[str, T]:
     """Read fields of one part of each queue. Queues without a value are left out."""
     names = list(queues)
     replies = execute_many(reader, [("HMGET", keys.key(name, part[0]), *part[1:]) for name in names])

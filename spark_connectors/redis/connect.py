@@ -49,10 +49,12 @@ def connect(options: Options) -> Connection:
         kind = SSLConnection
         verify = options.flag("tlsVerify")
         settings |= {
-            "ssl_ca_certs": options.optional_text("tlsCaFile"), "ssl_certfile": options.optional_text("tlsCertFile"),
-            "ssl_keyfile": options.optional_text("tlsKeyFile"), "ssl_check_hostname": verify,
+            "ssl_ca_certs": options.optional_text("tlsCaFile"),
+            "ssl_certfile": options.optional_text("tlsCertFile"),
+            "ssl_keyfile": options.optional_text("tlsKeyFile"),
+            "ssl_check_hostname": verify,
             "ssl_cert_reqs": "required" if verify else "none",
-        }  # fmt: skip
+        }
     timeout = options.number("socketTimeout") / 1000
     connection: Connection = kind(
         db=address.db,

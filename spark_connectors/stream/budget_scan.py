@@ -50,9 +50,15 @@ class BudgetScan:
     """
 
     def __init__(
-        self, reader: BulkReader, keys: Keyspace, detached: Mapping[str, MessageSizes], *,
-        in_bytes: bool, max_entries: int, reply_bytes: int,
-    ) -> None:  # fmt: skip
+        self,
+        reader: BulkReader,
+        keys: Keyspace,
+        detached: Mapping[str, MessageSizes],
+        *,
+        in_bytes: bool,
+        max_entries: int,
+        reply_bytes: int,
+    ) -> None:
         self._reader = reader
         self._keys = keys
         self._detached = detached

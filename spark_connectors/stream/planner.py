@@ -103,10 +103,7 @@ class StreamPlanner:
         watched = []
         for part in ranges:
             queue, position = queues.get(part.queue), end.positions[part.queue]
-            state = (
-                None if queue is None
-                else QueueState(queue.created_at, queue.last_sequence, queue.trimmed_upto, 0)
-            )  # fmt: skip
+            state = None if queue is None else QueueState(queue.created_at, queue.last_sequence, queue.trimmed_upto, 0)
             begin = replace(position, after=part.after, ahead=part.rows)
             unchecked_for = now_ms() - position.existed_at
             self._losses.report(
@@ -168,10 +165,11 @@ class StreamPlanner:
         positions = {**self._first_positions, **start.positions}
         selected = set(self._selected(positions))
         deleted = {
-            name: position for name, position in positions.items()
+            name: position
+            for name, position in positions.items()
             if name in selected
             and (not position.belongs_to(states[name]) if name in states else self._is_deleted(name))
-        }  # fmt: skip
+        }
         by_queue = tombstones(self._reader(), self._keys, deleted)
         for name, position in deleted.items():
             # the deletion of a queue that was never read is no news, unless messages were lost with it
@@ -188,9 +186,13 @@ class StreamPlanner:
         return replace(before_first(state), known_loss="") if recreated else before_first(state)
 
     def _apply_limit(
-        self, positions: Mapping[str, QueuePosition], states: Mapping[str, QueueState],
-        ends: dict[str, QueuePosition], limit: BatchLimit, next_queue: str,
-    ) -> str:  # fmt: skip
+        self,
+        positions: Mapping[str, QueuePosition],
+        states: Mapping[str, QueueState],
+        ends: dict[str, QueuePosition],
+        limit: BatchLimit,
+        next_queue: str,
+    ) -> str:
         """Move `ends` back to the limit. Returns the queue that the next batch serves first."""
         unread = [name for name in positions if ends[name].after != positions[name].after]
         counts = self._message_counts(unread)
@@ -207,10 +209,13 @@ class StreamPlanner:
 
     def _scan(self, fair: FairShare, limit: BatchLimit, with_detached: Sequence[str]) -> None:
         scan = BudgetScan(
-            self._reader(), self._keys, {name: self._detached_sizes(name) for name in with_detached},
-            in_bytes=limit.in_bytes, max_entries=self._options.number("fetchEntries"),
+            self._reader(),
+            self._keys,
+            {name: self._detached_sizes(name) for name in with_detached},
+            in_bytes=limit.in_bytes,
+            max_entries=self._options.number("fetchEntries"),
             reply_bytes=self._options.number("fetchBytes"),
-        )  # fmt: skip
+        )
         rounds = fair.run()
         try:
             requests = next(rounds)

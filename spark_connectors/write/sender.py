@@ -39,9 +39,12 @@ class Backpressure:
     """
 
     def __init__(
-        self, options: Options, *, clock: Callable[[], float] = time.monotonic,
+        self,
+        options: Options,
+        *,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._waits = options.text("onFull") == "wait"
         self._timeout = options.number("fullTimeout") / 1000
         self._clock, self._sleep = clock, sleep

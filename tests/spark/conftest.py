@@ -54,11 +54,15 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
             patch.setenv(name, value)
         builder = SparkSession.builder.master("local[2]").appName("rqttl tests")
         for name, setting in {
-            "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g", "spark.ui.enabled": False,
-            "spark.ui.showConsoleProgress": False, "spark.local.dir": folder / "local",
-            "spark.sql.shuffle.partitions": 2, "spark.sql.session.timeZone": "UTC",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.ui.enabled": False,
+            "spark.ui.showConsoleProgress": False,
+            "spark.local.dir": folder / "local",
+            "spark.sql.shuffle.partitions": 2,
+            "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": folder / "warehouse",
-        }.items():  # fmt: skip
+        }.items():
             builder = builder.config(name, str(setting).lower() if isinstance(setting, bool) else str(setting))
         session = builder.getOrCreate()
         yield session

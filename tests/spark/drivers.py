@@ -30,8 +30,9 @@ class Drivers:
         environment = {**os.environ, **settings(self._folder / "conf")}
         environment.pop("SPARK_HOME", None)
         words = [str(word) for word in (sys.executable, self._script, *arguments)]
-        self._started.append(subprocess.Popen(words, cwd=self._folder, env=environment, stdin=subprocess.DEVNULL,
-                                              start_new_session=True))  # fmt: skip
+        self._started.append(
+            subprocess.Popen(words, cwd=self._folder, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        )
         return self._started[-1]
 
     def end(self) -> None:

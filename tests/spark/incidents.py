@@ -23,10 +23,12 @@ def bad_evening(broker: Clocked) -> None:
     mails = broker.declare_queue("mails", dead_letter="mails.dead", max_deliveries=3)
     _expire(broker, orders)
     for version, count in REJECTED.items():
-        orders.enqueue_many([
-            Message({"item": i}, id=f"order-{version}-{i}", headers={"version": version, "region": "eu"})
-            for i in range(count)
-        ])  # fmt: skip
+        orders.enqueue_many(
+            [
+                Message({"item": i}, id=f"order-{version}-{i}", headers={"version": version, "region": "eu"})
+                for i in range(count)
+            ]
+        )
         orders.reject_many(orders.receive_many(count), "no such item")
     _fail(mails, 2, "welcome")
     broker.go_to(50 * _MINUTE)
@@ -37,10 +39,12 @@ def bad_evening(broker: Clocked) -> None:
 
 def _expire(broker: Clocked, queue: Queue) -> None:
     for late, count in LATE.items():
-        queue.enqueue_many([
-            Message({"item": i}, id=f"order-{late}-{i}", ttl="1m", headers={"version": "1.3.7", "region": "us"})
-            for i in range(count)
-        ])  # fmt: skip
+        queue.enqueue_many(
+            [
+                Message({"item": i}, id=f"order-{late}-{i}", ttl="1m", headers={"version": "1.3.7", "region": "us"})
+                for i in range(count)
+            ]
+        )
         broker.advance(_MINUTE + late)
         queue.sweep()
 

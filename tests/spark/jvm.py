@@ -64,21 +64,37 @@ class Submitter:
         self._environment = {**settings(folder / "conf", level=level), "SPARK_HOME": str(self.home)}
 
     def run(
-        self, program: str, *arguments: object, master: str = CLUSTER, options: tuple[object, ...] = (),
-        environment: Mapping[str, str | None] | None = None, patience: float = 500,
-    ) -> Done:  # fmt: skip
+        self,
+        program: str,
+        *arguments: object,
+        master: str = CLUSTER,
+        options: tuple[object, ...] = (),
+        environment: Mapping[str, str | None] | None = None,
+        patience: float = 500,
+    ) -> Done:
         """Run the text of a program to its end; `environment` changes that of its driver, `None` removes a variable."""
         script = self.folder / "program.py"
         script.write_text(program)
-        conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g",
-                "spark.local.dir": self.folder / "local", "spark.sql.warehouse.dir": self.folder / "warehouse",
-                "spark.sql.shuffle.partitions": "2"}  # fmt: skip
+        conf = {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.local.dir": self.folder / "local",
+            "spark.sql.warehouse.dir": self.folder / "warehouse",
+            "spark.sql.shuffle.partitions": "2",
+        }
         words = [self.home / "bin" / "spark-submit", "--master", master]
         words += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
         done = subprocess.run(
-            [str(word) for word in (*words, *options, script, *arguments)], cwd=self.folder, text=True, check=False,
-            capture_output=True, env=self.variables(environment or {}), stdin=subprocess.DEVNULL, timeout=patience,
-        )  # fmt: skip
+            [str(word) for word in (*words, *options, script, *arguments)],
+            cwd=self.folder,
+            text=True,
+            check=False,
+            capture_output=True,
+            env=self.variables(environment or {}),
+            stdin=subprocess.DEVNULL,
+            timeout=patience,
+        )
         return Done(done.returncode, done.stdout, done.stdout + done.stderr + self.executor_logs())
 
     def variables(self, changed: Mapping[str, str | None]) -> dict[str, str]:

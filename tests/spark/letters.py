@@ -17,9 +17,15 @@ def numbered(i: int) -> Message:
 
 
 def bury(
-    broker: Broker, count: int, *, into: str = "orders.dead", source: str = "orders", reason: str = "maxlen",
-    make: Make = numbered, first: int = 0,
-) -> Queue:  # fmt: skip
+    broker: Broker,
+    count: int,
+    *,
+    into: str = "orders.dead",
+    source: str = "orders",
+    reason: str = "maxlen",
+    make: Make = numbered,
+    first: int = 0,
+) -> Queue:
     """Have `count` messages of `source` die for `reason` (a key of `DEATHS`), oldest first; gives the queue `into`.
 
     `make(i)` is called for i from `first` on. `source` is declared, its letters all go to `into`, and it is left empty.

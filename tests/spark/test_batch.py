@@ -221,9 +221,11 @@ def test_ranges_hold_for_what_is_in_loose(client: redis.Redis, load: Load, compa
     after, upto = sequences[20], sequences[100]
 
     job = load(
-        queues="plain", startingOffsets=json.dumps({"plain": after}), endingOffsets=json.dumps({"plain": upto}),
+        queues="plain",
+        startingOffsets=json.dumps({"plain": after}),
+        endingOffsets=json.dumps({"plain": upto}),
         failOnDataLoss="false",
-    )  # fmt: skip
+    )
 
     assert sorted(row["sequence"] for row in job.rows()) == sequences[21:101]
 
@@ -246,9 +248,10 @@ def test_offsets_begin_behind_a_place_and_end_with_one(clocked: Clocked, load: L
     assert load(queues="orders.dead", startingOffsets=json.dumps({"orders.dead": after})).ids() == numbers(7, 3)
     assert load(queues="orders.dead", endingOffsets=json.dumps({"orders.dead": upto})).ids() == numbers(7)
     assert load(
-        queues="orders.dead", startingOffsets=json.dumps({"orders.dead": after}),
+        queues="orders.dead",
+        startingOffsets=json.dumps({"orders.dead": after}),
         endingOffsets=json.dumps({"orders.dead": upto}),
-    ).ids() == numbers(4, 3)  # fmt: skip
+    ).ids() == numbers(4, 3)
     words = {"startingOffsets": '{"orders.dead": "earliest"}', "endingOffsets": '{"orders.dead": "latest"}'}
     assert load(queues="orders.dead", **words).ids() == numbers(10)
 

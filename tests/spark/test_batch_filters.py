@@ -52,8 +52,11 @@ def test_filters_on_queue_and_time_narrow_what_is_read(server: Server, clocked: 
 def test_other_filters_narrow_nothing(server: Server, clocked: Clocked) -> None:
     at = as_datetime(hourly(clocked)[4][1])
     others = (
-        IsNotNull(("died_at",)), Not(EqualTo(("queue",), "orders.dead")), EqualTo(("message_id",), "m-1"),
-        Not(LessThan(("died_at",), at)), EqualTo(("died_at",), None),
-    )  # fmt: skip
+        IsNotNull(("died_at",)),
+        Not(EqualTo(("queue",), "orders.dead")),
+        EqualTo(("message_id",), "m-1"),
+        Not(LessThan(("died_at",), at)),
+        EqualTo(("died_at",), None),
+    )
 
     assert filtered(server, *others).ids() == numbers(10)

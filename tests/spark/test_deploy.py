@@ -39,8 +39,9 @@ def arguments(instruction: str) -> list[str]:
 def submit(submitter: Submitter, *words: object, **changed: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(submitter.home / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = submitter.variables({"PATH": path, "SPARK_MASTER": "local[2]", **changed})
-    return subprocess.run([SUBMIT, *map(str, words)], cwd=submitter.folder, env=environment, capture_output=True,
-                          text=True, check=False)  # fmt: skip
+    return subprocess.run(
+        [SUBMIT, *map(str, words)], cwd=submitter.folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.slow
@@ -69,8 +70,14 @@ def test_the_job_appends_what_came_since_its_last_run(
 
 def test_the_script_says_which_setting_it_lacks(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_MASTER"}
-    done = subprocess.run([SUBMIT], env={**environment, "PYSPARK_DRIVER_PYTHON": sys.executable}, cwd=tmp_path,
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [SUBMIT],
+        env={**environment, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert done.returncode != 0
     assert "SPARK_MASTER: the master, such as yarn" in done.stderr

@@ -24,10 +24,16 @@ SEQUENCE = b"1700000001234-100007"
 
 
 def record(
-    queue: bytes = b"orders", reason: bytes = b"expired", count: int = 1, first: int = 1_700_000_000_001,
-    last: int = 1_700_000_000_002, enqueued: int = 1_600_000_000_000, deadline: int | None = None, deliveries: int = 0,
+    queue: bytes = b"orders",
+    reason: bytes = b"expired",
+    count: int = 1,
+    first: int = 1_700_000_000_001,
+    last: int = 1_700_000_000_002,
+    enqueued: int = 1_600_000_000_000,
+    deadline: int | None = None,
+    deliveries: int = 0,
     description: bytes = b"",
-) -> bytes:  # fmt: skip
+) -> bytes:
     words = (queue, reason, b"%d" % count, b"%d" % first, b"%d" % last, b"%d" % enqueued)
     ends = b"-" if deadline is None else b"%d" % deadline
     return b"%s %s %d %d %s" % (b" ".join(words), ends, deliveries, len(description), description)
@@ -61,9 +67,17 @@ def row(packed: bytes, body: bytes = b"", sequence: bytes = SEQUENCE) -> dict[st
 TIMES = st.integers(0, units.MAX_INSTANT + 10)
 WORDS = st.from_regex(r"[A-Za-z0-9._:/-]{1,20}", fullmatch=True).map(str.encode)
 RECORDS = st.builds(
-    record, WORDS, st.sampled_from([b"expired", b"maxlen", b"rejected", b"redriven"]), st.integers(1, 10**6),
-    TIMES, TIMES, TIMES, st.none() | TIMES, st.integers(0, 10**6), st.binary(max_size=30) | WORDS,
-)  # fmt: skip
+    record,
+    WORDS,
+    st.sampled_from([b"expired", b"maxlen", b"rejected", b"redriven"]),
+    st.integers(1, 10**6),
+    TIMES,
+    TIMES,
+    TIMES,
+    st.none() | TIMES,
+    st.integers(0, 10**6),
+    st.binary(max_size=30) | WORDS,
+)
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=9)
 )
@@ -73,9 +87,12 @@ EXTRAS = st.just(b"") | st.builds(
     st.dictionaries(st.text(min_size=1, max_size=9), SCALARS | st.binary(max_size=9), max_size=3),
 )
 HEADERS = st.builds(
-    header, st.none() | TIMES, st.just(b"") | st.binary(min_size=1, max_size=40) | WORDS,
-    st.lists(RECORDS, max_size=4).map(b"".join), EXTRAS,
-)  # fmt: skip
+    header,
+    st.none() | TIMES,
+    st.just(b"") | st.binary(min_size=1, max_size=40) | WORDS,
+    st.lists(RECORDS, max_size=4).map(b"".join),
+    EXTRAS,
+)
 
 
 @given(st.lists(HEADERS, min_size=1, max_size=12))
@@ -93,15 +110,23 @@ def expected(packed: bytes, sequence: str) -> dict[str, Any]:
     arrived = units.as_datetime(codec.enqueued_at(sequence.encode()))
     own = None if said.deadline is None else units.as_datetime(said.deadline)
     return {
-        "queue": "q", "message_id": said.id or sequence, "sequence": sequence, "died_at": arrived,
-        "source": newest and newest.queue, "reason": newest and newest.reason,
+        "queue": "q",
+        "message_id": said.id or sequence,
+        "sequence": sequence,
+        "died_at": arrived,
+        "source": newest and newest.queue,
+        "reason": newest and newest.reason,
         "description": newest and newest.description,
-        "enqueued_at": newest.enqueued_at if newest else arrived, "expires_at": newest.expires_at if newest else own,
-        "delivery_count": newest and newest.delivery_count, "death_count": sum(death.count for death in said.deaths),
-        "content_type": said.content_type, "headers": header_texts(said.headers), "body": b"body",
+        "enqueued_at": newest.enqueued_at if newest else arrived,
+        "expires_at": newest.expires_at if newest else own,
+        "delivery_count": newest and newest.delivery_count,
+        "death_count": sum(death.count for death in said.deaths),
+        "content_type": said.content_type,
+        "headers": header_texts(said.headers),
+        "body": b"body",
         "deaths": [as_row(death) for death in said.deaths],
         "body_json": None if said.content_type != codec.MSGPACK else texts.body_json(b"body"),
-    }  # fmt: skip
+    }
 
 
 def header_texts(headers: Mapping[str, Header]) -> list[tuple[str, str | None]] | None:
@@ -173,8 +198,9 @@ def test_a_dead_letter_is_described_by_its_newest_death() -> None:
     assert found["died_at"] == datetime(2023, 11, 14, 22, 13, 21, 234_000, tzinfo=timezone.utc)
     assert found["expires_at"] == datetime(2023, 11, 14, 22, 13, 21, 205_000, tzinfo=timezone.utc)
     assert [(death["queue"], death["description"]) for death in found["deaths"]] == [
-        ("orders", "no  such; item"), ("older", "a b"),
-    ]  # fmt: skip
+        ("orders", "no  such; item"),
+        ("older", "a b"),
+    ]
 
 
 def test_a_message_that_never_died_has_its_own_times() -> None:
@@ -187,10 +213,15 @@ def test_a_message_that_never_died_has_its_own_times() -> None:
 
 
 def test_what_is_not_utf_8_is_shown_and_keeps_nobody_from_reading_the_rest() -> None:
-    first, second = rows(("q", [
-        [SEQUENCE, [header(id=b"a\xff", deaths=record(description=b"\xfe")), b"\xff"]],
-        [SEQUENCE, [header(id="ä".encode(), deaths=record(description="ö".encode())), b""]],
-    ]))  # fmt: skip
+    first, second = rows(
+        (
+            "q",
+            [
+                [SEQUENCE, [header(id=b"a\xff", deaths=record(description=b"\xfe")), b"\xff"]],
+                [SEQUENCE, [header(id="ä".encode(), deaths=record(description="ö".encode())), b""]],
+            ],
+        )
+    )
 
     assert (first["message_id"], first["description"], first["body"]) == ("a\ufffd", "\ufffd", b"\xff")
     assert (second["message_id"], second["description"]) == ("ä", "ö")
@@ -209,8 +240,12 @@ def test_runs_of_several_queues_become_one_batch() -> None:
     found = rows(("a", entries[:2]), ("b", entries[2:3]), ("a", entries[3:]), names=("queue", "body"))
 
     assert [(one["queue"], one["body"]) for one in found] == [
-        ("a", b"0"), ("a", b"1"), ("b", b"2"), ("a", b"3"), ("a", b"4"),
-    ]  # fmt: skip
+        ("a", b"0"),
+        ("a", b"1"),
+        ("b", b"2"),
+        ("a", b"3"),
+        ("a", b"4"),
+    ]
 
 
 def test_a_batch_stays_as_it_is_while_the_next_are_made() -> None:

@@ -30,9 +30,15 @@ def state(last: int = 100, *, trimmed: int | None = None, enqueued: int = 100, b
 sequences = st.integers(0, 10**13 - 1).map(lambda ms: sequence_text(ms * 1_000_000 + 100_000))
 positions = st.dictionaries(
     st.sampled_from(["a", "b.dead", "{c}.d"]),
-    st.builds(QueuePosition, sequences, st.integers(0, 2**50), st.integers(0, 2**50), st.one_of(st.just(""), sequences),
-              st.integers(0, 1000)),
-)  # fmt: skip
+    st.builds(
+        QueuePosition,
+        sequences,
+        st.integers(0, 2**50),
+        st.integers(0, 2**50),
+        st.one_of(st.just(""), sequences),
+        st.integers(0, 1000),
+    ),
+)
 offsets = st.builds(Offset, positions, st.sampled_from(["", "a"]), st.one_of(st.none(), positions), st.booleans())
 
 
@@ -247,6 +253,7 @@ def test_an_alarm_raises_or_logs_once(caplog: pytest.LogCaptureFixture) -> None:
             losses.report(loss)
 
     assert [record.getMessage()[:38] for record in caplog.records] == [
-        "[RQTTL_DATA_LOSS] queue 'q' was delete", "[RQTTL_DATA_LOSS] queue 'q': messages ",
         "[RQTTL_DATA_LOSS] queue 'q' was delete",
-    ]  # fmt: skip
+        "[RQTTL_DATA_LOSS] queue 'q': messages ",
+        "[RQTTL_DATA_LOSS] queue 'q' was delete",
+    ]

@@ -71,9 +71,12 @@ def read(
     submitter: Submitter, python: Path, url: str, *options: object, before: str = "", master: str = CLUSTER
 ) -> dict[str, object]:
     done = submitter.run(
-        READ.replace("{BEFORE}", before), url, options=options, master=master,
+        READ.replace("{BEFORE}", before),
+        url,
+        options=options,
+        master=master,
         environment={"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONPATH": None},
-    )  # fmt: skip
+    )
     assert done.code == 0, done.end
     told: dict[str, object] = json.loads(done.out.splitlines()[-1])
     return told

@@ -127,8 +127,12 @@ def test_pages_of_one_buffer_and_of_others_are_joined_in_their_order() -> None:
     )
 
     assert [one[1:] for one in taken_apart(joined)] == [
-        (b"c", b"3"), (b"d", b"4"), (b"a", b"1"), (b"b", b"2"), (b"e", b"5"),
-    ]  # fmt: skip
+        (b"c", b"3"),
+        (b"d", b"4"),
+        (b"a", b"1"),
+        (b"b", b"2"),
+        (b"e", b"5"),
+    ]
 
 
 @pytest.mark.parametrize("entry, why", [

@@ -55,9 +55,10 @@ def test_rows_are_what_redis_holds(client: redis.Redis, broker: Broker, load: Lo
 
     assert {row.sequence: bytes(row.body) for row in rows} == bodies(client, "all.dead")
     assert Counter((row.source, row.reason, row.description) for row in rows) == {
-        ("maxlen", "maxlen", None): 1_000, ("rejected", "rejected", "no such item"): 1_000,
+        ("maxlen", "maxlen", None): 1_000,
+        ("rejected", "rejected", "no such item"): 1_000,
         ("expired", "expired", None): 1_000,
-    }  # fmt: skip
+    }
     assert {row.queue for row in rows} == {"all.dead"}
     for row in rows[::97]:
         number = msgpack.unpackb(row.body)["number"]

@@ -28,9 +28,12 @@ LAKE = "/srv/lake"
 #: The query of a test has a trigger each second: it is done when one of them has found nothing new.
 MINUTE, SECOND = 'processingTime="1 minute"', 'processingTime="1 second"'
 RECIPES = (
-    "Top causes", "How late letters expired", "Poison messages, by header", "Replay one hour",
+    "Top causes",
+    "How late letters expired",
+    "Poison messages, by header",
+    "Replay one hour",
     "Append to a table every minute",
-)  # fmt: skip
+)
 Recipe = Callable[[str], dict[str, Any]]
 
 
@@ -130,9 +133,12 @@ def test_poison_is_found_by_the_headers_that_it_has_in_common(recipe: Recipe) ->
     found = rows(recipe("Poison messages, by header")["printed"])
 
     assert found == [
-        ["region", "eu", "10"], ["version", "1.4.0", "9"], ["template", "invoice", "5"], ["template", "welcome", "3"],
+        ["region", "eu", "10"],
+        ["version", "1.4.0", "9"],
+        ["template", "invoice", "5"],
+        ["template", "welcome", "3"],
         ["version", "1.3.7", "1"],
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("room", [None, 2])

@@ -168,9 +168,15 @@ def test_no_repr_and_no_pickle_of_options_shows_it(
     ("no rights", None, "nobody", "[RQTTL_NO_PERMISSION]"),
 ])  # fmt: skip
 def test_no_refusal_shows_it(
-    way: str, what: str, url: str | None, user: str, server_says: str, secured: Server, tmp_path: Path,
+    way: str,
+    what: str,
+    url: str | None,
+    user: str,
+    server_says: str,
+    secured: Server,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("CANARY", PASSWORD)
     options = Options.parse("batch", giving(way, url or secured.url, tmp_path, user=user))
 
@@ -211,20 +217,32 @@ def test_a_session_shows_it_nowhere(submitter: Submitter, secured: Server, tmp_p
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
     for name in ("events", "pages"):
         (tmp_path / name).mkdir()
-    conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": tmp_path / "events", "spark.ui.enabled": "true",
-            "spark.eventLog.compress": "false", "spark.ui.port": "0"}  # fmt: skip
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": tmp_path / "events",
+        "spark.ui.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.ui.port": "0",
+    }
 
     done = submitter.run(
-        PROGRAM, tmp_path, patience=500, environment={"CANARY": PASSWORD},
+        PROGRAM,
+        tmp_path,
+        patience=500,
+        environment={"CANARY": PASSWORD},
         options=tuple(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
-    )  # fmt: skip
+    )
 
     assert done.code == 0, done.end
     assert done.out.count("100 letters\n") == len(WAYS)
     assert re.findall(r"^refused (.*?) \[", done.out, re.MULTILINE) == list(refused)
     (tmp_path / "log.txt").write_text(done.log)
-    for kind, known in {"events": "SparkListenerSQLExecutionStart", "pages": "rqttl", "checkpoint": "orders.dead",
-                        "spark/work": "CoarseGrainedExecutorBackend"}.items():  # fmt: skip
+    for kind, known in {
+        "events": "SparkListenerSQLExecutionStart",
+        "pages": "rqttl",
+        "checkpoint": "orders.dead",
+        "spark/work": "CoarseGrainedExecutorBackend",
+    }.items():
         texts = [path.read_text(errors="replace") for path in (tmp_path / kind).rglob("*") if path.is_file()]
         assert any(known in text for text in texts), f"nothing of it in {kind}, so nothing was looked at"
     seen = [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in ("jobs.json", "right.txt")]

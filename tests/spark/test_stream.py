@@ -113,8 +113,9 @@ def test_no_queue_starves_under_a_limit(stream: Streams, broker: Broker) -> None
 
     assert batches == [40] * 8
     assert Counter(name for name, _ in query.attempts[0][0]) == {
-        "dead.large": 20, **{f"dead.small{i}": 5 for i in range(4)}
-    }  # fmt: skip
+        "dead.large": 20,
+        **{f"dead.small{i}": 5 for i in range(4)},
+    }
     assert Counter(query.rows) == Counter(held(broker, "dead.large", *(f"dead.small{i}" for i in range(4))))
 
 

@@ -150,8 +150,10 @@ def test_with_more_queues_than_the_limit_each_has_its_turn_also_after_restarts(
         batches.append(rows(client, follow(queuePattern="#"), offset, end))
         offset = again(end)
 
-    assert batches == [{"q0": 1, "q1": 1}, {"q2": 1, "q3": 1}, {"q0": 1, "q4": 1}, {"q1": 1, "q2": 1},
-                       {"q3": 1, "q4": 1}] * 2  # fmt: skip
+    assert (
+        batches
+        == [{"q0": 1, "q1": 1}, {"q2": 1, "q3": 1}, {"q0": 1, "q4": 1}, {"q1": 1, "q2": 1}, {"q3": 1, "q4": 1}] * 2
+    )
 
 
 def test_what_was_handled_takes_nothing_of_a_limit(client: redis.Redis, broker: Broker, follow: Follow) -> None:

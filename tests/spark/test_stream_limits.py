@@ -90,8 +90,10 @@ def test_with_more_queues_than_the_limit_each_has_its_turn() -> None:
     batches = [queues.batch(3) for _ in range(7)]
 
     assert [sorted(name for name, n in taken.items() if n) for taken in batches[:3]] == [
-        ["q0", "q1", "q2"], ["q3", "q4", "q5"], ["q0", "q1", "q6"],
-    ]  # fmt: skip
+        ["q0", "q1", "q2"],
+        ["q3", "q4", "q5"],
+        ["q0", "q1", "q6"],
+    ]
     assert set(queues.read.values()) == {3}
 
 
@@ -135,10 +137,11 @@ def test_queues_whose_messages_were_all_handled_take_nothing_from_the_others() -
 
 
 @given(
-    sizes=st.dictionaries(st.sampled_from("abcdefghijklmnopqrstuvwxyz"),
-                          st.lists(st.integers(1, 40), min_size=1, max_size=30), min_size=1),
+    sizes=st.dictionaries(
+        st.sampled_from("abcdefghijklmnopqrstuvwxyz"), st.lists(st.integers(1, 40), min_size=1, max_size=30), min_size=1
+    ),
     limit=st.integers(1, 120),
-)  # fmt: skip
+)
 @example(sizes={"a": [40], "b": [1] * 30}, limit=30)
 def test_no_batch_exceeds_the_limit_and_all_is_read_in_the_end(sizes: dict[str, list[int]], limit: int) -> None:
     queues = Queues(sizes)

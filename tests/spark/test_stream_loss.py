@@ -100,8 +100,12 @@ def test_what_a_queue_that_was_made_again_lost_before_the_next_look_is_a_loss(
     lost = letters(clocked.declare_queue("a"), 5)
     TRIMS[how](clocked)
 
-    with pytest.raises(DataLoss, match=f"queue 'a': messages after 0000000000000-000000, the highest of them {lost[1]}"
-                       if how == "limit" else "queue 'a': messages after 0000000000000-000000"):  # fmt: skip
+    with pytest.raises(
+        DataLoss,
+        match=f"queue 'a': messages after 0000000000000-000000, the highest of them {lost[1]}"
+        if how == "limit"
+        else "queue 'a': messages after 0000000000000-000000",
+    ):
         follow(queues="a").latest(read, None)
     lenient = follow(queues="a", failOnDataLoss="false")
     end = lenient.latest(read, None)

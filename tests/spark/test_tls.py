@@ -36,9 +36,22 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=test authority")
     for name in ("server", "client"):
         openssl(
-            "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}",
-            "-CA", "ca.crt", "-CAkey", "ca.key", "-addext", "subjectAltName=DNS:localhost",
-        )  # fmt: skip
+            "req",
+            "-x509",
+            *key,
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.crt",
+            "-subj",
+            f"/CN={name}",
+            "-CA",
+            "ca.crt",
+            "-CAkey",
+            "ca.key",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        )
     return folder
 
 
@@ -48,9 +61,14 @@ def secured(start_server: Callable[..., Server], certificates: Path) -> tuple[Se
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    files = {name: certificates / file for name, file in {
-        "tls_cert_file": "server.crt", "tls_key_file": "server.key", "tls_ca_cert_file": "ca.crt",
-    }.items()}  # fmt: skip
+    files = {
+        name: certificates / file
+        for name, file in {
+            "tls_cert_file": "server.crt",
+            "tls_key_file": "server.key",
+            "tls_ca_cert_file": "ca.crt",
+        }.items()
+    }
     try:
         server = start_server(tls_port=port, bind="127.0.0.1", **files)
     except RuntimeError:

@@ -12,8 +12,6 @@ import pytest
 
 from rqttl import Broker
 from rqttl._driver import driver_of
-from spark_connectors.errors import OutOfMemory, SourceError, Unreachable
-from tests.servers import Server
 from tests.spark.writing import MESSAGES, Job, batch, counts, ids, numbered, until
 
 Write = Callable[..., Job]
@@ -45,8 +43,10 @@ def test_what_a_row_says_is_in_the_message(write: Write, broker: Broker) -> None
 
     a, b, c, d = broker.queue("q").peek()
     assert (a.content_type, a.headers, a.expires_at) == (
-        "text/plain", {"region": "eu", "Ä": "ö"}, ends.replace(microsecond=678_000)
-    )  # fmt: skip
+        "text/plain",
+        {"region": "eu", "Ä": "ö"},
+        ends.replace(microsecond=678_000),
+    )
     assert (b.content_type, b.headers) == ("application/octet-stream", {})
     assert b.expires_at is not None
     assert b.expires_at - b.enqueued_at == timedelta(hours=1)
@@ -67,9 +67,14 @@ def test_what_a_row_says_is_in_the_message(write: Write, broker: Broker) -> None
     (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(minutes=5)), b"1", {}, timedelta(minutes=5)),
 ])  # fmt: skip
 def test_columns_may_have_several_types(
-    ddl: str, row: tuple[object, ...], body: bytes, headers: dict[str, object], lives: timedelta | None,
-    write: Write, broker: Broker,
-) -> None:  # fmt: skip
+    ddl: str,
+    row: tuple[object, ...],
+    body: bytes,
+    headers: dict[str, object],
+    lives: timedelta | None,
+    write: Write,
+    broker: Broker,
+) -> None:
     write(ddl).task([row])
 
     (message,) = broker.queue("q").peek()
@@ -147,8 +152,9 @@ def test_the_window_of_the_queue_acts_all_the_same(write: Write, broker: Broker)
     job = write(idempotency="off")
 
     assert [counts(job.task(numbered(3))) for _ in range(2)] == [
-        {"stored": 3, "duplicates": 0}, {"stored": 0, "duplicates": 3},
-    ]  # fmt: skip
+        {"stored": 3, "duplicates": 0},
+        {"stored": 0, "duplicates": 3},
+    ]
 
 
 def test_each_row_goes_to_the_queue_that_it_names(write: Write, broker: Broker) -> None:
@@ -283,66 +289,3 @@ def test_no_connection_stays_open(write: Write, broker: Broker) -> None:
         write().run(batch(MESSAGES, numbered(i)) for i in (1, 1 // 0))
 
     until(lambda: len(client.client_list()) <= before)
-
-
-def test_a_server_that_is_restarted_meanwhile_gets_all_rows(start_server: Callable[..., Server]) -> None:
-    server = start_server(appendonly="yes", appendfsync="always")
-    with server.client() as client:
-        Broker(client).declare_queue("q")
-    job = Job(server.url, MESSAGES, {"queue": "q", "retryBackoff": "50ms"})
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield batch(MESSAGES, numbered(500))
-        server.kill()
-        server.start()
-        yield batch(MESSAGES, numbered(500, first=500))
-
-    report = job.run(batches())
-
-    assert report.counts["stored"] + report.counts["duplicates"] == 1_000
-    with server.client() as client:
-        assert ids(Broker(client).queue("q")) == [f"m-{i}" for i in range(1_000)]
-
-
-def test_a_server_that_does_not_come_back_fails_the_task(start_server: Callable[..., Server]) -> None:
-    server = start_server()
-    with server.client() as client:
-        Broker(client).declare_queue("q")
-    job = Job(server.url, MESSAGES, {"queue": "q", "connectRetries": "1", "retryBackoff": "1ms"})
-    server.kill()
-
-    with pytest.raises(Unreachable, match="url: unix://"):
-        job.task(numbered(10))
-
-
-def test_without_memory_a_task_waits_or_fails_and_goes_on_where_it_was(start_server: Callable[..., Server]) -> None:
-    server = start_server(maxmemory="8mb")
-    with server.client() as client:
-        queue = Broker(client).declare_queue("q")
-        rows = [(f"m-{i}", b"x" * 10_000) for i in range(1_500)]
-        with pytest.raises(OutOfMemory, match="no memory left for messages"):
-            Job(server.url, MESSAGES, {"queue": "q", "onFull": "error"}).task(rows)
-        stored = ids(queue)
-        assert stored == [f"m-{i}" for i in range(len(stored))]
-        assert 0 < len(stored) < 1_500
-
-        threading.Timer(0.5, lambda: client.config_set("maxmemory", 0)).start()
-        Job(server.url, MESSAGES, {"queue": "q"}).task(rows)
-
-        assert ids(queue) == [f"m-{i}" for i in range(1_500)]
-
-
-def test_no_error_shows_the_password(start_server: Callable[..., Server]) -> None:
-    server = start_server()
-    job = Job(server.url, MESSAGES, {"queue": "q", "password": "canary7Qz4", "connectRetries": "0"})
-    with server.client() as client:
-        Broker(client).declare_queue("q")
-        client.config_set("requirepass", "canary7Qz4")
-        assert counts(job.task(numbered(3)))["stored"] == 3
-        client.config_set("requirepass", "other")
-
-    with pytest.raises(SourceError) as caught:
-        job.task(numbered(3))
-
-    assert str(caught.value).startswith("[RQTTL_AUTHENTICATION]")
-    assert "canary7Qz4" not in f"{caught.value!r} {caught.value} {job.options} {job.plan}"

@@ -15,9 +15,12 @@ from tests.spark.writing import Job, counts, ids
 TIMED = "message_id string, body binary, ttl string, expires_at timestamp"
 PAST, FUTURE = (datetime.now(timezone.utc) + timedelta(days=days) for days in (-1, 1))
 ROWS: list[tuple[Any, ...]] = [
-    ("late", b"1", None, PAST), ("in time", b"2", None, FUTURE), ("now or never", b"3", "0s", None),
-    ("for ever", b"4", None, None), ("late too", b"5", None, PAST),
-]  # fmt: skip
+    ("late", b"1", None, PAST),
+    ("in time", b"2", None, FUTURE),
+    ("now or never", b"3", "0s", None),
+    ("for ever", b"4", None, None),
+    ("late too", b"5", None, PAST),
+]
 
 
 @pytest.mark.parametrize("idempotency", ["required", "off"])

@@ -39,13 +39,26 @@ def test_refused_rows_are_kept_whole_with_the_reason(broker: Broker, redis_url: 
     report = job.task([("good", b"x", None, AT, None), BAD, ("late", b"x", None, None, "soon")], attempt="job-7-1")
 
     assert report.files == [str(folder / "job-7-1.jsonl")]
-    assert lines(folder) == {"job-7-1.jsonl": [
-        {"reason": "invalid_name", "cause": "id: expected 1 to 255 bytes of printable text, got 300 bytes",
-         "row": {"message_id": "x" * 300, "body": "AP8=", "headers": {"a": "b", "c": None},
-                 "died_at": "2026-01-02T03:04:05.000006+00:00", "ttl": None}},
-        {"reason": "invalid_duration", "cause": "ttl: expected a number with a unit such as '30s', '5m' or '1500ms', "
-         "got 'soon'", "row": {"message_id": "late", "body": "eA==", "headers": None, "died_at": None, "ttl": "soon"}},
-    ]}  # fmt: skip
+    assert lines(folder) == {
+        "job-7-1.jsonl": [
+            {
+                "reason": "invalid_name",
+                "cause": "id: expected 1 to 255 bytes of printable text, got 300 bytes",
+                "row": {
+                    "message_id": "x" * 300,
+                    "body": "AP8=",
+                    "headers": {"a": "b", "c": None},
+                    "died_at": "2026-01-02T03:04:05.000006+00:00",
+                    "ttl": None,
+                },
+            },
+            {
+                "reason": "invalid_duration",
+                "cause": "ttl: expected a number with a unit such as '30s', '5m' or '1500ms', got 'soon'",
+                "row": {"message_id": "late", "body": "eA==", "headers": None, "died_at": None, "ttl": "soon"},
+            },
+        ]
+    }
 
 
 def test_where_nothing_is_refused_there_is_no_file(broker: Broker, redis_url: str, tmp_path: Path) -> None:
@@ -165,9 +178,14 @@ class TestDriver:
 
     @pytest.mark.parametrize("options", [{"onRefused": "report"}, {"rejectedPath": "/tmp"}])  # noqa: S108  # not used
     def test_refused_rows_may_be_reported_only(
-        self, kind: type[Writer], which: str, options: dict[str, str], broker: Broker, redis_url: str,
+        self,
+        kind: type[Writer],
+        which: str,
+        options: dict[str, str],
+        broker: Broker,
+        redis_url: str,
         caplog: pytest.LogCaptureFixture,
-    ) -> None:  # fmt: skip
+    ) -> None:
         refused = report(3, no_message_id=1)
         refused.files = ["somewhere/a.jsonl"]
 

@@ -67,11 +67,13 @@ def test_rows_are_appended_and_a_rerun_adds_nothing(rqttl: SparkSession, save: S
 
 def test_a_message_has_all_that_its_row_says(rqttl: SparkSession, save: Save, broker: Broker) -> None:
     broker.declare_queue("q")
-    save(rqttl.sql(
-        "SELECT 'q' AS queue, 'a' AS message_id, 'text' AS body, map('n', 5) AS headers, 'text/plain' AS content_type, "
-        "INTERVAL '1' HOUR AS ttl, cast(NULL AS timestamp) AS expires_at UNION ALL "
-        "SELECT 'q', 'b', 'x', NULL, NULL, NULL, timestamp'2100-01-01 00:00:00'"
-    ))  # fmt: skip
+    save(
+        rqttl.sql(
+            "SELECT 'q' AS queue, 'a' AS message_id, 'text' AS body, map('n', 5) AS headers, "
+            "'text/plain' AS content_type, INTERVAL '1' HOUR AS ttl, cast(NULL AS timestamp) AS expires_at UNION ALL "
+            "SELECT 'q', 'b', 'x', NULL, NULL, NULL, timestamp'2100-01-01 00:00:00'"
+        )
+    )
 
     a, b = sorted(broker.queue("q").peek(), key=lambda one: one.id)
     assert (a.body, a.headers, a.content_type) == (b"text", {"n": 5}, "text/plain")
