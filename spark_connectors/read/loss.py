@@ -29,7 +29,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """The trace of a queue that was deleted with unhandled messages; only the last one of each name exists."""
+    """The last queue of a name that was deleted with unhandled messages."""
 
     #: The creation time of the queue, in ms.
     created_at: int

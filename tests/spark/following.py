@@ -33,10 +33,10 @@ def again(offset: Offset) -> Offset:
 def rows(client: redis.Redis, planner: StreamPlanner, start: Offset, end: Offset) -> dict[str, int]:
     """How many entries the ranges of a batch hold, by queue."""
     return {
-        span.range.queue: len(
-            client.xrange(f"rqttl:{{{span.range.queue}}}:log", f"({span.range.after}", span.range.upto) or ()
+        watched.range.queue: len(
+            client.xrange(f"rqttl:{{{watched.range.queue}}}:log", f"({watched.range.after}", watched.range.upto) or ()
         )
-        for span in planner.watched_ranges(start, end)
+        for watched in planner.watched_ranges(start, end)
     }
 
 

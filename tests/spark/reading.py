@@ -31,7 +31,7 @@ class Job:
     @property
     def ranges(self) -> list[list[Range]]:
         """What each task reads."""
-        return [[span.range for span in one.ranges] for one in self.partitions if isinstance(one, BatchPartition)]
+        return [[watched.range for watched in one.ranges] for one in self.partitions if isinstance(one, BatchPartition)]
 
     def batches(self, index: int, rows: int) -> Iterator[pa.RecordBatch]:
         """The batches of one task, each of about so many rows; what is not asked for is not read."""

@@ -241,7 +241,7 @@ def test_a_damaged_entry_of_loose_is_named(client: redis.Redis, load: Load, comp
 # From where to where
 
 
-def test_offsets_begin_behind_a_place_and_end_with_one(clocked: Clocked, load: Load) -> None:
+def test_offsets_begin_behind_a_sequence_and_end_with_one(clocked: Clocked, load: Load) -> None:
     hours = hourly(clocked)
     after, upto = hours[2][0], hours[6][0]
 

@@ -229,7 +229,7 @@ def test_a_queue_that_was_read_by_the_running_query_is_not_judged_by_how_it_was_
     assert query.latest(second, None) is second
 
 
-# When there can be no trace any more
+# When there can be no tombstone any more
 
 
 @pytest.mark.parametrize("known", [0, 3])
@@ -251,7 +251,7 @@ def test_after_a_week_what_was_known_to_be_unread_counts_as_lost_and_nothing_els
         assert len(caplog.records) == 1
 
 
-def test_a_trace_is_kept_longer_than_readers_count_on(broker: Broker, client: redis.Redis) -> None:
+def test_a_tombstone_is_kept_longer_than_readers_count_on(broker: Broker, client: redis.Redis) -> None:
     letters(broker.declare_queue("a"), 1)
     broker.queue("a").delete()
 

@@ -75,7 +75,7 @@ def test_what_is_no_offset_is_refused_by_name(found: dict[str, object]) -> None:
         Offset.parse(found)
 
 
-def test_the_record_of_a_queue_that_never_held_anything_is_at_the_first_place() -> None:
+def test_the_record_of_a_queue_that_never_held_anything_is_at_the_first_sequence() -> None:
     found = QueueState.from_fields([b"v1", b"1600000000000", b"0-0", b"0-0", b"0"])
 
     assert found == QueueState(BORN, FIRST, FIRST, 0)
@@ -152,7 +152,7 @@ def test_nothing_is_lost_of_what_was_read_or_was_gone_before_anybody_looked(
     (QueuePosition(at(50), BORN, 0, at(70)), state(trimmed=71)),
     (before_first(state()), state(trimmed=1)),
 ])  # fmt: skip
-def test_what_was_trimmed_beyond_the_mark_is_lost(position: QueuePosition, there: QueueState) -> None:
+def test_what_was_trimmed_beyond_the_position_is_lost(position: QueuePosition, there: QueueState) -> None:
     loss = detect_loss("q", position, there)
 
     assert loss is not None
@@ -181,7 +181,7 @@ GONE = pytest.mark.parametrize("there, what", [(None, "deleted"), (state(born=BO
     # of a queue that was made and deleted meanwhile nothing had been read
     (QueuePosition(at(50), BORN), tombstone(7, born=BORN + 1), 7),
 ])  # fmt: skip
-def test_what_was_deleted_beyond_the_mark_is_lost(
+def test_what_was_deleted_beyond_the_position_is_lost(
     there: QueueState | None, what: str, position: QueuePosition, left: Tombstone, highest: int
 ) -> None:
     loss = detect_loss("q", position, there, left)
@@ -208,7 +208,7 @@ def test_what_was_deleted_and_had_been_read_is_no_loss(
 
 @GONE
 @pytest.mark.parametrize("left", [None, tombstone(70, born=BORN - 1)])
-def test_without_a_trace_nothing_was_lost_or_nobody_can_know_after_a_week(
+def test_without_a_tombstone_nothing_was_lost_or_nobody_can_know_after_a_week(
     there: QueueState | None, what: str, left: Tombstone | None
 ) -> None:
     read, unread = QueuePosition(at(5), BORN, 5), QueuePosition(at(5), BORN, 5, "", 7)
@@ -226,7 +226,7 @@ def test_without_a_trace_nothing_was_lost_or_nobody_can_know_after_a_week(
     assert f"unread messages after {at(5)}, 7 at most. " in loss.text
 
 
-def test_a_trace_is_as_redis_keeps_it() -> None:
+def test_a_tombstone_is_as_redis_keeps_it() -> None:
     assert Tombstone.from_fields([None, None, None]) is None
     assert Tombstone.from_fields([b"%d" % BORN, at(5).encode(), b"0-0"]) == tombstone(5)
 
@@ -236,7 +236,7 @@ def test_a_queue_was_there_when_its_last_message_that_was_read_came_or_when_it_w
     assert QueuePosition(FIRST, BORN).existed_at == BORN
 
 
-def test_an_alarm_raises_or_logs_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reporter_raises_or_logs_once(caplog: pytest.LogCaptureFixture) -> None:
     certain, unsure = (
         detect_loss("q", QueuePosition(at(1), BORN), state(trimmed=2)),
         detect_loss("q", QueuePosition(at(1), BORN), None),

@@ -115,7 +115,7 @@ def test_a_text_of_many_digits_at_the_end_is_not_waited_for(size: int, others: l
     b"*2\r\n" + entry(SEQUENCE, b"", b"") + b"*2\r\n" + bulk(SEQUENCE) + b"*4\r\n" + 4 * bulk(b""),
     b"*2\r\n" + entry(SEQUENCE, b"", FORGED) + b"*2\r\n" + bulk(b"1-1") + b"*2\r\n" + 2 * bulk(b""),
 ])  # fmt: skip
-def test_what_is_no_page_of_messages_is_odd(raw: bytes) -> None:
+def test_what_is_no_page_of_messages_is_unexpected(raw: bytes) -> None:
     with pytest.raises(UnexpectedReply):
         look(raw, 1)
 
@@ -158,7 +158,7 @@ def test_lists_of_texts_are_read_and_waited_for(lists: list[list[bytes | None]],
 
 
 @pytest.mark.parametrize("raw", [b"-ERR no\r\n", b"+OK\r\n", b":1\r\n", b"*-1\r\n"])
-def test_other_replies_than_lists_are_odd(raw: bytes) -> None:
+def test_other_replies_than_lists_are_unexpected(raw: bytes) -> None:
     with pytest.raises(UnexpectedReply):
         pages.parse_text_lists(raw, 1)
 

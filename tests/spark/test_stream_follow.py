@@ -50,7 +50,7 @@ def test_latest_is_found_out_once(client: redis.Redis, broker: Broker, follow: F
     assert rows(client, planner, again(follow(queues="a", startingOffsets="latest").initial()), again(end)) == {"a": 3}
 
 
-def test_starting_places_are_behind_what_they_name(client: redis.Redis, clocked: Clocked, follow: Follow) -> None:
+def test_starting_sequences_come_before_the_first_row(client: redis.Redis, clocked: Clocked, follow: Follow) -> None:
     sequences = []
     for name in "abcd":
         queue = clocked.declare_queue(name)
@@ -102,7 +102,7 @@ def test_a_queue_that_is_deleted_and_made_again_is_read_from_its_beginning(
     assert caplog.records == []
 
 
-def test_the_mark_of_a_queue_that_is_gone_goes_with_the_next_batch(broker: Broker, follow: Follow) -> None:
+def test_the_position_of_a_queue_that_is_gone_goes_with_the_next_batch(broker: Broker, follow: Follow) -> None:
     for name in "ab":
         letters(broker.declare_queue(name), 1)
     planner = follow(queuePattern="#")

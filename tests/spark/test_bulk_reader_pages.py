@@ -15,7 +15,7 @@ from spark_connectors.redis import bulk_reader
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import socket_of
 from spark_connectors.redis.pages import take_bytes
-from tests.spark.wires import LOG, fill, options, sequences_of
+from tests.spark.logs import LOG, fill, options, sequences_of
 
 
 class Slowly:

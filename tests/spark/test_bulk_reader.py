@@ -24,7 +24,7 @@ from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import READ_COMMANDS
 from spark_connectors.redis.relaxed_gc import relaxed_gc
 from tests.servers import Server
-from tests.spark.wires import LOG, fill, options, sequences_of
+from tests.spark.logs import LOG, fill, options, sequences_of
 from tests.spark.writing import until
 
 
