@@ -39,7 +39,7 @@ if state.returned then
   if #failed > 0 then queue.count(q, 'redelivered', #failed / 2) end
 end
 
-claim.settle(q, now, state)
+claim.settle(q, now, state, more)
 local token, ends = '', now + arg.lease
 if #ids > 0 then
   if arg.auto ~= '' then

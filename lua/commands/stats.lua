@@ -18,11 +18,11 @@ local more = sweep.if_due(q, now)
 redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
 wake.pass_on(q, now)
 record.save(q)
-local oldest = ready.read(q, 1)[1]
+local oldest = ready.oldest(q)
 local lease_end = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]
 local delay_end = redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]
 return reply.ok(q, more and 1 or 0, queue.ready(q), q.bytes, redis.call('ZCARD', q.leases),
-  redis.call('ZCARD', q.delayed), oldest and now - tonumber(string.sub(oldest[1], 1, 13)) or '',
+  redis.call('ZCARD', q.delayed), oldest and now - string.sub(oldest, 1, 13) or '',
   redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), overdue,
   lease_end and math.floor(lease_end / 1000) or '', delay_end and tonumber(delay_end) or '',
   redis.call('HGETALL', q.meta))

@@ -1,9 +1,8 @@
 --- Taking ready messages out, in order: first those that came back, then what lies ahead of the cursor.
 -- A message whose time is over is never among them, swept or not.
 --
--- @use lifetime log queue ready lease expiry
+-- @use lifetime log ready lease expiry stale
 local claim = {}
-local BYTES = 4194304
 
 --- A message that was handed to a waiting consumer, if the ticket still holds.
 function claim.ticket(q, now, ticket, state)
@@ -13,49 +12,51 @@ function claim.ticket(q, now, ticket, state)
   end
 end
 
---- Sort entries into taken and expired, until the answer gets too large. Returns how many were sorted.
+--- Sort entries into taken and expired.
 function claim.sort(q, now, entries, state)
   local taken, ids, own, size = state.taken, state.ids, state.own, state.size
   for i = 1, #entries do
     local entry = entries[i]
     local id, parts = entry[1], entry[2]
-    if size >= BYTES then
-      return i - 1
-    elseif (parts[1] ~= '' or q.message_ttl) and lifetime.is_over(q, now, entry) then
+    if (parts[1] ~= '' or q.message_ttl) and lifetime.is_over(q, now, entry) then
       state.over[#state.over + 1] = entry
     else
       taken[#taken + 1], ids[#ids + 1], size = entry, id, size + #parts[2]
       if parts[1] ~= '' then own[#own + 1] = id end
     end
-    state.size = size
   end
-  return #entries
+  state.size = size
 end
 
 --- Take up to `most` messages. Nothing is written yet but the cursor in memory.
 function claim.take(q, now, most, state)
-  local want, n = queue.readable(q, most - #state.taken), 0
+  local want = most - #state.taken
   if want <= 0 then return end
   local back = redis.call('ZRANGE', q.returned, 0, want - 1)
   if #back > 0 then
-    state.returned, n = true, claim.sort(q, now, rare(log).read(q, back), state)
+    local entries, looked = rare(stale).read(q, q.returned, back)
+    state.returned = true
+    claim.sort(q, now, entries, state)
+    if looked < #back then return end
   end
-  if n == #back and n < want then
-    local ahead = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', want - n)
-    local passed = claim.sort(q, now, ahead, state)
+  if #back < want then
+    local ahead, all = log.range(q, q.cursor, '+', want - #back)
+    local passed = #ahead
+    claim.sort(q, now, ahead, state)
     if passed > 0 then
       if q.holes > 0 then rare(ready).pass_holes(q, passed) end
       q.cursor = ahead[passed][1]
     end
-    if #ahead < want - n then
-      state.emptied, q.holes = passed == #ahead, 0
+    if all then
+      state.emptied, q.holes = true, 0
     end
   end
 end
 
---- Carry out what `take` decided: the taken are no longer ready, the expired are buried. The first write is always a
--- ZREM: it is allowed when memory is full, and what follows it then is too.
-function claim.settle(q, now, state)
+--- Carry out what `take` decided: the taken are no longer ready, the expired die, or wait for those that die before them
+-- if a sweep has left such (`more`). The first write is always a ZREM: it is allowed when memory is full, and what
+-- follows it then is too.
+function claim.settle(q, now, state, more)
   local own = state.own
   redis.call('ZREM', q.expiry, unpack(#own > 0 and own or {''}))
   if state.returned and #state.ids > 0 then
@@ -63,7 +64,7 @@ function claim.settle(q, now, state)
   end
   q.bytes = q.bytes - state.size
   if #state.over > 0 then
-    rare(expiry).bury(q, now, {}, state.over)
+    rare(expiry).meet(q, now, state.over, more)
   end
 end
 

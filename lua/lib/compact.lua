@@ -1,7 +1,7 @@
 --- Giving memory back: a stream frees only whole nodes, so survivors among the expired keep 4 KB each alive.
 -- When holes outnumber the messages ahead of the cursor, the survivors move to `loose`, one by one.
 --
--- @use loose queue ready
+-- @use log loose queue ready
 local compact = {}
 local WORTH = 1000
 local NODE, OVERHEAD = 4096, 200
@@ -35,10 +35,9 @@ function compact.run(q, most, busy)
     q.holes = math.floor(q.holes / 2)
     return 0, false
   end
-  most = queue.readable(q, most)
-  local entries = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', most)
+  local entries, all = log.range(q, q.cursor, '+', most)
   compact.move(q, entries)
-  return #entries, #entries == most
+  return #entries, not all
 end
 
 --- Move these entries, the next ones, out of the log.

@@ -1,34 +1,7 @@
 --- Leased or delayed messages that come back: dead, or ready again at their old place and with their old deadline.
 --
--- @use log lifetime message queue ready failures pause dead_letter
+-- @use log lifetime message queue ready failures dead_letter length fates
 local returns = {}
-
---- The fate of each: over the delivery limit, expired, or back. A failure counts when `counted`.
-function returns.judge(q, now, entries, failed, counted)
-  local spent, expired, back = {}, {}, {}
-  for _, entry in ipairs(entries) do
-    local n = (failed[entry[1]] or 0) + counted
-    if counted == 1 and q.max_deliveries and n >= q.max_deliveries then
-      spent[#spent + 1] = entry
-    elseif lifetime.is_over(q, now, entry) then
-      expired[#expired + 1] = entry
-    else
-      back[#back + 1] = entry
-    end
-  end
-  return spent, expired, back
-end
-
---- Remove those that are dead from the queue.
-function returns.bury(q, now, reason, entries, how)
-  local ids = {}
-  for i, entry in ipairs(entries) do
-    ids[i] = entry[1]
-  end
-  if reason == 'expired' then ready.miss(q, entries) end
-  log.remove(q, ids)
-  dead_letter.bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
-end
 
 --- Make one message ready again, or set it aside until `ends`; at its deadline at the latest, to expire then.
 function returns.put(q, now, entry, ends)
@@ -49,24 +22,59 @@ function returns.put(q, now, entry, ends)
   end
 end
 
---- Take messages back from `source` (the leases or the delayed). `how` has `counted`: 1 if their delivery failed, else 0;
--- `description` of the failure, or empty; `delay` in ms where the caller gives one; `ran_out` for leases that ended.
-function returns.back(q, now, source, ids, how)
-  if #ids == 0 then return end
-  local entries, failed, said = log.read(q, ids), failures.read(q, ids)
-  local ends = pause.ends(q, now, ids, failed, how)
-  local spent, expired, back = returns.judge(q, now, entries, failed, how.counted)
-  local fields = {}
+--- Messages that were read come back. Returns how many did or died, how many had to go for them, and whether some stay
+-- away for want of room. What comes first frees memory.
+function returns.some(q, now, source, entries, how)
+  if #entries == 0 then return 0, 0, false end
+  local fate = fates.judge(q, now, entries, how)
+  local room = fates.make_room(q, fate, how)
+  returns.leave(q, source, fate)
+  returns.fail(q, fate, how)
+  for _, entry in ipairs(fate.later) do
+    returns.put(q, now, entry, fate.ends[entry[1]])
+  end
+  for _, entry in ipairs(fate.back) do
+    returns.put(q, now, entry)
+  end
+  for _, entry in ipairs(fate.aside) do
+    redis.call('ZADD', q.delayed, now, entry[1])
+    queue.due_by(q, now)
+  end
+  returns.bury(q, now, 'delivery_limit', fate.spent, how)
+  returns.bury(q, now, 'expired', fate.expired, how)
+  length.bury(q, now, room.all)
+  return #entries - #fate.staying, #room.all, #fate.staying > 0
+end
+
+--- All but those that stay leave the place where they were.
+function returns.leave(q, source, fate)
+  local ids = {''}
+  for _, part in ipairs({fate.spent, fate.expired, fate.later, fate.back, fate.aside}) do
+    for _, entry in ipairs(part) do ids[#ids + 1] = entry[1] end
+  end
   redis.call('ZREM', source, unpack(ids))
-  for i, entry in ipairs(back) do
-    local id = entry[1]
-    returns.put(q, now, entry, ends[id])
-    if how.counted == 1 then
-      local description = how.description ~= '' and how.description or said[id]
-      fields[2 * i - 1], fields[2 * i] = id, failures.packed((failed[id] or 0) + 1, description)
+end
+
+--- Count the failure of each that lives on, with its description.
+function returns.fail(q, fate, how)
+  local fields = {}
+  for _, part in ipairs(how.counted == 1 and {fate.back, fate.later, fate.aside} or {}) do
+    for _, entry in ipairs(part) do
+      local id = entry[1]
+      local description = how.description ~= '' and how.description or fate.said[id]
+      fields[#fields + 1], fields[#fields + 2] = id, failures.packed((fate.failed[id] or 0) + 1, description)
     end
   end
   if #fields > 0 then redis.call('HSET', q.redelivered, unpack(fields)) end
-  returns.bury(q, now, 'delivery_limit', spent, how)
-  returns.bury(q, now, 'expired', expired, how)
+end
+
+--- Remove those that are dead from the queue.
+function returns.bury(q, now, reason, entries, how)
+  local ids = {}
+  for i, entry in ipairs(entries) do
+    ids[i] = entry[1]
+  end
+  if reason == 'expired' then ready.miss(q, entries) end
+  log.remove(q, ids)
+  dead_letter.bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
 end

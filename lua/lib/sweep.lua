@@ -1,40 +1,49 @@
 --- What is due in a queue, done in bounded steps: by whoever comes by, and by the reaper on time.
 --
--- @use returns expiry length ready queue lapse
+-- @use restore expiry length ready queue lapse stale budget
 local sweep = {}
 local BUDGET = 250
+local STUCK = 1000
 
 --- Messages whose lease has ended come back.
-function sweep.reclaim(q, now, most)
-  local ids = redis.call('ZRANGEBYSCORE', q.leases, '-inf', now * 1000 + 999, 'LIMIT', 0, most)
-  returns.back(q, now, q.leases, ids, {counted = 1, description = '', ran_out = true})
-  return #ids
+function sweep.reclaim(q, now)
+  local ids = redis.call('ZRANGEBYSCORE', q.leases, '-inf', now * 1000 + 999, 'LIMIT', 0, BUDGET)
+  return restore.back(q, now, q.leases, ids, {counted = 1, description = '', ran_out = true})
 end
 
 --- Messages whose delay has ended are ready again.
 function sweep.promote(q, now, most)
   local ids = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', now, 'LIMIT', 0, most)
-  returns.back(q, now, q.delayed, ids, {counted = 0})
-  return #ids
+  return restore.back(q, now, q.delayed, ids, {counted = 0})
 end
 
---- Everything that is due, at most `BUDGET` messages. `more` says that some is left.
+--- Everything that is due, at most `BUDGET` messages of each kind. `more` says that some is left.
+-- What is overdue goes first, then what a limit drops: so a limit acts on living messages only, and what comes back
+-- finds all the room that there is.
 function sweep.run(q, now)
-  local done = {trimmed = 0}
-  done.reclaimed = sweep.reclaim(q, now, queue.readable(q, BUDGET))
-  done.promoted = sweep.promote(q, now, queue.readable(q, math.max(1, BUDGET - done.reclaimed)))
-  local left = math.max(1, BUDGET - done.reclaimed - done.promoted)
-  local kept, own, full = expiry.overdue(q, now, left)
-  done.expired = expiry.bury(q, now, kept, own)
-  local over = full
-  if not full then
-    -- a limit acts on living messages: not before the last overdue one has gone
-    done.trimmed, over = length.trim(q, now, math.max(1, left - done.expired))
+  local done = {reclaimed = 0, promoted = 0, trimmed = 0}
+  local dead, pushed, over = expiry.overdue(q, now, BUDGET), 0, nil
+  done.expired, over = expiry.bury(q, now, dead), dead.full
+  if not over then done.trimmed, over = length.trim(q, now, BUDGET) end
+  if not over then
+    done.reclaimed, pushed = sweep.reclaim(q, now)
+    done.trimmed = done.trimmed + pushed
+    done.promoted, pushed = sweep.promote(q, now, math.max(1, BUDGET - done.reclaimed))
+    done.trimmed = done.trimmed + pushed
   end
-  q.due = sweep.next_due(q)
-  done.more = over or q.due ~= nil and q.due <= now
-  if done.more then q.due = now end
+  sweep.finish(q, now, done, over)
   return done
+end
+
+--- When the queue is due again, and whether at once. Where nothing could be done, though something is due, that is not at
+-- once: what is damaged keeps nobody busy.
+function sweep.finish(q, now, done, over)
+  local some = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
+  budget.forget(q)
+  q.due = sweep.next_due(q)
+  over = over or q.due ~= nil and q.due <= now
+  done.more = over and some
+  if over then q.due = some and now or now + STUCK end
 end
 
 --- Sweep if anything can be due. Returns whether more is, and whether it did.
@@ -57,8 +66,8 @@ function sweep.next_due(q)
   consider(tonumber(redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]))
   consider(tonumber(redis.call('ZRANGE', q.expiry, 0, 0, 'WITHSCORES')[2]))
   if q.message_ttl then
-    local oldest = ready.read(q, 1)[1]
-    consider(oldest and tonumber(string.sub(oldest[1], 1, 13)) + q.message_ttl)
+    local oldest = ready.oldest(q)
+    consider(oldest and string.sub(oldest, 1, 13) + q.message_ttl)
   end
   if q.life then consider(rare(lapse).ends(q)) end
   return earliest

@@ -137,8 +137,8 @@ class ModelQueue:
         return deadline is not None and now >= deadline
 
     def overdue(self, now: int) -> list[Msg]:
-        """Ready messages past their deadline, in deadline order."""
-        found = [m for m in self.ready if self.expired(m, now)]
+        """Ready messages past their deadline, and delayed ones that are due, in deadline order."""
+        found = [m for m in self.ready + self.in_state("delayed") if m.until <= now and self.expired(m, now)]
         return sorted(found, key=lambda m: (self.deadline(m), m.seq))
 
     def next_due(self) -> int | None:
