@@ -12,6 +12,9 @@ from rqttl.errors import InvalidInput, LeaseLost
 from rqttl.flows import Flow
 from rqttl.text import shown
 
+#: How a delivery is settled by a script that reads the message.
+READING = ("nack", "reject")
+
 
 def settle(
     driver: Driver, queue: str, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]
@@ -19,7 +22,8 @@ def settle(
     """Settle all deliveries whose lease holds, and note for each how it was settled. Raises `LeaseLost` for others."""
     newest = _newest(queue, deliveries)
     pairs = [delivery.lease_words(one) for one in newest]
-    lost, replies = driver.perform(flows.settle(pairs, run))
+    sizes = [delivery.size(one) for one in newest] if how in READING else ()
+    lost, replies = driver.perform(flows.settle(pairs, run, sizes))
     gone = set(lost)
     for i, (one, (sequence, _)) in enumerate(zip(newest, pairs, strict=True)):
         if sequence in gone:

@@ -37,10 +37,11 @@ function candidates.indexed(q, found, due)
   end
 end
 
---- Delayed ones. Those that live wait for their turn, and hide nobody: of the dead behind more of them than one call
--- reads the order is not exact.
+--- Delayed ones, where others are over too; alone they die as they come back, in this order. Those that live are read in
+-- vain: of the dead behind more of these than one call reads the order is not exact.
 function candidates.delayed(q, now, found, back)
   local ids, some = {}, false
+  if #found.ids == 0 then return end
   for i = 1, #back, 2 do
     ids[#ids + 1] = back[i]
   end

@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from rqttl import codec, commands
-from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, Command, Known, Presence, Reply, Word
+from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Presence, Reply, Word
 from rqttl.errors import PoolExhausted, QueueFull
 from rqttl.flows.steps import Clock, Flow, Follow, Listen, Look, Together, fenced
 from rqttl.types import Message, Receipt
@@ -200,14 +200,29 @@ def receive_nothing(queue: str, presence: Presence, finished: Callable[[], Seque
     return (yield from claim(queue, 0, 1, presence=presence, finished=finished()))
 
 
-def settle(deliveries: Sequence[tuple[bytes, bytes]],
-           run: Callable[[Sequence[Word]], Flow[Reply]]) -> Flow[tuple[list[bytes], list[Reply]]]:  # fmt: skip
-    """Settle deliveries (sequence and token) in batches. Returns the sequences that were lost, and the replies."""
+def settle(deliveries: Sequence[tuple[bytes, bytes]], run: Callable[[Sequence[Word]], Flow[Reply]],
+           sizes: Sequence[int] = ()) -> Flow[tuple[list[bytes], list[Reply]]]:  # fmt: skip
+    """Settle deliveries (sequence and token) in batches. Returns the sequences that were lost, and the replies.
+
+    `sizes` are the bytes of each message, for a script that reads them: they cut the batches too.
+    """
     lost: list[bytes] = []
     replies: list[Reply] = []
-    for start in range(0, len(deliveries), BATCH):
-        words: list[Word] = [word for pair in deliveries[start : start + BATCH] for word in pair]
+    for some in _cut(deliveries, sizes):
+        words: list[Word] = [word for pair in some for word in pair]
         reply = yield from run(words)
         lost += reply[-1]
         replies.append(reply)
     return lost, replies
+
+
+def _cut(deliveries: Sequence[tuple[bytes, bytes]], sizes: Sequence[int]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+    start = size = 0
+    for i in range(len(deliveries)):
+        more = sizes[i] if sizes else 0
+        if i - start == BATCH or (i > start and size + more > READ_BYTES):
+            yield deliveries[start:i]
+            start, size = i, 0
+        size += more
+    if start < len(deliveries):
+        yield deliveries[start:]

@@ -126,6 +126,10 @@ class Lab:
                 state.setdefault(tagged.strip("{}"), {})[part] = contents
         return state
 
+    def snapshot_of(self, queue: str, part: str) -> Any:
+        """The contents of one part of a queue."""
+        return self._read(part, self.keyspace.key(queue, part).encode())
+
     def _facts(self, queue: str, parts: Mapping[str, Any]) -> dict[str, Any]:
         entries = {**parts.get("log", {}), **parts.get("loose", {})}
         away = {**parts.get("leases", {}), **parts.get("delayed", {})}
