@@ -22,7 +22,7 @@ local oldest = ready.oldest(q)
 local lease_end = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]
 local delay_end = redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]
 return reply.ok(q, more and 1 or 0, queue.ready(q), q.bytes, redis.call('ZCARD', q.leases),
-  redis.call('ZCARD', q.delayed), oldest and now - string.sub(oldest, 1, 13) or '',
+  redis.call('ZCARD', q.delayed), oldest and now - oldest or '',
   redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), overdue,
   lease_end and math.floor(lease_end / 1000) or '', delay_end and tonumber(delay_end) or '',
   redis.call('HGETALL', q.meta))

@@ -3,6 +3,7 @@
 --
 -- @use lifetime log ready lease expiry stale
 local claim = {}
+local TRIES = 250
 
 --- A message that was handed to a waiting consumer, if the ticket still holds.
 function claim.ticket(q, now, ticket, state)
@@ -28,29 +29,36 @@ function claim.sort(q, now, entries, state)
   state.size = size
 end
 
---- Take up to `most` messages. Nothing is written yet but the cursor in memory.
+--- Take up to `most` messages. Nothing is written yet but the cursor in memory, and ids without a message go.
 function claim.take(q, now, most, state)
   local want = most - #state.taken
+  if want > 0 and redis.call('EXISTS', q.returned) == 1 then want = rare(claim).returned(q, now, want, state) end
   if want <= 0 then return end
-  local back = redis.call('ZRANGE', q.returned, 0, want - 1)
-  if #back > 0 then
-    local entries, looked = rare(stale).read(q, q.returned, back)
-    state.returned = true
+  local ahead, all = log.range(q, q.cursor, '+', want)
+  local passed = #ahead
+  claim.sort(q, now, ahead, state)
+  if passed > 0 then
+    if q.holes > 0 then rare(ready).pass_holes(q, passed) end
+    q.cursor = ahead[passed][1]
+  end
+  if all then
+    state.emptied, q.holes = true, 0
+  end
+end
+
+--- Take what came back. Returns how many messages are still wanted: 0, unless there are no more of these.
+function claim.returned(q, now, want, state)
+  local from, tries = 0, 0
+  state.returned = true
+  repeat
+    local ids = redis.call('ZRANGE', q.returned, from, from + want - 1)
+    local entries, looked = stale.read(q, q.returned, ids)
+    stale.forget(q)
     claim.sort(q, now, entries, state)
-    if looked < #back then return end
-  end
-  if #back < want then
-    local ahead, all = log.range(q, q.cursor, '+', want - #back)
-    local passed = #ahead
-    claim.sort(q, now, ahead, state)
-    if passed > 0 then
-      if q.holes > 0 then rare(ready).pass_holes(q, passed) end
-      q.cursor = ahead[passed][1]
-    end
-    if all then
-      state.emptied, q.holes = true, 0
-    end
-  end
+    if #ids < want and looked == #ids then return want - #entries end
+    from, want, tries = from + #entries, want - #entries, tries + 1
+  until want == 0 or looked < #ids or tries == TRIES
+  return 0
 end
 
 --- Carry out what `take` decided: the taken are no longer ready, the expired die, or wait for those that die before them

@@ -22,13 +22,13 @@ function ready.read(q, most, upto)
   return log.join(entries, ahead), all
 end
 
---- The id of the oldest ready message, or nil. Ahead of the cursor it comes with its message, so it is kept.
+--- The ms in which the oldest ready message came, or nil. Ahead of the cursor it comes with its message, so it is kept.
 function ready.oldest(q)
-  local first = redis.call('ZRANGE', q.returned, 0, 0)[1]
-  if first then return first end
+  local first = redis.call('ZRANGE', q.returned, 0, 0, 'WITHSCORES')[2]
+  if first then return tonumber(first) end
   if q.head_after ~= q.cursor then
     local entry = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', 1)[1]
-    q.head, q.head_after = entry and entry[1], q.cursor
+    q.head, q.head_after = entry and tonumber(string.sub(entry[1], 1, 13)), q.cursor
   end
   return q.head
 end

@@ -13,13 +13,14 @@ function stale.read(q, set, ids)
   return entries, looked
 end
 
---- Take the noted ids out of their sets. Returns how many there were.
+--- Take the noted ids out of their sets. Returns how many there have been in this call.
 function stale.forget(q)
-  local count, noted = 0, q.stale or {}
+  local count, noted = q.forgotten or 0, q.stale or {}
   q.stale = nil
   for _, one in ipairs(noted) do
     redis.call('ZREM', one[1], unpack(one[2]))
     count = count + #one[2]
   end
+  q.forgotten = count
   return count
 end

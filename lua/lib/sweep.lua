@@ -67,7 +67,7 @@ function sweep.next_due(q)
   consider(tonumber(redis.call('ZRANGE', q.expiry, 0, 0, 'WITHSCORES')[2]))
   if q.message_ttl then
     local oldest = ready.oldest(q)
-    consider(oldest and string.sub(oldest, 1, 13) + q.message_ttl)
+    consider(oldest and oldest + q.message_ttl)
   end
   if q.life then consider(rare(lapse).ends(q)) end
   return earliest
