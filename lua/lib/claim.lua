@@ -1,17 +1,9 @@
 --- Taking ready messages out, in order: first those that came back, then what lies ahead of the cursor.
 -- A message whose time is over is never among them, swept or not.
 --
--- @use lifetime log ready lease expiry stale
+-- @use lifetime log ready expiry stale
 local claim = {}
 local TRIES = 250
-
---- A message that was handed to a waiting consumer, if the ticket still holds.
-function claim.ticket(q, now, ticket, state)
-  local id, token = string.match(ticket, '^(%S+) (%S+)$')
-  if id and lease.held(q, now, {token, 1, id}, '')[1] then
-    state.taken[#state.taken + 1], state.ids[#state.ids + 1] = log.find(q, id), id
-  end
-end
 
 --- Sort entries into taken and expired.
 function claim.sort(q, now, entries, state)
@@ -73,12 +65,5 @@ function claim.settle(q, now, state, more)
   q.bytes = q.bytes - state.size
   if #state.over > 0 then
     rare(expiry).meet(q, now, state.over, more)
-  end
-end
-
---- A consumer that stops waiting takes what was handed to it after it last looked.
-function claim.late_ticket(q, now, most, state)
-  if #state.taken < most and redis.call('LLEN', q.bell) > 0 then
-    claim.ticket(q, now, redis.call('LPOP', q.bell), state)
   end
 end
