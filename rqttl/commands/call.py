@@ -20,7 +20,7 @@ Reply = Sequence[Any]
 #: Messages, or deliveries to settle, that one script call takes at most.
 BATCH = 250
 
-#: Bytes of headers and bodies that one script call reads at most, and one message more. Settles that read are cut by it.
+#: Bytes of headers and bodies that one script call reads, and one message more. Settles that read are cut by it.
 READ_BYTES = 2**22
 
 #: Body bytes that one enqueue call carries at most (a single message may be larger).

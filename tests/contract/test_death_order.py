@@ -1,4 +1,4 @@
-"""The order in which messages die of their time: that of the deadlines in force, however many they are and whoever meets them."""
+"""The order in which messages die of their time: that of their deadlines, however many, whoever meets them."""
 
 from __future__ import annotations
 

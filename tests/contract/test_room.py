@@ -1,4 +1,4 @@
-"""Messages that come back to a queue with a limit: nobody sees more than the limit, and the expired go before the living."""
+"""Messages that come back to a queue with a limit: nobody sees more than that, and the expired go before the living."""
 
 from __future__ import annotations
 

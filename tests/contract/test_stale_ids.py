@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -40,7 +41,7 @@ class Spinning(AssertionError):
 @pytest.mark.parametrize("part", SETS)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_nobody_spins_at_ids_without_a_message(
-    clocked: Clocked, client: redis.Redis, action: str, part: str, limit: dict[str, int]
+    clocked: Clocked, client: redis.Redis, action: str, part: str, limit: dict[str, Any]
 ) -> None:
     queue = clocked.declare_queue("q", **limit)
     queue.enqueue_many([b"%d" % i for i in range(100)])
