@@ -65,8 +65,8 @@ def memory(process: Path, line: str) -> int:
 class Case:
     """A call that meets 250 messages of 1 MB, and how many of them it says that it read.
 
-    They are `leased` until the leases run out, `delayed` until that is over, `ready` (with one that is not: `one leased`),
-    or `mortal`, with a TTL that is over.
+    They are `leased` until the leases run out, `delayed` until that is over, `ready`, ready with one that is not (`one
+    leased`), or `mortal`, with a TTL that is over.
     """
 
     command: Callable[[Lab], Command]
