@@ -2,6 +2,7 @@
 --
 -- Redis gives no part of a message without the whole of it, so a read is bounded before it is made. No message beyond
 -- the sequence `large` of the record has more than `SMALL` bytes; none at or before it has more than `largest`.
+-- Where what comes back must push others out, the budget may begin anew: how much must go is known only when it was read.
 local budget = {}
 local READ_BYTES = 4194304
 local SMALL = 16384

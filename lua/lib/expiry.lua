@@ -2,6 +2,10 @@
 -- Own deadlines are in the sorted set `expiry`; retention needs no index, because ids are times. A delayed message is
 -- due at its deadline at the latest.
 --
+-- Ready messages die in that order across steps. Delayed ones die among them, but for two cases: alone they die in the order
+-- in which they are due, sorted in each step; and one behind more living ones than a step reads comes later. A leased one
+-- dies when it comes back, in order among those that come back in the same step.
+--
 -- @use lifetime ready log stale dead_letter queue overdue
 local expiry = {}
 
