@@ -1,7 +1,7 @@
 --- What a queue holds, and what has happened in it. What is due is swept first, as far as one call may go;
 -- `overdue` is how many ms the oldest of it had been waiting.
 --
--- @use     clock queue record sweep ready wake dead_letter reply
+-- @use     clock queue record sweep agenda ready wake dead_letter reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
@@ -13,7 +13,7 @@ local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local overdue = sweep.overdue(q, now)
+local overdue = agenda.overdue(q, now)
 local more = sweep.if_due(q, now)
 redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
 wake.pass_on(q, now)

@@ -36,7 +36,7 @@ end
 --- Append `count` messages: every `step`-th of `words` is a body, and where `step` is 2 its header stands before it.
 -- Returns their ids. Nothing here costs Lua more than to write out a number, so that is done once for ten ids.
 function append.all(q, now, words, step, count)
-  local ids, id, digits, ten, digit, most = {}, nil, nil, nil, 9, SMALL
+  local ids, n, id, digits, ten, digit, most = {}, 0, nil, nil, nil, 9, SMALL
   for i = step, step * count, step do
     if digit < 9 then
       if not ten then
@@ -50,7 +50,8 @@ function append.all(q, now, words, step, count)
     end
     local header, body = step == 2 and words[i - 1] or '', words[i]
     redis.call('XADD', q.log, id, header, body)
-    ids[#ids + 1] = id
+    n = n + 1
+    ids[n] = id
     if #header + #body > most then most = #header + #body end
   end
   q.last = id or q.last

@@ -29,25 +29,22 @@ function claim.take(q, now, most, state)
   local ahead, all = log.range(q, q.cursor, '+', want)
   local passed = #ahead
   claim.sort(q, now, ahead, state)
-  if passed > 0 then
-    if q.holes > 0 then rare(ready).pass_holes(q, passed) end
-    q.cursor = ahead[passed][1]
-  end
-  if all then
-    state.emptied, q.holes = true, 0
-  end
+  if passed > 0 then q.cursor = ahead[passed][1] end
+  if all then state.emptied = true end
 end
 
---- Take what came back. Returns how many messages are still wanted: 0, unless there are no more of these.
+--- Take what came back. Returns how many messages are still wanted: 0, unless there are no more of these. While it is only
+-- decided who gets `older` messages, nothing may be written.
 function claim.returned(q, now, want, state)
   local from, tries = 0, 0
   state.returned = true
   repeat
     local ids = redis.call('ZRANGE', q.returned, from, from + want - 1)
     local entries, looked = stale.read(q, q.returned, ids)
-    stale.forget(q)
+    if not state.older then stale.forget(q) end
     claim.sort(q, now, entries, state)
     if #ids < want and looked == #ids then return want - #entries end
+    if state.older and q.stale then return 0 end
     from, want, tries = from + #entries, want - #entries, tries + 1
   until want == 0 or looked < #ids or tries == TRIES
   return 0

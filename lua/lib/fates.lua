@@ -5,14 +5,14 @@ local fates = {}
 
 --- The fate of each, in lists: `spent` is over the delivery limit, `expired` is over, `later` waits until `ends`, `back`
 -- is ready again, by id. A failure counts when `counted`.
-function fates.judge(q, now, entries, how)
+function fates.judge(q, now, source, entries, how)
   local ids = {}
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
   end
-  local failed, said = failures.read(q, ids)
-  local ends = pause.ends(q, now, ids, failed, how)
-  local fate = {failed = failed, said = said, ends = ends, spent = {}, expired = {}, later = {}, back = {}}
+  local failed, said, away = failures.read(q, ids)
+  local ends = source == q.delayed and away or pause.ends(q, now, ids, failed, how)
+  local fate = {failed = failed, said = said, away = away, ends = ends, spent = {}, expired = {}, later = {}, back = {}}
   for _, entry in ipairs(entries) do
     local id = entry[1]
     local n, into = (failed[id] or 0) + how.counted, fate.back

@@ -2,7 +2,7 @@
 --
 -- @use queue ready dead_letter
 local length = {}
-local FEW = 8
+local SOME = 8
 
 --- How far `count` messages of `size` bytes are over the limits.
 function length.over(q, count, size)
@@ -24,7 +24,7 @@ end
 --- The oldest ready messages, as many as may have to go for `count` messages and `size` bytes; at most `most`. The second
 -- result says whether that was all there is.
 function length.heads(q, count, size, most)
-  local few, all = ready.read(q, math.min(most, math.max(count, size > 0 and FEW or 0)))
+  local few, all = ready.read(q, math.min(most, math.max(count, size > 0 and SOME or 0)))
   for _, entry in ipairs(few) do
     size = size - #entry[2][2]
   end
@@ -59,7 +59,6 @@ function length.victims(q, count, size, most, dead)
 end
 
 function length.bury(q, now, entries)
-  ready.pass_holes(q, #entries)
   ready.lose(q, entries, true)
   dead_letter.bury(q, now, 'maxlen', entries)
 end

@@ -24,25 +24,26 @@ end
 
 --- `open` for commands that take messages out.
 function queue.open_all(q, version, now)
-  local refusal, m = queue.open(q, version, now, 'cursor', 'grants', 'holes', 'letters', 'trimmed', 'large', 'delivered')
+  local refusal, m = queue.open(q, version, now, 'cursor', 'grants', 'letters', 'trimmed', 'large', 'delivered', 'capping')
   if not refusal then
-    queue.place(q, m[7], m[8], m[9], m[10], m[11], m[12])
-    q.delivered, q.was.delivered = tonumber(m[13]), tonumber(m[13])
+    queue.place(q, m[7], m[8], m[9], m[10], m[11])
+    q.delivered, q.was.delivered = tonumber(m[12]), tonumber(m[12])
+    q.capping, q.was.capping = m[13] or '', m[13] or ''
   end
   return refusal
 end
 
 --- Read what an enqueue needs only now and then, before anything is changed.
 function queue.open_rest(q)
-  local m = redis.call('HMGET', q.meta, 'cursor', 'grants', 'holes', 'letters', 'trimmed', 'large')
-  queue.place(q, m[1], m[2], m[3], m[4], m[5], m[6])
+  local m = redis.call('HMGET', q.meta, 'cursor', 'grants', 'letters', 'trimmed', 'large')
+  queue.place(q, m[1], m[2], m[3], m[4], m[5])
 end
 
-function queue.place(q, cursor, grants, holes, letters, trimmed, large)
-  q.cursor, q.grants, q.holes, q.letters, q.counts = cursor, tonumber(grants), tonumber(holes), letters, {}
+function queue.place(q, cursor, grants, letters, trimmed, large)
+  q.cursor, q.grants, q.letters, q.counts = cursor, tonumber(grants), letters, {}
   q.trimmed, q.large = trimmed or '0-0', budget.place(large)
   q.was = {last = q.last, bytes = q.bytes, due = q.due or '', attended = q.attended, cursor = cursor,
-    grants = q.grants, holes = q.holes, letters = letters, trimmed = trimmed, large = q.large or ''}
+    grants = q.grants, letters = letters, trimmed = trimmed, large = q.large or ''}
 end
 
 --- Ready messages, in constant time.

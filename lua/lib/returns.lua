@@ -1,17 +1,15 @@
 --- Leased or delayed messages that come back: dead, or ready again at their old place and with their old deadline.
 --
--- @use log lifetime message queue ready failures dead_letter length fates
+-- @use log lifetime message queue ready failures delays dead_letter length fates
 local returns = {}
 
---- Make one message ready again, or set it aside until `ends`; at its deadline at the latest, to expire then.
+--- Make one message ready again, or set it aside until `ends`. Returns what `delays.put` does.
 function returns.put(q, now, entry, ends)
   local id, header = entry[1], entry[2][1]
-  local own, deadline = message.deadline(header), lifetime.deadline(q, id, header)
   if ends and ends > now then
-    ends = deadline and math.min(ends, deadline) or ends
-    redis.call('ZADD', q.delayed, ends, id)
-    return queue.due_by(q, ends)
+    return rare(delays).put(q, entry, ends)
   end
+  local own, deadline = message.deadline(header), lifetime.deadline(q, id, header)
   redis.call('ZADD', q.returned, tonumber(string.sub(id, 1, 13)), id)
   q.bytes = q.bytes + #entry[2][2]
   if own then
@@ -26,12 +24,11 @@ end
 -- away for want of room. What comes first frees memory.
 function returns.some(q, now, source, entries, how)
   if #entries == 0 then return 0, 0, false end
-  local fate = fates.judge(q, now, entries, how)
+  local fate, away = fates.judge(q, now, source, entries, how), {}
   local room = fates.make_room(q, fate, how)
   returns.leave(q, source, fate)
-  returns.fail(q, fate, how)
   for _, entry in ipairs(fate.later) do
-    returns.put(q, now, entry, fate.ends[entry[1]])
+    away[entry[1]] = returns.put(q, now, entry, fate.ends[entry[1]])
   end
   for _, entry in ipairs(fate.back) do
     returns.put(q, now, entry)
@@ -40,6 +37,7 @@ function returns.some(q, now, source, entries, how)
     redis.call('ZADD', q.delayed, now, entry[1])
     queue.due_by(q, now)
   end
+  returns.note(q, fate, how, away)
   returns.bury(q, now, 'delivery_limit', fate.spent, how)
   returns.bury(q, now, 'expired', fate.expired, how)
   length.bury(q, now, room.all)
@@ -55,14 +53,16 @@ function returns.leave(q, source, fate)
   redis.call('ZREM', source, unpack(ids))
 end
 
---- Count the failure of each that lives on, with its description.
-function returns.fail(q, fate, how)
+--- Note the failures of those that live on, with their descriptions, and until when they are to be `away`.
+function returns.note(q, fate, how, away)
   local fields = {}
-  for _, part in ipairs(how.counted == 1 and {fate.back, fate.later, fate.aside} or {}) do
+  for _, part in ipairs({fate.back, fate.later, fate.aside}) do
     for _, entry in ipairs(part) do
       local id = entry[1]
-      local description = how.description ~= '' and how.description or fate.said[id]
-      fields[#fields + 1], fields[#fields + 2] = id, failures.packed((fate.failed[id] or 0) + 1, description)
+      if how.counted == 1 or away[id] or fate.away[id] then
+        local description = how.counted == 1 and how.description ~= '' and how.description or fate.said[id]
+        failures.note(q, fields, id, (fate.failed[id] or 0) + how.counted, description, away[id])
+      end
     end
   end
   if #fields > 0 then redis.call('HSET', q.redelivered, unpack(fields)) end

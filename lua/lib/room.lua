@@ -16,8 +16,10 @@ function room.decide(q, now, items)
     plan.dead = expiry.overdue(q, now, BUDGET)
     ready, bytes = ready - #plan.dead.kept - #plan.dead.own, bytes - room.size(plan.dead.kept) - room.size(plan.dead.own)
   end
-  if ready == 0 then
-    handover.choose(q, now, items, pressed)
+  handover.decide(q, now, plan, items, ready, pressed)
+  if plan.again then return plan end
+  if plan.older then
+    ready, bytes = ready - #plan.older.ids, bytes - plan.older.size
   end
   many, large = length.over(q, ready + items.count, bytes + items.size)
   if many > 0 or large > 0 then
@@ -40,8 +42,11 @@ function room.make_room(q, plan, items, ready, bytes, many, large)
   if dead and dead.full then
     plan.again = true
   elseif q.drops_head then
-    local enough
-    plan.victims, enough = length.victims(q, many, large, BUDGET, dead and dead.all)
+    local going, enough = {}
+    for _, entries in ipairs({dead and dead.all or {}, plan.older and plan.older.taken or {}}) do
+      for _, entry in ipairs(entries) do going[#going + 1] = entry end
+    end
+    plan.victims, enough = length.victims(q, many, large, BUDGET, going)
     plan.again = not enough
   else
     room.refuse(q, items, ready, bytes)

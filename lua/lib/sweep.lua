@@ -1,6 +1,6 @@
 --- What is due in a queue, done in bounded steps: by whoever comes by, and by the reaper on time.
 --
--- @use restore expiry length ready queue lapse stale budget
+-- @use restore delays expiry length agenda stale budget
 local sweep = {}
 local BUDGET = 250
 local STUCK = 1000
@@ -22,6 +22,10 @@ end
 -- finds all the room that there is.
 function sweep.run(q, now)
   local done = {reclaimed = 0, promoted = 0, trimmed = 0}
+  if delays.are_uncapped(q) then
+    rare(delays).cap(q, BUDGET)
+    done.uncapped = q.capping ~= 'done'
+  end
   local dead, pushed, over = expiry.overdue(q, now, BUDGET), 0, nil
   done.expired, over = expiry.bury(q, now, dead), dead.full
   if not over then done.trimmed, over = length.trim(q, now, BUDGET) end
@@ -40,8 +44,9 @@ end
 function sweep.finish(q, now, done, over)
   local some = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
   budget.forget(q)
-  q.due = sweep.next_due(q)
-  over = over or q.due ~= nil and q.due <= now
+  q.due = agenda.next(q)
+  over = over or done.uncapped or q.due ~= nil and q.due <= now
+  some = some or done.uncapped
   done.more = over and some
   if over then q.due = some and now or now + STUCK end
 end
@@ -52,29 +57,4 @@ function sweep.if_due(q, now)
     return rare(sweep).run(q, now).more, true
   end
   return false, false
-end
-
---- When something is due next: the earliest of all leases, delays, own deadlines, the oldest message's retention, and
--- the end of the queue's lifetime.
-function sweep.next_due(q)
-  local earliest
-  local function consider(at)
-    if at and (not earliest or at < earliest) then earliest = at end
-  end
-  local first = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]
-  consider(first and math.floor(first / 1000))
-  consider(tonumber(redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]))
-  consider(tonumber(redis.call('ZRANGE', q.expiry, 0, 0, 'WITHSCORES')[2]))
-  if q.message_ttl then
-    local oldest = ready.oldest(q)
-    consider(oldest and oldest + q.message_ttl)
-  end
-  if q.life then consider(rare(lapse).ends(q)) end
-  return earliest
-end
-
---- For how long the oldest of what is due has been waiting, in ms; 0 if nothing is, or if only a limit has to act.
-function sweep.overdue(q, now)
-  local since = q.due and q.due <= now and rare(sweep).next_due(q) or now
-  return math.max(0, now - since)
 end

@@ -69,12 +69,12 @@ MUTANTS = (
         "elseif lifetime.is_over(q, now, entry) then",
         "elseif false then",
     ),
-    Mutant("what is not counted counts", "lib/returns.lua", "ipairs(how.counted == 1 and", "ipairs(true and"),
+    Mutant("what is not counted counts", "lib/returns.lua", "if how.counted == 1 or", "if true or"),
     Mutant(
         "failed deliveries are forgotten",
         "lib/returns.lua",
-        "failures.packed((fate.failed[id] or 0) + 1,",
-        "failures.packed(1,",
+        "(fate.failed[id] or 0) + how.counted",
+        "how.counted",
     ),
     Mutant(
         "the first description stays",
@@ -199,12 +199,6 @@ MUTANTS = (
     ),
     Mutant("what comes back drops the youngest", "lib/squeeze.lua", "mine[1] < head[1]", "mine[1] > head[1]"),
     Mutant(
-        "what comes back takes the room of the expired",
-        "lib/sweep.lua",
-        "done.expired, over = expiry.bury(q, now, dead), dead.full\n",
-        "done.expired, over = 0, false\n",
-    ),
-    Mutant(
         "an arriving message does not see expired ones",
         "lib/room.lua",
         "if q.due and q.due <= now then",
@@ -255,7 +249,21 @@ MUTANTS = (
         "if id and lease.held(q, now, {token, 1, id}, '')[1] then",
         "if id and log.find(q, id) then",
     ),
-    Mutant("one message is handed to two consumers", "lib/wake.lua", " - redis.call('LLEN', q.bell)", ""),
+    Mutant(
+        "one message is handed to two consumers",
+        "lib/wake.lua",
+        "\n    - redis.call('ZCOUNT', q.waiting, '-inf', string.format('(%d', -now))",
+        "",
+    ),
+    Mutant(
+        "an arriving message overtakes ready ones",
+        "lib/handover.lua",
+        "local left, last = free - ready, 0",
+        "local left, last, ready = free, 0, 0",
+    ),
+    Mutant("handed over: still ready", "lib/handover.lua", "  claim.settle(q, now, state)\n", ""),
+    Mutant("expired, and said to be settled", "lib/lease.lua", "elseif not open then", "elseif false then"),
+    Mutant("a successor begins anew", "lib/options.lua", "and place > last and", "and false and"),
     Mutant("purged: failures stay", "lib/purge.lua", "redis.call('HDEL', q.redelivered, unpack(ids))", "local _ = ids"),
     Mutant(
         "what is leased can be purged by its place",

@@ -19,10 +19,11 @@ from rqttl.cli.receive.files import Folder
 from rqttl.cli.receive.sinks import Filed, Printed, Sink, Stream
 from rqttl.cli.receive.stopping import Ending
 from rqttl.delivery import lease_of
-from rqttl.errors import LeaseLost
+from rqttl.errors import LeaseLost, OutcomeUnknown
 from rqttl.units import MAX_DURATION, as_timedelta
 
 if TYPE_CHECKING:
+    from rqttl.consumer import Consumer
     from rqttl.queue import Queue
 
 #: Messages that are taken with one call at most.
@@ -146,12 +147,22 @@ def _ack_each(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
                 delivery.ack()
                 done += 1
                 sink.tell(delivery)
-    if deliveries.lost:
+    _tell_late(queue, deliveries)
+    return done
+
+
+def _tell_late(queue: Queue, deliveries: Consumer) -> None:
+    """Raise `Refused` if messages that were written come again, or may come again."""
+    if deliveries.lost_count:
         raise Refused(
-            f"{text.plural(len(deliveries.lost), 'lease')} of {queue.name} ended before the messages were written; "
+            f"{text.plural(deliveries.lost_count, 'lease')} of {queue.name} ended before the messages were written; "
             "they come again", LeaseLost.code,
         )  # fmt: skip
-    return done
+    if deliveries.unknown_count:
+        raise Refused(
+            f"{text.plural(deliveries.unknown_count, 'ack')} of {queue.name} got no reply before the leases ended; "
+            "the messages may come again", OutcomeUnknown.code,
+        )  # fmt: skip
 
 
 def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
