@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from redis.exceptions import NoPermissionError
 
-from rqttl import commands
+from rqttl import _replies, commands
 from rqttl._driver import Driver
 from rqttl.doctor import reader
 from rqttl.doctor.audit import Audit, audit
@@ -160,7 +159,7 @@ def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]
 
 def _given(driver: Driver, queue: str) -> str | None:
     key = driver.keyspace.key(queue, "meta")
-    found: Any = driver.store.run_plain("HGET", lambda client: client.hget(key, "given"))
+    found = driver.store.call(_replies.data_or_none, "HGET", key, "given")
     return None if found is None else found.decode("utf-8", "replace")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from rqttl import flows
 from rqttl.commands import Reply, Word
 from rqttl.flows import Flow
@@ -19,10 +21,9 @@ def cut(sizes: Sequence[int], count: int = 0) -> list[int]:
         return [b"ok", b"", [], [words[0]]]
 
     pairs = [(b"%d" % i, b"token") for i in range(len(sizes) or count)]
-    try:
+    with pytest.raises(StopIteration) as done:
         next(flows.settle(pairs, run, sizes))
-    except StopIteration as done:
-        assert len(done.value.lost) == len(calls)
+    assert len(done.value.value.lost) == len(calls)
     return calls
 
 
