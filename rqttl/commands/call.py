@@ -20,13 +20,11 @@ Reply = Sequence[Any]
 #: Messages, or deliveries to settle, that one script call takes at most.
 BATCH = 250
 
-<<<<<<< HEAD
 #: Bytes of headers and bodies that one script call reads, and one message more. Settles that read are cut by it.
 READ_BYTES = 2**22
-=======
+
 #: Prefixes of calls that a client keeps for a queue: one for each script, and for each source of dead letters.
 PREFIXES = 100
->>>>>>> main
 
 #: Body bytes that one enqueue call carries at most (a single message may be larger).
 BATCH_BYTES = 2**20
