@@ -16,10 +16,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_connectors import schema as columns
+from spark_connectors.columns import schema as columns
 from spark_connectors.errors import SourceError
-from spark_connectors.options import Options, Use
-from spark_connectors.secret import Secret
+from spark_connectors.options.options import Options, Use
+from spark_connectors.options.secret import Secret
 
 #: Options that may hold a secret.
 _SECRETS = frozenset({"url", "password"})
@@ -52,7 +52,7 @@ class RqttlDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        from spark_connectors.batch import RqttlBatchReader, RqttlFilteringReader
+        from spark_connectors.read.batch import RqttlBatchReader, RqttlFilteringReader
 
         options = self._options("batch")
         kind = RqttlFilteringReader if options.flag("pushFilters") else RqttlBatchReader
@@ -60,14 +60,14 @@ class RqttlDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """For `spark.readStream`."""
-        from spark_connectors.stream import RqttlStreamReader
+        from spark_connectors.stream.reader import RqttlStreamReader
 
         options = self._options("stream")
         return RqttlStreamReader(options, columns.chosen(schema, options.text("decode")))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For `df.write`, with `.mode("append")`."""
-        from spark_connectors.writer import RqttlBatchWriter
+        from spark_connectors.write.writer import RqttlBatchWriter
 
         return RqttlBatchWriter(schema, self._options("write"), overwrite=overwrite)
 
@@ -75,7 +75,7 @@ class RqttlDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         """For `df.writeStream`."""
-        from spark_connectors.writer import RqttlStreamWriter
+        from spark_connectors.write.writer import RqttlStreamWriter
 
         return RqttlStreamWriter(schema, self._options("write"), overwrite=overwrite)
 

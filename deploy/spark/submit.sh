@@ -5,7 +5,7 @@ set -eu
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYSPARK_DRIVER_PYTHON:-python3}" -m spark_connectors.zip "$folder/rqttl.zip"
+"${PYSPARK_DRIVER_PYTHON:-python3}" -m spark_connectors.bundle "$folder/rqttl.zip"
 spark-submit \
   --master "${SPARK_MASTER:?the master, such as yarn or spark://host:7077}" \
   --py-files "$folder/rqttl.zip" \

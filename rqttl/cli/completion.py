@@ -14,8 +14,8 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from rqttl.cli import output
-from rqttl.cli.shared import debug_flag
+from rqttl.cli.common import output
+from rqttl.cli.common.settings import debug_flag
 
 
 @click.command(epilog="\b\nExample: rqttl completion bash")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rqttl.cli.shared import Settings, debug_flag, json_flag, note_default_server
+from rqttl.cli.common.settings import Settings, debug_flag, json_flag, note_default_server
 
 
 @click.command(epilog="\b\nExample: rqttl demo --limit 5000")

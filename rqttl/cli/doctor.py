@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rqttl.cli import output, text
-from rqttl.cli.asking import confirm, dry_run_flag, yes_flag
-from rqttl.cli.errors import REFUSED
-from rqttl.cli.option_text import with_flags
-from rqttl.cli.queue_each import chosen
-from rqttl.cli.shared import Settings, any_queues_argument, connecting, json_flag
+from rqttl.cli.common import output, text
+from rqttl.cli.common.errors import REFUSED
+from rqttl.cli.common.option_text import with_flags
+from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
+from rqttl.cli.common.settings import Settings, any_queues_argument, connecting, json_flag
+from rqttl.cli.queue.each import chosen
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker

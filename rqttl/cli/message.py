@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rqttl import codec
-from rqttl.cli import messages, output, text
-from rqttl.cli.dead_letters import read
-from rqttl.cli.errors import Refused
-from rqttl.cli.shared import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
+from rqttl.cli.common import messages, output, text
+from rqttl.cli.common.errors import Refused
+from rqttl.cli.common.settings import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
+from rqttl.cli.dead.filters import read
 from rqttl.types import Peeked
 
 if TYPE_CHECKING:

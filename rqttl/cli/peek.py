@@ -10,8 +10,8 @@ from itertools import zip_longest
 
 import click
 
-from rqttl.cli import messages, output, text
-from rqttl.cli.shared import Settings, connecting, json_flag, queue_argument, utc_flag
+from rqttl.cli.common import messages, output, text
+from rqttl.cli.common.settings import Settings, connecting, json_flag, queue_argument, utc_flag
 from rqttl.types import Peeked
 
 COLUMNS = ("state", "age", "expires", ">deliv.", ">size", "id")

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import click
 
 import rqttl
-from rqttl.cli import errors, output, streams, text
-from rqttl.cli.shared import Settings, connecting, help_alone
+from rqttl.cli.common import errors, output, streams, text
+from rqttl.cli.common.settings import Settings, connecting, help_alone
 
 #: The sections of the help with their commands. `name` is `name` in the module `rqttl.cli.name`, which is imported when
 #: the command is needed: starting takes most of the time of a short command, and of a completion.

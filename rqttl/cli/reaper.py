@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rqttl.cli import output, text
-from rqttl.cli.errors import Refused
-from rqttl.cli.logs import logging_to_stderr
-from rqttl.cli.shared import Settings, connecting, json_flag, read_duration
+from rqttl.cli.common import output, text
+from rqttl.cli.common.errors import Refused
+from rqttl.cli.common.logs import logging_to_stderr
+from rqttl.cli.common.settings import Settings, connecting, json_flag, read_duration
 
 if TYPE_CHECKING:
     from rqttl.reaper import Reaper, Totals

@@ -7,8 +7,8 @@ import os
 import click
 
 from rqttl import embedded
-from rqttl.cli import output
-from rqttl.cli.shared import Settings, debug_flag, json_flag
+from rqttl.cli.common import output
+from rqttl.cli.common.settings import Settings, debug_flag, json_flag
 
 
 @click.command(epilog="\b\nExample: rqttl server --folder ./data")

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from rqttl import codec
 from rqttl.types import Death
 from rqttl.units import as_datetime
-from spark_connectors import schema as columns
+from spark_connectors.columns import schema as columns
 
 PAGE = 1000
 _DEATH = tuple(Death.__dataclass_fields__)

@@ -9,11 +9,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rqttl.keys import Keyspace
-from spark_connectors import scan
-from spark_connectors import schema as columns
-from spark_connectors.options import Options
+from spark_connectors.columns import schema as columns
+from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, LAST, Range
-from spark_connectors.wire import Wire
+from spark_connectors.read import scan
+from spark_connectors.redis.bulk_reader import Wire
 
 
 class ReadyReader(DataSourceReader):

@@ -9,7 +9,7 @@ import redis
 from click.testing import CliRunner, Result
 
 from rqttl.cli import cli
-from rqttl.cli.shared import Settings
+from rqttl.cli.common.settings import Settings
 from tests.contract.clocked import Clocked
 
 Run = Callable[..., Result]

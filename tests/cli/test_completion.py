@@ -19,7 +19,8 @@ from click.testing import CliRunner
 import rqttl
 from rqttl import Broker
 from rqttl._driver import driver_of
-from rqttl.cli import cli, completing
+from rqttl.cli import cli
+from rqttl.cli.common import queue_names
 from tests.cli.conftest import Run
 from tests.cli.processes import PATIENCE, environment
 from tests.servers import Server
@@ -103,7 +104,7 @@ def test_nobody_waits_for_a_redis_that_hangs(
     start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start_server()
-    monkeypatch.setattr(completing, "PATIENCE", 0.05)
+    monkeypatch.setattr(queue_names, "PATIENCE", 0.05)
     with server.client() as client:
         client.execute_command("CLIENT", "PAUSE", "600000")
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from rqttl import Broker
 from rqttl._driver import driver_of
 from rqttl.cli import cli
-from rqttl.cli.completing import complete_queues
+from rqttl.cli.common.queue_names import complete_queues
 from rqttl.options import OPTIONS
 from rqttl.types import QueueStats
 from tests.cli.conftest import Run

@@ -10,8 +10,8 @@ import pytest
 
 from rqttl import Broker, Message, Queue
 from rqttl._driver import driver_of
-from rqttl.cli import dead_report
-from rqttl.cli.send_progress import Progress
+from rqttl.cli.common.progress import Progress
+from rqttl.cli.dead import report
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import Die, die, letters
@@ -125,7 +125,7 @@ def test_one_progress_goes_through_all_queues(run: Run, broker: Broker, monkeypa
             made.append(self)
             return super().__enter__()
 
-    monkeypatch.setattr(dead_report, "Progress", Watched)
+    monkeypatch.setattr(report, "Progress", Watched)
 
     assert run("dead", "report", "*.dead").exit_code == 0
     assert [one._messages for one in made] == [3_000]
@@ -219,12 +219,12 @@ def test_beyond_the_limit_sources_are_counted_together(run_clocked: Run, die: Di
     (1_000, "#", "#####"),
 ])  # fmt: skip
 def test_a_bar_is_as_long_as_its_number_and_never_empty_for_something(n: int, blocks: str, bar: str) -> None:
-    assert dead_report._bar(n, 1_000, 5, blocks) == bar
+    assert report._bar(n, 1_000, 5, blocks) == bar
 
 
 @pytest.mark.parametrize("n, share", [(0, ""), (1, "<0.1%"), (6, "0.1%"), (5_000, "50.0%"), (10_000, "100.0%")])
 def test_a_share_is_never_nothing_for_something(n: int, share: str) -> None:
-    assert dead_report._share(n, 10_000) == share
+    assert report._share(n, 10_000) == share
 
 
 def damaged(word: str, died: int) -> bytes:

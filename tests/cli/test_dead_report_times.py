@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from rqttl.cli import dead_report
+from rqttl.cli.dead import report
 from tests.cli.conftest import Run
 from tests.cli.deaths import Die, die
 from tests.contract.clocked import START
@@ -83,8 +83,8 @@ def test_over_longer_times_more_is_counted_together_and_it_is_said(
 def test_whatever_lies_between_no_table_is_longer_than_two_days_of_hours() -> None:
     first = datetime(2020, 2, 28, 23, 45, tzinfo=timezone.utc)
     for quarters in range(1, 4 * 24 * 365 * 4, 97):
-        _, _, rows = dead_report._times({first: 1, first + quarters * dead_report.QUARTER: 1}, timezone.utc)
-        assert len(rows) <= dead_report.MOST
+        _, _, rows = report._times({first: 1, first + quarters * report.QUARTER: 1}, timezone.utc)
+        assert len(rows) <= report.MOST
         assert sum(n for _, n in rows) == 2
 
 

@@ -13,8 +13,9 @@ import redis
 from click.testing import CliRunner
 
 from rqttl import Broker, Message
-from rqttl.cli import cli, output
+from rqttl.cli import cli
 from rqttl.cli import doctor as module
+from rqttl.cli.common import output
 from rqttl.doctor import examine, rights, work
 from tests.cli import golden
 from tests.cli.conftest import Run

@@ -15,7 +15,7 @@ import pytest
 
 from rqttl import Broker, Message, Queue, codec, commands
 from rqttl._driver import driver_of
-from rqttl.cli import text
+from rqttl.cli.common import text
 from rqttl.flows import Look
 from tests.cli.conftest import Run
 from tests.cli.hostile import BYTES, PACKED, TEXTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rqttl.cli import output
+from rqttl.cli.common import output
 from tests.cli.processes import STYLE
 
 COLUMNS = ("queue", ">ready", "kind")

@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
-from rqttl.cli.option_text import flag, option_facts, shown
-from rqttl.cli.queue_options import complete_names
-from rqttl.cli.queue_update import update
+from rqttl.cli.common.option_text import flag, option_facts, shown
+from rqttl.cli.queue.options import complete_names
+from rqttl.cli.queue.update import update
 from rqttl.options import OPTIONS, Option
 from tests.cli import golden
 from tests.cli.conftest import Run

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rqttl import Broker, Message
-from rqttl.cli.option_text import flag, option_facts
+from rqttl.cli.common.option_text import flag, option_facts
 from rqttl.options import OPTIONS
 from tests.cli import golden
 from tests.cli.conftest import Run

@@ -12,8 +12,8 @@ from contextlib import closing, suppress
 import pytest
 
 from rqttl import Broker, Queue
-from rqttl.cli import receive_pipe
-from rqttl.cli.receive_pipe import Pipe, pipe_of
+from rqttl.cli.receive import pipe as receive_pipe
+from rqttl.cli.receive.pipe import Pipe, pipe_of
 from tests.cli.processes import PATIENCE
 from tests.cli.test_receive_processes import ended, in_pipe, receiving, unharmed, until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from rqttl.cli import redis_errors
+from rqttl.cli.common import redis_errors
 
 
 def test_a_server_that_hangs_up_may_want_tls() -> None:

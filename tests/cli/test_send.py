@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 from rqttl import Broker, OutcomeUnknown, Queue
 from rqttl._driver import driver_of
-from rqttl.cli import cli, send_input
+from rqttl.cli import cli
+from rqttl.cli.send import sources
 from rqttl.commands import BATCH, BATCH_BYTES
 from tests.cli import golden
 from tests.cli.conftest import Run
@@ -91,8 +92,8 @@ def test_each_line_of_a_file_is_a_body(
 def test_many_lines_arrive_whole_and_in_order_however_they_are_cut(
     run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(send_input, "CHUNK", chunk)
-    monkeypatch.setattr(send_input, "BATCH", 3)
+    monkeypatch.setattr(sources, "CHUNK", chunk)
+    monkeypatch.setattr(sources, "BATCH", 3)
     lines = [b"%d" % (i * i) for i in range(300)]
 
     run("send", "orders", stdin=b"\n".join(lines))
@@ -184,7 +185,7 @@ def test_a_full_queue_refuses_what_is_too_much_and_all_is_counted(run: Run, brok
 def test_a_line_that_is_too_long_is_named_and_what_came_before_is_stored(
     run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch, stdin: bytes, stored: int, line: int, chunk: int
 ) -> None:
-    monkeypatch.setattr(send_input, "CHUNK", chunk)
+    monkeypatch.setattr(sources, "CHUNK", chunk)
     orders = broker.declare_queue("orders", max_message_bytes=10)
 
     result = run("send", "orders", stdin=stdin)
@@ -237,7 +238,7 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
         return made
 
     monkeypatch.setattr(Queue, "enqueue_many", counted)
-    monkeypatch.setattr("rqttl.cli.shared.Settings.connect", connect)
+    monkeypatch.setattr("rqttl.cli.common.settings.Settings.connect", connect)
     rng = random.Random(7)
     sizes = [rng.choice((0, 10, 3_000, 40_000, BATCH_BYTES, BATCH_BYTES + 9)) for _ in range(300)] + [1] * (2 * BATCH)
     lines = [b"1" * size for size in sizes]
@@ -292,7 +293,7 @@ def test_however_it_ends_it_says_what_is_stored_and_what_is_not_known(
     failure: Callable[[], Exception], code: int, told: str, unknown: int,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(Losing, "failure", staticmethod(failure), raising=False)
-    monkeypatch.setattr("rqttl.cli.shared.Settings.connect", lambda _: Losing(driver_of(broker).store.client))
+    monkeypatch.setattr("rqttl.cli.common.settings.Settings.connect", lambda _: Losing(driver_of(broker).store.client))
     lines = b"".join(b"%d\n" % i for i in range(1000))
 
     text = CliRunner().invoke(cli, ["send", "orders"], input=lines)

@@ -13,8 +13,8 @@ import msgpack
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl.cli import messages
-from rqttl.cli.send_message import BROKERS, OURS
+from rqttl.cli.common import messages
+from rqttl.cli.send.json_lines import BROKERS, OURS
 from rqttl.types import Peeked
 from tests.cli.conftest import Run
 

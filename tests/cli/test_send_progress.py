@@ -15,8 +15,8 @@ from io import StringIO
 
 import pytest
 
-from rqttl.cli import send_progress
-from rqttl.cli.send_progress import Progress
+from rqttl.cli.common import progress as send_progress
+from rqttl.cli.common.progress import Progress
 from tests.cli.processes import PATIENCE
 
 Shown = Callable[[], str]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from rqttl.cli.signals import Stop, Stopped, Stopping
+from rqttl.cli.common.signals import Stop, Stopped, Stopping
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

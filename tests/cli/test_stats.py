@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from rqttl import Broker, Message
-from rqttl.cli import stats_watch
+from rqttl.cli.stats import watch as stats_watch
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.contract.clocked import Clocked

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rqttl.cli.stats_facts import stats_facts, together
-from rqttl.cli.stats_frame import Setting, frame, ordered
-from rqttl.cli.stats_table import ASCII, TOTALS, UNICODE, compact, glyphs_for, rate, sparkline, table
-from rqttl.cli.stats_trend import WAITS, Look, Row, Trend
+from rqttl.cli.stats.frame import Setting, frame, ordered
+from rqttl.cli.stats.table import ASCII, TOTALS, UNICODE, compact, glyphs_for, rate, sparkline, table
+from rqttl.cli.stats.totals import stats_facts, together
+from rqttl.cli.stats.trend import WAITS, Look, Row, Trend
 from rqttl.types import QueueStats
 from tests.cli import golden
 from tests.contract.clocked import at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rqttl.cli import suggestions
+from rqttl.cli.common import suggestions
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed
 from tests.cli.tree import ALL, LEAVES

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rqttl.cli import text
+from rqttl.cli.common import text
 
 HOSTILE = (
     b"\x1b[2J\x1b[31mred",

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import redis
 
 from rqttl import Message, Queue
-from spark_connectors.follow import Follower
-from spark_connectors.offsets import Offset
-from spark_connectors.options import Options
+from spark_connectors.options.options import Options
+from spark_connectors.stream.follow import Follower
+from spark_connectors.stream.offsets import Offset
 from tests.contract.clocked import Clocked
 
 Follow = Callable[..., Follower]

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from spark_connectors.batch import BatchPartition, RqttlBatchReader
-from spark_connectors.options import Options
+from spark_connectors.options.options import Options
 from spark_connectors.ranges import Range
+from spark_connectors.read.batch import BatchPartition, RqttlBatchReader
 from tests.contract.clocked import Clocked
 from tests.spark.letters import bury
 
@@ -36,7 +36,7 @@ class Job:
     def batches(self, index: int, rows: int) -> Iterator[pa.RecordBatch]:
         """The batches of one task, each of about so many rows; what is not asked for is not read."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("spark_connectors.scan._ROWS", rows)
+            patch.setattr("spark_connectors.read.scan._ROWS", rows)
             yield from self._reader.read(self.partitions[index])
 
     def task(self, index: int) -> list[dict[str, Any]]:

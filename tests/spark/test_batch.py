@@ -12,10 +12,10 @@ from pyspark.sql.datasource import InputPartition
 
 from rqttl import Broker, Message
 from rqttl.units import as_datetime
-from spark_connectors.batch import BatchPartition
-from spark_connectors.connecting import Words
 from spark_connectors.errors import MalformedEntry, NoSuchQueue
-from spark_connectors.wire import Wire
+from spark_connectors.read.batch import BatchPartition
+from spark_connectors.redis.bulk_reader import Wire
+from spark_connectors.redis.connect import Words
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import (
 )
 
 from rqttl.units import as_datetime
-from spark_connectors.batch import RqttlFilteringReader
-from spark_connectors.options import Options
+from spark_connectors.options.options import Options
+from spark_connectors.read.batch import RqttlFilteringReader
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury

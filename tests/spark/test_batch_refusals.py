@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from rqttl import Broker
-from spark_connectors.connecting import READING
 from spark_connectors.errors import DataLoss, MalformedEntry, NoPermission, NoSuchQueue, SourceError, Unreachable
+from spark_connectors.redis.connect import READING
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury

@@ -11,12 +11,12 @@ import redis
 
 from rqttl import Broker, Message
 from rqttl._driver import driver_of
-from spark_connectors import loss
 from spark_connectors.errors import DataLoss
-from spark_connectors.follow import Limit
-from spark_connectors.offsets import Offset
-from spark_connectors.options import Options
-from spark_connectors.stream import RqttlStreamReader, StreamPartition
+from spark_connectors.options.options import Options
+from spark_connectors.read import loss
+from spark_connectors.stream.follow import Limit
+from spark_connectors.stream.offsets import Offset
+from spark_connectors.stream.reader import RqttlStreamReader, StreamPartition
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, followers, letters, rows

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from rqttl import codec, units
 from rqttl.types import Death, Header
-from spark_connectors import schema, texts
-from spark_connectors.entries import Columns, Run
+from spark_connectors.columns import schema, texts
+from spark_connectors.columns.entries import Columns, Run
 from spark_connectors.errors import MalformedEntry
-from spark_connectors.pages import Page
+from spark_connectors.redis.pages import Page
 
 ALL = tuple(schema.known("json"))
 PLACE = b"1700000001234-100007"
@@ -273,7 +273,7 @@ def test_a_body_of_another_kind_has_no_json() -> None:
 
 
 def test_more_different_headers_than_are_remembered_are_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_connectors.entries._REMEMBERED", 3)
+    monkeypatch.setattr("spark_connectors.columns.entries._REMEMBERED", 3)
     columns = Columns(("headers",))
     entries: Sequence[list[Any]] = [[PLACE, [header(extras=codec.pack_extras(None, {"n": i})), b""]] for i in range(10)]
 

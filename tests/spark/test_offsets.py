@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_connectors.errors import DataLoss, InvalidOffset
-from spark_connectors.loss import KEPT, Alarm, Trace, judge
-from spark_connectors.offsets import Mark, Offset, State, beginning, placed, ranges
 from spark_connectors.ranges import FIRST, Range, sequence
+from spark_connectors.read.loss import KEPT, Alarm, Trace, judge
+from spark_connectors.read.marks import Mark, State, beginning, placed
+from spark_connectors.stream.offsets import Offset, ranges
 
 BORN = 1_600_000_000_000
 

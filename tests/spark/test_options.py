@@ -12,11 +12,11 @@ from typing import TypeVar
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from spark_connectors import values
 from spark_connectors.errors import InvalidOption, SourceError, UnknownOption
-from spark_connectors.option_table import OPTIONS, Option, Use
-from spark_connectors.options import Options
-from spark_connectors.secret import Secret, masked, shown
+from spark_connectors.options import values
+from spark_connectors.options.options import Options
+from spark_connectors.options.secret import Secret, masked, shown
+from spark_connectors.options.table import OPTIONS, Option, Use
 
 T = TypeVar("T")
 CANARY = "c4n4ry-p4ss"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import spark_connectors.zip
+import spark_connectors.bundle
 from rqttl import Broker
 from tests.spark.environments import OURS, SPARKS, environment, install
 from tests.spark.jvm import CLUSTER, Submitter
@@ -96,7 +96,7 @@ def test_where_it_is_installed_spark_finds_the_format_by_itself(
 def test_where_it_comes_along_it_needs_to_be_registered_and_nothing_else(
     submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path
 ) -> None:
-    archive = spark_connectors.zip.write(tmp_path / "rqttl.zip")
+    archive = spark_connectors.bundle.write(tmp_path / "rqttl.zip")
 
     told = read(submitter, bare, redis_url, "--py-files", archive)
 
@@ -106,7 +106,7 @@ def test_where_it_comes_along_it_needs_to_be_registered_and_nothing_else(
 def test_a_session_that_runs_already_can_be_given_it(
     submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path
 ) -> None:
-    archive = spark_connectors.zip.write(tmp_path / "rqttl.zip")
+    archive = spark_connectors.bundle.write(tmp_path / "rqttl.zip")
 
     told = read(submitter, bare, redis_url, before=f"spark.sparkContext.addPyFile({str(archive)!r})", master="local[2]")
 
@@ -114,24 +114,24 @@ def test_a_session_that_runs_already_can_be_given_it(
 
 
 def test_an_archive_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
-    first, second = (spark_connectors.zip.write(tmp_path / name) for name in ("a.zip", "b.zip"))
+    first, second = (spark_connectors.bundle.write(tmp_path / name) for name in ("a.zip", "b.zip"))
 
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_bare_archive_leaves_out_what_the_machines_have(tmp_path: Path) -> None:
-    archive = spark_connectors.zip.write(tmp_path / "rqttl.zip", bare=True)
+    archive = spark_connectors.bundle.write(tmp_path / "rqttl.zip", bare=True)
 
     held = {name.partition("/")[0] for name in zipfile.ZipFile(archive).namelist()}
     assert held == {"rqttl", "spark_connectors", "pyspark_rqttl.py"}
 
 
 def test_from_the_archive_alone_everything_of_the_core_works(tmp_path: Path, redis_url: str) -> None:
-    archive = spark_connectors.zip.write(tmp_path / "rqttl.zip")
+    archive = spark_connectors.bundle.write(tmp_path / "rqttl.zip")
     program = f"""
 import sys
 sys.path.insert(0, {str(archive)!r})
-import rqttl, spark_connectors, spark_connectors.connecting
+import rqttl, spark_connectors, spark_connectors.redis.connect
 with rqttl.connect({redis_url!r}) as broker:
     broker.declare_queue("orders").enqueue({{"sku": "A-17"}})
     print(broker.queue("orders").receive().decode(), "hiredis" in sys.modules)
@@ -143,11 +143,11 @@ with rqttl.connect({redis_url!r}) as broker:
 
 
 def test_an_archive_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "spark_connectors.zip", str(tmp_path / "nowhere" / "rqttl.zip")]
+    words = [sys.executable, "-m", "spark_connectors.bundle", str(tmp_path / "nowhere" / "rqttl.zip")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
 
     assert done.returncode == 1
-    assert done.stderr.startswith("python -m spark_connectors.zip: ")
+    assert done.stderr.startswith("python -m spark_connectors.bundle: ")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_connectors import pages
-from spark_connectors.digits import ZEROS, leading, words
 from spark_connectors.errors import MalformedEntry
-from spark_connectors.pages import SPARE, Joiner, Odd, Page
+from spark_connectors.redis import pages
+from spark_connectors.redis.digits import ZEROS, leading, words
+from spark_connectors.redis.pages import SPARE, Joiner, Odd, Page
 
 PLACE = b"1700000000000-100000"
 FORGED = b"*2\r\n$20\r\n" + PLACE + b"\r\n*2\r\n$3\r\nabc\r\n$2\r\nxx\r\n"

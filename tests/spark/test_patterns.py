@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors import patterns
+from spark_connectors.options import patterns
 
 NAMES = ["EXP", "EXP.a", "EXP.a.b", "dead", "orders.dead", "shop.orders.dead", "x.EXP", "x.EXP.y"]
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from rqttl import Broker, Message
-from spark_connectors import schema
+from spark_connectors.columns import schema
 from tests.spark.letters import DEATHS, bury
 from tests.spark.loading import Loader, ids, told
 from tests.spark.reading import numbers

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import spark_connectors
 from rqttl import Broker
-from spark_connectors.connecting import READING
+from spark_connectors.redis.connect import READING
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.incidents import LATE, MAILS, REJECTED, bad_evening

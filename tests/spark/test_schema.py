@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_connectors import schema
+from spark_connectors.columns import schema
 from spark_connectors.errors import InvalidSchema
 
 DEATH = StructType([

@@ -15,8 +15,8 @@ import pytest
 
 from rqttl import Broker
 from spark_connectors.errors import InvalidOption, SourceError
-from spark_connectors.options import Options
-from spark_connectors.wire import Wire
+from spark_connectors.options.options import Options
+from spark_connectors.redis.bulk_reader import Wire
 from tests.servers import Server
 from tests.spark.jvm import Submitter
 from tests.spark.letters import bury

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors import plan, split
 from spark_connectors.ranges import FIRST, FIRST_SERIAL, LAST, SERIALS, Range, position, sequence
+from spark_connectors.read import plan, split
 
 BEGIN = 1_700_000_000_000
 DAY = 86_400_000

@@ -9,7 +9,7 @@ import redis
 
 from rqttl import Broker
 from spark_connectors.errors import NoSuchQueue
-from spark_connectors.follow import Limit
+from spark_connectors.stream.follow import Limit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, followers, letters, rows

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_connectors.limits import Found, Part, ShareOut, Wish
 from spark_connectors.ranges import FIRST
+from spark_connectors.stream.limits import Found, Part, ShareOut, Wish
 
 
 def at(n: int) -> str:

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from rqttl import Broker, Message
-from spark_connectors.connecting import READING
 from spark_connectors.errors import DataLoss, NoPermission, Unreachable
-from spark_connectors.options import Options
-from spark_connectors.stream import RqttlStreamReader
+from spark_connectors.options.options import Options
+from spark_connectors.redis.connect import READING
+from spark_connectors.stream.reader import RqttlStreamReader
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 

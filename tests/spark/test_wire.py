@@ -11,8 +11,6 @@ import pytest
 import redis
 
 from rqttl import Broker
-from spark_connectors import wire
-from spark_connectors.connecting import READING
 from spark_connectors.errors import (
     NoPermission,
     NotAuthenticated,
@@ -20,9 +18,11 @@ from spark_connectors.errors import (
     SourceError,
     Unreachable,
 )
-from spark_connectors.options import Options
+from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, LAST
-from spark_connectors.wire import Wire, keep_gc_quiet
+from spark_connectors.redis import bulk_reader
+from spark_connectors.redis.bulk_reader import Wire, keep_gc_quiet
+from spark_connectors.redis.connect import READING
 from tests.servers import Server
 from tests.spark.wires import LOG, fill, options, places_of
 from tests.spark.writing import until
@@ -32,8 +32,8 @@ from tests.spark.writing import until
 def test_pages_hold_each_entry_once_in_order(client: redis.Redis, redis_url: str, count: int) -> None:
     places = fill(client, count)
 
-    with Wire(options(redis_url)) as wire:
-        pages = list(wire.pages(LOG, FIRST, LAST))
+    with Wire(options(redis_url)) as bulk_reader:
+        pages = list(bulk_reader.pages(LOG, FIRST, LAST))
 
     assert [place for page in pages for place in places_of(page)] == places
     assert all(map(len, pages))
@@ -43,8 +43,8 @@ def test_pages_hold_each_entry_once_in_order(client: redis.Redis, redis_url: str
 def test_a_range_begins_behind_its_start_and_ends_with_its_end(client: redis.Redis, redis_url: str) -> None:
     places = fill(client, 300)
 
-    with Wire(options(redis_url)) as wire:
-        pages = wire.pages(LOG, places[10].decode(), places[200].decode())
+    with Wire(options(redis_url)) as bulk_reader:
+        pages = bulk_reader.pages(LOG, places[10].decode(), places[200].decode())
         assert [place for page in pages for place in places_of(page)] == places[11:201]
 
 
@@ -55,8 +55,8 @@ def test_pages_are_smaller_where_entries_are_large(client: redis.Redis, redis_ur
         pipeline.execute_command("XADD", LOG, b"%013d-100000" % (1_800_000_000_000 + i), "", b"x" * 100_000)
     pipeline.execute()
 
-    with Wire(options(redis_url, fetchBytes="200000", fetchEntries="100")) as wire:
-        sizes = [len(page) for page in wire.pages(LOG, FIRST, LAST)]
+    with Wire(options(redis_url, fetchBytes="200000", fetchEntries="100")) as bulk_reader:
+        sizes = [len(page) for page in bulk_reader.pages(LOG, FIRST, LAST)]
 
     assert sum(sizes) == 520
     assert max(sizes) == 100
@@ -70,9 +70,9 @@ def test_small_ranges_come_in_few_round_trips(client: redis.Redis, redis_url: st
         places = fill(client, 7, key=key)
 
     client.config_resetstat()
-    with Wire(options(redis_url)) as wire:
+    with Wire(options(redis_url)) as bulk_reader:
         found: dict[int, list[bytes]] = {}
-        groups = list(wire.groups([(key, FIRST, LAST, 7) for key in keys]))
+        groups = list(bulk_reader.groups([(key, FIRST, LAST, 7) for key in keys]))
         for group in groups:
             for index, page in group:
                 found.setdefault(index, []).extend(places_of(page))
@@ -90,8 +90,8 @@ def test_ranges_that_hold_more_or_less_than_they_say_are_read_whole(
         fill(client, 3000 if i % 2 else 3, key=f"rqttl:{{q{i}}}:log")
 
     counts = [0] * 5
-    with Wire(options(redis_url)) as wire:
-        for group in wire.groups([(f"rqttl:{{q{i}}}:log", FIRST, LAST, claimed) for i in range(5)]):
+    with Wire(options(redis_url)) as bulk_reader:
+        for group in bulk_reader.groups([(f"rqttl:{{q{i}}}:log", FIRST, LAST, claimed) for i in range(5)]):
             for index, page in group:
                 counts[index] += len(page)
 
@@ -104,13 +104,13 @@ def test_a_connection_that_is_lost_in_the_middle_leaves_no_gap_and_repeats_nothi
 ) -> None:
     places = fill(client, 5000)
 
-    with Wire(options(redis_url, fetchEntries="200")) as wire:
+    with Wire(options(redis_url, fetchEntries="200")) as bulk_reader:
         if read == "pages":
-            pages = wire.pages(LOG, FIRST, LAST)
+            pages = bulk_reader.pages(LOG, FIRST, LAST)
         else:
             half = places[2500].decode()
             wanted = [(LOG, FIRST, half, 2500), (LOG, half, LAST, 2500)]
-            pages = (page for group in wire.groups(wanted) for _, page in group)
+            pages = (page for group in bulk_reader.groups(wanted) for _, page in group)
         found = []
         for i, page in enumerate(pages):
             found += places_of(page)
@@ -125,16 +125,16 @@ def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Ser
     server = start_server(appendonly="yes")
     with server.client() as client:
         places = fill(client, 3000)
-    wire = Wire(options(server.url, fetchEntries="100", connectRetries="200", retryBackoff="20ms"))
+    bulk_reader = Wire(options(server.url, fetchEntries="100", connectRetries="200", retryBackoff="20ms"))
 
-    pages = wire.pages(LOG, FIRST, LAST)
+    pages = bulk_reader.pages(LOG, FIRST, LAST)
     found = places_of(next(pages))
     server.kill()
     with ThreadPoolExecutor(1) as pool:
         rest = pool.submit(lambda: [place for page in pages for place in places_of(page)])
         server.start()
         found += rest.result()
-    wire.close()
+    bulk_reader.close()
 
     assert found == places
 
@@ -142,17 +142,17 @@ def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Ser
 def test_whoever_stops_in_the_middle_can_ask_something_else(client: redis.Redis, redis_url: str) -> None:
     places = fill(client, 3000)
 
-    with Wire(options(redis_url)) as wire:
-        pages = wire.pages(LOG, FIRST, LAST)
+    with Wire(options(redis_url)) as bulk_reader:
+        pages = bulk_reader.pages(LOG, FIRST, LAST)
         next(pages)
         pages.close()
-        assert wire.ask("XLEN", LOG) == 3000
-        assert next(iter(wire.pages(LOG, FIRST, LAST))).place(0) == places[0]
+        assert bulk_reader.ask("XLEN", LOG) == 3000
+        assert next(iter(bulk_reader.pages(LOG, FIRST, LAST))).place(0) == places[0]
 
 
 def test_a_closed_wire_leaves_no_connection_behind(client: redis.Redis, redis_url: str) -> None:
-    with Wire(options(redis_url)) as wire:
-        assert wire.ask("XLEN", LOG) == 0
+    with Wire(options(redis_url)) as bulk_reader:
+        assert bulk_reader.ask("XLEN", LOG) == 0
         until(lambda: len(client.client_list()) == 2)
 
     until(lambda: len(client.client_list()) == 1)
@@ -161,9 +161,9 @@ def test_a_closed_wire_leaves_no_connection_behind(client: redis.Redis, redis_ur
 def test_a_hash_is_read_whole(client: redis.Redis, redis_url: str) -> None:
     client.hset("h", mapping={f"f{i}": f"v{i}" for i in range(2000)})
 
-    with Wire(options(redis_url)) as wire:
-        found = [field for page in wire.hash_pages("h") for field in page]
-        assert list(wire.hash_pages("none")) == [[]]
+    with Wire(options(redis_url)) as bulk_reader:
+        found = [field for page in bulk_reader.hash_pages("h") for field in page]
+        assert list(bulk_reader.hash_pages("none")) == [[]]
 
     assert dict(found) == {b"f%d" % i: b"v%d" % i for i in range(2000)}
 
@@ -172,8 +172,8 @@ def test_a_hash_is_read_whole(client: redis.Redis, redis_url: str) -> None:
 
 
 def refused(said: Options, *words: str) -> SourceError:
-    with pytest.raises(SourceError) as caught, Wire(said) as wire:
-        wire.ask(*words)
+    with pytest.raises(SourceError) as caught, Wire(said) as bulk_reader:
+        bulk_reader.ask(*words)
     # what redis-py said would be shown along with it
     assert caught.value.__context__ is None or caught.value.__suppress_context__
     return caught.value
@@ -232,31 +232,31 @@ def test_after_a_refusal_in_a_round_trip_the_connection_is_in_step(client: redis
     client.set("text", "text")
     fill(client, 3)
 
-    with Wire(options(redis_url)) as wire:
+    with Wire(options(redis_url)) as bulk_reader:
         with pytest.raises(RefusedByRedis):
-            wire.ask_all([("XLEN", LOG), ("XLEN", "text"), ("XLEN", LOG)])
-        assert wire.ask("XLEN", LOG) == 3
+            bulk_reader.ask_all([("XLEN", LOG), ("XLEN", "text"), ("XLEN", LOG)])
+        assert bulk_reader.ask("XLEN", LOG) == 3
 
 
 def test_a_database_is_chosen_by_the_url(server: Server, client: redis.Redis) -> None:
     with server.client(db=3) as other:
         fill(other, 2)
 
-    with Wire(options(f"{server.url}?db=3")) as wire:
-        assert wire.ask("XLEN", LOG) == 2
+    with Wire(options(f"{server.url}?db=3")) as bulk_reader:
+        assert bulk_reader.ask("XLEN", LOG) == 2
 
 
 def test_nothing_is_said_about_the_client(client: redis.Redis, broker: Broker, redis_url: str) -> None:
     client.config_resetstat()
-    with Wire(options(redis_url)) as wire:
-        wire.ask("XLEN", LOG)
+    with Wire(options(redis_url)) as bulk_reader:
+        bulk_reader.ask("XLEN", LOG)
 
     said = set(client.info("commandstats"))
     assert said - {"cmdstat_config|resetstat", "cmdstat_config"} == {"cmdstat_xlen"}
 
 
 def test_the_garbage_collector_is_as_before_once_all_have_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_quiet", {})  # what a test before has left open is not of this one
+    monkeypatch.setattr(bulk_reader, "_quiet", {})  # what a test before has left open is not of this one
     found, before = gc.get_threshold(), (700, 10, 10)
     gc.set_threshold(*before)
     try:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from spark_connectors import wire
-from spark_connectors.connecting import link_of
 from spark_connectors.errors import MalformedEntry, RefusedByRedis
-from spark_connectors.pages import take
 from spark_connectors.ranges import FIRST, LAST
-from spark_connectors.wire import Wire
+from spark_connectors.redis import bulk_reader
+from spark_connectors.redis.bulk_reader import Wire
+from spark_connectors.redis.connect import link_of
+from spark_connectors.redis.pages import take
 from tests.spark.wires import LOG, fill, options, places_of
 
 
@@ -39,7 +39,7 @@ def test_entries_are_found_however_they_come_and_whatever_bodies_look_like(
     places = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(120)]
     for place in places:
         client.execute_command("XADD", LOG, place, b"h", body)
-    monkeypatch.setattr(wire, "link_of", lambda connection: Slowly(link_of(connection)))
+    monkeypatch.setattr(bulk_reader, "link_of", lambda connection: Slowly(link_of(connection)))
 
     with Wire(options(redis_url)) as reader:
         pages = list(reader.pages(LOG, FIRST, LAST))

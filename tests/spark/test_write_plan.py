@@ -6,7 +6,6 @@ import pytest
 
 from rqttl import Broker
 from rqttl._driver import driver_of
-from spark_connectors import write_plan
 from spark_connectors.errors import (
     InvalidOption,
     InvalidSchema,
@@ -16,8 +15,9 @@ from spark_connectors.errors import (
     UnknownOption,
     Unreachable,
 )
-from spark_connectors.options import Options
-from spark_connectors.writer import RqttlBatchWriter, RqttlStreamWriter
+from spark_connectors.options.options import Options
+from spark_connectors.write import plan
+from spark_connectors.write.writer import RqttlBatchWriter, RqttlStreamWriter
 from tests.spark.writing import LETTERS, MESSAGES, columns
 
 NO_UNIT = (
@@ -26,8 +26,8 @@ NO_UNIT = (
 )
 
 
-def planned(ddl: str, **options: str) -> write_plan.Plan:
-    return write_plan.plan(columns(ddl), Options.read("write", options), overwrite=False)
+def planned(ddl: str, **options: str) -> plan.Plan:
+    return plan.plan(columns(ddl), Options.read("write", options), overwrite=False)
 
 
 @pytest.mark.parametrize("ddl, options, used", [
@@ -102,7 +102,7 @@ def test_an_option_of_the_reader_is_refused_with_where_it_belongs() -> None:
 
 def test_overwriting_is_refused_with_the_right_call() -> None:
     with pytest.raises(SaveMode, match=r'RQTTL_SAVE_MODE.*use \.mode\("append"\)'):
-        write_plan.plan(columns(MESSAGES), Options.read("write", {"queue": "q"}), overwrite=True)
+        plan.plan(columns(MESSAGES), Options.read("write", {"queue": "q"}), overwrite=True)
 
 
 @pytest.mark.parametrize("kind", [RqttlBatchWriter, RqttlStreamWriter])

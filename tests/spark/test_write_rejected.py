@@ -16,9 +16,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from rqttl import Broker
 from spark_connectors.errors import InvalidOption, RowsRefused
-from spark_connectors.options import Options
-from spark_connectors.write_report import Report
-from spark_connectors.writer import RqttlBatchWriter, RqttlStreamWriter, Written
+from spark_connectors.options.options import Options
+from spark_connectors.write.report import Report
+from spark_connectors.write.writer import RqttlBatchWriter, RqttlStreamWriter, Written
 from tests.spark.writing import MESSAGES, Job, batch, columns, numbered
 
 DDL = f"{MESSAGES}, headers map<string,string>, died_at timestamp, ttl string"

@@ -10,8 +10,8 @@ import pytest
 
 from rqttl import Broker
 from spark_connectors.errors import QueueIsFull
-from spark_connectors.options import Options
-from spark_connectors.write_pieces import Patience
+from spark_connectors.options.options import Options
+from spark_connectors.write.pieces import Patience
 from tests.spark.letters import bury
 from tests.spark.writing import LETTERS, MESSAGES, Job, counts, ids, numbered
 

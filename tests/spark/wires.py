@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import redis
 
-from spark_connectors.options import Options
-from spark_connectors.pages import Page
+from spark_connectors.options.options import Options
+from spark_connectors.redis.pages import Page
 
 LOG = "rqttl:{q}:log"
 

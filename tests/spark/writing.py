@@ -10,10 +10,11 @@ import pyarrow as pa
 from pyspark.sql import types
 
 from rqttl import Queue
-from spark_connectors import write_plan, write_task
-from spark_connectors.options import Options
-from spark_connectors.write_plan import Plan
-from spark_connectors.write_report import Report
+from spark_connectors.options.options import Options
+from spark_connectors.write import plan
+from spark_connectors.write import task as write_task
+from spark_connectors.write.plan import Plan
+from spark_connectors.write.report import Report
 
 MESSAGES = "id string, body binary"
 LETTERS = "queue string, sequence string, source string"
@@ -53,7 +54,7 @@ class Job:
     def __init__(self, url: str, ddl: str, options: Mapping[str, str]) -> None:
         self.options = Options.read("write", {"url": url, **options})
         self.ddl = ddl
-        self.plan: Plan = write_plan.plan(columns(ddl), self.options, overwrite=False)
+        self.plan: Plan = plan.plan(columns(ddl), self.options, overwrite=False)
 
     def task(self, rows: Sequence[Sequence[Any]], *, attempt: str = "job-0-0", size: int = 10_000) -> Report:
         """Run a task with these rows, in batches of `size`."""

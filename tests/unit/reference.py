@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import click
 
 from rqttl import RqttlError, errors
-from rqttl.cli.errors import exit_code
-from rqttl.cli.option_text import flag
+from rqttl.cli.common.errors import exit_code
+from rqttl.cli.common.option_text import flag
 from rqttl.cli.program import SECTIONS, cli
 from rqttl.options import OPTIONS
 from tests.cli import tree

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_connectors.option_table import OPTIONS, Option
-from spark_connectors.schema import BODY_JSON, COLUMNS, DEATH_DDL
-from spark_connectors.write_plan import LETTER, MESSAGE, Column
+from spark_connectors.columns.schema import BODY_JSON, COLUMNS, DEATH_DDL
+from spark_connectors.options.table import OPTIONS, Option
+from spark_connectors.write.plan import LETTER, MESSAGE, Column
 from tests.unit.reference import table
 
 _VALUES = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ FUNCTION_LINES = 40
 COMMAND_LINES = 60
 FRAGMENT_LINES = 80
 FRAGMENT_FUNCTION_LINES = 25
+FOLDER_MODULES = 15
 
 #: What may be longer, one line each, with the reason: "path" or "path:function" -> reason.
 EXCEPTIONS: dict[str, str] = {}
@@ -63,6 +65,12 @@ def test_no_python_file_outgrows_its_budget() -> None:
     files = python_files(*PACKAGES, "tests")
 
     assert too_long(((name_of(f), len(f.read_text(encoding="utf-8").splitlines())) for f in files), FILE_LINES) == []
+
+
+def test_no_folder_outgrows_its_budget() -> None:
+    folders = Counter(name_of(f.parent) for f in python_files("spark_connectors", "rqttl/cli") if f.name[0] != "_")
+
+    assert too_long(iter(folders.items()), FOLDER_MODULES) == []
 
 
 def test_no_python_function_outgrows_its_budget() -> None:

@@ -83,8 +83,8 @@ def test_the_installed_wheel_links_every_script_from_its_own_files(scripts_folde
 
 
 def test_the_installed_wheel_makes_the_archive_for_a_cluster(scripts_folder: Path, tmp_path: Path) -> None:
-    run(scripts_folder / "python", "-m", "spark_connectors.zip", tmp_path / "all.zip", cwd=tmp_path)
-    run(scripts_folder / "python", "-m", "spark_connectors.zip", "--bare", tmp_path / "bare.zip", cwd=tmp_path)
+    run(scripts_folder / "python", "-m", "spark_connectors.bundle", tmp_path / "all.zip", cwd=tmp_path)
+    run(scripts_folder / "python", "-m", "spark_connectors.bundle", "--bare", tmp_path / "bare.zip", cwd=tmp_path)
 
     held, bare = (set(zipfile.ZipFile(tmp_path / name).namelist()) for name in ("all.zip", "bare.zip"))
 

@@ -1,0 +1,1 @@
+"""Parts that commands share: settings, parameters, errors, output."""

@@ -1,0 +1,54 @@
+"""Log lines of the commands that keep running: text for people, or one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+
+from rqttl.cli.common import text
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.000Z INFO queue orders: expired 3`, everything unprintable escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        return f"{_time(record)} {record.levelname} {text.visible(record.getMessage())}"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, event, and the facts of the event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        event = getattr(record, "event", None)
+        facts = getattr(record, "facts", {}) if event else {"message": record.getMessage()}
+        said = {"time": _time(record), "level": record.levelname.lower(), "event": event or "log", **facts}
+        return json.dumps(said, default=str)
+
+
+@contextmanager
+def logging_to_stderr(form: str, *, verbose: bool = False) -> Iterator[None]:
+    """Send what rqttl logs to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    # a log that nobody reads any more must not fill the screen, nor end the work
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # noqa: ARG005  # the name is logging's
+    logger = logging.getLogger("rqttl")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

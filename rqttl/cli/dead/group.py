@@ -1,0 +1,55 @@
+"""`rqttl dead`: look at the messages that died, put them back, and remove them."""
+
+from __future__ import annotations
+
+import click
+
+from rqttl.cli.common import output
+from rqttl.cli.common.settings import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
+from rqttl.cli.dead.filters import Groups, note_targets, out, read, show_groups
+from rqttl.cli.dead.purge import purge
+from rqttl.cli.dead.redrive import redrive
+from rqttl.cli.dead.report import report
+from rqttl.cli.dead.show import show
+
+
+@click.group(invoke_without_command=True, epilog="\b\nExample: rqttl dead ls orders.dead")
+@click.pass_context
+def dead(context: click.Context) -> None:
+    """Look at dead letters, put them back, remove them.
+
+    Each command takes the queue that they went to.
+    """
+    help_alone(context)
+
+
+@dead.command("ls", epilog="\b\nExample: rqttl dead ls orders.dead")
+@queue_argument
+@utc_flag
+@json_flag
+@connecting
+def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> None:
+    """Count the letters in QUEUE by where and why they died.
+
+    Oldest and newest are their latest deaths. Nothing is leased or changed.
+    """
+    groups = Groups()
+    with settings.using() as broker:
+        source = broker.queue(queue)
+        for message in read(source):
+            groups.add(message)
+        now = broker.time()
+        note_targets(source)
+    if as_json:
+        output.answer_json(groups.facts())
+        return
+    if not groups.total():
+        output.note(f"no dead letters in {queue}")
+        return
+    show_groups(groups, now, utc=utc)
+    if taken := out(groups.total("leased"), groups.total("delayed")):
+        output.note(f"of these, {taken}")
+
+
+for command in (show, redrive, purge, report):
+    dead.add_command(command)

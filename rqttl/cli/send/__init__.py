@@ -1,0 +1,5 @@
+"""`rqttl send`: messages from arguments, files and pipes."""
+
+from rqttl.cli.send.command import send
+
+__all__ = ["send"]

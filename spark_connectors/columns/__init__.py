@@ -1,0 +1,1 @@
+"""Entries of a log as columns of Arrow."""

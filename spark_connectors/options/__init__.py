@@ -1,0 +1,1 @@
+"""Options of the data source: their table, values, patterns and secrets."""

@@ -1,0 +1,1 @@
+"""Reading dead letters in bulk: the plan, its parts, and losses on the way."""

@@ -1,0 +1,1 @@
+"""The way to Redis: connections, bulk replies, and the digits in them."""

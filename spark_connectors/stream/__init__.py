@@ -1,0 +1,1 @@
+"""Following dead letters with Structured Streaming."""
