@@ -284,17 +284,29 @@ def _measure(me: Actor, name: str, depth: Any) -> None:
 def drainer(me: Actor) -> None:
     """Empty all judged queues and their dead-letter queues when all others have ended."""
     names = [name for queue in QUEUES for name in (queue.name, queue.dead) if name]
+    waiting = set(names)
     for _ in range(4000):
-        left = 0
         for name in names:
-            with suppress(rqttl.QueueNotFound):
-                left += _drain(me, me.broker.queue(name))
-        if not left:
+            # an error ends the work on this queue, so that the others are judged for what they hold
+            if name in waiting and not _drain_one(me, name):
+                waiting.discard(name)
+        if not waiting:
             break
         me.stopping.wait(0.02)
     for name in names:
         with suppress(rqttl.QueueNotFound):
             look(me, name, drained=True)
+
+
+def _drain_one(me: Actor, name: str) -> bool:
+    """Take what is ready in a queue. Returns True while more may come."""
+    try:
+        return _drain(me, me.broker.queue(name)) > 0
+    except rqttl.QueueNotFound:
+        return False
+    except Exception as error:  # noqa: BLE001  # no fault is under way, so each error is a finding
+        me.unexplained(error, f"the end of {name}")
+        return False
 
 
 def _drain(me: Actor, queue: rqttl.Queue) -> int:
