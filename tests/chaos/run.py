@@ -58,7 +58,7 @@ def play(seed: str, seconds: float, nemeses: tuple[str, ...], binary: Path, fold
         beside.start()
         # by this thread, because a server ends with the thread that has started it
         ends = time.monotonic() + seconds
-        _harm(stage, ON_SERVER, nemeses, lambda pause: _sleep(pause, ends), f"{seed}/server")
+        _harm(stage, ON_SERVER, nemeses, lambda pause: _sleep(3 * pause, ends), f"{seed}/server")
         over.set()
         beside.join()
         stage.end()

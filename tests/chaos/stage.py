@@ -20,7 +20,7 @@ import redis
 import rqttl
 from tests.chaos.actor import Actor, Part, perform
 from tests.chaos.cast import CREW, GUESTS, QUEUES
-from tests.chaos.journal import Journal
+from tests.chaos.journal import SUFFIX, Journal
 from tests.chaos.strangers import interrupted, meddler, vandal, wrecker
 from tests.chaos.wire import Wire
 from tests.chaos.workers import (
@@ -102,13 +102,14 @@ class Stage:
     # Clients
 
     def begin(self, nemeses: tuple[str, ...]) -> None:
-        """Start all processes that take part in a round with these nemeses."""
+        """Start all processes that take part in a round with these nemeses, and wait until they are at work."""
         crew = dict(CREW)
         for nemesis in nemeses:
             crew.update(GUESTS.get(nemesis, {}))
         for role, times in crew.items():
             for number in range(times):
                 self.start(f"{role}{number}", role)
+        until(lambda: len(list(self.folder.glob(f"*{SUFFIX}"))) > len(self._clients))
 
     def start(self, name: str, role: str) -> None:
         """Start a process; one of the same name that has ended is forgotten."""

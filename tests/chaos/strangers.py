@@ -21,7 +21,7 @@ from tests.chaos.actor import Actor
 from tests.chaos.bodies import MEDDLED, body_of
 from tests.chaos.cast import QUEUES, SIDE
 
-#: Signals that one interrupted process raises between two looks at its connections.
+#: Calls that one interrupted process makes with one broker.
 ROUND = 50
 
 
@@ -64,13 +64,24 @@ def interrupted(me: Actor) -> None:
     while not me.stopping.is_set():
         times = 0
         for _ in range(ROUND):
+            call = me.random.choice(calls)
+            # most of it hits connecting, the loading of scripts, sending and waiting for the reply
+            moment = me.random.random() * 0.0015
+            times += alarm.during(lambda call=call: me.attempt(lambda: call(me)), moment)  # type: ignore[misc]  # bound at once
+            me.attempt(lambda call=call: call(me))  # type: ignore[misc]  # bound at once
             if me.stopping.is_set():
                 break
-            call = me.random.choice(calls)
-            times += alarm.during(lambda call=call: me.attempt(lambda: call(me)), me.random.random() * 0.0015)  # type: ignore[misc]  # bound at once
-            me.attempt(lambda call=call: call(me))  # type: ignore[misc]  # bound at once
         me.journal.count("interrupts", times)
-        _count_connections(me)
+        _begin_anew(me)
+
+
+def _begin_anew(me: Actor) -> None:
+    """Close the broker, which gives all connections back, and write down those that it has lost. Connect again."""
+    pool = driver_of(me.broker).store.client.connection_pool
+    me.broker.close()
+    if in_use := len(pool._in_use_connections):
+        me.journal.write("unexplained", text=f"{in_use} connections are in use, and no call is under way")
+    me.broker = rqttl.connect(me.part.url)
 
 
 def _send_one(me: Actor) -> None:
@@ -109,16 +120,6 @@ def _look(me: Actor) -> None:
     told = me.broker.stats(["plain", "window"], sweep=False)
     if set(told) != {"plain", "window"} or not all(isinstance(one, rqttl.QueueStats) for one in told.values()):
         me.journal.write("wrong", text=f"stats() told {told!r:.200}")
-
-
-def _count_connections(me: Actor) -> None:
-    """Write down connections that nobody uses and nobody gets."""
-    store = driver_of(me.broker).store
-    store._give_back()
-    in_use = len(store.client.connection_pool._in_use_connections)
-    if in_use:
-        me.journal.write("unexplained", text=f"{in_use} connections are in use, and no call is under way")
-        store.client.connection_pool.reset()
 
 
 # Bad input
