@@ -38,6 +38,7 @@ class Claim:
     count: int
     deaths: int
     granted: int
+    handed: bool = False
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -142,7 +143,8 @@ class Facts:
         began = granted - event["lease"] * 1000 if token else since
         for sequence, id, deadline, count, deaths in event["got"]:
             claim = Claim(
-                event["p"], event["q"], sequence, id, event["t"], began, deadline, count, deaths, granted
+                event["p"], event["q"], sequence, id, event["t"], began, deadline, count, deaths, granted,
+                sequence == event.get("handed"),
             )  # fmt: skip
             self.claims[id].append(claim)
             if not token:

@@ -151,9 +151,8 @@ def deadlines(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     for id, claims in facts.claims.items():
         sent = facts.sent.get(id)
         for claim in claims:
-            # a message with a TTL of 0 lives only as one that is handed to a consumer that waited for it
-            dies_at_once = claim.deadline is not None and claim.sequence.startswith(f"{claim.deadline}-")
-            if claim.deadline is not None and claim.began >= claim.deadline * 1000 and not dies_at_once:
+            # one that was handed to a waiting consumer on arrival has been leased since then, and does not expire
+            if claim.deadline is not None and claim.began >= claim.deadline * 1000 and not claim.handed:
                 late = (claim.began - claim.deadline * 1000) // 1000
                 yield Violation("late", id, f"{claim.queue}: handed out {late} ms after its deadline")
             if sent is None or claim.deaths or claim.queue != sent.queue:

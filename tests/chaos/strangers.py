@@ -66,7 +66,7 @@ def interrupted(me: Actor) -> None:
         for _ in range(ROUND):
             call = me.random.choice(calls)
             # most of it hits connecting, the loading of scripts, sending and waiting for the reply
-            moment = me.random.random() * 0.0015
+            moment = me.random.random() ** 2 * 0.0015
             times += alarm.during(lambda call=call: me.attempt(lambda: call(me)), moment)  # type: ignore[misc]  # bound at once
             me.attempt(lambda call=call: call(me))  # type: ignore[misc]  # bound at once
             if me.stopping.is_set():

@@ -6,6 +6,7 @@ Each round has a fixed seed, which fixes the choice of harm. `make chaos` plays 
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.chaos import judge, run
 from tests.chaos.journal import read
 from tests.chaos.judge import Violation
 from tests.chaos.nemeses import NAMES
+from tests.chaos.stage import Stage
 from tests.servers import find_binary
 
 SERIES = os.environ.get("RQTTL_TEST_REDIS", "7.0")
@@ -30,21 +32,43 @@ ROUNDS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "name, nemeses, seconds", ROUNDS.get(SERIES, []), ids=[one[0] for one in ROUNDS.get(SERIES, [])]
-)
-def test_no_promise_breaks_under_harm(name: str, nemeses: tuple[str, ...], seconds: float, tmp_path: Path) -> None:
-    binary = find_binary(SERIES)
-    if binary is None:
+@pytest.fixture
+def binary() -> Path:
+    found = find_binary(SERIES)
+    if found is None:
         missing = pytest.fail if os.environ.get("CI") else pytest.skip
         missing(f"no redis-server for RQTTL_TEST_REDIS={SERIES}: `make setup` says what to install")
+    return found
 
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name, nemeses, seconds", ROUNDS[SERIES], ids=[name for name, *_ in ROUNDS[SERIES]])
+def test_no_promise_breaks_under_harm(
+    binary: Path, name: str, nemeses: tuple[str, ...], seconds: float, tmp_path: Path
+) -> None:
     verdict = run.play(f"ci-{name}", seconds, nemeses, binary, tmp_path)
 
     assert verdict.violations == [], f"journals and logs: {tmp_path}"
     assert min(verdict.figures[figure] for figure in ("stored", "delivered", "settled", "dead")) > 0
+
+
+def steal(stage: Stage, chance: random.Random) -> None:
+    """Remove messages behind the back of everybody, as no nemesis may."""
+    with stage.admin() as admin:
+        admin.xtrim("rqttl:{plain}:log", maxlen=0, approximate=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_round_in_which_messages_are_stolen_is_a_failed_one(
+    binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(run.ON_SERVER, "theft", (steal,))
+
+    verdict = run.play("theft", 2.0, ("theft",), binary, tmp_path)
+
+    assert verdict.bad["lost"] > 0
 
 
 def test_the_table_has_each_figure_and_the_first_violations(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class History:
         token = f"{at + LEASE}{next(self._numbers):03}"
         place = sequence or f"{START}-{id}"
         got = [place, id, more.pop("deadline", None), more.pop("count", 1), more.pop("deaths", 0)]
-        self.add("claim", process, q=queue, token=token, lease=LEASE, got=[got])
+        self.add("claim", process, q=queue, token=token, lease=LEASE, got=[got], **more)
         return queue, place, token
 
     def settle(self, held: Held, how: str = "ack", process: str = "p", *, told: str = "done", **more: Any) -> None:
@@ -457,10 +457,10 @@ def test_a_message_may_expire_without_a_trace_where_there_is_no_target() -> None
     assert history.bad() == {}
 
 
-def test_a_message_with_a_ttl_of_zero_is_handed_out_at_its_deadline() -> None:
+def test_a_message_that_was_handed_over_on_arrival_does_not_expire() -> None:
     history = History()
     history.send("a", told=[["stored", START + 50]])
-    history.handle("a", claimed=50, deadline=START + 50, sequence=f"{START + 50}-100000")
+    history.handle("a", claimed=60, deadline=START + 50, handed=f"{START}-a")
 
     assert history.bad() == {}
 

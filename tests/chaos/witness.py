@@ -6,6 +6,7 @@ releases, acks that are sent later. Only a process of a campaign installs it, be
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 import rqttl
-from rqttl import consumer, delivery
+from rqttl import commands, consumer, delivery
 from rqttl.delivery import LOST, Delivery, lease_words
 from tests.chaos.bodies import MEDDLED, is_body_of
 from tests.chaos.cast import ACCOUNTED
@@ -28,6 +29,7 @@ class Witness:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
+        self._call = threading.local()
 
     def install(self) -> None:
         """Watch all queues and consumers of this process."""
@@ -38,7 +40,15 @@ class Witness:
             self._claimed(claimed, lease, found)
             return found
 
+        receive = commands.receive
+
+        def command(*args: Any, **options: Any) -> commands.Command:
+            # a message that was handed to this consumer when it arrived has been leased since then
+            self._call.ticket = options["presence"].ticket if "presence" in options else b""
+            return receive(*args, **options)
+
         delivery.deliveries = deliveries
+        commands.receive = command
         for name, how in (("ack_many", "ack"), ("nack_many", "nack"), ("reject_many", "reject"),
                           ("renew_many", "renew")):  # fmt: skip
             setattr(rqttl.Queue, name, self._settling(how, getattr(rqttl.Queue, name)))
@@ -90,7 +100,8 @@ class Witness:
             got.append([one.sequence, one.id, deadline, one.delivery_count, len(one.deaths)])
         if got:
             name, token = claimed.known.name, claimed.token.decode()
-            self.journal.write("claim", q=name, token=token, lease=lease or claimed.known.lease, got=got)
+            handed = self._call.ticket.decode().partition(" ")[0]
+            self.journal.write("claim", q=name, token=token, lease=lease or claimed.known.lease, got=got, handed=handed)
 
     def _settling(self, how: str, settle: Callable[..., None]) -> Callable[..., None]:
         """A method of a queue that settles deliveries, with a journal."""

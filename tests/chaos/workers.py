@@ -284,13 +284,11 @@ def _measure(me: Actor, name: str, depth: Any) -> None:
 def drainer(me: Actor) -> None:
     """Empty all judged queues and their dead-letter queues when all others have ended."""
     names = [name for queue in QUEUES for name in (queue.name, queue.dead) if name]
-    waiting = set(names)
+    sound = set(names)
     for _ in range(4000):
-        for name in names:
-            # an error ends the work on this queue, so that the others are judged for what they hold
-            if name in waiting and not _drain_one(me, name):
-                waiting.discard(name)
-        if not waiting:
+        # a queue before its dead letters; an error ends the work on one, and the others are judged for what they hold
+        left = [_drain_one(me, name, sound) for name in names if name in sound]
+        if not any(left):
             break
         me.stopping.wait(0.02)
     for name in names:
@@ -298,7 +296,7 @@ def drainer(me: Actor) -> None:
             look(me, name, drained=True)
 
 
-def _drain_one(me: Actor, name: str) -> bool:
+def _drain_one(me: Actor, name: str, sound: set[str]) -> bool:
     """Take what is ready in a queue. Returns True while more may come."""
     try:
         return _drain(me, me.broker.queue(name)) > 0
@@ -306,7 +304,8 @@ def _drain_one(me: Actor, name: str) -> bool:
         return False
     except Exception as error:  # noqa: BLE001  # no fault is under way, so each error is a finding
         me.unexplained(error, f"the end of {name}")
-        return False
+        sound.discard(name)
+        return True
 
 
 def _drain(me: Actor, queue: rqttl.Queue) -> int:
