@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import judge, run
+from tests.chaos.cast import QUEUES
 from tests.chaos.journal import read
 from tests.chaos.judge import Violation
-from tests.chaos.nemeses import NAMES
+from tests.chaos.nemeses import NAMES, ON_SERVER
 from tests.chaos.stage import Stage
 from tests.servers import find_binary
 
@@ -54,9 +55,11 @@ def test_no_promise_breaks_under_harm(
 
 
 def steal(stage: Stage, chance: random.Random) -> None:
-    """Remove messages behind the back of everybody, as no nemesis may."""
+    """Remove messages behind the back of everybody, as no nemesis may: enough that some of them were not handled."""
     with stage.admin() as admin:
-        admin.xtrim("rqttl:{plain}:log", maxlen=0, approximate=False)
+        stolen = 0
+        while stolen < 50:
+            stolen += sum(admin.xtrim(f"rqttl:{{{queue.name}}}:log", maxlen=0, approximate=False) for queue in QUEUES)
 
 
 @pytest.mark.slow
@@ -64,7 +67,8 @@ def steal(stage: Stage, chance: random.Random) -> None:
 def test_a_round_in_which_messages_are_stolen_is_a_failed_one(
     binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(run.ON_SERVER, "theft", (steal,))
+    monkeypatch.setitem(ON_SERVER, "theft", (steal,))
+    monkeypatch.setattr("tests.chaos.stage.PATIENCE", 5.0)  # the queues cannot be emptied any more
 
     verdict = run.play("theft", 2.0, ("theft",), binary, tmp_path)
 
