@@ -51,7 +51,7 @@ def bad_line(stage: Stage, chance: random.Random) -> None:
 
 def cut_connections(stage: Stage, chance: random.Random) -> None:
     """Let Redis end all connections, several times in a row."""
-    with _answering(stage) as admin:
+    with stage.admin() as admin:
         for _ in range(chance.randint(1, 5)):
             for kind in ("normal", "pubsub"):
                 admin.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
@@ -61,7 +61,7 @@ def cut_connections(stage: Stage, chance: random.Random) -> None:
 
 def forget_scripts(stage: Stage, chance: random.Random) -> None:
     """Let Redis forget all scripts, several times in a row."""
-    with _answering(stage) as admin:
+    with stage.admin() as admin:
         for _ in range(chance.randint(1, 4)):
             admin.script_flush()
             stage.journal.count("scripts forgotten")
@@ -94,7 +94,7 @@ def refuse(stage: Stage, chance: random.Random) -> None:
     """Let the server refuse to serve for a while, in one of the ways that Redis has."""
     name = chance.choice(sorted(REFUSALS))
     stage.journal.write("note", text=f"{name} begins")
-    with _answering(stage) as admin, REFUSALS[name](stage, admin):
+    with stage.admin() as admin, REFUSALS[name](stage, admin):
         time.sleep(0.1 + chance.random() ** 2)
     stage.journal.write("note", text=f"{name} is over")
     stage.journal.count("refusals")
@@ -265,13 +265,6 @@ def _remove(stage: Stage, other: Any) -> None:
         other.kill()
     else:
         other.remove()
-
-
-@contextmanager
-def _answering(stage: Stage) -> Iterator[redis.Redis]:
-    """A client for the administrator; a server that is away just now has no refusal to make."""
-    with stage.admin() as admin:
-        yield admin
 
 
 #: Nemeses by the name of their campaign: those that strike clients, and those that strike the server.

@@ -107,6 +107,9 @@ class Witness:
         """A method of a queue that settles deliveries, with a journal."""
 
         def settling(queue: rqttl.Queue, deliveries: Sequence[Delivery], *args: Any, **options: Any) -> None:
+            if queue.name not in ACCOUNTED:
+                settle(queue, deliveries, *args, **options)
+                return
             counted = options.get("counted", True)
             number = self._begin(queue.name, how if counted else "release", deliveries)
             try:
@@ -138,7 +141,8 @@ class Witness:
         collect, perform = consumer.Consumer._ack, consumer.Consumer._perform
 
         def ack(one: consumer.Consumer, deliveries: Sequence[Delivery]) -> None:
-            self._begin(one.queue.name, "ack", deliveries, collected=True)
+            if one.queue.name in ACCOUNTED:
+                self._begin(one.queue.name, "ack", deliveries, collected=True)
             collect(one, deliveries)
 
         def send(one: consumer.Consumer, flow: Any, sending: Any) -> Any:
