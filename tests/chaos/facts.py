@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.journal import Event
+from tests.chaos.journal import LEFT_OVER, Event
 
 #: A pair that names one handing-out of one message: its sequence and the token of its lease.
 Pair = tuple[str, str]
@@ -82,6 +82,17 @@ class Sent:
     call: str = ""
 
 
+#: Microseconds for which a message stays leased that was handed to a waiting consumer on arrival.
+PICKUP = 5_000_000
+
+
+def _was_handed(event: Event, sequence: str, count: int, began: int) -> bool:
+    """Return True if a message may have been leased since it arrived, because a consumer waited for it."""
+    if event.get("handed") != LEFT_OVER:
+        return event.get("handed") == sequence
+    return count == 1 and began - int(sequence.partition("-")[0]) * 1000 <= PICKUP
+
+
 class Facts:
     """The events of a campaign, sorted by what they are about."""
 
@@ -144,7 +155,7 @@ class Facts:
         for sequence, id, deadline, count, deaths in event["got"]:
             claim = Claim(
                 event["p"], event["q"], sequence, id, event["t"], began, deadline, count, deaths, granted,
-                sequence == event.get("handed"),
+                _was_handed(event, sequence, count, began),
             )  # fmt: skip
             self.claims[id].append(claim)
             if not token:

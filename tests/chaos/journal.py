@@ -10,7 +10,7 @@ with the clock of Redis, because both run on one machine.
 | `send` | `n`, `q`, `ids` | a call of `enqueue` or `enqueue_many` begins |
 | `sent` | `n`, `told` or `outcome` | its answer for each id, or `unknown`, or `none` (certainly nothing was stored) |
 | `claim` | `q`, `token`, `lease`, `got` | messages were handed out: sequence, id, deadline, count, number of deaths |
-| | `handed` | the sequence of the one that was leased to this consumer when it arrived, or empty |
+| | `handed` | the sequence of the one that was handed to this consumer when it arrived, `*` if unknown, or empty |
 | `taking`, `took` | `n`, `q`, `count` | a receive with `auto_ack` begins, and has its reply |
 | `settle` | `n`, `q`, `how`, `got` | a settle of (sequence, token) pairs begins |
 | `settled` | `n`, `done`, `lost`, `token` | its answer: sequences that it settled, sequences whose lease had ended |
@@ -37,6 +37,8 @@ from typing import Any
 
 Event = dict[str, Any]
 SUFFIX = ".journal"
+#: Stands for the sequence of a message that was handed to some waiting consumer on arrival.
+LEFT_OVER = "*"
 
 
 def now() -> int:

@@ -240,12 +240,18 @@ def _replicate(stage: Stage, other: Any) -> int:
     port = int(str(stage.server._config["port"]))
     with other.client() as client:
         client.replicaof("127.0.0.1", port)
-        until(lambda: _info(client)["master_link_status"] == "up")
+        # a replica rewrites its append-only file after it has got everything; until then a crash would lose all
+        until(lambda: _info(client)["master_link_status"] == "up" and not _rewrites(client))
     with stage.admin() as admin:
         since = now()
         offset: Any = admin.info("replication")
     _await_offset(other, int(offset["master_repl_offset"]))
     return since
+
+
+def _rewrites(client: redis.Redis) -> bool:
+    info: Any = client.info("persistence")
+    return bool(info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
 
 
 def _info(client: redis.Redis) -> Any:

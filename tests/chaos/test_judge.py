@@ -59,12 +59,25 @@ def test_a_message_may_expire_without_a_trace_where_there_is_no_target() -> None
     assert history.bad() == {}
 
 
-def test_a_message_that_was_handed_over_on_arrival_does_not_expire() -> None:
+@pytest.mark.parametrize(
+    "handed, claimed, count, late",
+    [
+        (f"{START}-a", 60, 1, 0),
+        ("*", 60, 1, 0),
+        ("*", 60, 2, 1),
+        ("*", 5_060, 1, 1),
+        (f"{START}-b", 60, 1, 1),
+        ("", 60, 1, 1),
+    ],
+)
+def test_a_message_that_was_handed_over_on_arrival_does_not_expire(
+    handed: str, claimed: int, count: int, late: int
+) -> None:
     history = History()
     history.send("a", told=[["stored", START + 50]])
-    history.handle("a", claimed=60, deadline=START + 50, handed=f"{START}-a")
+    history.handle("a", claimed=claimed, deadline=START + 50, handed=handed, count=count)
 
-    assert history.bad() == {}
+    assert history.bad().get("late", 0) == late
 
 
 def test_a_renewed_lease_is_longer() -> None:

@@ -18,7 +18,7 @@ from rqttl import commands, consumer, delivery
 from rqttl.delivery import LOST, Delivery, lease_words
 from tests.chaos.bodies import MEDDLED, is_body_of
 from tests.chaos.cast import ACCOUNTED
-from tests.chaos.journal import Journal
+from tests.chaos.journal import LEFT_OVER, Journal
 
 #: Messages that one script call stores at most; a call with more may fail halfway.
 ONE_STEP = 250
@@ -43,8 +43,7 @@ class Witness:
         receive = commands.receive
 
         def command(*args: Any, **options: Any) -> commands.Command:
-            # a message that was handed to this consumer when it arrived has been leased since then
-            self._call.ticket = options["presence"].ticket if "presence" in options else b""
+            self._call.handed = _handed(options.get("presence", commands.ABSENT))
             return receive(*args, **options)
 
         delivery.deliveries = deliveries
@@ -100,8 +99,9 @@ class Witness:
             got.append([one.sequence, one.id, deadline, one.delivery_count, len(one.deaths)])
         if got:
             name, token = claimed.known.name, claimed.token.decode()
-            handed = self._call.ticket.decode().partition(" ")[0]
-            self.journal.write("claim", q=name, token=token, lease=lease or claimed.known.lease, got=got, handed=handed)
+            self.journal.write(
+                "claim", q=name, token=token, lease=lease or claimed.known.lease, got=got, handed=self._call.handed
+            )
 
     def _settling(self, how: str, settle: Callable[..., None]) -> Callable[..., None]:
         """A method of a queue that settles deliveries, with a journal."""
@@ -160,6 +160,16 @@ class Witness:
 
         consumer.Consumer._ack = ack  # type: ignore[method-assign, assignment]
         consumer.Consumer._perform = send  # type: ignore[method-assign, assignment]
+
+
+def _handed(presence: commands.Presence) -> str:
+    """Return the sequence of a message that was handed to this waiting consumer on arrival.
+
+    `LEFT_OVER` where the consumer looks for the last time, and takes what was handed to any consumer.
+    """
+    if presence.consumer and presence.block == 0:
+        return LEFT_OVER
+    return presence.ticket.decode().partition(" ")[0]
 
 
 def _pair(one: Delivery) -> tuple[str, str]:
