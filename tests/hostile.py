@@ -9,10 +9,11 @@ the caller's error and passes unchanged, as from `list()`.
 from __future__ import annotations
 
 import array
+import contextlib
 import decimal
 import fractions
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone, tzinfo
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
@@ -26,7 +27,7 @@ from rqttl.reaper import Reaper
 from rqttl.testing import Clock, FakeBroker, assert_depth, bodies, dead_letters, fake_broker, messages
 
 
-class Own(Exception):  # noqa: N818  # the caller's, and no error of rqttl
+class Own(Exception):  # the caller's, and no error of rqttl
     """The error that hostile values raise from their methods."""
 
 
@@ -98,14 +99,18 @@ VALUES: Mapping[str, Callable[[], object]] = MappingProxyType({
     "-0.0": lambda: -0.0, "0.5": lambda: 0.5, "2**31": lambda: 2**31, "2**63": lambda: 2**63, "2**64": lambda: 2**64,
     "5,000 digits": lambda: 10**5_000, "minus 5,000 digits": lambda: -(10**5_000), "-(2**63)": lambda: -(2**63),
     "nan": lambda: float("nan"), "inf": lambda: float("inf"), "-inf": lambda: -float("inf"), "1e308": lambda: 1e308,
-    "complex": lambda: 1j, "Decimal NaN": lambda: decimal.Decimal("NaN"), "Decimal sNaN": lambda: decimal.Decimal("sNaN"),
+    "complex": lambda: 1j, "Decimal NaN": lambda: decimal.Decimal("NaN"),
+    "Decimal sNaN": lambda: decimal.Decimal("sNaN"),
     "Decimal 1E+999999": lambda: decimal.Decimal("1E+999999"), "Decimal 5": lambda: decimal.Decimal(5),
     "Fraction": lambda: fractions.Fraction(10**5_000, 3),
-    "text: empty": lambda: "", "text: space": lambda: " ", "text: NUL": lambda: "a\0b", "text: line end": lambda: "a\nb",
-    "text: surrogate": lambda: "\ud800", "text: undecodable": lambda: "caf\udce9", "text: wide digits": lambda: "１２s",
+    "text: empty": lambda: "", "text: space": lambda: " ", "text: NUL": lambda: "a\0b",
+    "text: line end": lambda: "a\nb",
+    "text: surrogate": lambda: "\ud800", "text: undecodable": lambda: "caf\udce9",
+    "text: wide digits": lambda: "\uff11\uff12s",
     "text: 5,000 digits": lambda: "9" * 5_000, "text: 5,000 digits and s": lambda: "9" * 5_000 + "s",
     "text: nan": lambda: "nan", "text: 1e5s": lambda: "1e5s", "text: long": lambda: "x" * 100_000,
-    "text: template": lambda: "{queue}" * 40, "text: braces": lambda: "{0.__class__}", "text: embedded": lambda: "x:{y}",
+    "text: template": lambda: "{queue}" * 40, "text: braces": lambda: "{0.__class__}",
+    "text: embedded": lambda: "x:{y}",
     "text: date without zone": lambda: "2026-11-22 10:00", "text: hour 25": lambda: "2026-11-22 25:00Z",
     "text: year 0": lambda: "0000-01-01 00:00Z", "text: offset of a day": lambda: "2026-11-22 10:00+24:00",
     "text subclass, methods raise": lambda: _failing(str, *_TEXT, *_METHODS)("30s"),
@@ -122,28 +127,31 @@ VALUES: Mapping[str, Callable[[], object]] = MappingProxyType({
     "timedelta.min": lambda: timedelta.min, "timedelta.max": lambda: timedelta.max,
     "timedelta.resolution": lambda: timedelta.resolution,
     "timedelta subclass": lambda: _failing(timedelta, "__lt__", "__floordiv__", "__mod__", *_METHODS)(seconds=5),
-    "datetime naive": lambda: datetime(2026, 11, 22), "datetime.min": lambda: datetime.min.replace(tzinfo=timezone.utc),
+    "datetime naive": lambda: datetime(2026, 11, 22),  # noqa: DTZ001  # on purpose
+    "datetime.min": lambda: datetime.min.replace(tzinfo=timezone.utc),
     "datetime.max": lambda: datetime.max.replace(tzinfo=timezone.utc),
     "datetime.max in the west": lambda: datetime.max.replace(tzinfo=timezone(timedelta(hours=-23))),
     "datetime.min in the east": lambda: datetime.min.replace(tzinfo=timezone(timedelta(hours=23))),
     "datetime, no offset": lambda: _zoned(None), "datetime, offset raises": lambda: _zoned(Own),
     "datetime, offset is text": lambda: _zoned("+1"), "datetime, offset of 3 days": lambda: _zoned(timedelta(3)),
-    "list": lambda: [], "list of None": lambda: [None], "list of hostile": lambda: [_failing(object, *_METHODS)()],
+    "list": list, "list of None": lambda: [None], "list of hostile": lambda: [_failing(object, *_METHODS)()],
     "list in itself": _own_list, "list of lists": lambda: [[[]]], "list of surrogates": lambda: ["\ud800"],
     "tuple": lambda: (1, 2), "tuple of text": lambda: ("a", "b"), "set": lambda: {"a"}, "pairs": lambda: [("a", "b")],
     "dict": dict, "dict in itself": _own_dict, "dict of None": lambda: {None: None}, "dict of lists": lambda: {"a": []},
     "dict of surrogates": lambda: {"a": "\ud800", "\udc80": 1}, "dict of a large number": lambda: {"a": 10**5_000},
-    "dict subclass": lambda: _failing(dict, *_MAPPING, *_METHODS)(a=1), "dict of hostile": lambda: {"a": _failing(object, *_METHODS)()},
+    "dict subclass": lambda: _failing(dict, *_MAPPING, *_METHODS)(a=1),
+    "dict of hostile": lambda: {"a": _failing(object, *_METHODS)()},
     "dict with a hostile name": lambda: {_failing(str, *_TEXT[:-1])("a"): 1},
     "generator that raises": _generator, "iterator of numbers": lambda: iter([1, 2]),
     "iterable whose __iter__ raises": _failing(list, "__iter__"),
     "sequence whose __len__ raises": lambda: _failing(tuple, *_METHODS)((b"x",)),
     **_METHOD_VALUES, "object, all raise": _failing(object, *_METHODS), "object": object,
-    "object, __class__ raises": _failing(object, __class__=property(_fail)),
+
     "class": lambda: dict, "class, __repr__ raises": lambda: _failing(type, "__repr__")("Kind", (), {}),
     "class of a strange module": _failing(object, *_METHODS, __module__=5),
     "function": lambda: _fail, "Message": lambda: Message(b"x"), "Message of None": lambda: Message(None),
-    "Message in a Message": lambda: Message(Message(b"x")), "Message, hostile id": lambda: Message(b"x", id=_failing(object, *_METHODS)()),  # type: ignore[arg-type]  # on purpose
+    "Message in a Message": lambda: Message(Message(b"x")),
+    "Message, hostile id": lambda: Message(b"x", id=_failing(object, *_METHODS)()),
 })  # fmt: skip
 
 
@@ -176,6 +184,15 @@ def _call(label: str, make: Callable[[Stage, Any], object], *names: str) -> Call
     return Call(label, make, names or (label.split("(")[1].rstrip(")"),))
 
 
+def _calls(label: str, arguments: Iterable[str], make: Callable[[Stage, Any], object], *others: str) -> list[Call]:
+    """A call for each of these keyword arguments, which `make` is given as a mapping."""
+
+    def with_argument(name: str) -> Callable[[Stage, Any], object]:
+        return lambda stage, value: make(stage, {name: value})
+
+    return [_call(f"{label}({name})", with_argument(name), name, *others) for name in arguments]
+
+
 def _halted() -> threading.Event:
     event = threading.Event()
     event.set()
@@ -187,7 +204,20 @@ def _consumed(stage: Stage, **arguments: Any) -> None:
         deliveries.stop()
 
 
+def _run(stage: Stage, **arguments: Any) -> None:
+    stage.queue.run(**{"handler": str, "wait": 0, "stop": _halted(), **arguments})
+
+
+def _depth(stage: Stage, value: Any) -> None:
+    with contextlib.suppress(AssertionError):  # the answer to a valid depth
+        assert_depth(stage.queue, value)
+
+
 _NAME, _NAMESPACE, _IDS = "queue name", "namespace", ("id", "deliveries")
+#: Options that contradict another one are named instead of it.
+_OTHERS = ("dead_letter", "redelivery_delay", "min_ttl")
+#: All that a sender says of a message, but its body.
+_PARTS = ("ttl", "expires_at", "headers", "id", "content_type")
 
 _BROKER = (
     _call("connect(url)", lambda _, v: rqttl.connect(v).close()),
@@ -198,10 +228,8 @@ _BROKER = (
     _call("queue(name)", lambda s, v: s.broker.queue(v), _NAME),
     _call("stats(names)", lambda s, v: s.broker.stats(v), "names", _NAME),
     _call("options(names)", lambda s, v: s.broker.options(v), "names", _NAME),
-    *(_call(f"declare_queue({name})", lambda s, v, name=name: s.broker.declare_queue("new", **{name: v}),
-            name, "dead_letter", "redelivery_delay") for name in OPTIONS),
-    *(_call(f"update({name})", lambda s, v, name=name: s.queue.update(**{name: v}),
-            name, "dead_letter", "redelivery_delay") for name in OPTIONS),
+    *_calls("declare_queue", OPTIONS, lambda s, given: s.broker.declare_queue("new", **given), *_OTHERS),
+    *_calls("update", OPTIONS, lambda s, given: s.queue.update(**given), *_OTHERS),
     _call("preview_update(max_length)", lambda s, v: s.queue.preview_update(max_length=v)),
     _call("QueueOptions.read(queue)", lambda _, v: QueueOptions.read(v, {}), _NAME),
     _call("QueueOptions.read(arguments)", lambda _, v: QueueOptions.read("q", v), "arguments", ""),
@@ -210,10 +238,8 @@ _BROKER = (
 
 _SENDING = (
     _call("enqueue(body)", lambda s, v: s.queue.enqueue(v), "body", "id"),
-    *(_call(f"enqueue({name})", lambda s, v, name=name: s.queue.enqueue(b"x", **{name: v}))
-      for name in ("ttl", "expires_at", "headers", "id", "content_type")),
-    *(_call(f"Message({name})", lambda s, v, name=name: s.queue.enqueue(Message(**{"body": b"x", name: v})))
-      for name in ("body", "ttl", "expires_at", "headers", "id", "content_type")),
+    *_calls("enqueue", _PARTS, lambda s, given: s.queue.enqueue(b"x", **given)),
+    *_calls("Message", ("body", *_PARTS), lambda s, given: s.queue.enqueue(Message(**{"body": b"x", **given}))),
     _call("enqueue_many(messages)", lambda s, v: s.queue.enqueue_many(v), "messages", "body", "id"),
     _call("enqueue_many(duplicate_window)", lambda s, v: s.queue.enqueue_many([b"x"], duplicate_window=v)),
 )  # fmt: skip
@@ -224,9 +250,8 @@ _TAKING = (
     _call("receive_many(count)", lambda s, v: s.queue.receive_many(v)),
     _call("receive_many(wait)", lambda s, v: s.queue.receive_many(1, v)),
     _call("receive_many(lease)", lambda s, v: s.queue.receive_many(1, None, v)),
-    *(_call(f"consume({name})", lambda s, v, name=name: _consumed(s, **{name: v})) for name in ("prefetch", "lease", "wait")),
-    *(_call(f"run({name})", lambda s, v, name=name: s.queue.run(**{"handler": str, "wait": 0, "stop": _halted(), name: v}))
-      for name in ("handler", "threads", "prefetch", "lease", "wait", "stop")),
+    *_calls("consume", ("prefetch", "lease", "wait"), lambda s, given: _consumed(s, **given)),
+    *_calls("run", ("handler", "threads", "prefetch", "lease", "wait", "stop"), lambda s, given: _run(s, **given)),
     _call("Consumer.release(delivery)", lambda s, v: s.queue.consume().release(v), *_IDS, "delivery"),
 )  # fmt: skip
 
@@ -235,8 +260,10 @@ _SETTLING = (
     _call("nack(description)", lambda s, v: s.delivery.nack(None, v)),
     _call("reject(description)", lambda s, v: s.delivery.reject(v)),
     _call("renew(lease)", lambda s, v: s.delivery.renew(v)),
-    *(_call(f"{name}(deliveries)", lambda s, v, name=name: getattr(s.queue, name)(v))
-      for name in ("ack_many", "nack_many", "reject_many", "renew_many")),
+    _call("ack_many(deliveries)", lambda s, v: s.queue.ack_many(v)),
+    _call("nack_many(deliveries)", lambda s, v: s.queue.nack_many(v)),
+    _call("reject_many(deliveries)", lambda s, v: s.queue.reject_many(v)),
+    _call("renew_many(deliveries)", lambda s, v: s.queue.renew_many(v)),
     _call("nack_many(delay)", lambda s, v: s.queue.nack_many([], v)),
     _call("nack_many(description)", lambda s, v: s.queue.nack_many([s.delivery], description=v, counted=False)),
     _call("reject_many(description)", lambda s, v: s.queue.reject_many([], v)),
@@ -247,8 +274,7 @@ _LOOKING = (
     _call("peek(limit)", lambda s, v: s.queue.peek(v)),
     _call("peek(after)", lambda s, v: s.queue.peek(1, v)),
     _call("purge(sequences)", lambda s, v: s.queue.purge(v)),
-    *(_call(f"redrive({name})", lambda s, v, name=name: s.queue.redrive(**{name: v}))
-      for name in ("limit", "reason", "source", "to")),
+    *_calls("redrive", ("limit", "reason", "source", "to"), lambda s, given: s.queue.redrive(**given)),
     _call("redrive_these(letters)", lambda s, v: s.queue.redrive_these(v), "letters"),
     _call("Reaper(broker)", lambda s, v: Reaper(v), "broker"),
     _call("Reaper(scan_period)", lambda s, v: Reaper(s.broker, scan_period=v)),
@@ -272,7 +298,7 @@ _TESTING = (
     _call("dead_letters(reason)", lambda s, v: dead_letters(s.queue, v)),
     _call("assert_depth(queue)", lambda _, v: assert_depth(v, 0)),
     _call("assert_depth(state)", lambda s, v: assert_depth(s.queue, 1, v)),
-    _call("assert_depth(depth)", lambda s, v: assert_depth(s.queue, v)),
+    _call("assert_depth(depth)", _depth),
 )  # fmt: skip
 
 #: Every argument of a public call.

@@ -13,7 +13,7 @@ with the clock of Redis, because both run on one machine.
 | | `handed` | the sequence of the one that was handed to this consumer when it arrived, `*` if unknown, or empty |
 | `taking`, `took` | `n`, `q`, `count` | a receive with `auto_ack` begins, and has its reply |
 | `settle` | `n`, `q`, `how`, `got` | a settle of (sequence, token) pairs begins |
-| `settled` | `n`, `done`, `lost`, `token` | its answer: sequences that it settled, sequences whose lease had ended |
+| `settled` | `n`, `done`, `lost`, `unknown`, `tokens` | its answer for each sequence, and new tokens |
 | `acks` | `q`, `done`, `lost` | acks that a consumer had collected were sent: (sequence, token) pairs |
 | `letter` | `q`, `id`, `reason`, `died`, `deadline`, `count`, `origin` | the newest death of a drained letter |
 | `depth` | `q`, `ready`, `bytes` | a depth of a queue that must keep its limits |

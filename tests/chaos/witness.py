@@ -112,12 +112,11 @@ class Witness:
                 return
             counted = options.get("counted", True)
             number = self._begin(queue.name, how if counted else "release", deliveries)
+            before = [_pair(one) for one in deliveries]
             try:
                 settle(queue, deliveries, *args, **options)
-            except rqttl.LeaseLost as lost:
-                self._end(number, deliveries, set(lost.ids))
-                raise
-            self._end(number, deliveries, set())
+            finally:
+                self._end(number, how, deliveries, before)
 
         return settling
 
@@ -127,14 +126,15 @@ class Witness:
         self.journal.write("settle", n=number, q=queue, how=how, got=pairs, collected=collected)
         return number
 
-    def _end(self, number: str, deliveries: Sequence[Delivery], lost: set[str]) -> None:
-        self.journal.write(
-            "settled",
-            n=number,
-            done=[one.sequence for one in deliveries if one.id not in lost],
-            lost=[one.sequence for one in deliveries if one.id in lost],
-            tokens={one.sequence: lease_words(one)[1].decode() for one in deliveries if one.settled is None},
-        )
+    def _end(self, number: str, how: str, deliveries: Sequence[Delivery], before: Sequence[tuple[str, str]]) -> None:
+        """Write down the outcome as the deliveries have it. After an error it may be open for some of them."""
+        outcomes: dict[str, list[str]] = {"done": [], "lost": [], "unknown": []}
+        for one, (sequence, token) in zip(deliveries, before, strict=True):
+            renewed = how == "renew" and one.settled is None and _pair(one)[1] != token
+            outcome = "done" if renewed or one.settled == how else "lost" if one.settled == LOST else "unknown"
+            outcomes[outcome].append(sequence)
+        tokens = dict(_pair(one) for one in deliveries if how == "renew")
+        self.journal.write("settled", n=number, **outcomes, tokens=tokens)
 
     def _watch_consumers(self) -> None:
         """Write down acks when a consumer collects them, and again when they were sent."""
