@@ -64,7 +64,8 @@ bench-spark: setup
 	@$(BIN)/python -m tests.bench.spark
 
 # Each of them is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2.
-chaos: setup
+chaos: $(READY)
+	@bash .ci/setup server
 	@$(BIN)/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(NEMESES),--nemeses $(NEMESES)) $(if $(SERVER),--server $(SERVER))
 
