@@ -3,7 +3,7 @@
 `Known` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
 """
 
-from rqttl.commands.call import BATCH, BATCH_BYTES, Command, Known, Reply, Word
+from rqttl.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Reply, Word
 from rqttl.commands.messages import (
     ABSENT,
     Presence,
@@ -22,6 +22,7 @@ __all__ = [
     "ABSENT",
     "BATCH",
     "BATCH_BYTES",
+    "READ_BYTES",
     "Command",
     "Known",
     "Presence",

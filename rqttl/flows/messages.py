@@ -10,7 +10,7 @@ from typing import Any
 from zlib import crc32
 
 from rqttl import codec, commands
-from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, Command, Known, Presence, Reply, Word
+from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Presence, Reply, Word
 from rqttl.errors import PoolExhausted, QueueFull
 from rqttl.flows.steps import Clock, Flow, Follow, Listen, Look, Together, fenced
 from rqttl.text import plain_text
@@ -255,11 +255,13 @@ class Settled:
 
 
 def settle(deliveries: Sequence[tuple[bytes, bytes]],
-           run: Callable[[Sequence[Word]], Flow[Reply]]) -> Flow[Settled]:  # fmt: skip
-    """Settle deliveries (sequence and token) in batches; or renew their leases."""
+           run: Callable[[Sequence[Word]], Flow[Reply]], sizes: Sequence[int] = ()) -> Flow[Settled]:  # fmt: skip
+    """Settle deliveries (sequence and token) in batches; or renew their leases.
+
+    `sizes` are the bytes of each message, for a script that reads them: they cut the batches too.
+    """
     settled = Settled(set(), set(), {})
-    for start in range(0, len(deliveries), BATCH):
-        batch = deliveries[start : start + BATCH]
+    for batch in _cut(deliveries, sizes):
         _, _, told, lost = yield from run([word for pair in batch for word in pair])
         settled.lost.update(lost)
         if isinstance(told, bytes):
@@ -267,3 +269,15 @@ def settle(deliveries: Sequence[tuple[bytes, bytes]],
         else:
             settled.unknown.update(told)
     return settled
+
+
+def _cut(deliveries: Sequence[tuple[bytes, bytes]], sizes: Sequence[int]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+    start = size = 0
+    for i in range(len(deliveries)):
+        more = sizes[i] if sizes else 0
+        if i - start == BATCH or (i > start and size + more > READ_BYTES):
+            yield deliveries[start:i]
+            start, size = i, 0
+        size += more
+    if start < len(deliveries):
+        yield deliveries[start:]
