@@ -25,7 +25,7 @@ def load(spark: SparkSession, redis_url: str) -> Loader:
     ({"queues": "orders.dead", "queus": "x"}, "[RQTTL_UNKNOWN_OPTION] queus: no such option; did you mean queues?"),
     ({"queues": "orders.dead", "numPartitions": "many"}, "[RQTTL_INVALID_OPTION] numPartitions: expected a whole"),
     ({"queues": "orders.dead", "operation": "purge"}, "[RQTTL_UNKNOWN_OPTION] operation: an option of write and"),
-    ({}, "[RQTTL_INVALID_OPTION] queues: name what to read"),
+    ({}, "[RQTTL_INVALID_OPTION] queues: required; name the queues"),
 ])  # fmt: skip
 def test_wrong_options_are_told_by_load(load: Loader, options: dict[str, str], text: str) -> None:
     with pytest.raises(AnalysisException) as caught:
@@ -35,7 +35,7 @@ def test_wrong_options_are_told_by_load(load: Loader, options: dict[str, str], t
 
 
 @pytest.mark.parametrize("given, text", [
-    ("ids string", "[RQTTL_INVALID_SCHEMA] ids: no such column; there are queue string"),
+    ("ids string", "[RQTTL_INVALID_SCHEMA] ids: no such column; the columns are queue"),
     ("message_id bigint", "[RQTTL_INVALID_SCHEMA] message_id: expected string, got bigint"),
     ("message_id string not null", "[RQTTL_INVALID_SCHEMA] message_id: the column and all its fields are nullable"),
 ])  # fmt: skip

@@ -153,7 +153,7 @@ def test_refused_rows_can_be_read_mended_and_written(
     rqttl: SparkSession, save: Save, broker: Broker, tmp_path: Path
 ) -> None:
     queue = broker.declare_queue("q")
-    rows = numbered(rqttl, 100).selectExpr("if(id = 'm-7', '', id) AS message_id", "body")
+    rows = numbered(rqttl, 100).selectExpr("if(message_id = 'm-7', '', message_id) AS message_id", "body")
 
     save(rows, queue="q", rejectedPath=str(tmp_path / "rejected"))
 
