@@ -79,5 +79,7 @@ def test_a_run_that_is_ended_while_spark_works_leaves_no_spark_behind(
 
 @pytest.mark.slow
 def test_a_report_that_fails_says_why(java: None, redis_url: str) -> None:
-    with pytest.raises(ChildFailed, match=r"the Spark report failed: \[RQTTL_INVALID_OPTION\] url: 'timeout' cannot"):
+    with pytest.raises(
+        ChildFailed, match=r"the Spark report failed: \[RQTTL_INVALID_OPTION\] url: expected db, username"
+    ):
         ask_spark(f"{redis_url}?timeout=1")

@@ -113,7 +113,9 @@ def test_what_a_queue_that_was_made_again_lost_before_the_next_look_is_a_loss(
     assert follow(queues="a").latest(again(end), None).positions == end.positions
 
 
-def test_what_lay_behind_a_starting_sequence_of_the_user_and_is_gone_is_a_loss(clocked: Clocked, follow: Follow) -> None:
+def test_what_lay_behind_a_starting_sequence_of_the_user_and_is_gone_is_a_loss(
+    clocked: Clocked, follow: Follow
+) -> None:
     sequences = letters(clocked.declare_queue("a"), 15)
     by_limit(clocked)
 

@@ -30,7 +30,7 @@ def stream(spark: SparkSession, server: Server, broker: Broker, tmp_path: Path) 
     return make
 
 
-def sequence_numbers(letters: Queue) -> list[tuple[str, str]]:
+def rows_of(letters: Queue) -> list[tuple[str, str]]:
     return [(letters.name, letter.sequence) for letter in letters.peek(100_000)]
 
 
@@ -56,12 +56,12 @@ def test_what_was_trimmed_unread_fails_the_query_and_with_false_it_goes_on_with_
     letters = bury(broker, 10)
     query = stream()
     query.run()
-    last = sequence_numbers(letters)[-1][1]
+    last = rows_of(letters)[-1][1]
     bury(broker, 10, first=10)
-    unread = sequence_numbers(letters)[10:]
+    unread = rows_of(letters)[10:]
     trim(letters)
     bury(broker, 3, first=20)
-    there = sequence_numbers(letters)
+    there = rows_of(letters)
 
     with pytest.raises(StreamingQueryException) as raised:
         query.run()
@@ -88,7 +88,7 @@ def test_a_batch_is_not_silently_repeated_with_less(
         query.run()
     query.crash_in = -1
     trim(letters)
-    there = sequence_numbers(letters)
+    there = rows_of(letters)
 
     with pytest.raises(
         StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders.dead': messages after 0+-0+,"
@@ -109,7 +109,7 @@ def test_letters_that_were_acked_redriven_or_rejected_are_no_loss(stream: Stream
     letters.ack_many(letters.receive_many(15))
     letters.reject_many(letters.receive_many(2))
     assert letters.redrive(limit=3) == 3
-    there = sequence_numbers(letters)
+    there = rows_of(letters)
 
     # a handled letter is not there any more, so the repeated batch has none; the rest is read
     assert sum(query.run()) == 20
@@ -142,7 +142,7 @@ def test_a_queue_that_was_deleted_empty_or_read_to_its_end_is_no_loss(
         bury(broker, again)
 
     assert query.run() == ([again] if again else [])
-    assert query.rows[10:] == (sequence_numbers(letters) if again else [])
+    assert query.rows[10:] == (rows_of(letters) if again else [])
 
 
 @pytest.mark.parametrize("again", [0, 4])
@@ -152,9 +152,9 @@ def test_letters_that_came_after_the_last_batch_and_went_with_their_queue_fail_t
     letters = bury(broker, 10)
     query = stream()
     query.run()
-    last = sequence_numbers(letters)[-1][1]
+    last = rows_of(letters)[-1][1]
     bury(broker, 5, first=10)
-    unseen = sequence_numbers(letters)[-1][1]
+    unseen = rows_of(letters)[-1][1]
     letters.delete()
     if again:
         bury(broker, again)
@@ -163,14 +163,14 @@ def test_letters_that_came_after_the_last_batch_and_went_with_their_queue_fail_t
         query.run()
     assert query.run(failOnDataLoss="false") == ([again] if again else [])
 
-    what = "deleted and made again" if again else "deleted"
+    what = "deleted and created again" if again else "deleted"
     assert (
-        f"[RQTTL_DATA_LOSS] queue 'orders.dead' was {what}, and messages after {last} that had not been read "
-        f"were lost, the highest of them {unseen}"
+        f"[RQTTL_DATA_LOSS] queue 'orders.dead' was {what}, and unread messages after {last} were lost, "
+        f"the highest of them {unseen}"
     ) in str(raised.value)
     if again:
         # it has been told, and is over
-        assert query.rows[10:] == sequence_numbers(letters)
+        assert query.rows[10:] == rows_of(letters)
         bury(broker, 2, first=20)
         assert query.run() == [2]
 
@@ -187,7 +187,9 @@ def test_a_queue_that_was_deleted_with_letters_that_had_been_left_for_later_fail
     letters.delete()
     again = bury(broker, 4)
 
-    with pytest.raises(StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders.dead' was deleted and made"):
+    with pytest.raises(
+        StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders.dead' was deleted and created"
+    ):
         query.run()
     query.run(failOnDataLoss="false")
-    assert query.rows[6:] == sequence_numbers(again)
+    assert query.rows[6:] == rows_of(again)

@@ -55,7 +55,7 @@ def test_the_column_source_says_where_to(job: Make, broker: Broker) -> None:
     assert ids(broker.queue("elsewhere")) == [f"m-{i}" for i in range(200, 300)]
 
 
-def test_a_second_time_they_are_gone(job: Make, broker: Broker) -> None:
+def test_a_second_time_they_are_unavailable(job: Make, broker: Broker) -> None:
     letters = bury(broker, 100)
     for ddl, chosen in ((CHOSEN, rows(letters)), (LETTERS, with_source(letters))):
         again = job("redrive", ddl)
@@ -148,7 +148,7 @@ def test_letters_in_somebodys_hands_stay(operation: str, job: Make, broker: Brok
 
 @pytest.mark.parametrize("operation", ["redrive", "purge"])
 @pytest.mark.parametrize("ddl", [CHOSEN, LETTERS])
-def test_letters_of_a_queue_that_is_gone_are_gone(operation: str, ddl: str, job: Make, broker: Broker) -> None:
+def test_letters_of_a_deleted_queue_are_unavailable(operation: str, ddl: str, job: Make, broker: Broker) -> None:
     letters = bury(broker, 3)
     chosen = rows(letters) if ddl == CHOSEN else with_source(letters)
     letters.delete()
