@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+import redis
 from redis.exceptions import (
     ConnectionError,
     MasterDownError,
@@ -115,7 +116,7 @@ def perform(part: Part, roles: dict[str, Callable[[Actor], None]]) -> None:
     """Play a part until SIGTERM: the body of a client process."""
     _prepare(part)
     journal = Journal(part.folder, f"{part.name}.{time.monotonic_ns() % 10**9}")
-    witness = Witness(journal)
+    witness = Witness(journal, redis.Redis.from_url(part.url))
     witness.install()
     broker = rqttl.connect(part.url)
     actor = Actor(part, journal, broker, witness, random.Random(part.seed))

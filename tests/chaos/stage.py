@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
@@ -20,7 +21,7 @@ import redis
 import rqttl
 from tests.chaos.actor import Actor, Part, perform
 from tests.chaos.cast import CREW, GUESTS, QUEUES
-from tests.chaos.journal import SUFFIX, Journal
+from tests.chaos.journal import SUFFIX, Journal, read
 from tests.chaos.strangers import interrupted, meddler, vandal, wrecker
 from tests.chaos.wire import Wire
 from tests.chaos.workers import (
@@ -45,6 +46,10 @@ ROLES: dict[str, Callable[[Actor], None]] = {
 }  # fmt: skip
 #: Seconds after which a process that was asked to end counts as one that hangs.
 PATIENCE = 60.0
+#: Calls that sent, claims and settles that a round has at least.
+ENOUGH = 20
+DIRECTOR = "director"
+DIRECTORS = f"{DIRECTOR}{SUFFIX}"
 #: Seconds that a client behind the line waits for a reply.
 IMPATIENCE = 2
 
@@ -66,7 +71,7 @@ class Stage:
     def __init__(self, binary: Path, folder: Path, seed: str) -> None:
         self.folder, self.seed = folder, seed
         self.random = random.Random(seed)
-        self.journal = Journal(folder, "director")
+        self.journal = Journal(folder, DIRECTOR)
         self._binary = binary
         # forked from a process that has imported all and has one thread, so that a client starts in milliseconds
         self._nursery = multiprocessing.get_context("forkserver")
@@ -152,6 +157,18 @@ class Stage:
             text = f"{process.name} ended by itself with {process.exitcode}"
             self.journal.write("unexplained", text=text)
             self.start(name, role)
+
+    def deeds(self) -> int:
+        """How many bytes all clients have written into their journals."""
+        return sum(path.stat().st_size for path in self.folder.glob(f"*{SUFFIX}") if path.name != DIRECTORS)
+
+    def has_worked(self) -> bool:
+        """Return True if the round has something to judge: enough was stored, handed out and settled, and some died."""
+        kinds, deaths = Counter[str](), 0
+        for event in read(self.folder):
+            kinds[event["k"]] += 1
+            deaths += event["numbers"]["deaths"] if event["k"] == "stats" else 0
+        return deaths > 0 and min(kinds[kind] for kind in ("sent", "claim", "settled")) >= ENOUGH
 
     def end(self) -> None:
         """Ask all processes to end, when no fault is under way any more; then empty the queues."""
