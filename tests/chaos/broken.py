@@ -282,6 +282,12 @@ def report_of_an_error() -> History:
     return history
 
 
+def scripts_forgotten_by_nobody() -> History:
+    history = History()
+    history.add("error", type="ScriptsForgotten", text="enqueue")
+    return history
+
+
 BROKEN: list[tuple[Callable[[], History], dict[str, int]]] = [
     (lost_message, {"lost": 1}),
     (lost_although_its_ack_was_told_to_be_late, {"lost": 1}),
@@ -321,4 +327,5 @@ BROKEN: list[tuple[Callable[[], History], dict[str, int]]] = [
     (message_that_nobody_gets, {"unexplained": 1}),
     (report_of_a_wrong_reply, {"told wrongly": 1}),
     (report_of_an_error, {"unexplained": 1}),
+    (scripts_forgotten_by_nobody, {"unexplained": 1}),
 ]

@@ -114,6 +114,7 @@ class Facts:
         self.stats: list[Event] = []
         self.forgettable: list[tuple[int, int]] = []
         self.told: list[Event] = []
+        self.forgotten_scripts: list[Event] = []
         self.counted: Counter[str] = Counter()
         self.lost_takings: Counter[str] = Counter()
         self.calls: dict[str, list[str]] = {}
@@ -226,6 +227,8 @@ class Facts:
         self.forgettable.append((event["since"], event["until"]))
 
     def _error(self, event: Event) -> None:
+        if event["type"] == "ScriptsForgotten":
+            self.forgotten_scripts.append(event)
         self.counted["refused calls" if event["type"] != "LeaseLost" else "late settles"] += 1
 
     def _wrong(self, event: Event) -> None:

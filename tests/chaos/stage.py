@@ -49,7 +49,7 @@ PATIENCE = 60.0
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # each has a folder of its own
 #: Calls that sent, claims and settles that a round has at least.
-ENOUGH = 20
+ENOUGH = 10
 DIRECTOR = "director"
 DIRECTORS = f"{DIRECTOR}{SUFFIX}"
 #: Seconds that a client behind the line waits for a reply.

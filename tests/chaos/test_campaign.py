@@ -58,7 +58,7 @@ def steal(stage: Stage, chance: random.Random) -> None:
     """Remove messages behind the back of everybody, as no nemesis may: enough that some of them were not handled."""
     with stage.admin() as admin:
         stolen = 0
-        while stolen < 50:
+        while stolen < 20:
             stolen += sum(admin.xtrim(f"rqttl:{{{queue.name}}}:log", maxlen=0, approximate=False) for queue in QUEUES)
 
 

@@ -68,7 +68,7 @@ class Witness:
             told = [full]
         except rqttl.OutcomeUnknown:
             return False
-        except (ConnectionError, TimeoutError, ResponseError):
+        except (ConnectionError, TimeoutError, ResponseError, rqttl.ScriptsForgotten):
             # what fails so was never carried out; only a call of several steps may have begun
             outcome = "none" if len(messages) <= ONE_STEP else "unknown"
             self.journal.write("sent", n=number, outcome=outcome)
