@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -65,7 +66,7 @@ class Server:
     `within` is where the folder is made; without it that is the place for temporary files.
     """
 
-    def __init__(self, binary: Path, *, within: Path | None = None, **config: object) -> None:
+    def __init__(self, binary: Path, within: Path | None = None, **config: Any) -> None:
         self.binary = binary
         self.version = version_of(binary)
         self.path = Path(tempfile.mkdtemp(prefix="rqttl-", dir=within))
