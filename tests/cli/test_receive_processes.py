@@ -238,7 +238,7 @@ def test_following_is_one_wait_and_not_many(
         assert waiting(client)
         ((_, until_ms),) = client.zrange("rqttl:{orders}:waiting", 0, -1, withscores=True)
 
-    assert until_ms / 1000 - orders.broker.time().timestamp() > 60
+    assert float(until_ms) / 1000 - orders.broker.time().timestamp() > 60
 
 
 def test_following_survives_a_redis_that_is_back_soon(orders: Queue, redis_url: str, client: redis.Redis) -> None:
