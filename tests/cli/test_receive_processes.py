@@ -237,7 +237,9 @@ def test_following_is_one_wait_and_not_many(
     with receiving(redis_url, "--follow", *mode):
         assert waiting(client)
         key = "rqttl:{orders}:waiting"
-        until_ms = client.zscore(key, client.zrange(key, 0, -1)[0])
+        consumer = client.zrange(key, 0, -1)[0]
+        assert isinstance(consumer, bytes)
+        until_ms = client.zscore(key, consumer)
 
     assert until_ms is not None
     assert until_ms / 1000 - orders.broker.time().timestamp() > 60
