@@ -13,6 +13,7 @@ function fates.judge(q, now, source, entries, how)
   local failed, said, away = failures.read(q, ids)
   local ends = source == q.delayed and away or pause.ends(q, now, ids, failed, how)
   local fate = {failed = failed, said = said, away = away, ends = ends, spent = {}, expired = {}, later = {}, back = {}}
+  local last, mixed = '', false
   for _, entry in ipairs(entries) do
     local id = entry[1]
     local n, into = (failed[id] or 0) + how.counted, fate.back
@@ -23,10 +24,11 @@ function fates.judge(q, now, source, entries, how)
     elseif ends[id] and ends[id] > now then
       into = fate.later
     end
-    into[#into + 1] = entry
+    mixed = mixed or id < last
+    into[#into + 1], last = entry, id
   end
-  lifetime.sort(q, fate.expired)
-  table.sort(fate.back, function(a, b) return a[1] < b[1] end)
+  if #fate.expired > 1 then rare(lifetime).sort(q, fate.expired) end
+  if mixed then table.sort(fate.back, function(a, b) return a[1] < b[1] end) end
   return fate
 end
 
@@ -36,9 +38,8 @@ end
 function fates.make_room(q, fate, how)
   fate.staying, fate.aside = {}, {}
   if not length.drops(q) then return {all = {}} end
-  local count, size = squeeze.need(q, fate.back)
-  if count <= 0 and size <= 0 then return {all = {}} end
-  local room = how.crowded and {all = {}, blocked = 1} or squeeze.decide(q, fate.back, count, size)
+  local room = rare(squeeze).room(q, fate.back, how.crowded)
+  if not room.blocked then return room end
   fate[how.wholly and 'aside' or 'staying'] = {unpack(fate.back, room.blocked)}
   fate.back = {unpack(fate.back, 1, room.blocked - 1)}
   return room
