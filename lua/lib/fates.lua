@@ -6,18 +6,17 @@ local fates = {}
 --- The fate of each, in lists: `spent` is over the delivery limit, `expired` is over, `later` waits until `ends`, `back`
 -- is ready again, by id. A failure counts when `counted`.
 function fates.judge(q, now, source, entries, how)
-  local ids = {}
+  local ids, last, mixed = {}, '', false
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
   end
   local failed, said, away = failures.read(q, ids)
   local ends = source == q.delayed and away or pause.ends(q, now, ids, failed, how)
   local fate = {failed = failed, said = said, away = away, ends = ends, spent = {}, expired = {}, later = {}, back = {}}
-  local last, mixed = '', false
   for _, entry in ipairs(entries) do
     local id = entry[1]
-    local n, into = (failed[id] or 0) + how.counted, fate.back
-    if how.counted == 1 and q.max_deliveries and n >= q.max_deliveries then
+    local into = fate.back
+    if how.counted == 1 and q.max_deliveries and (failed[id] or 0) + 1 >= q.max_deliveries then
       into = fate.spent
     elseif lifetime.is_over(q, now, entry) then
       into = fate.expired

@@ -76,5 +76,5 @@ function returns.bury(q, now, reason, entries, how)
   end
   if reason == 'expired' then ready.miss(q, entries) end
   log.remove(q, ids)
-  dead_letter.bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
+  rare(dead_letter).bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
 end
