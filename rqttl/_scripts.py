@@ -103,7 +103,7 @@ def _join(fragments: dict[str, str], body: str) -> str:
     tops = {use: _MODULE.sub("", _FUNCTION.sub("", text)) for use, text in fragments.items()}
     used, hot = _modules(always.union(*groups.values())), _modules(always)
     # what changes is there once; constants are beside their functions
-    shared = [use for use in tops if use in hot or use in used and _CHANGING.search(tops[use])]
+    shared = [use for use in tops if use in hot or (use in used and _CHANGING.search(tops[use]))]
     declared, defined = _define(functions, always)
     # a function that names a local looks for it from the last one on, and nearly all of them name `call`
     text = "".join(tops[use] for use in shared) + declared + "local awake, rare\n" * bool(groups)
