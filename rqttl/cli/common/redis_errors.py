@@ -6,16 +6,13 @@ Redis 6.2 wraps an error that a script meets into another one, so errors are tol
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rqttl import _replies
 from rqttl.cli.common import text
 
 if TYPE_CHECKING:
-    import redis
-
-    Client = redis.Redis | None
+    from rqttl._redis import Store
 
 REFUSED, UNREACHABLE = 3, 4
 
@@ -52,26 +49,26 @@ _KNOWN: tuple[tuple[str, int, str], ...] = (
 )  # fmt: skip
 
 
-def explain(error: Exception, client: Client = None) -> tuple[int, str] | None:
-    """Exit code and line of an error of redis-py; None for any other. `client` may be asked for what the line names."""
+def explain(error: Exception, store: Store | None = None) -> tuple[int, str] | None:
+    """Exit code and line of an error of redis-py; None for any other. `store` may be asked for what the line names."""
     from redis import exceptions  # only now: it takes long, and most errors are about what was typed
 
     if not isinstance(error, exceptions.RedisError):
         return None
     said = str(error)
     if _found("OOM command|used memory > 'maxmemory'|out of memory", said):
-        return REFUSED, f"Redis is out of memory{_maxmemory(client)}: consume, purge, or raise it"
+        return REFUSED, f"Redis is out of memory{_maxmemory(store)}: consume, purge, or raise it"
     if missing := _missing_right(said):
-        return REFUSED, f"Redis refuses {_user(client)}: {missing}; `rqttl doctor` says which rights this user needs"
+        return REFUSED, f"Redis refuses {_user(store)}: {missing}; `rqttl doctor` says which rights this user needs"
     hung_up = _found("while writing|closed by server|reset by peer", said)
     if hung_up:
-        said = _greeting(client) or said
+        said = _greeting(store) or said
     for pattern, code, line in _KNOWN:
         if _found(pattern, said):
             return code, line
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
         told = _OF_SOCKET.sub("", said).rstrip(".").replace(". ", ": ") or type(error).__name__
-        tls = " (a port with TLS wants rediss://)" if hung_up and _is_plain_tcp(client) else ""
+        tls = " (a port with TLS wants rediss://)" if hung_up and _is_plain_tcp(store) else ""
         return UNREACHABLE, f"Redis does not answer: {told}{tls}; {_CHECK}"
     return REFUSED, f"Redis refused: {without_script(said)}"
 
@@ -98,10 +95,17 @@ def _missing_right(said: str) -> str:
     return "a right is missing" if _found("NOPERM|no permissions", said) else ""
 
 
-def _maxmemory(client: Client) -> str:
+def _maxmemory(store: Store | None) -> str:
     """The memory limit of Redis, in brackets; empty if Redis does not tell."""
-    limit = _asked(client, lambda client: client.info("memory").get("maxmemory"))
-    return f" (maxmemory {_as_configured(int(limit))})" if limit else ""
+    from redis import exceptions
+
+    if store is None:
+        return ""
+    try:
+        limit = store.call(_replies.facts, "INFO", "memory").get("maxmemory")
+    except exceptions.RedisError:
+        return ""  # the line does without it
+    return f" (maxmemory {_as_configured(limit)})" if isinstance(limit, int) and limit else ""
 
 
 def _as_configured(size: int) -> str:
@@ -112,23 +116,23 @@ def _as_configured(size: int) -> str:
     return text.size(size)
 
 
-def _user(client: Client) -> str:
-    name = client.connection_pool.connection_kwargs.get("username") if client is not None else None
+def _user(store: Store | None) -> str:
+    name = store.connections.pool.connection_kwargs.get("username") if store is not None else None
     return f"user {name!r}" if name else "this user"
 
 
-def _is_plain_tcp(client: Client) -> bool:
+def _is_plain_tcp(store: Store | None) -> bool:
     from redis.connection import SSLConnection, UnixDomainSocketConnection
 
-    kind = client.connection_pool.connection_class if client is not None else UnixDomainSocketConnection
+    kind = store.connections.pool.connection_class if store is not None else UnixDomainSocketConnection
     return not issubclass(kind, (SSLConnection, UnixDomainSocketConnection))
 
 
-def _greeting(client: Client) -> str:
+def _greeting(store: Store | None) -> str:
     """What the server says before it is asked. Redis says nothing, or why it closes the connection."""
-    if client is None:
+    if store is None:
         return ""
-    pool = client.connection_pool
+    pool = store.connections.pool
     try:
         with pool.connection_class(**pool.connection_kwargs)._connect() as sock:  # noqa: SLF001  # without a word of ours
             sock.settimeout(0.5)
@@ -136,13 +140,3 @@ def _greeting(client: Client) -> str:
     except OSError:
         return ""
     return said.decode(errors="replace")
-
-
-def _asked(client: Client, question: Callable[[redis.Redis], Any]) -> Any:
-    """An answer that a line would be better with; None if there is none to be had."""
-    from redis import exceptions
-
-    if client is not None:
-        with suppress(exceptions.RedisError):
-            return question(client)
-    return None

@@ -63,7 +63,7 @@ class Settings:
                 from rqttl._driver import driver_of  # it takes long, and a broker has needed it
                 from rqttl.cli.common import errors, redis_errors
 
-                told = redis_errors.explain(error, driver_of(broker).store.client)
+                told = redis_errors.explain(error, driver_of(broker).store)
                 if told is None:
                     raise
                 raise errors.Explained(*told) from error

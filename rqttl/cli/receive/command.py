@@ -7,15 +7,18 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rqttl._patience import patiently
 from rqttl.cli.common import output, text
 from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.settings import Settings, connecting, queue_argument, read_duration
 from rqttl.cli.receive.files import Folder
+from rqttl.cli.receive.outages import heard
 from rqttl.cli.receive.sinks import Filed, Printed, Sink, Stream
 from rqttl.cli.receive.stopping import Ending
 from rqttl.delivery import lease_of
@@ -28,8 +31,10 @@ if TYPE_CHECKING:
 
 #: Messages that are taken with one call at most.
 TOGETHER = 100
-#: For how long `--follow` waits before it asks itself whether to go on; and so for how long Redis may be away.
-ROUND = timedelta(seconds=5)
+#: For how long `--follow` waits, and goes on while Redis is away: until a signal ends that.
+ENDLESS = as_timedelta(MAX_DURATION)
+
+logger = logging.getLogger("rqttl.cli")
 
 
 @dataclass(frozen=True)
@@ -85,9 +90,7 @@ def receive(queue: str, settings: Settings, **given: Any) -> None:
     that is acked.
     """
     wanted = _checked(**given)
-    # what a consumer logs, such as that it tries again, ends in what is told here
-    logging.getLogger("rqttl").addHandler(logging.NullHandler())
-    with settings.using() as broker, Ending(broker.interrupt) as ending:
+    with heard(), settings.using() as broker, Ending(broker.interrupt) as ending:
         source, stream = broker.queue(queue), Stream(ending)
         sink: Sink = Printed(stream, wanted.form)
         if wanted.folder is not None:
@@ -114,7 +117,7 @@ def _checked(*, most: int | None, wait: timedelta | None, follow: bool, lease: t
     limit = most if most is not None else 0 if follow else 1
     return Wanted(
         most=limit or sys.maxsize,
-        wait=wait or timedelta(0),
+        wait=ENDLESS if follow else wait or timedelta(0),
         follow=follow,
         lease=lease,
         auto_ack=auto_ack,
@@ -127,13 +130,13 @@ def _checked(*, most: int | None, wait: timedelta | None, follow: bool, lease: t
 def _ack_each(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
     """Take messages and ack each once it is written. Their leases are renewed, however slow the reader is."""
     done = 0
-    wait = ROUND if wanted.follow else wanted.wait
-    with queue.consume(min(TOGETHER, wanted.most), lease=wanted.lease, wait=wait) as deliveries:
+    with (
+        queue.consume(min(TOGETHER, wanted.most), lease=wanted.lease, wait=wanted.wait) as deliveries,
+        ending.stop.ending(deliveries.stop),
+    ):
         while done < wanted.most and not ending.asked:
             delivery = next(deliveries, None)
             if delivery is None:
-                if wanted.follow:
-                    continue
                 break
             written = False
             try:
@@ -168,11 +171,12 @@ def _tell_late(queue: Queue, deliveries: Consumer) -> None:
 def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
     """Take messages, and settle nothing that was written."""
     done, lease = 0, 0
-    wait = as_timedelta(MAX_DURATION) if wanted.follow else wanted.wait
+    patience = int(wanted.wait / timedelta(milliseconds=1))
     while done < wanted.most and not ending.asked:
         # what was taken with auto_ack is gone when the reader goes away: one at a time
         count = 1 if wanted.auto_ack else min(TOGETHER, wanted.most - done)
-        batch = queue.receive_many(count, wait, wanted.lease, auto_ack=wanted.auto_ack)
+        take = partial(queue.receive_many, count, wanted.wait, wanted.lease, auto_ack=wanted.auto_ack)
+        batch = patiently(take, queue.name, patience, ending.stop, logger)
         if not batch:
             break
         written, lease = 0, lease_of(batch[0])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType, TracebackType
 
+from rqttl._interrupt import Interrupt
 from rqttl._stop_signals import SignalWatch
 from rqttl.cli.common.signals import Stop, Stopped, Stopping
 
@@ -20,14 +21,17 @@ class Ending(Stopping):
     """As a context manager: notes which signal asked to end. One that comes later ends the process at once.
 
     `timeout` and others send the first one twice, so what follows within a second is the same. It raises nothing, so
-    that no call to Redis is broken off, but calls `then`; `reader` is a file that can be read once it was asked.
+    that no call to Redis is broken off, but calls `then`, and asks `stop`; `reader` is a file that can be read once it
+    was asked.
     """
 
     def __init__(self, then: Callable[[], None]) -> None:
         super().__init__()
         #: The signal, or 0.
         self.asked = 0
-        self._then = then
+        #: Ends what waits outside of Redis, such as a pause between two attempts.
+        self.stop = Interrupt()
+        self._wait_ends = then
         self._since = 0.0
         self._watch = ExitStack()
         self.reader, self._writer = os.pipe()
@@ -35,7 +39,7 @@ class Ending(Stopping):
     def __enter__(self) -> Ending:
         super().__enter__()
         # a signal that comes right before the wait for a message begins would be heard when that wait is over
-        self._watch.enter_context(SignalWatch(self._before, self._then))
+        self._watch.enter_context(SignalWatch(self._before, self._end_waits))
         return self
 
     def __exit__(
@@ -59,4 +63,8 @@ class Ending(Stopping):
             return
         self.asked, self._since = number, time.monotonic()
         os.write(self._writer, b".")
-        self._then()
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        self._wait_ends()
+        self.stop.ask()
