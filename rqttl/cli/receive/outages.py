@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rqttl._patience import AGAIN
 from rqttl.cli.common import output
 
 #: Seconds in which no second line is told.
@@ -23,6 +22,8 @@ class Outages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell of a record if it is about another attempt, and the last line is old."""
+        from rqttl._patience import AGAIN  # imports redis-py, for which the help does not wait
+
         if record.msg == AGAIN and time.monotonic() - self._told >= QUIET:
             self._told = time.monotonic()
             output.note(record.getMessage())
