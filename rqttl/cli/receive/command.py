@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rqttl._patience import patiently
 from rqttl.cli.common import output, text
 from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.settings import Settings, connecting, queue_argument, read_duration
@@ -170,6 +169,8 @@ def _tell_late(queue: Queue, deliveries: Consumer) -> None:
 
 def _take(queue: Queue, wanted: Wanted, sink: Sink, ending: Ending) -> int:
     """Take messages, and settle nothing that was written."""
+    from rqttl._patience import patiently  # imports redis-py, for which the help does not wait
+
     done, lease = 0, 0
     patience = int(wanted.wait / timedelta(milliseconds=1))
     while done < wanted.most and not ending.asked:
