@@ -1,4 +1,4 @@
-"""`rqttl demo`: queues, consumers, a reaper and dead letters at work, on real input."""
+"""`rqttl demo`: queues, consumers and a reaper at work, on real data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rqttl.cli.common.settings import Settings, note_default_server
 @debug_flag
 @click.pass_obj
 def demo(settings: Settings, limit: int, spark: bool, picture: str | None, as_json: bool, url: str | None) -> int:
-    """Show queues, consumers, a reaper and dead letters at work, on real input.
+    """Show queues, consumers and a reaper at work, on real data.
 
     Departures of New York's airports become boarding calls that expire. Consumers handle some of them, a reaper moves
     the expired ones, and a table accounts for all. At the end Spark counts the dead letters by carrier and hour.

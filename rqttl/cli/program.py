@@ -123,8 +123,8 @@ class Program(click.Group):
 def cli(context: click.Context, settings: Settings) -> None:
     """Queues on Redis whose messages live and die by a TTL.
 
-    Which Redis: --url, else $RQTTL_URL, else an embedded server that all
-    processes of the user share.
+    The Redis in use is that of --url, else that of $RQTTL_URL, else an
+    embedded server that all processes of the user share.
     """
     context.obj = settings
     help_alone(context)

@@ -31,7 +31,10 @@ class PeriodType(DurationType):
         return None if value == "-1" else super().convert(value, param, ctx)
 
 
-@click.command(epilog="\b\nExample: rqttl reaper --log-format json")
+@click.command(
+    short_help="Expire, reclaim and return messages on time.",
+    epilog="\b\nExample: rqttl reaper --log-format json",
+)
 @click.option(
     "--scan-period", type=PeriodType(), default="5m", show_default=True, metavar="TIME",
     help="Time between two looks at every queue, in case a hint was lost; -1 = no reaper.",

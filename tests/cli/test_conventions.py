@@ -226,7 +226,7 @@ def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(run: Run, b
 
     line = failed(run(*argv(path, optional=True)), 3)
 
-    assert line == "queue 'orders' does not exist: `rqttl queue declare orders` makes it [not_found]"
+    assert line == "queue 'orders' does not exist: `rqttl queue declare orders` creates it [not_found]"
     assert broker.queues() == []
 
 

@@ -276,7 +276,7 @@ COMMANDS = [("ls",), ("show",), ("purge", "--yes"), ("purge", "--dry-run")]
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("there, said", [
-    ("orders", "queue 'my.dead' does not exist: `rqttl queue declare my.dead` makes it [not_found]"),
+    ("orders", "queue 'my.dead' does not exist: `rqttl queue declare my.dead` creates it [not_found]"),
     ("may.dead", "queue 'my.dead' does not exist; did you mean may.dead? [not_found]"),
 ])  # fmt: skip
 def test_a_queue_that_is_not_there_is_refused(

@@ -95,7 +95,7 @@ def test_what_finds_no_room_or_no_queue_stays_and_is_told(
 
     assert (result.exit_code, result.stdout) == (3, "1 letter of orders.dead put back\n")
     assert result.stderr == (
-        "rqttl: 3 letters left alone: mails is not there (see --to)\n"
+        "rqttl: 3 letters left alone: mails does not exist (see --to)\n"
         "rqttl: 3 letters left alone: orders has no room (--max-length)\n"
         "rqttl: not all letters could be put back [queue_full]\n"
     )

@@ -12,6 +12,7 @@ from rqttl import Broker, Message, Queue
 from rqttl._driver import driver_of
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.dead import report
+from rqttl.cli.dead import table as tables
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import Die, die, letters
@@ -219,12 +220,12 @@ def test_beyond_the_limit_sources_are_counted_together(run_clocked: Run, die: Di
     (1_000, "#", "#####"),
 ])  # fmt: skip
 def test_a_bar_is_as_long_as_its_number_and_never_empty_for_something(n: int, blocks: str, bar: str) -> None:
-    assert report._bar(n, 1_000, 5, blocks) == bar
+    assert tables.bar(n, 1_000, 5, blocks) == bar
 
 
 @pytest.mark.parametrize("n, share", [(0, ""), (1, "<0.1%"), (6, "0.1%"), (5_000, "50.0%"), (10_000, "100.0%")])
 def test_a_share_is_never_nothing_for_something(n: int, share: str) -> None:
-    assert report._share(n, 10_000) == share
+    assert tables.share(n, 10_000) == share
 
 
 def damaged(word: str, died: int) -> bytes:

@@ -140,7 +140,7 @@ def test_nobody_to_ask_is_a_repair_that_is_not_made(run_clocked: Run, client: re
 @pytest.mark.parametrize(
     "arguments, code, line",
     [
-        (("ghost",), 3, "queue 'ghost' does not exist: `rqttl queue declare ghost` makes it [not_found]"),
+        (("ghost",), 3, "queue 'ghost' does not exist: `rqttl queue declare ghost` creates it [not_found]"),
         (("or ders",), 2, "queue name: expected 1 to 128 of"),
         (("--yes",), 2, "--yes goes with --repair"),
         (("--dry-run",), 2, "--dry-run goes with --repair"),
@@ -243,7 +243,7 @@ def test_colour_is_for_terminals(
     monkeypatch.setattr(output, "answer", said.append)
 
     for level in ("ok", "warning", "problem"):
-        module._show(level, "memory", "found", "advice")
+        module._print_line(level, "memory", "found", "advice")
 
     starts = ["\x1b[32m\x1b[22mok", "\x1b[33m\x1b[22mwarning", "\x1b[31m\x1b[1mproblem"]
     plain = ["ok ", "warning ", "problem "]
@@ -251,7 +251,7 @@ def test_colour_is_for_terminals(
 
 
 def test_a_subject_that_is_too_long_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    module._show("ok", "a-queue-with-a-long-name", "empty")
+    module._print_line("ok", "a-queue-with-a-long-name", "empty")
 
     assert capsys.readouterr().out == f"ok       a-queue-with-a-long-name\n{'':25}empty\n"
 

@@ -32,7 +32,7 @@ def test_without_a_url_commands_share_an_embedded_server_that_keeps_its_data(tmp
         return shown.stdout, shown.stderr
 
     using = USING.format(tmp_path / "home")
-    assert told("queue", "declare", "orders") == ("queue orders: declared\n", using)
+    assert told("queue", "declare", "orders") == ("queue orders created\n", using)
     assert told("send", "orders", "a", "b") == ("stored 2 messages in orders\n", using)
     assert told("receive", "orders", "--max", "0") == ("a\nb\n", using)
 

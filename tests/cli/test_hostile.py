@@ -1,6 +1,6 @@
 """Whatever somebody sends, whoever looks at it sees it escaped and short, and nothing crashes.
 
-The check does not trust `text.visible`: it knows by itself which characters are harmless.
+The check does not trust `text.escape`: it knows by itself which characters are harmless.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from rqttl import Broker, Message, Queue, codec, commands
+from rqttl import Broker, Message, Queue, codec, commands, text
 from rqttl._driver import driver_of
-from rqttl.cli.common import text
 from rqttl.flows import Look
 from tests.cli.conftest import Run
 from tests.cli.hostile import BYTES, PACKED, TEXTS

@@ -171,7 +171,7 @@ def test_raw_goes_alone(run: Run, orders: Queue, flag: str) -> None:
     result = run("message", "show", "orders", "one", "--raw", flag)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--raw writes the body alone" in result.stderr
+    assert "--raw writes only the body" in result.stderr
 
 
 @pytest.mark.slow

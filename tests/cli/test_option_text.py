@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rqttl import InvalidInput
-from rqttl.cli.common.option_text import json_name, naming_flag, option_facts, with_flags
+from rqttl.cli.common.option_text import json_name, naming_flag, to_json, with_flags
 from rqttl.options import OPTIONS, QueueOptions
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed
@@ -56,7 +56,7 @@ def test_an_argument_that_begins_a_message_has_the_name_of_its_flag(written: str
 
 
 def test_the_names_of_durations_end_in_ms_in_json() -> None:
-    facts = option_facts(QueueOptions.read("orders", {"message_ttl": "1m", "max_length": 5}))
+    facts = to_json(QueueOptions.read("orders", {"message_ttl": "1m", "max_length": 5}))
 
     assert (facts["message_ttl_ms"], facts["lease_ms"], facts["max_length"]) == (60_000, 30_000, 5)
     assert len(facts) == len(OPTIONS)

@@ -107,7 +107,7 @@ def test_an_empty_queue_is_an_empty_answer_and_a_note(
         (("orders", "--after", "soon"), 2, "--after: expected the sequence of a message, got 'soon' [invalid_input]"),
         (("orders", "--limit", "0"), 2, "invalid value for '--limit': 0 is not in the range x>=1"),
         (("ordres",), 3, "queue 'ordres' does not exist; did you mean orders? [not_found]"),
-        (("nothing",), 3, "queue 'nothing' does not exist: `rqttl queue declare nothing` makes it [not_found]"),
+        (("nothing",), 3, "queue 'nothing' does not exist: `rqttl queue declare nothing` creates it [not_found]"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line(

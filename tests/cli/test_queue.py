@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+import click
 import pytest
 import redis
 
 from rqttl import Broker, Queue
-from rqttl.cli.common.option_text import flag, option_facts, shown
-from rqttl.cli.queue.options import complete_names
+from rqttl.cli.common.option_text import flag, format_value, to_json
 from rqttl.cli.queue.update import update
 from rqttl.options import OPTIONS, Option
 from tests.cli import golden
@@ -41,7 +41,7 @@ VALUES = {name: sample(option)[1] for name, option in OPTIONS.items()}
 def test_every_option_can_be_declared(run: Run, broker: Broker) -> None:
     result = run("queue", "declare", "orders", *ALL)
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders: declared\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders created\n", "")
     assert dict(broker.queue("orders").options()) == VALUES
 
 
@@ -52,10 +52,9 @@ def test_declare_says_whether_it_made_the_queue(run_clocked: Run, clocked: Clock
 
     clocked.declare_queue("source", dead_letter="dead").enqueue(b"x", ttl=0)
 
-    found = "is there already, with these options\n"
-    assert declared("orders") == ["queue orders: declared\n", "found"]
-    assert declared("orders") == [f"queue orders: {found}", "found"]
-    assert declared("dead") == ["queue dead: declared; a dead letter had made it\n", "found"]
+    assert declared("orders") == ["queue orders created\n", "found"]
+    assert declared("orders") == ["queue orders exists already, with these options\n", "found"]
+    assert declared("dead") == ["queue dead declared; a dead letter had created it\n", "found"]
     assert clocked.declare_queue("new").declared == "created"
     assert clocked.queue("new").declared is None
 
@@ -125,8 +124,8 @@ def test_update_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
 
     answer = json.loads(run_clocked(*UPDATE, "--json").stdout)
 
-    assert answer.pop("before") == option_facts(before)
-    assert answer.pop("after") == option_facts(clocked.queue("orders").options())
+    assert answer.pop("before") == to_json(before)
+    assert answer.pop("after") == to_json(clocked.queue("orders").options())
     golden.check("queue-update.json", json.dumps(answer) + "\n")
 
 
@@ -245,8 +244,11 @@ def test_the_name_of_an_option_is_understood_however_it_is_written(run: Run, bro
 
 
 def test_names_of_options_are_completed() -> None:
-    nothing: tuple[None, None] = (None, None)
-    assert complete_names(*nothing, "max-l") == ["max-length", "max-length-bytes"]  # type: ignore[arg-type]  # not used
+    unset = next(param for param in update.params if param.name == "unset")
+
+    items = unset.shell_complete(click.Context(update), "max-l")
+
+    assert [item.value for item in items] == ["max-length", "max-length-bytes"]
 
 
 MISSING = [
@@ -264,7 +266,7 @@ def test_a_queue_that_is_not_there_is_refused_in_one_line(run: Run, broker: Brok
 
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == (
-        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` makes it [not_found]\n"
+        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n"
     )  # fmt: skip
     assert broker.queues() == ["orders"]
 
@@ -315,7 +317,7 @@ def test_touch_can_answer_in_json_and_names_what_is_not_there(run: Run, broker: 
     assert result.exit_code == 3
     assert json.loads(result.stdout) == [{"queue": "nope", "error": "not_found"}, {"queue": "orders", "touched": True}]
     assert result.stderr == (
-        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` makes it [not_found]\n"
+        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n"
         "rqttl: 1 of 2 queues refused; the lines above say why\n"
     )
 
@@ -345,4 +347,4 @@ def test_what_was_done_before_redis_went_away_is_still_told(run: Run, broker: Br
     ],
 )
 def test_values_are_shown_as_people_write_them(name: str, value: float | str | bool | None, text: str) -> None:
-    assert shown(OPTIONS[name], value) == text
+    assert format_value(OPTIONS[name], value) == text

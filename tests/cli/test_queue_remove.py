@@ -44,7 +44,7 @@ def test_each_queue_has_its_own_outcome(
     assert result.exit_code == 3
     golden.check(f"queue-{what}{name}.txt", result.stdout)
     assert result.stderr == (
-        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` makes it [not_found]\n"
+        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n"
         "rqttl: 1 of 4 queues refused; the lines above say why\n"
     )
     if extra:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rqttl import Broker, Message
-from rqttl.cli.common.option_text import flag, option_facts
+from rqttl.cli.common.option_text import flag, to_json
 from rqttl.options import OPTIONS
 from tests.cli import golden
 from tests.cli.conftest import Run
@@ -52,7 +52,7 @@ def test_show_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
     result = run_clocked("queue", "show", "orders", "--sources", "--json")
 
     answer = json.loads(result.stdout)
-    assert answer.pop("options") == option_facts(clocked.queue("orders").options())
+    assert answer.pop("options") == to_json(clocked.queue("orders").options())
     golden.check("queue-show.json", json.dumps(answer, indent=2) + "\n")
     without = json.loads(run_clocked("queue", "show", "orders", "--json").stdout)
     assert answer.keys() ^ without.keys() == {"dead_letters_come_from", "options"}

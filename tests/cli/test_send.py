@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_is_wrong_usage(run: Run, orders: Queue, arguments
         (("x", "--expires-at", "2026-11-21 10:00"), "'--expires-at': expected a time with its zone"),
         (("x", "y", "--id", "one"), "--id: give exactly one body"),
         (("--id", "one"), "--id: give exactly one body"),
-        (("x", "--header", "=a"), "--header: expected KEY=VALUE, got '=a'"),
+        (("x", "--header", "=a"), "'--header': expected KEY=VALUE, got '=a'"),
         (("x", "--format", "xml"), "'--format'"),
     ],
 )

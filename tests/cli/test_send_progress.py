@@ -126,7 +126,7 @@ def test_nothing_is_shown_where_it_would_be_in_the_way(
     terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = terminal()
-    with Progress(4, in_bytes=False, wanted=False) as progress:
+    with Progress(4, in_bytes=False, visible=False) as progress:
         progress.advance(1, 1)
     monkeypatch.setenv("TERM", "dumb")
     with Progress(4, in_bytes=False) as progress:

@@ -119,13 +119,13 @@ def test_a_queue_that_is_not_there_is_refused(run: Run, broker: Broker, watch: t
     result = run("stats", "orders", "nobody", *watch)
 
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == "rqttl: queue 'nobody' does not exist: `rqttl queue declare nobody` makes it [not_found]\n"
+    assert result.stderr == "rqttl: queue 'nobody' does not exist: `rqttl queue declare nobody` creates it [not_found]\n"
 
 
 def test_no_queue_is_an_empty_answer_and_a_note(run: Run) -> None:
     assert (run("stats").stdout, run("stats").stderr) == (
         "",
-        "rqttl: no queue yet: `rqttl queue declare QUEUE` makes one\n",
+        "rqttl: no queue yet: `rqttl queue declare QUEUE` creates one\n",
     )
     assert run("stats", "a*", "b?").stderr == "rqttl: no queue matches a* or b?\n"
     document = json.loads(run("stats", "--json").stdout)
@@ -329,7 +329,7 @@ def test_looks_follow_each_other_at_the_interval_but_never_hurry(monkeypatch: py
 
     monkeypatch.setattr("time.monotonic", lambda: now)
     durations = [0.5, 0.5, 7.0, 0.1, 0.1]
-    seen: Iterator[Any] = stats_watch.observe(take, 2.0, wait)
+    seen: Iterator[Any] = stats_watch.poll(take, 2.0, wait)
 
     assert len([next(seen) for _ in range(5)]) == 5
     assert waits == [2.0, 1.5, 1.5, 0.0, 1.9]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.errors import explain
 from rqttl.cli.common.exits import Refused
-from rqttl.errors import QueueDamaged, QueueInUse, QueueNotFound, RqttlError
+from rqttl.errors import QueueInUse, QueueNotFound, RqttlError
 from rqttl.types import QueueStats
 
 if TYPE_CHECKING:
@@ -55,17 +55,6 @@ def for_each(
         raise refusals[0]
     if refusals:
         raise Refused(f"{len(refusals)} of {text.plural(len(queues), 'queue')} refused; the lines above say why")
-
-
-def refuse_damaged(damaged: Mapping[str, QueueDamaged]) -> None:
-    """Raise an error that names the queues that cannot be read, if there are any. The answer has been printed."""
-    errors = [error for _, error in sorted(damaged.items())]
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        for error in errors:
-            output.note(explain(error)[1])
-        raise Refused(f"{text.plural(len(errors), 'queue')} cannot be read; the lines above say why")
 
 
 def describe_contents(stats: QueueStats) -> str:

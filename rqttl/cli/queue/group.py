@@ -57,16 +57,12 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
         output.answer(f"queue {name} {DECLARED[declared.declared or 'found']}")
 
 
-@queue.command(epilog="\b\nExample: rqttl queue touch orders")
+@queue.command(short_help="Mark queues as used.", epilog="\b\nExample: rqttl queue touch orders")
 @queues_argument
 @json_flag
 @connecting
 def touch(queues: tuple[str, ...], as_json: bool, settings: Settings) -> None:
-    """Mark queues as used.
-
-    The times of --expires and --auto-delete-on-idle start again. Nothing else
-    changes.
-    """
+    """Mark queues as used, so that --expires and --auto-delete-on-idle start again."""
 
     def mark(handle: Queue) -> Result:
         handle.touch()

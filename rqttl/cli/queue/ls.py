@@ -10,9 +10,9 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
+from rqttl.cli.common.errors import refuse_damaged
 from rqttl.cli.common.params import any_queues_argument, json_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.queue.each import refuse_damaged
 from rqttl.inspector.select import existing_names
 from rqttl.inspector.snapshot import running_reapers
 from rqttl.inspector.totals import aggregate, damaged_to_json, deaths, depth, to_json

@@ -16,7 +16,7 @@ from rqttl import text
 from rqttl.cli.common import exits, output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.option_text import flag, naming_flag, with_flags
-from rqttl.cli.common.params import DURATION, INSTANT, json_flag, queue_argument
+from rqttl.cli.common.params import DURATION, INSTANT, PAIR, json_flag, queue_argument
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
@@ -77,7 +77,7 @@ class Outcomes:
 @click.option("--ttl", type=DURATION, metavar="TIME", help="Lifetime of the messages.")
 @click.option("--expires-at", type=INSTANT, metavar="WHEN",
               help="End of their lifetime: 2026-11-21T10:00:00Z, or ms since 1970.")  # fmt: skip
-@click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header; may be repeated.")
+@click.option("--header", "headers", multiple=True, type=PAIR, metavar="KEY=VALUE", help="A header; may be repeated.")
 @click.option("--id", "id", metavar="ID", help="The id of the message, for one BODY or --format body.")
 @click.option("--content-type", metavar="TYPE", help="The type of the bodies, such as application/json.")
 @json_flag
@@ -89,9 +89,10 @@ def send(queue: str, body: Sequence[str], path: str | None, form: str, as_json: 
     Each BODY is a message. Without a BODY each line of stdin or of a file is a message, byte for byte (the carriage
     return of Windows stays). With --format body the whole file or stdin is one message, such as a picture.
 
-    With --format json a line is an object with body or body_base64, and optionally headers, id, ttl, expires_at,
-    content_type. The output of `rqttl receive --json` is such input. A text is stored as UTF-8, any other
-    body as msgpack (as JSON if content_type is JSON). A field of a line overrides the flag.
+    With --format json a line is an object with body or body_base64, and
+    optionally headers, id, ttl, expires_at, content_type. Such lines come from
+    `rqttl receive --json`, too. A text is stored as UTF-8, any other body as
+    msgpack (as JSON if content_type is JSON). A field overrides the flag.
 
     The command prints the number of stored messages, and how many of them were
     dead on arrival. If a message is refused the exit code is 3.
@@ -124,17 +125,10 @@ def _defaults(fields: dict[str, Any], *, one_message: bool) -> Defaults:
         raise click.UsageError("--id: give exactly one body with it")
     if fields["ttl"] is not None and fields["expires_at"] is not None:
         raise click.UsageError("--ttl: give --ttl or --expires-at, not both")
-    fields["headers"] = dict(map(_header, fields["headers"])) or None
+    fields["headers"] = dict(fields["headers"]) or None
     defaults = Defaults(**fields)
     defaults.check()
     return defaults
-
-
-def _header(pair: str) -> tuple[str, str]:
-    name, equals, value = pair.partition("=")
-    if not name or not equals:
-        raise click.UsageError(f"--header: expected KEY=VALUE, got {pair!r}")
-    return name, value
 
 
 def _send_and_print(queue: Queue, source: Source, as_json: bool) -> None:

@@ -13,10 +13,10 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output, terminal
+from rqttl.cli.common.errors import refuse_damaged
 from rqttl.cli.common.params import DURATION, any_queues_argument, json_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
-from rqttl.cli.queue.each import refuse_damaged
 from rqttl.cli.stats.frame import SORTS, FrameSettings, frame, sort_rows
 from rqttl.cli.stats.table import TOTALS, glyphs_for, table
 from rqttl.cli.stats.watch import Live, is_live, poll, print_frames
