@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -9,8 +10,13 @@ from types import TracebackType
 from typing import Any
 
 from rqttl.commands import BATCH, Command, Word
-from rqttl.delivery import Delivery, lease_words
+from rqttl.delivery import Delivery, lease_words, mark
 from rqttl.flows import Claimed, Flow, Listen, Step
+
+logger = logging.getLogger("rqttl.consumer")
+
+#: Ids that are listed of missed acks at most.
+LISTED = 1_000
 
 
 class Acks:
@@ -36,6 +42,21 @@ class Acks:
         """Let acks wait again that `take` gave."""
         with self._taking:
             self._waiting.extendleft(reversed(part))
+
+
+class Missed:
+    """Acks that were not carried out, or perhaps not: how many, and the newest ids."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.newest: deque[str] = deque(maxlen=LISTED)
+
+    def note(self, one: Delivery, how: str, why: str) -> None:
+        """Note how a delivery has ended, and log why."""
+        mark(one, how)
+        self.count += 1
+        self.newest.append(one.id)
+        logger.warning("queue %s: the ack of %s %s", one.queue, one.id, why)
 
 
 def first_of(buffer: deque[Delivery]) -> Delivery | None:

@@ -20,8 +20,11 @@ from rqttl.errors import PoolExhausted
 from rqttl.flows.messages import ENDED
 
 #: Seconds that the reply to a blocking call may take beyond the time for which it blocks. After that the connection
-#: counts as dead. Redis itself ends a call late when its clock steps back.
+#: counts as dead.
 REPLY = 15.0
+#: Seconds after the time for which a call blocks. Then this side ends its connection: Redis measures that time by
+#: its own clock, and ends a call late when the clock steps back.
+SLACK = 1.0
 #: Seconds after a lost connection, before the queue is looked at.
 PAUSE = 0.02
 #: The longest that a call blocks where its time-out cannot be changed, if the connection has none: in ms.
@@ -39,7 +42,7 @@ class Listener:
     def __init__(
         self,
         client: redis.Redis,
-        ask: Callable[[Connection, tuple[Any, ...]], Any],
+        ask: Callable[[Any, tuple[Any, ...]], Any],
         make_room: Callable[[], None],
     ) -> None:
         self._ask = ask
@@ -84,20 +87,23 @@ class Listener:
         """One blocking call, which the interrupts may end."""
         connection = free_connection(self._pool, self._make_room)
         # this very socket: once the connection is back in its pool, another thread may use it with a new one
-        hang_up = partial(_hang_up, getattr(connection, "_sock", None))
+        sock = getattr(connection, "_sock", None)
+        hang_up, line = partial(_hang_up, sock), _Line(connection, sock, ms / 1000 + SLACK)
         try:
             with patiently(connection, ms) as longest, ExitStack() as stack:
                 for one in interrupts:
                     stack.enter_context(one.ending(hang_up))
                 # looked at only now: whoever asks from here on finds the socket
-                return None if _asked(interrupts) else self._ask(connection, ("BLPOP", key, f"{longest / 1000:.3f}"))
+                if _asked(interrupts):
+                    return None
+                return self._ask(line, ("BLPOP", key, f"{longest / 1000:.3f}"))
         except ResponseError:
             raise
         except BaseException:
             connection.disconnect()
             raise
         finally:
-            if _asked(interrupts):
+            if _asked(interrupts) or line.ended:
                 connection.disconnect()
             self._pool.release(connection)
 
@@ -109,6 +115,31 @@ class Listener:
         """Close the connections that the client does not know. Those of waits are closed when the waits end."""
         if not self._shared:
             self._pool.disconnect(inuse_connections=False)
+
+
+class _Line:
+    """A connection on which a reply may take so many seconds. Then our half ends, and what Redis has sent still counts.
+
+    The time is measured here, by a clock that never steps.
+    """
+
+    def __init__(self, connection: Connection, sock: Any, seconds: float) -> None:
+        self._connection = connection
+        self._sock = sock
+        self._seconds = seconds
+        #: The reply did not come in time. Nobody else can use the connection.
+        self.ended = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def read_response(self) -> Any:
+        """Read the reply to the call."""
+        if isinstance(self._sock, socket.socket) and not self._connection.can_read(self._seconds):
+            self.ended = True
+            _hang_up(self._sock)
+            self._sock.settimeout(REPLY)  # a server that hangs does not notice
+        return self._connection.read_response()
 
 
 def _asked(interrupts: Sequence[Interrupt]) -> bool:

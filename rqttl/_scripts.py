@@ -42,7 +42,7 @@ class Script:
 
 
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
-TARGET_PARTS = ("meta", "log", "loose", "bell", "waiting")
+TARGET_PARTS = ("meta", "log", "loose", "bell", "waiting", "gone")
 
 _RECORD = ("last", "bytes", "due", "attended", "was_attended", "drops_head", "targets", "ms", "serial", "prefix")
 

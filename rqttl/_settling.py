@@ -6,31 +6,58 @@ from collections.abc import Callable, Sequence
 
 from rqttl import delivery, flows
 from rqttl._driver import Driver
-from rqttl.commands import BATCH, Reply, Word
-from rqttl.delivery import LOST, Delivery
-from rqttl.errors import InvalidInput, LeaseLost
+from rqttl.commands import Reply, Word
+from rqttl.delivery import LOST, UNKNOWN, Delivery
+from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import Flow
 from rqttl.text import shown
 
+#: Settles the deliveries (sequence and token in turn) of one call.
+Run = Callable[[Sequence[Word]], Flow[Reply]]
 
-def settle(
-    driver: Driver, queue: str, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]
-) -> None:
-    """Settle all deliveries whose lease holds, and note for each how it was settled. Raises `LeaseLost` for others."""
+
+def settle(driver: Driver, queue: str, deliveries: Sequence[Delivery], how: str, run: Run) -> None:
+    """Settle all deliveries whose lease holds, and note for each how it was settled. Raises `LeaseLost` for others.
+
+    Raises `OutcomeUnknown` for those of which nobody knows it, if no lease was lost; else it is the cause.
+    """
     newest = _newest(queue, deliveries)
-    pairs = [delivery.lease_words(one) for one in newest]
-    lost, replies = driver.perform(flows.settle(pairs, run))
-    gone = set(lost)
-    for i, (one, (sequence, _)) in enumerate(zip(newest, pairs, strict=True)):
-        if sequence in gone:
-            delivery.mark(one, LOST)
-        elif how == "renew":
-            delivery.prolong(one, replies[i // BATCH][2])
-        else:
-            delivery.mark(one, how)
+    settled = driver.perform(flows.settle([delivery.lease_words(one) for one in newest], run))
+    for one in newest:
+        sequence, _ = delivery.lease_words(one)
+        outcome = LOST if sequence in settled.lost else UNKNOWN if sequence in settled.unknown else how
+        delivery.mark(one, outcome)
+    unsure = [one.id for one in newest if one.settled == UNKNOWN]
+    error = OutcomeUnknown(queue, how, unsure) if unsure else None
+    _raise_lost(queue, deliveries, error)
+    if error:
+        raise error
+
+
+def renew(
+    driver: Driver, queue: str, deliveries: Sequence[Delivery], run: Callable[[int], Run], lease: int | None
+) -> None:
+    """Renew all leases that hold, for `lease` ms; without it each for as long as it was given for.
+
+    One round trip for each length. Raises `LeaseLost` for others.
+    """
+    newest = _newest(queue, deliveries)
+    groups = {lease: newest} if lease is not None else delivery.by_lease(newest)
+    for length, group in groups.items():
+        settled = driver.perform(flows.settle([delivery.lease_words(one) for one in group], run(length)))
+        for one in group:
+            sequence, _ = delivery.lease_words(one)
+            if sequence in settled.lost:
+                delivery.mark(one, LOST)
+            else:
+                delivery.prolong(one, settled.tokens[sequence])
+    _raise_lost(queue, deliveries)
+
+
+def _raise_lost(queue: str, deliveries: Sequence[Delivery], cause: Exception | None = None) -> None:
     missed = [one.id for one in deliveries if one.settled == LOST]
     if missed:
-        raise LeaseLost(queue, missed)
+        raise LeaseLost(queue, missed) from cause
 
 
 def _newest(queue: str, deliveries: Sequence[Delivery]) -> list[Delivery]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -37,6 +37,9 @@ MAX_DESCRIPTION_BYTES = 4_096
 REDRIVEN = b"redriven"
 
 _MSGPACK_CODE = 1
+_DIGITS = 15
+_LENGTHS = re.compile(rb"(\d*);(\d*);(\d*);")
+_RECORD = re.compile(rb"(\S+) (\S+) (\d{1,15}) (\d{1,15}) (\d{1,15}) (\d{1,15}) (-|\d{1,15}) (\d{1,15}) (\d{1,15}) ")
 _SEQUENCE = re.compile(r"\d{13}-\d{6}", re.ASCII)
 _ONLY_MSGPACK: bytes = msgpack.packb([_MSGPACK_CODE, None])
 _NO_HEADERS: Mapping[str, Header] = {}
@@ -156,49 +159,98 @@ _PLAIN = Unpacked(None, None, BINARY, _NO_HEADERS, ())
 
 
 def unpack_header(header: bytes) -> Unpacked:
-    """Read a packed header."""
+    """Read a packed header. It never fails: whatever part of a header cannot be read counts as absent."""
     if not header:
         return _PLAIN
     if header.isdigit():
-        return Unpacked(int(header), None, BINARY, _NO_HEADERS, ())
-    deadline, id_length, deaths_length, rest = header.split(b";", 3)
-    end_of_id = int(id_length or 0)
-    end_of_deaths = end_of_id + int(deaths_length or 0)
-    kind, headers = None, None
-    if len(rest) > end_of_deaths:
-        # whoever shows a message must not fail over one that was written by other means
-        kind, headers = msgpack.unpackb(rest[end_of_deaths:], raw=False, unicode_errors="replace")
+        return Unpacked(_deadline(header), None, BINARY, _NO_HEADERS, ())
+    deadline, id, deaths, extras = _split(header)
+    content_type, headers = _unpack_extras(extras)
     return Unpacked(
-        deadline=int(deadline) if deadline else None,
-        id=rest[:end_of_id].decode(errors="replace") if end_of_id else None,
-        content_type=MSGPACK if kind == _MSGPACK_CODE else kind or BINARY,
-        headers=headers or _NO_HEADERS,
-        deaths=_unpack_deaths(rest[end_of_id:end_of_deaths]),
+        deadline=_deadline(deadline),
+        id=id.decode(errors="replace") if id else None,
+        content_type=content_type,
+        headers=headers,
+        deaths=tuple(death for death, _ in _records(deaths) if death),
     )
 
 
-def _unpack_deaths(data: bytes) -> tuple[Death, ...]:
-    deaths = []
-    while data:
-        queue, reason, count, first, last, enqueued, expires, deliveries, length, rest = data.split(b" ", 9)
-        size = int(length)
-        data = rest[size:]
+def sound_header(header: bytes) -> bytes:
+    """The same header without what `unpack_header` cannot read of deadline, id and deaths."""
+    if not header or header.isdigit():
+        return header if len(header) <= _DIGITS else b""
+    deadline, id, deaths, extras = _split(header)
+    end = max((end for _, end in _records(deaths)), default=0)
+    deadline = deadline if _deadline(deadline) is not None else b""
+    return b"%b;%d;%d;%b%b%b" % (deadline, len(id), end, id, deaths[:end], extras)
+
+
+def _split(header: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """Deadline, id, deaths and extras, as bytes. Where the lengths are damaged, only a deadline is there."""
+    found = _LENGTHS.match(header)
+    start = found.end() if found else 0
+    end_of_id = start + (_length(found[2]) if found else 0)
+    end_of_deaths = end_of_id + (_length(found[3]) if found else 0)
+    if not found or end_of_deaths > len(header):
+        before, semicolon, _ = header.partition(b";")
+        return before if semicolon else b"", b"", b"", b""
+    return found[1], header[start:end_of_id], header[end_of_id:end_of_deaths], header[end_of_deaths:]
+
+
+def _deadline(digits: bytes) -> int | None:
+    return int(digits) if digits.isdigit() and len(digits) <= _DIGITS else None
+
+
+def _length(digits: bytes) -> int:
+    """A length in a header. One that no header can have is larger than any header."""
+    return int(digits or 0) if len(digits) <= _DIGITS else 10**_DIGITS
+
+
+def _unpack_extras(extras: bytes) -> tuple[str, Mapping[str, Header]]:
+    if not extras:
+        return BINARY, _NO_HEADERS
+    try:
+        kind, headers = msgpack.unpackb(extras, raw=False, unicode_errors="replace")
+    except (ValueError, TypeError, RecursionError, OverflowError):  # msgpack's own exceptions are ValueErrors
+        return BINARY, _NO_HEADERS
+    content_type = MSGPACK if kind == _MSGPACK_CODE else kind if kind and isinstance(kind, str) else BINARY
+    if not isinstance(headers, dict):
+        return content_type, _NO_HEADERS
+    sound = {
+        name: value
+        for name, value in headers.items()
+        if isinstance(name, str) and isinstance(value, str | bytes | int | float | None)
+    }
+    return content_type, sound or _NO_HEADERS
+
+
+def _records(data: bytes) -> Iterator[tuple[Death | None, int]]:
+    """The records of a history up to the first that cannot be read: the death and the end of each.
+
+    A record that says where a circle was ended is no death.
+    """
+    end = 0
+    while found := _RECORD.match(data, end):
+        queue, reason, count, first, last, enqueued, expires, deliveries, length = found.groups()
+        end = found.end() + int(length)
+        if end > len(data):
+            return
         if reason == REDRIVEN:
-            continue  # no death, but where a circle was ended
-        deaths.append(
-            Death(
-                queue=queue.decode(),
-                reason=reason.decode(),
-                count=int(count),
-                first_at=as_datetime(int(first)),
-                last_at=as_datetime(int(last)),
-                enqueued_at=as_datetime(int(enqueued)),
-                expires_at=None if expires == b"-" else as_datetime(int(expires)),
-                delivery_count=int(deliveries),
-                description=rest[:size].decode(errors="replace") if size else None,
-            )
+            yield None, end
+            continue
+        description = data[found.end() : end]
+        death = Death(
+            queue=queue.decode(errors="replace"),
+            reason=reason.decode(errors="replace"),
+            count=int(count),
+            first_at=as_datetime(int(first)),
+            last_at=as_datetime(int(last)),
+            enqueued_at=as_datetime(int(enqueued)),
+            expires_at=None if expires == b"-" else as_datetime(int(expires)),
+            delivery_count=int(deliveries),
+            description=description.decode(errors="replace") if description else None,
         )
-    return tuple(deaths)
+        yield death, end
 
 
 def pack_description(text: str | None) -> bytes:

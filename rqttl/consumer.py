@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from rqttl import delivery, flows, units
-from rqttl._acks import Acks, Sending, first_of
+from rqttl._acks import Acks, Missed, Sending, first_of
 from rqttl._driver import driver_of
-from rqttl._interrupt import Gate, Interrupt
+from rqttl._held import Held
+from rqttl._interrupt import Interrupt
+from rqttl._pace import Pace
 from rqttl._patience import is_away, patiently
 from rqttl.commands import BATCH, Presence
-from rqttl.delivery import LOST, Delivery, Settler
+from rqttl.delivery import LOST, UNKNOWN, Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.messages import ENDED
 from rqttl.text import shown
@@ -42,8 +44,10 @@ class Consumer:
 
     Up to `prefetch` messages are fetched at a time and leased. A thread of its own renews the leases of all that are
     not settled, so a handler may take as long as it likes (only code that never lets other Python threads run can
-    prevent that). Acks are collected and sent with the next fetch, after a second at the latest; an ack that comes too
-    late all the same is logged and listed in `lost`. `nack` and `reject` are sent at once.
+    prevent that). Acks are collected and sent with the next fetch, after a second at the latest. An ack that comes too
+    late all the same is logged, counted in `lost_count` and listed in `lost`. An ack whose reply was lost, and whose
+    lease ended before it could be sent again, is logged, counted in `unknown_count` and listed in `unknown`. Both lists
+    hold the newest 1,000 ids. `nack` and `reject` are sent at once.
 
     Iteration ends when no message has come for `wait` (never, without it), or after `stop()`. While Redis is away it
     goes on trying, for `wait` at most.
@@ -72,30 +76,47 @@ class Consumer:
             raise InvalidInput(f"prefetch: expected a whole number from 1 to {BATCH}, got {shown(prefetch, int)}")
         #: The queue that it consumes.
         self.queue = queue
-        #: Ids of messages whose ack came after their lease had ended.
-        self.lost: list[str] = []
+        self._late, self._unsure = Missed(), Missed()
         self._driver = driver_of(queue)
         self._driver.check_open()
         self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
-        self._prefetch = prefetch
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._name = secrets.token_hex(8)
+        self._idle: Callable[[], int] = lambda: 1
         self._buffer: deque[Delivery] = deque()
-        self._held: list[Delivery] = []
+        self._held = Held(prefetch)
         self._acks = Acks()
         self._no_more_fetching = Interrupt()
         self._no_more_renewing = Interrupt()
         self._entered = ExitStack()
         # renewing changes tokens, settling presents them: one of them at a time
         self._talking = threading.Lock()
-        self._room: Gate | None = None
         self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
-        self._last_heard, self._rhythm = 0.0, 1.0
+        self._last_heard, self._pace = 0.0, Pace()
+
+    @property
+    def lost(self) -> list[str]:
+        """The newest 1,000 ids of messages whose ack came after their lease had ended."""
+        return list(self._late.newest)
+
+    @property
+    def lost_count(self) -> int:
+        """The number of messages whose ack came after their lease had ended."""
+        return self._late.count
+
+    @property
+    def unknown(self) -> list[str]:
+        """The newest 1,000 ids of messages whose ack may or may not have been carried out."""
+        return list(self._unsure.newest)
+
+    @property
+    def unknown_count(self) -> int:
+        """The number of messages whose ack may or may not have been carried out."""
+        return self._unsure.count
 
     def __enter__(self) -> Consumer:
-        lease = self._lease or self.queue.options().number("lease") or 0
-        self._rhythm = lease / 3000
+        self._pace.follow([self._lease or self.queue.options().number("lease") or 0])
         self._keeper.start()
         self._entered.enter_context(self._driver.closed.ending(self.stop))
         return self
@@ -119,7 +140,7 @@ class Consumer:
             self._driver.check_open()
             one = first_of(self._buffer)
             if one is None:
-                if not self._refill_patiently():
+                if not patiently(self._refill, self.queue.name, self._wait, self._no_more_fetching, logger):
                     break
             elif one.settled is None:
                 return one
@@ -150,7 +171,7 @@ class Consumer:
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue.name)
         self._release_unseen()
-        unsettled = sum(one.settled is None for one in self._held)
+        unsettled = len(self._held.unsettled())
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "
@@ -164,7 +185,7 @@ class Consumer:
         """
         with self._talking:
             self.queue.nack_many([delivery], counted=False)
-        self._announce()
+        self._held.announce()
 
     # The settler of its deliveries
 
@@ -181,75 +202,54 @@ class Consumer:
         if self._no_more_renewing.asked():
             # closed in between: its last call may have missed these
             self._report(Presence(self._name, -1, 0))
-        self._announce()
+        self._held.announce()
 
     def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None, description: str | None) -> None:
         """Give deliveries back, at once."""
         with self._talking:
             self.queue.nack_many(deliveries, delay, description=description)
-        self._announce()
+        self._held.announce()
 
     def _reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
         """Refuse deliveries, at once."""
         with self._talking:
             self.queue.reject_many(deliveries, description)
-        self._announce()
+        self._held.announce()
 
     def _prolong(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
         """Extend leases, at once. The consumer goes on renewing them in its own rhythm."""
         with self._talking:
             self.queue.renew_many(deliveries, lease)
 
-    def _announce(self) -> None:
-        room = self._room
-        if room is not None:
-            room.open()
-
     # Fetching
-
-    def _refill_patiently(self) -> bool:
-        return bool(patiently(self._refill, self.queue.name, self._wait, self._no_more_fetching, logger))
 
     def _refill(self) -> bool:
         """Finish what was acked and fetch more. False when no message came in time."""
         if self._keeper.ident is None:
             raise InvalidInput("consume: iterate inside `with queue.consume() as deliveries:`, which renews leases")
-        if not self._wait_for_room():
+        count = self._held.wait_for_room(self._no_more_fetching)
+        if not count:
             return False
         sending = Sending(self._acks)
         flow = flows.receive(
-            self.queue.name, self._prefetch - len(self._held), self._lease, self._wait, auto_ack=False,
-            consumer=self._name, stay=STAY, finished=sending.take,
+            self.queue.name, count, self._lease, self._wait, auto_ack=False,
+            consumer=self._name, stay=STAY, room=self._idle(), finished=sending.take,
         )  # fmt: skip
         claimed = self._perform(flow, sending)
         found = delivery.deliveries(self._settler, claimed, self._lease)
-        self._held += found
+        self._held.add(found)
+        self._pace.follow(delivery.by_lease(self._held.unsettled()))  # the queue's `lease` may have changed
         self._buffer.extend(found)
         return bool(found)
-
-    def _wait_for_room(self) -> bool:
-        """Wait until fewer than `prefetch` deliveries are out. False after `stop`."""
-        self._held = [one for one in self._held if one.settled is None]
-        while len(self._held) >= self._prefetch:
-            self._room = room = Gate()
-            with self._no_more_fetching.ending(room.open):
-                # looked at only now: whoever stops or settles from here on opens the gate
-                if self._no_more_fetching.asked():
-                    return False
-                if all(one.settled is None for one in self._held):
-                    room.wait(1.0)
-            self._held = [one for one in self._held if one.settled is None]
-        self._room = None
-        return True
 
     def _perform(self, flow: flows.Flow[flows.Claimed], sending: Sending) -> flows.Claimed:
         """Carry out a flow, and tell of acks that came too late."""
         claimed = sending.carry(flow, self._talking, self._driver.step, self._listen)
         self._last_heard = max(self._last_heard, time.monotonic())
         for one in sending.among(claimed.lost):
-            delivery.mark(one, LOST)
-            self.lost.append(one.id)
-            logger.warning("queue %s: the ack of %s came after its lease had ended", self.queue.name, one.id)
+            self._late.note(one, LOST, "came after its lease had ended")
+        for one in sending.among(claimed.unknown):
+            self._unsure.note(one, UNKNOWN, "got no reply until its lease had ended: it may have been carried out")
         return claimed
 
     def _listen(self, step: flows.Listen) -> Any:
@@ -296,7 +296,7 @@ class Consumer:
         renewed = time.monotonic()
         while not self._no_more_renewing.asked():
             stopped = self._no_more_fetching.asked()
-            (self._no_more_renewing if stopped else self._no_more_fetching).wait(min(1.0, self._rhythm))
+            self._pace.rest(self._no_more_renewing if stopped else self._no_more_fetching)
             if self._no_more_renewing.asked():
                 return
             try:
@@ -304,7 +304,7 @@ class Consumer:
                     self._release_unseen()
                 if self._acks or time.monotonic() - self._last_heard > STAY / 3000:
                     self._report(Presence(self._name, -1, STAY))
-                if time.monotonic() - renewed >= self._rhythm:
+                if time.monotonic() - renewed >= self._pace.rhythm:
                     self._renew()
                     renewed = time.monotonic()
             except BrokerClosed:
@@ -319,14 +319,22 @@ class Consumer:
     def _renew(self, longer: int = 0) -> None:
         """Renew all leases, for `longer` ms more than they were given for."""
         with self._talking:
-            held = [one for one in list(self._held) if one.settled is None]
-            if not held:
-                return
-            lease = min((self._lease or delivery.lease_of(held[0])) + longer, MAX_DURATION)
-            try:
-                self.queue.renew_many(held, units.as_timedelta(lease))
-            except LeaseLost as lost:
-                logger.warning("%s", lost)
-        self._announce()
+            held = self._held.unsettled()
+            for lease, group in delivery.by_lease(held).items():
+                try:
+                    self.queue.renew_many(group, units.as_timedelta(min(lease + longer, MAX_DURATION)))
+                except LeaseLost as lost:
+                    logger.warning("%s", lost)
+        if not held:
+            return
+        self._held.announce()
         for listener in self._driver.events.on_renewed:
             listener(self.queue.name, sum(one.settled != LOST for one in held))
+
+
+# For `Queue.run`. A user has no need of it, so it is no method.
+
+
+def serve(consumer: Consumer, idle: Callable[[], int]) -> None:
+    """Tell a consumer how many messages can be begun now: one that finds fewer comes back at once."""
+    consumer._idle = idle  # noqa: SLF001  # of this module

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -16,6 +16,8 @@ from rqttl.flows import Claimed
 from rqttl.options import QueueOptions
 from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
+
+logger = logging.getLogger("rqttl.delivery")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Settler:
 
 #: How a delivery was settled whose lease had ended.
 LOST = "lease lost"
+#: How a delivery was settled if nobody knows it: the reply was lost, and its lease had ended before the next try.
+UNKNOWN = "outcome unknown"
 #: How a delivery was settled that could not be settled: its lease is renewed no more, and the message comes again.
 LEFT = "left to its lease"
 
@@ -98,6 +102,7 @@ class Delivery:
     def settled(self) -> str | None:
         """How it was settled: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` as long as it is not.
 
+        `outcome unknown`: the reply to a settle was lost, and the lease ended before it could be sent again.
         `left to its lease`: `Queue.run` could not settle it, and renews its lease no more.
         """
         return self._settled
@@ -149,7 +154,8 @@ class Delivery:
     def ack(self) -> None:
         """Settle: the work is done, the message is removed.
 
-        Raises `LeaseLost`, `AlreadySettled`.
+        Raises `LeaseLost`, `AlreadySettled`; `OutcomeUnknown` if the reply was lost, and the lease had ended and the
+        message was gone before the call could be repeated.
         """
         self._settler.ack([self])
 
@@ -163,7 +169,7 @@ class Delivery:
         `description`, up to 4096 bytes, says why it failed. The message keeps the last one that it was given, and a
         death by `delivery_limit` records it.
 
-        Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`, `InvalidInput`.
+        Raises `LeaseLost`, `AlreadySettled`, `OutcomeUnknown` (see `ack`), `InvalidDuration`, `InvalidInput`.
         """
         self._settler.nack([self], delay, description)
 
@@ -172,7 +178,7 @@ class Delivery:
 
         `description`, up to 4096 bytes, goes into the death record.
 
-        Raises `LeaseLost`, `AlreadySettled`, `InvalidInput`.
+        Raises `LeaseLost`, `AlreadySettled`, `OutcomeUnknown` (see `ack`), `InvalidInput`.
         """
         self._settler.reject([self], description)
 
@@ -189,13 +195,20 @@ class Delivery:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._settled is None:
-            if kind is None:
-                self._settler.ack([self])
-            else:
-                # the handler's own exception is the news; a lost lease has brought the message back already
-                with suppress(LeaseLost):
-                    self._settler.nack([self], None, None if error is None else codec.describe(error))
+        if self._settled is not None:
+            return
+        if kind is None:
+            self._settler.ack([self])
+            return
+        try:
+            self._settler.nack([self], None, None if error is None else codec.describe(error))
+        except LeaseLost:
+            pass  # a lost lease has brought the message back already
+        except Exception as failure:  # whatever fails here, the handler's own exception is the news
+            logger.warning(
+                "queue %s: message %s was not given back, and comes again when its lease ends: %s",
+                self.queue, self.sequence, failure, exc_info=failure,
+            )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id!r} of {self.queue!r}, {len(self.body)} bytes, delivery {self.delivery_count}>"
@@ -215,6 +228,14 @@ def deliveries(settler: Settler, claimed: Claimed, lease: int | None) -> list[De
 def lease_of(delivery: Delivery) -> int:
     """For how many ms the lease was given."""
     return delivery._lease or delivery._known.lease  # noqa: SLF001  # of this module
+
+
+def by_lease(deliveries: Sequence[Delivery]) -> dict[int, list[Delivery]]:
+    """Group deliveries by the length of their leases in ms."""
+    groups: dict[int, list[Delivery]] = {}
+    for one in deliveries:
+        groups.setdefault(lease_of(one), []).append(one)
+    return groups
 
 
 def options_of(delivery: Delivery) -> QueueOptions:

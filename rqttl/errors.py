@@ -104,8 +104,9 @@ class LeaseLost(RqttlError):
     code = "lease_lost"
 
     def __init__(self, queue: str, ids: Sequence[str]) -> None:
-        shown = ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
-        super().__init__(f"queue {queue!r}: the lease had ended for {shown}; somebody else may hold the message now")
+        super().__init__(
+            f"queue {queue!r}: the lease had ended for {_some(ids)}; somebody else may hold the message now"
+        )
         self.queue = queue
         self.ids = tuple(ids)
 
@@ -126,21 +127,24 @@ class AlreadySettled(RqttlError):
 
 
 class OutcomeUnknown(RqttlError):
-    """The reply to a call that must not be repeated was lost: Redis may or may not have carried it out.
+    """The reply to a call was lost: Redis may or may not have carried it out.
 
-    Look whether it happened, or send again with an `id` into a queue that has a `duplicate_window`; `enqueue_many` can
-    give a window for itself.
+    `action` names the call. Look whether it happened; or send again with an `id` into a queue that has a
+    `duplicate_window` (`enqueue_many` can give a window for itself). After `ack`, `nack` and `reject`, `ids` names the
+    messages whose leases ended before the call could be repeated.
     """
 
     code = "outcome_unknown"
 
-    def __init__(self, queue: str, action: str) -> None:
+    def __init__(self, queue: str, action: str, ids: Sequence[str] = ()) -> None:
+        of = f" of {_some(ids)}" if ids else ""
         super().__init__(
-            f"queue {queue!r}: the connection was lost before the reply to {action} arrived; "
+            f"queue {queue!r}: the connection was lost before the reply to {action}{of} arrived; "
             "it may or may not have been carried out"
         )
         self.queue = queue
         self.action = action
+        self.ids = tuple(ids)
 
 
 class PoolExhausted(RqttlError):
@@ -228,6 +232,23 @@ class MessageTooLarge(InvalidInput):
     code = "message_too_large"
 
 
+class MalformedMessage(InvalidInput):
+    """The header of a message has not the form that scripts take. `place` counts the messages of its batch from 1 on.
+
+    Send through this library, which packs headers well; whoever calls the scripts otherwise reads `lua/README.md`.
+    """
+
+    code = "malformed"
+
+    def __init__(self, queue: str, place: int) -> None:
+        super().__init__(
+            f"queue {queue!r}: expected a packed header without deaths (lua/README.md), got something else in message "
+            f"{place} of the batch: nothing of it was stored"
+        )
+        self.queue = queue
+        self.place = place
+
+
 class ContractError(RqttlError):
     """The library and its scripts disagree. This is a bug of rqttl.
 
@@ -235,3 +256,7 @@ class ContractError(RqttlError):
     """
 
     code = "bug"
+
+
+def _some(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rqttl import codec, commands, delivery, flows, units
 from rqttl._driver import driver_of
-from rqttl._settling import check_deliveries, settle
+from rqttl._settling import check_deliveries, renew, settle
 from rqttl.commands import BATCH, Reply, Word
 from rqttl.consumer import Consumer
 from rqttl.delivery import Delivery, Settler
@@ -169,7 +169,7 @@ class Queue:
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
         """Settle many deliveries: done. All whose lease holds are settled, then `LeaseLost` names the others."""
         keyspace = self._driver.keyspace
-        self._settle(deliveries, "ack", lambda words: flows.plain(commands.ack(keyspace, self.name, words)))
+        self._settle(deliveries, "ack", lambda words: flows.living(self.name, commands.ack(keyspace, self.name, words)))
 
     def nack_many(
         self,
@@ -206,14 +206,24 @@ class Queue:
         )
 
     def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
-        """Extend many leases; see `Delivery.renew` and `ack_many`."""
+        """Extend many leases to `lease` from now; without it, each to as long as it was given for. See `ack_many`.
+
+        Without `lease` there is one round trip for each length among them.
+        """
         check_deliveries(deliveries)
-        if not deliveries:
-            return
-        ms = delivery.lease_of(deliveries[0]) if lease is None else int(units.duration(lease, "lease", least=1))
+        ms = None if lease is None else int(units.duration(lease, "lease", least=1))
+        self._renew(deliveries, ms)
+
+    def _renew(self, deliveries: Sequence[Delivery], ms: int | None) -> None:
         keyspace = self._driver.keyspace
-        self._settle(
-            deliveries, "renew", lambda words: flows.plain(commands.renew(keyspace, self.name, words, lease=ms))
+        renew(
+            self._driver,
+            self.name,
+            deliveries,
+            lambda length: (
+                lambda words: flows.living(self.name, commands.renew(keyspace, self.name, words, lease=length))
+            ),
+            ms,
         )
 
     def _settle(self, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]) -> None:

@@ -19,9 +19,9 @@ from rqttl._patience import patiently
 from rqttl._stop_signals import StopSignals
 from rqttl.codec import describe
 from rqttl.commands import BATCH
-from rqttl.consumer import Consumer
-from rqttl.delivery import LEFT, LOST, Delivery, mark, options_of
-from rqttl.errors import InvalidInput, LeaseLost, RqttlError
+from rqttl.consumer import Consumer, serve
+from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivery, mark, options_of
+from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown, RqttlError
 from rqttl.types import RunCounts
 from rqttl.units import MAX_DURATION, Duration
 
@@ -51,11 +51,12 @@ class Runner:
         self._threads, fetched = _crew(threads, prefetch)
         self._queue = queue
         self._deliveries = queue.consume(fetched, lease=lease, wait=wait)
+        serve(self._deliveries, self._idle)
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._chance = chance
         self._halt = Interrupt()
         self._counting = threading.Lock()
-        self._handled = self._failed = self._lost = 0
+        self._handled = self._failed = self._lost = self._unknown = self._begun = 0
         self._fatal: BaseException | None = None
 
     def stop(self) -> None:
@@ -76,7 +77,8 @@ class Runner:
                         self._share_out(deliveries)
         if self._halt.asked():
             logger.info("queue %s: stopped, after %d messages", self._queue.name, self._handled + self._failed)
-        return RunCounts(self._handled, self._failed, self._lost + len(self._deliveries.lost))
+        lost, unknown = self._lost + self._deliveries.lost_count, self._unknown + self._deliveries.unknown_count
+        return RunCounts(self._handled, self._failed, lost, unknown)
 
     def _share_out(self, deliveries: Consumer) -> None:
         """Let threads handle the messages, each one message at a time; return when all threads have ended.
@@ -115,6 +117,7 @@ class Runner:
             delivery = next(deliveries, None)
             if delivery is None:
                 return
+            self._begin(1)
             begun.put(delivery)
 
     def _work(self, begun: SimpleQueue[Delivery | None], free: threading.Semaphore) -> None:
@@ -125,7 +128,16 @@ class Runner:
                 self._fatal = error
                 self.stop()
             finally:
+                self._begin(-1)
                 free.release()
+
+    def _begin(self, number: int) -> None:
+        with self._counting:
+            self._begun += number
+
+    def _idle(self) -> int:
+        """Return how many messages can be begun now: one for each thread that has none."""
+        return max(1, self._threads - self._begun)
 
     def _handle(self, delivery: Delivery) -> None:
         """Call the handler, and settle what it leaves unsettled."""
@@ -160,8 +172,8 @@ class Runner:
             return
         try:
             how()
-        except LeaseLost as lost:
-            logger.warning("%s", lost)
+        except (LeaseLost, OutcomeUnknown) as told:
+            logger.warning("%s", told)
         except (RedisError, RqttlError) as error:
             mark(delivery, LEFT)
             logger.warning(
@@ -174,6 +186,7 @@ class Runner:
             self._handled += not failed
             self._failed += failed
             self._lost += delivery.settled == LOST
+            self._unknown += delivery.settled == UNKNOWN
 
 
 def _name(delivery: Delivery) -> str:

@@ -169,11 +169,13 @@ class RunCounts:
 
     `handled` counts calls of the handler that returned, `failed` those that raised. `lost` counts those of them whose
     lease had ended before the message was settled (Redis was away for longer than the lease): it is handled again.
+    `unknown` counts those whose settle got no reply until the lease had ended: it may be handled again.
     """
 
     handled: int
     failed: int
     lost: int
+    unknown: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,20 @@
 --- Settle deliveries: the work is done, forget the messages.
 --
--- A late ack is reported, never applied: somebody else may hold the lease now. Needs no option of the queue, so it
--- works whatever has changed there.
---
--- @use    clock lease reply
+-- @use    clock lapse lease reply
 -- @keys   meta log loose leases redelivered
 -- @args   now again deliveries...
--- @reply  lost: ids whose lease had ended
+-- @reply  unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
+-- @refuse not_found lapsed
 
-local held, lost = lease.held(q, clock.now(arg.now), arg.deliveries, arg.again)
+local now, plain = clock.now(arg.now), redis.call('HGET', q.meta, 'plain')
+if not plain then
+  return rare(reply).refuse('not_found')
+elseif plain == 'mortal' and rare(lapse).read(q, now) then
+  return rare(reply).refuse('lapsed')
+end
+local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.again)
 if #held > 0 then
   lease.finish(q, held)
   redis.call('HINCRBY', q.meta, 'acked', #held)
 end
-return reply.ok(q, lost)
+return reply.ok(q, unknown, lost)

@@ -3,7 +3,7 @@
 -- A call whose reply was lost is repeated with the same `version`, by which it knows the queue that it made.
 --
 -- @use    clock options announce lapse reply
--- @keys   meta
+-- @keys   meta gone
 -- @args   version now given options...
 -- @reply  made: 1 if the queue is new, 2 if it was adopted, else 0
 -- @refuse mismatch lapsed: followed by the version and the options in force
@@ -13,7 +13,7 @@ local found = redis.call('HMGET', q.meta, 'version', 'given', 'adopted', 'plain'
 if found[4] == 'mortal' and lapse.read(q, now) then
   return reply.refuse('lapsed', found[1], found[2])
 elseif not found[1] then
-  options.create(q.meta, arg.version, 1, now, arg.options)
+  options.create(q.meta, arg.version, 1, now, options.last(q.gone, now), arg.options)
   redis.call('HSET', q.meta, 'given', arg.given)
   made = 1
 elseif found[3] == '1' and found[2] ~= arg.given then

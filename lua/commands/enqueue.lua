@@ -12,7 +12,7 @@
 -- @targets expired maxlen
 -- @args    version targets now window form batch...
 -- @reply   ids: for each message `<id>` or `<id> <own deadline>`, with `~` before it if it was dead on arrival, `!<the limit that refused it>`, or `=` for a duplicate
--- @refuse  not_found stale lapsed again
+-- @refuse  not_found stale lapsed again malformed: followed by the place of the message in the batch, from 1 on
 
 local now = clock.now(arg.now)
 local refusal, record = queue.open(q, arg.version, now, 'enqueued')
@@ -23,7 +23,9 @@ if arg.window ~= '' then q.remember = tonumber(arg.window) end
 local step, plan = arg.form == 'bodies' and 1 or 2, nil
 local items = arg.form ~= '' and plain.is_calm(q) and plain.weigh(q, now, arg.batch, step)
   or arrival.read(q, now, step == 1 and rare(plain).spread(arg.batch) or arg.batch)
-if q.again then
+if items.malformed then
+  return rare(reply).refuse('malformed', items.malformed)
+elseif q.again then
   return rare(reply).refuse('again')
 end
 if items.count < items.n or (q.max_length or q.max_length_bytes) and length.pressed(q, items.count, items.size) then

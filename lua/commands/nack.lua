@@ -7,7 +7,7 @@
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now again delay counted description deliveries...
--- @reply   lost: ids whose lease had ended
+-- @reply   unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
 -- @refuse  not_found stale lapsed
 
 local now = clock.now(arg.now)
@@ -15,7 +15,7 @@ local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local held, lost = lease.held(q, now, arg.deliveries, arg.again ~= '' and 'back' or '')
+local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.again ~= '' and 'back' or '')
 returns.back(q, now, q.leases, held,
   {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description})
 if length.hold(q, now, #held + 250) then
@@ -25,4 +25,4 @@ if #held > 0 then
   wake.ring(q, now)
 end
 record.save(q)
-return reply.ok(q, lost)
+return reply.ok(q, unknown, lost)

@@ -1,14 +1,14 @@
 --- Finish deliveries, then take messages out: under a lease, or for good with `auto`.
 --
--- `count` may be 0. A consumer that gives its name and finds nothing is noted as waiting for `block` ms, in the same
--- step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts as a
--- consumer for `stay` ms. `ticket` is what the bell gave it.
+-- `count` may be 0. A consumer that gives its name and finds fewer messages than `room` is noted as waiting for `block`
+-- ms, in the same step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts
+-- as a consumer for `stay` ms. `ticket` is what the bell gave it.
 --
 -- @use     clock queue lapse record lease sweep claim failures wake reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
--- @args    version targets now again count lease auto consumer block stay ticket finished...
--- @reply   now due more token lost entries failures: failures are `<id> <failed deliveries>` in turn
+-- @args    version targets now again count lease auto room consumer block stay ticket finished...
+-- @reply   now due more token lost entries failures unknown: failures are `<id> <failed deliveries>` in turn; for `unknown` see `ack`
 -- @refuse  not_found stale lapsed
 
 local now, most, waits = clock.now(arg.now), tonumber(arg.count), arg.consumer ~= ''
@@ -16,9 +16,9 @@ local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local held, lost = {}, {}
+local held, lost, unknown = {}, {}, {}
 if #arg.finished > 0 then
-  held, lost = lease.held(q, now, arg.finished, arg.again)
+  held, lost, unknown = lease.held(q, now, arg.finished, arg.again)
 end
 if #held > 0 then
   lease.finish(q, held)
@@ -53,7 +53,8 @@ if #ids > 0 then
   q.delivered = q.delivered + #ids
 end
 if waits then
-  wake.attend(q, now, arg.consumer, #ids == 0 and tonumber(arg.block) or 0, tonumber(arg.stay))
+  local block = #ids < tonumber(arg.room) and tonumber(arg.block) or 0
+  wake.attend(q, now, arg.consumer, block, tonumber(arg.stay), state.shown or {})
 end
 if q.life then rare(lapse).attend(q, now) end
 if not state.emptied and (most > 0 or swept) then
@@ -61,4 +62,4 @@ if not state.emptied and (most > 0 or swept) then
   wake.pass_on(q, now)
 end
 record.save(q)
-return reply.ok(q, now, q.due or '', more and 1 or 0, token, lost, state.taken, failed)
+return reply.ok(q, now, q.due or '', more and 1 or 0, token, lost, state.taken, failed, unknown)

@@ -4,7 +4,7 @@
 -- @keys    meta log loose leases redelivered bell waiting
 -- @targets rejected
 -- @args    version targets now again description deliveries...
--- @reply   lost: ids whose lease had ended
+-- @reply   unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
 -- @refuse  not_found stale lapsed
 
 local now = clock.now(arg.now)
@@ -12,7 +12,7 @@ local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local held, lost = lease.held(q, now, arg.deliveries, arg.again)
+local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.again)
 if #held > 0 then
   local entries = log.read(q, held)
   log.remove(q, held)
@@ -21,4 +21,4 @@ if #held > 0 then
   wake.ring(q, now)
 end
 record.save(q)
-return reply.ok(q, lost)
+return reply.ok(q, unknown, lost)

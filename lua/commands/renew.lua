@@ -1,11 +1,18 @@
 --- Extend leases by `lease` ms from now. The new deadline is the new token.
 --
--- @use    clock queue lease announce reply
+-- @use    clock queue lapse lease announce reply
 -- @keys   meta log loose leases
 -- @args   now lease deliveries...
 -- @reply  token lost: one token for all that are still held
+-- @refuse not_found lapsed
 
 local now, token = clock.now(arg.now), ''
+local record = redis.call('HMGET', q.meta, 'plain', 'due')
+if not record[1] then
+  return reply.refuse('not_found')
+elseif record[1] == 'mortal' and rare(lapse).read(q, now) then
+  return reply.refuse('lapsed')
+end
 local held, lost = lease.held(q, now, arg.deliveries, '')
 if #held > 0 then
   local ends = now + tonumber(arg.lease)
@@ -13,7 +20,7 @@ if #held > 0 then
   token = lease.token(ends, redis.call('HINCRBY', q.meta, 'grants', 1))
   lease.grant(q, token, held)
   -- a renewal may also shorten a lease
-  q.due = tonumber(redis.call('HGET', q.meta, 'due'))
+  q.due = tonumber(record[2])
   queue.due_by(q, ends)
   if q.hint then
     redis.call('HSET', q.meta, 'due', string.format('%d', ends))

@@ -19,7 +19,7 @@ local recount = arg.bytes ~= '' and places.text(q) == arg.record
 q.cursor, q.last = places.ends(q, found[2], found[3])
 for _, id in ipairs(arg.ids) do
   local wrong = damage.judge(q, id, plan)
-  if wrong then counts[wrong] = (counts[wrong] or 0) + 1 end
+  if wrong and wrong ~= 'header' then counts[wrong] = (counts[wrong] or 0) + 1 end
 end
 counts.cursor, counts.last = q.cursor ~= found[2] and 1 or nil, q.last ~= found[3] and 1 or nil
 counts.bytes = recount and 1 or nil

@@ -20,7 +20,7 @@ if q.life and rare(lapse).ends(q) <= now then
     return reply.ok(q, now, '', dropped and 0 or 1, 0, 0, dead, 0, 0, dropped or '')
   end
 end
-redis.call('ZREMRANGEBYSCORE', q.waiting, '-inf', now)
+redis.call('ZREMRANGEBYSCORE', q.waiting, -now, now)
 redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
 local forgotten = seen.forget(q, now, 250)

@@ -18,7 +18,8 @@ elseif lapse.is_over(q, clock.now(arg.now)) then
 end
 redis.call('HDEL', q.meta, 'message_ttl', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire', 'max_length',
   'max_length_bytes', 'max_deliveries', 'expires', 'auto_delete_on_idle', 'on_expire',
-  'duplicate_window', 'redelivery_delay', 'redelivery_multiplier', 'redelivery_max_delay', 'redelivery_jitter')
+  'duplicate_window', 'redelivery_delay', 'redelivery_multiplier', 'redelivery_max_delay', 'redelivery_jitter',
+  'capping')
 redis.call('HSET', q.meta, 'version', arg.next, 'given', arg.given, 'adopted', 1, unpack(arg.options))
 announce.now(q.meta)
 lapse.renew(q, clock.now(arg.now))

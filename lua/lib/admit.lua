@@ -1,11 +1,13 @@
 --- Making room for what arrives: deciding, and carrying out what `room.decide` decided.
 --
--- @use room length expiry queue record dead_letter
+-- @use room length expiry queue record dead_letter handover
 local admit = {}
 
 --- The plan; or nothing, where so much has to go first that one call may do no more. That has gone then.
+-- Older messages go to consumers that wait at once, so that their tickets come before those of arriving ones.
 function admit.decide(q, now, items)
   local plan = room.decide(q, now, items)
+  if plan.older then rare(handover).give_oldest(q, now, plan.older) end
   if not plan.again then
     return plan
   end

@@ -32,7 +32,7 @@ end
 --- Append `count` messages: every `step`-th of `words` is a body, and where `step` is 2 its header stands before it.
 -- Returns their ids. Nothing here costs Lua more than to write out a number, so that is done once for ten ids.
 function append.all(q, now, words, step, count)
-  local ids, id, digits, ten, digit = {}, nil, nil, nil, 9
+  local ids, n, id, digits, ten, digit = {}, 0, nil, nil, nil, 9
   for i = step, step * count, step do
     if digit < 9 then
       if not ten then
@@ -45,7 +45,8 @@ function append.all(q, now, words, step, count)
       digit = q.serial % 10
     end
     redis.call('XADD', q.log, id, step == 2 and words[i - 1] or '', words[i])
-    ids[#ids + 1] = id
+    n = n + 1
+    ids[n] = id
   end
   q.last = id or q.last
   return ids

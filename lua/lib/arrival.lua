@@ -4,21 +4,23 @@
 -- `fate` are indexed by the place of the body: 2, 4, … A message without a fate is to be stored; the others are `dead`
 -- (a TTL of 0), `late` (an instant that has passed), `duplicate`, `handed` or `refused`.
 --
--- @use plain lifetime seen
+-- @use plain said lifetime seen
 local arrival = {}
 
 --- Read the batch: for each message what the sender said of it, and its body. What was said is a header with the TTL
 -- (`+<ms>` or `@<instant>`) in place of the deadline, so without one it is the header, unless an option gives a TTL.
+-- `malformed` is the place of the first message of which something else was said.
 function arrival.read(q, now, words)
-  local items = {n = #words / 2, words = words, own = {}, fate = {}}
+  local items = {n = #words / 2, words = words, own = {}, fate = {}, head = '', least = math.huge}
   local calm, named = plain.is_calm(q), q.window or q.remember
   local count, size = items.n, 0
+  if #words % 2 == 1 then return {malformed = (#words + 1) / 2} end
   for i = 2, #words, 2 do
-    local said = words[i - 1]
-    if named and said ~= '' then arrival.name(items, i, said) end
-    if not calm or said ~= '' and string.byte(said) ~= 59 then -- ;
-      arrival.time(q, items, i, said, now)
+    local sent = words[i - 1]
+    if (not calm or sent ~= '') and not arrival.take(q, items, i, sent, now, calm) then
+      return {malformed = i / 2}
     end
+    if named and sent ~= '' then arrival.name(items, i, sent) end
     if items.fate[i] then
       count = count - 1
     else
@@ -30,22 +32,41 @@ function arrival.read(q, now, words)
   return items
 end
 
+--- Check what was said of a message, and give the message its deadline. Returns whether it was well formed. Many
+-- messages of a batch are alike, so what was read of the one before is kept.
+function arrival.take(q, items, i, sent, now, calm)
+  if sent ~= items.sent then
+    local sign, ms, at = '', '', 1
+    if string.byte(sent) ~= 59 then -- ;
+      sign, ms, at = said.time(sent)
+      if not sign then return false end
+    end
+    local head = items.head
+    if at <= #sent and (#sent < at + items.least or string.sub(sent, at, at + #head - 1) ~= head) then
+      items.head, items.least = said.rest(sent, at)
+      if not items.head then return false end
+    end
+    items.sent, items.sign, items.ms, items.at = sent, sign, ms, at
+  end
+  if not calm or items.sign ~= '' then arrival.time(q, items, i, now) end
+  return true
+end
+
 --- Note the name of a message, if it has an id: that part of its header, `;<length of id>;;<id>`.
-function arrival.name(items, i, said)
-  local from, length, at = string.match(said, '^[+@]?%d*();(%d+);;()') -- what stands behind may look like one
+function arrival.name(items, i, sent)
+  local from, length, at = string.match(sent, '^[+@]?%d*();(%d+);;()') -- what stands behind may look like one
   if from then
     items.name = items.name or {}
-    items.name[i] = string.sub(said, from, at + length - 1)
+    items.name[i] = string.sub(sent, from, at + length - 1)
   end
 end
 
 --- Give a message its own deadline, and a fate, if its time is over as it comes.
-function arrival.time(q, items, i, said, now)
-  local kind, value, at = string.match(said, '^([+@]?)(%d*)()')
-  local ttl = lifetime.resolve(q, now, kind, value)
+function arrival.time(q, items, i, now)
+  local ttl = lifetime.resolve(q, now, items.sign, items.ms)
   items.own[i] = ttl and now + ttl
-  items.words[i - 1] = (ttl and string.format('%.0f', now + ttl) or '') .. string.sub(said, at)
+  items.words[i - 1] = (ttl and string.format('%.0f', now + ttl) or '') .. string.sub(items.sent, items.at)
   if (ttl and ttl <= 0) or q.message_ttl == 0 then
-    items.fate[i] = kind == '@' and ttl and ttl <= 0 and 'late' or 'dead'
+    items.fate[i] = items.sign == '@' and ttl and ttl <= 0 and 'late' or 'dead'
   end
 end

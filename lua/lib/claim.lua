@@ -10,6 +10,7 @@ function claim.ticket(q, now, ticket, state)
   local id, token = string.match(ticket, '^(%S+) (%S+)$')
   if id and lease.held(q, now, {token, 1, id}, '')[1] then
     state.taken[#state.taken + 1], state.ids[#state.ids + 1] = log.find(q, id), id
+    state.shown = {id}
   end
 end
 
@@ -44,11 +45,10 @@ function claim.take(q, now, most, state)
     local ahead = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', want - n)
     local passed = claim.sort(q, now, ahead, state)
     if passed > 0 then
-      if q.holes > 0 then rare(ready).pass_holes(q, passed) end
       q.cursor = ahead[passed][1]
     end
     if #ahead < want - n then
-      state.emptied, q.holes = passed == #ahead, 0
+      state.emptied = passed == #ahead
     end
   end
 end
@@ -67,9 +67,12 @@ function claim.settle(q, now, state)
   end
 end
 
---- A consumer that stops waiting takes what was handed to it after it last looked.
+--- A consumer that stops waiting takes what was handed to it after it last looked. A hint may lie before the ticket, and
+-- tickets that hold no longer.
 function claim.late_ticket(q, now, most, state)
-  if #state.taken < most and redis.call('LLEN', q.bell) > 0 then
-    claim.ticket(q, now, redis.call('LPOP', q.bell), state)
+  for _ = 1, 10 do
+    local ticket = #state.taken < most and not state.shown and redis.call('LPOP', q.bell)
+    if not ticket then return end
+    claim.ticket(q, now, ticket, state)
   end
 end

@@ -1,60 +1,70 @@
 --- Giving memory back: a stream frees only whole nodes, so survivors among the expired keep 4 KB each alive.
--- When holes outnumber the messages ahead of the cursor, the survivors move to `loose`, one by one.
+-- Where that costs much, the messages at the beginning of the log move to `loose`, one by one, whatever their state.
 --
--- @use loose queue ready
+-- @use queue loose
 local compact = {}
-local WORTH = 1000
+local FEW, LARGE = 64, 2048
 local NODE, OVERHEAD = 4096, 200
+local MOVED_BYTES, STEP = 1048576, 16
 
---- Whether the log takes much more memory than its messages would one by one. Holes are only a hint at that: those that
--- the cursor passed, or whole nodes of them, cost nothing any more.
-function compact.pays(q, total)
+--- Whether the log takes much more memory than its messages would one by one. Where bodies are large, a node holds one
+-- message in any case, and nobody looks: the answer to the look holds two bodies.
+-- A queue that holds dead letters is left alone: its log is read by id range and must stay whole.
+function compact.pays(q)
+  local length, count = redis.call('XLEN', q.log), 0
+  if length <= FEW or q.letters == '1' then return false end
+  count = queue.ready(q)
+  if q.bytes > count * LARGE then return false end
   local facts, at = redis.call('XINFO', 'STREAM', q.log), {}
   for i = 1, #facts, 2 do
     at[facts[i]] = facts[i + 1]
   end
-  return at['radix-tree-keys'] * NODE > 1.5 * at.length * (q.bytes / total + OVERHEAD)
+  local nodes = at['radix-tree-keys']
+  if nodes <= FEW then return false end
+  local size = count > 0 and q.bytes / count or (#at['first-entry'][2][2] + #at['last-entry'][2][2]) / 2
+  return nodes * NODE > 1.5 * length * (size + OVERHEAD)
 end
 
---- How many messages are ready, if holes outnumber those ahead of the cursor; else nil.
--- A queue that holds dead letters is left alone: its log is read by id range and must stay whole.
-function compact.wanted(q)
-  if q.holes <= WORTH or q.letters == '1' then return nil end
-  local total = queue.ready(q)
-  return q.holes > total - redis.call('ZCARD', q.returned) and total or nil
-end
-
---- Move up to `most` messages from the cursor on. Returns how many, and whether more should.
+--- Move up to `most` messages from the beginning of the log. Returns how many, and whether more should.
 -- A call that has swept (`busy`) leaves it to the next one, so that no call does both.
 function compact.run(q, most, busy)
-  local total = compact.wanted(q)
-  if not total or busy then
-    return 0, total ~= nil
-  elseif total == redis.call('ZCARD', q.returned) or not compact.pays(q, total) then
-    -- looked at again before the messages ahead have become so few that it should have paid long ago
-    q.holes = math.floor(q.holes / 2)
-    return 0, false
+  local pays = compact.pays(q)
+  if not pays or busy then
+    return 0, pays
   end
-  most = queue.readable(q, most)
-  local entries = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', most)
+  local entries = compact.read(q, most)
   compact.move(q, entries)
-  return #entries, #entries == most
+  return #entries, true
 end
 
---- Move these entries, the next ones, out of the log.
+--- Up to `most` entries from the beginning of the log, a few at a time, until they are large.
+function compact.read(q, most)
+  local entries, size, from, step = {}, 0, '-', STEP
+  while #entries < most and size < MOVED_BYTES do
+    local some = redis.call('XRANGE', q.log, from, '+', 'COUNT', math.min(step, most - #entries))
+    for _, entry in ipairs(some) do
+      entries[#entries + 1], size = entry, size + #entry[2][1] + #entry[2][2]
+      from = '(' .. entry[1]
+    end
+    if #some < step then break end
+    if size > LARGE * #entries then step = 1 end
+  end
+  return entries
+end
+
+--- Move these entries, the first ones, out of the log. Those ahead of the cursor come to lie behind it.
 function compact.move(q, entries)
   local ids, members, joined = {}, {}, {}
   for i, entry in ipairs(entries) do
-    ids[i] = entry[1]
-    members[2 * i - 1], members[2 * i] = string.sub(entry[1], 1, 13), entry[1]
-    joined[2 * i - 1], joined[2 * i] = entry[1], loose.join(entry[2])
+    local id = entry[1]
+    ids[i], joined[2 * i - 1], joined[2 * i] = id, id, loose.join(entry[2])
+    if id > q.cursor then
+      members[#members + 1], members[#members + 2] = tonumber(string.sub(id, 1, 13)) or 0, id
+      q.cursor = id
+    end
   end
-  ready.pass_holes(q, #entries)
-  if #entries > 0 then
-    redis.call('XDEL', q.log, unpack(ids))
-    redis.call('ZADD', q.returned, unpack(members))
-    redis.call('HSET', q.loose, unpack(joined))
-    redis.call('HSET', q.meta, 'compacted', 1)
-    q.cursor = ids[#ids]
-  end
+  redis.call('XDEL', q.log, unpack(ids))
+  redis.call('HSET', q.loose, unpack(joined))
+  if #members > 0 then redis.call('ZADD', q.returned, unpack(members)) end
+  redis.call('HSET', q.meta, 'compacted', 1)
 end

@@ -1,7 +1,7 @@
 --- What is wrong with a message's places, and putting it right. What is decided goes into a plan, which is carried out
 -- as a whole.
 --
--- @use places message
+-- @use places message history
 local damage = {}
 local SETS = {'leases', 'delayed', 'returned', 'expiry'}
 
@@ -13,11 +13,12 @@ end
 -- nothing), and the size of the body if the message is ready.
 --   gone      it is in a set, and nowhere else           doubled   it is in two places
 --   lost      it is in no place: nobody would get it     deadline  `expiry` does not say what its header says
+--   header    its header is damaged; that cannot be mended
 function damage.judge(q, id, plan, parts)
   local in_log = true
   if not parts then parts, in_log = places.find(q, id) end
   if not parts then return damage.forget(q, id, plan) end
-  local at, wrong = places.of(q, id, in_log), nil
+  local at, wrong = places.of(q, id, in_log), not history.is_sound(parts[1]) and 'header' or nil
   local own = at.ready and message.deadline(parts[1]) or nil
   if own ~= tonumber(at.expiry or '') then
     local into = own and plan.deadlines or plan.expiry

@@ -1,31 +1,25 @@
---- The deaths of a message, as its header keeps them: one record for each queue and reason, the newest first.
+--- The deaths of a message, as its header keeps them: finding them there, and putting them back with one more.
 --
--- A letter that went back has a record of that too, with the reason `redriven`: no death, but the end of a circle.
+-- @use message records
 local history = {}
 
 --- The id, the history and the extras of a header; `id` is what names a message that has none of its own.
 function history.parts(header, id)
-  local id_length, deaths_length, at = string.match(header, '^%d*;(%d*);(%d*);()')
-  if not at then
+  local id_length, deaths_length, at = message.lengths(header)
+  if not id_length then
     return id, '', ''
   end
-  id_length, deaths_length = tonumber(id_length) or 0, tonumber(deaths_length) or 0
   if id_length > 0 then id = string.sub(header, at, at + id_length - 1) end
   at = at + id_length
   return id, string.sub(header, at, at + deaths_length - 1), string.sub(header, at + deaths_length)
 end
 
-function history.records(text)
-  local found, at = {}, 1
-  while at <= #text do
-    local queue_name, reason, count, first, length, start = string.match(text,
-      '^(%S+) (%S+) (%d+) (%d+) %d+ %d+ %S+ %d+ (%d+) ()', at)
-    local stop = start + length
-    found[#found + 1] = {queue = queue_name, reason = reason, count = tonumber(count), first = first,
-      text = string.sub(text, at, stop - 1)}
-    at = stop
-  end
-  return found
+--- Whether all of a header and of its history can be read.
+function history.is_sound(header)
+  if not message.is_sound(header) then return false end
+  local _, deaths = history.parts(header, '')
+  local _, damaged = records.read(deaths)
+  return not damaged
 end
 
 --- Whether the target is in the history, and nobody has rejected the message or sent it back since.
@@ -33,7 +27,7 @@ function history.in_circle(target, death, older)
   if death.reason == 'rejected' then return false end
   if death.queue == target then return true end
   for _, record in ipairs(older) do
-    if record.reason == 'rejected' or record.reason == 'redriven' then return false end
+    if records.ends_run(record.reason) then return false end
     if record.queue == target then return true end
   end
   return false
@@ -47,28 +41,15 @@ function history.bury(header, id, death, target)
     return string.format(';%d;%d;', #id, #record) .. id .. record
   end
   local own_id, deaths, extras = history.parts(header, id)
-  local older = history.records(deaths)
+  local older = records.read(deaths)
   if history.in_circle(target, death, older) then return nil end
-  deaths = history.remember(death, older)
+  deaths = records.remember(death, older)
   return string.format(';%d;%d;', #own_id, #deaths) .. own_id .. deaths .. extras
 end
 
 --- The header of a letter that goes back, with its new deadline: the redrive stands in front of the history.
 function history.redrive(header, id, mark, own)
   local own_id, deaths, extras = history.parts(header, id)
-  deaths = history.remember(mark, history.records(deaths))
+  deaths = records.remember(mark, records.read(deaths))
   return string.format('%s;%d;%d;', own and string.format('%d', own) or '', #own_id, #deaths) .. own_id .. deaths .. extras
-end
-
---- The history with one more record. Deaths in one queue for one reason are one record, the newest record first.
-function history.remember(death, older)
-  local count, first, others = 1, death.now, ''
-  for _, record in ipairs(older) do
-    if record.queue == death.queue and record.reason == death.reason then
-      count, first = record.count + 1, record.first
-    else
-      others = others .. record.text
-    end
-  end
-  return string.format('%s %s %d %s %s ', death.queue, death.reason, count, first, death.now) .. death.facts .. others
 end

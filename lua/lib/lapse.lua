@@ -6,9 +6,10 @@ local lapse = {}
 
 --- Read the lifetime of a queue that has one. Returns whether it is over at `now`.
 function lapse.read(q, now)
-  local m = redis.call('HMGET', q.meta, 'expires', 'auto_delete_on_idle', 'used', 'active', 'on_expire')
+  local m = redis.call('HMGET', q.meta, 'expires', 'auto_delete_on_idle', 'used', 'active', 'on_expire',
+    'emptied')
   q.life = {expires = tonumber(m[1]), idle = tonumber(m[2]), used = tonumber(m[3]), active = tonumber(m[4]),
-    on_expire = m[5]}
+    on_expire = m[5], emptied = m[6] or '0-0'}
   return now and lapse.ends(q) <= now
 end
 
@@ -35,6 +36,17 @@ function lapse.attend(q, now)
   lapse.use(q, math.max(now, tonumber(last) or now))
 end
 
+--- Whether a queue with `keep` lives on at the end of its lifetime: it holds messages (`there`), or some may have been in
+-- it since its last end. `emptied` is the last sequence of a queue that an end found empty.
+function lapse.keeps(q, there)
+  local life = q.life
+  if life.on_expire ~= 'keep' or there == 0 and q.last == life.emptied then
+    return false
+  end
+  if there == 0 then life.emptied = q.last end
+  return true
+end
+
 --- Messages came in, or somebody looked: no use, but not idle.
 function lapse.stir(q, now)
   local life = q.life
@@ -47,6 +59,7 @@ end
 function lapse.save(q)
   if q.life.changed then
     redis.call('HSET', q.meta, 'used', string.format('%d', q.life.used), 'active', string.format('%d', q.life.active))
+    if q.life.emptied ~= '0-0' then redis.call('HSET', q.meta, 'emptied', q.life.emptied) end
   end
 end
 

@@ -4,12 +4,13 @@
 -- @use log
 local lease = {}
 
---- Which of the deliveries are still held, and which are lost. `words` are runs of deliveries that came together:
--- their token, how many they are, and their ids.
--- `again` = the settle may have been carried out already: a message that is gone is neither held nor lost then.
--- `again` = 'back' for one that gives back: a message that nobody holds is neither, then.
+--- Sort deliveries: those that are still held, those that are lost, and those of which nobody knows. `words` are runs of
+-- deliveries that came together: their token, how many they are, and their ids.
+-- `again` is not empty where an earlier try may have settled them: `1`, or `back` where it may have given them back.
+-- What nobody holds, and is gone unless it was given back, that try has settled: while the lease would hold, nobody else
+-- can have ended it. After the end of the lease the message may have expired, or another consumer may have handled it.
 function lease.held(q, now, words, again)
-  local held, lost, at = {}, {}, 1
+  local held, lost, unknown, at = {}, {}, {}, 1
   while at < #words do
     local token, stop = words[at], at + 1 + words[at + 1]
     local ends = redis.call('ZMSCORE', q.leases, unpack(words, at + 2, stop))
@@ -20,11 +21,13 @@ function lease.held(q, now, words, again)
         held[#held + 1] = words[i]
       elseif again == '' or found or again ~= 'back' and rare(log).find(q, words[i]) then
         lost[#lost + 1] = words[i]
+      elseif not open then
+        unknown[#unknown + 1] = words[i]
       end
     end
     at = stop + 1
   end
-  return held, lost
+  return held, lost, unknown
 end
 
 --- The token of a lease that ends at `ends`, in ms. `grants` fills the last three digits, so that no two of 1,000 grants

@@ -35,7 +35,6 @@ function length.victims(q, count, size, most, skip)
 end
 
 function length.bury(q, now, entries)
-  ready.pass_holes(q, #entries)
   ready.lose(q, entries, true)
   dead_letter.bury(q, now, 'maxlen', entries)
 end

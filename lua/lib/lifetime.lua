@@ -15,7 +15,7 @@ end
 
 --- The same as text, `-` for never. A header that is nothing but a deadline is that text already.
 function lifetime.text(q, id, header)
-  if not q.message_ttl and header ~= '' and not string.find(header, ';', 1, true) then
+  if not q.message_ttl and header ~= '' and not string.find(header, '%D') and message.deadline(header) then
     return header
   end
   local deadline = lifetime.deadline(q, id, header)

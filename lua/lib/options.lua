@@ -12,11 +12,21 @@ function options.read(q)
   q.max_ttl, q.never_expire, q.window = tonumber(m[8]), m[9], tonumber(m[10])
 end
 
---- Make the record of a new queue. `fields` are its options, name and value in turn.
+--- Make the record of a new queue; `last` is what `options.last` gave. `fields` are its options, name and value in turn.
 -- One long value makes Redis keep the record as a hash table, in which fields are found without a walk.
-function options.create(meta, version, adopted, now, fields)
+function options.create(meta, version, adopted, now, last, fields)
   redis.call('HSET', meta, 'version', version, 'about', ABOUT, 'adopted', adopted, 'born', string.format('%d', now),
-    'cursor', '0-0', 'trimmed', '0-0', 'last', '0-0', 'bytes', 0, 'due', '', 'grants', 0, 'holes', 0,
+    'cursor', '0-0', 'trimmed', '0-0', 'last', last, 'bytes', 0, 'due', '', 'grants', 0,
     'letters', 0, 'attended', 0, 'enqueued', 0, 'delivered', 0, 'given', '{}', 'plain', 1, 'overflow', 'drop-head',
     unpack(fields or {}))
+end
+
+--- The sequence that a new queue counts as its last one. Its messages come behind those of a deleted queue of this name
+-- (`trace`), also within the same millisecond, or after a step back of the clock: no delivery of that queue fits them.
+function options.last(trace, now)
+  local last = '0-0'
+  for _, place in ipairs(redis.call('HMGET', trace, 'held', 'trimmed')) do
+    if place and place > last and place >= string.format('%013d-', now) then last = place end
+  end
+  return last
 end

@@ -1,6 +1,6 @@
 --- Batches whose messages are stored as they come: bodies, or headers that say nothing but an id, and bodies.
 --
--- @use seen
+-- @use seen said
 local plain = {}
 
 --- Whether no option gives a message a TTL that its sender did not ask for.
@@ -8,18 +8,40 @@ function plain.is_calm(q)
   return q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
 end
 
---- A batch in which every `step`-th word is a body; nothing, if it has duplicates.
+--- A batch in which every `step`-th word is a body; nothing, if it has duplicates. `malformed` is the place of the first
+-- message that has not the form of such a batch.
 function plain.weigh(q, now, words, step)
-  local size, names = 0, nil
-  if step == 2 and (q.window or q.remember) then
-    names = rare(plain).names(q, now, words)
-    if not names then return nil end
+  local size, names, malformed, n = 0, nil, nil, #words / step
+  if step == 2 then
+    size, malformed = plain.check(words)
+    if malformed then return {malformed = malformed} end
+    if q.window or q.remember then
+      names = rare(plain).names(q, now, words)
+      if not names then return nil end
+    end
+  else
+    for i = 1, n do
+      size = size + #words[i]
+    end
   end
-  for i = step, #words, step do
+  return {n = n, count = n, size = size, words = words, step = step, names = names}
+end
+
+--- The size of the bodies of a batch whose headers are ids; and the place of the first message with another header.
+-- Ids of one length have headers that begin alike.
+function plain.check(words)
+  local size, head, width, whole, sub = 0, '', 0, -1, string.sub
+  for i = 2, #words, 2 do
+    local header = words[i - 1]
+    if #header ~= whole or sub(header, 1, width) ~= head then
+      local least
+      head, least = said.rest(header, 1)
+      if not head or head == ';;;' or least + 1 ~= #header then return size, i / 2 end
+      width, whole = #head, #header
+    end
     size = size + #words[i]
   end
-  local n = #words / step
-  return {n = n, count = n, size = size, words = words, step = step, names = names}
+  return size, #words % 2 == 1 and (#words + 1) / 2 or nil
 end
 
 --- The names of a batch in which every message has one, if none of them is known or comes twice.

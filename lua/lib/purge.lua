@@ -38,6 +38,6 @@ function purge.clear(q)
   ready.miss(q, redis.call('XREVRANGE', q.log, '+', '-', 'COUNT', 1))
   if back[1] then ready.miss(q, {back}) end
   redis.call('UNLINK', q.log, q.loose, q.expiry, q.returned, q.redelivered)
-  q.cursor, q.bytes, q.holes = q.last, 0, 0
+  q.cursor, q.bytes = q.last, 0
   return purged
 end

@@ -25,25 +25,26 @@ end
 
 --- `open` for commands that take messages out.
 function queue.open_all(q, version, now)
-  local refusal, m = queue.open(q, version, now, 'cursor', 'grants', 'holes', 'letters', 'trimmed', 'delivered')
+  local refusal, m = queue.open(q, version, now, 'cursor', 'grants', 'letters', 'trimmed', 'delivered', 'capping')
   if not refusal then
-    queue.place(q, m[7], m[8], m[9], m[10], m[11])
-    q.delivered, q.was.delivered = tonumber(m[12]), tonumber(m[12])
+    queue.place(q, m[7], m[8], m[9], m[10])
+    q.delivered, q.was.delivered = tonumber(m[11]), tonumber(m[11])
+    q.capping, q.was.capping = m[12] or '', m[12] or ''
   end
   return refusal
 end
 
 --- Read what an enqueue needs only now and then, before anything is changed.
 function queue.open_rest(q)
-  local m = redis.call('HMGET', q.meta, 'cursor', 'grants', 'holes', 'letters', 'trimmed')
-  queue.place(q, m[1], m[2], m[3], m[4], m[5])
+  local m = redis.call('HMGET', q.meta, 'cursor', 'grants', 'letters', 'trimmed')
+  queue.place(q, m[1], m[2], m[3], m[4])
 end
 
-function queue.place(q, cursor, grants, holes, letters, trimmed)
-  q.cursor, q.grants, q.holes, q.letters, q.counts = cursor, tonumber(grants), tonumber(holes), letters, {}
+function queue.place(q, cursor, grants, letters, trimmed)
+  q.cursor, q.grants, q.letters, q.counts = cursor, tonumber(grants), letters, {}
   q.trimmed = trimmed or '0-0'
   q.was = {last = q.last, bytes = q.bytes, due = q.due or '', attended = q.attended, cursor = cursor,
-    grants = q.grants, holes = q.holes, letters = letters, trimmed = trimmed}
+    grants = q.grants, letters = letters, trimmed = trimmed}
 end
 
 --- Ready messages, in constant time.

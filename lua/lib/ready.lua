@@ -43,19 +43,12 @@ function ready.lose(q, entries, in_order)
 end
 
 --- Remove ready messages from the queue, for good. `in_order`: they are the next ones, so the cursor passes them.
--- Entries that go from the middle leave holes, which the queue counts.
 function ready.remove(q, entries, in_order)
   local ids, size, cursor = {}, 0, q.cursor
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
     size = size + #entry[2][2]
-    if entry[1] > q.cursor then
-      if in_order and entry[1] > cursor then
-        cursor = entry[1]
-      elseif not in_order then
-        q.holes = q.holes + 1
-      end
-    end
+    if in_order and entry[1] > cursor then cursor = entry[1] end
   end
   if #ids > 0 then
     log.remove(q, ids, entries.dense)
@@ -65,12 +58,4 @@ function ready.remove(q, entries, in_order)
     end
   end
   q.bytes, q.cursor = q.bytes - size, cursor
-end
-
---- The cursor is about to pass `n` messages: their share of the holes is behind it then.
-function ready.pass_holes(q, n)
-  if q.holes > 0 then
-    local ahead = queue.ready(q) - redis.call('ZCARD', q.returned)
-    q.holes = n < ahead and math.floor(q.holes * (1 - n / ahead)) or 0
-  end
 end

@@ -4,11 +4,11 @@
 local retire = {}
 local BUDGET = 250
 
---- Do a bounded part of it. Returns nothing if the queue lives on after all, because `keep` finds messages in it; else
+--- Do a bounded part of it. Returns nothing if the queue lives on after all, because of `keep`; else
 -- how many messages died, and, once nothing is left of the queue, how many were dropped with it.
 function retire.run(q, now)
   local life, there = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.loose)
-  if life.on_expire == 'keep' and there > 0 then
+  if lapse.keeps(q, there) then
     lapse.use(q, now)
     return
   end

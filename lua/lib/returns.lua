@@ -1,6 +1,6 @@
 --- Leased or delayed messages that come back: dead, or ready again at their old place and with their old deadline.
 --
--- @use log lifetime message queue ready failures pause dead_letter
+-- @use log lifetime message queue ready failures pause delays dead_letter
 local returns = {}
 
 --- The fate of each: over the delivery limit, expired, or back. A failure counts when `counted`.
@@ -30,15 +30,13 @@ function returns.bury(q, now, reason, entries, how)
   dead_letter.bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
 end
 
---- Make one message ready again, or set it aside until `ends`; at its deadline at the latest, to expire then.
+--- Make one message ready again, or set it aside until `ends`. Returns what `delays.put` does.
 function returns.put(q, now, entry, ends)
   local id, header = entry[1], entry[2][1]
-  local own, deadline = message.deadline(header), lifetime.deadline(q, id, header)
   if ends and ends > now then
-    ends = deadline and math.min(ends, deadline) or ends
-    redis.call('ZADD', q.delayed, ends, id)
-    return queue.due_by(q, ends)
+    return rare(delays).put(q, entry, ends)
   end
+  local own, deadline = message.deadline(header), lifetime.deadline(q, id, header)
   redis.call('ZADD', q.returned, tonumber(string.sub(id, 1, 13)), id)
   q.bytes = q.bytes + #entry[2][2]
   if own then
@@ -53,17 +51,17 @@ end
 -- `description` of the failure, or empty; `delay` in ms where the caller gives one; `ran_out` for leases that ended.
 function returns.back(q, now, source, ids, how)
   if #ids == 0 then return end
-  local entries, failed, said = log.read(q, ids), failures.read(q, ids)
-  local ends = pause.ends(q, now, ids, failed, how)
+  local entries, failed, said, away = log.read(q, ids), failures.read(q, ids)
+  local ends = source == q.delayed and away or pause.ends(q, now, ids, failed, how)
   local spent, expired, back = returns.judge(q, now, entries, failed, how.counted)
   local fields = {}
   redis.call('ZREM', source, unpack(ids))
-  for i, entry in ipairs(back) do
+  for _, entry in ipairs(back) do
     local id = entry[1]
-    returns.put(q, now, entry, ends[id])
-    if how.counted == 1 then
-      local description = how.description ~= '' and how.description or said[id]
-      fields[2 * i - 1], fields[2 * i] = id, failures.packed((failed[id] or 0) + 1, description)
+    local later = returns.put(q, now, entry, ends[id])
+    if how.counted == 1 or later or away[id] then
+      local description = how.counted == 1 and how.description ~= '' and how.description or said[id]
+      failures.note(q, fields, id, (failed[id] or 0) + how.counted, description, later)
     end
   end
   if #fields > 0 then redis.call('HSET', q.redelivered, unpack(fields)) end

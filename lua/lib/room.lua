@@ -15,8 +15,10 @@ function room.decide(q, now, items)
     plan.kept, plan.own, full = expiry.overdue(q, now, BUDGET)
     ready, bytes = ready - #plan.kept - #plan.own, bytes - room.size(plan.kept) - room.size(plan.own)
   end
-  if ready == 0 then
-    handover.choose(q, now, items, pressed)
+  handover.decide(q, now, plan, items, ready, pressed)
+  if plan.again then return plan end
+  if plan.older then
+    ready, bytes = ready - #plan.older.ids, bytes - plan.older.size
   end
   many, large = length.over(q, ready + items.count, bytes + items.size)
   if many > 0 or large > 0 then
@@ -37,11 +39,13 @@ function room.make_room(q, plan, items, ready, bytes, many, large, full)
   if full then
     plan.again = true
   elseif q.drops_head then
-    local skip, enough = {}
+    local older, skip, enough = plan.older and plan.older.ids or {}, {}
     for _, entries in ipairs({plan.kept, plan.own}) do
       for _, entry in ipairs(entries) do skip[entry[1]] = true end
     end
-    plan.victims, enough = length.victims(q, many, large, BUDGET + #plan.kept + #plan.own, skip)
+    for _, id in ipairs(older) do skip[id] = true end
+    local skipped = #plan.kept + #plan.own + #older
+    plan.victims, enough = length.victims(q, many, large, BUDGET + skipped, skip)
     plan.again = not enough
   else
     room.refuse(q, items, ready, bytes)

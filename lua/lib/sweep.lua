@@ -1,6 +1,6 @@
 --- What is due in a queue, done in bounded steps: by whoever comes by, and by the reaper on time.
 --
--- @use returns expiry length ready queue lapse
+-- @use returns delays expiry length ready queue lapse
 local sweep = {}
 local BUDGET = 250
 
@@ -22,6 +22,8 @@ end
 function sweep.run(q, now)
   local done = {trimmed = 0}
   done.reclaimed = sweep.reclaim(q, now, queue.readable(q, BUDGET))
+  local uncapped = delays.are_uncapped(q)
+  if uncapped then rare(delays).cap(q, BUDGET) end
   done.promoted = sweep.promote(q, now, queue.readable(q, math.max(1, BUDGET - done.reclaimed)))
   local left = math.max(1, BUDGET - done.reclaimed - done.promoted)
   local kept, own, full = expiry.overdue(q, now, left)
@@ -32,7 +34,7 @@ function sweep.run(q, now)
     done.trimmed, over = length.trim(q, now, math.max(1, left - done.expired))
   end
   q.due = sweep.next_due(q)
-  done.more = over or q.due ~= nil and q.due <= now
+  done.more = over or uncapped and q.capping ~= 'done' or q.due ~= nil and q.due <= now
   if done.more then q.due = now end
   return done
 end

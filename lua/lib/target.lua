@@ -1,4 +1,4 @@
---- The queues that dead letters go to. Of their keys a script has five: meta, log, loose, bell and waiting.
+--- The queues that dead letters go to. Of their keys a script has six: meta, log, loose, bell, waiting and gone.
 --
 -- @use queue record options lapse wake reply announce
 local target = {}
@@ -10,8 +10,8 @@ function target.bind(q, keys, at, words)
   for reason, name in string.gmatch(words, '(%S+)=(%S+)') do
     if not by_name[name] then
       by_name[name] = {name = name, meta = keys[at + 1], log = keys[at + 2], loose = keys[at + 3], bell = keys[at + 4],
-        waiting = keys[at + 5]}
-      at = at + 5
+        waiting = keys[at + 5], gone = keys[at + 6]}
+      at = at + 6
     end
     targets[reason] = by_name[name]
   end
@@ -23,9 +23,10 @@ function target.open(q, t, now)
   local m = redis.call('HMGET', t.meta, 'version', 'last', 'bytes', 'due', 'letters', 'message_ttl',
     'max_length', 'max_length_bytes', 'overflow', 'attended', 'plain')
   if not m[1] then
-    options.create(t.meta, 'auto-' .. string.format('%d', now), 0, now)
+    local last = options.last(t.gone, now)
+    options.create(t.meta, 'auto-' .. string.format('%d', now), 0, now, last)
     reply.note(q, 'created', t.name)
-    m = {'', '0-0', 0, '', '0', false, false, false, 'drop-head', '0'}
+    m = {'', last, 0, '', '0', false, false, false, 'drop-head', '0'}
   end
   t.last, t.bytes, t.due, t.message_ttl = m[2], tonumber(m[3]), tonumber(m[4]), tonumber(m[6])
   t.max_length, t.max_length_bytes, t.drops_head = tonumber(m[7]), tonumber(m[8]), m[9] == 'drop-head'

@@ -1,10 +1,11 @@
---- Waking consumers that wait. `waiting` knows who waits and until when; the list `bell` holds at most one hint
--- (an empty string), and beside it the tickets of messages that were handed to waiting consumers.
+--- Waking consumers that wait. `waiting` knows who waits and until when, and which messages are under way to them; the
+-- list `bell` holds at most one hint (an empty string), and beside it the tickets of those messages.
 --
--- @use queue
+-- @use queue lease
 local wake = {}
-local LATE = 1000
+local LATE = 5000
 local RECHECK = 5000
+local PICKUP = 5000
 
 --- Ring once if somebody waits.
 function wake.ring(q, now)
@@ -24,18 +25,37 @@ function wake.ring_once(q, now)
   end
 end
 
---- How many consumers wait who have not been woken yet.
+--- How many consumers wait to whom no ticket is under way, in the bell or taken from it. Those who took a hint are among
+-- them: what they were woken for is ready.
 function wake.free(q, now)
-  return redis.call('ZCOUNT', q.waiting, string.format('(%.0f', now), '+inf') - redis.call('LLEN', q.bell)
+  if q.attended ~= '1' then return 0 end
+  return redis.call('ZCOUNT', q.waiting, string.format('(%d', now), '+inf')
+    - redis.call('ZCOUNT', q.waiting, '-inf', string.format('(%d', -now))
+end
+
+--- Lease messages on behalf of consumers that wait, and put a ticket for each into the bell. Until somebody shows it,
+-- `waiting` holds the message by the negative end of that lease.
+function wake.hand(q, now, ids)
+  local ends, tickets, marks = now + PICKUP, {}, {}
+  local token = lease.token(ends, q.grants)
+  for i, id in ipairs(ids) do
+    tickets[i], marks[2 * i - 1], marks[2 * i] = id .. ' ' .. token, -ends, id
+  end
+  lease.grant(q, token, ids)
+  q.grants = q.grants + 1
+  queue.due_by(q, ends)
+  redis.call('RPUSH', q.bell, unpack(tickets))
+  redis.call('ZADD', q.waiting, unpack(marks))
 end
 
 --- Note whether a consumer waits (`block` ms from now) and for how long it counts as one (`stay` ms).
--- A negative `block` leaves open whether it waits, and never shortens `stay`. Who waits counts for a while longer: it is
--- about to look again. ZREM comes first: it is allowed when memory is full.
-function wake.attend(q, now, consumer, block, stay)
-  redis.call('ZREM', block < 0 and q.leases or q.waiting, consumer)
+-- A negative `block` leaves open whether it waits, and never shortens `stay`. Who waits counts for a while longer, until
+-- it has looked again. `shown` are messages whose tickets it has shown: they are under way no more.
+-- ZREM comes first: it is allowed when memory is full.
+function wake.attend(q, now, consumer, block, stay, shown)
+  redis.call('ZREM', block < 0 and q.leases or q.waiting, consumer, unpack(shown))
   if block > 0 then
-    redis.call('ZADD', q.waiting, now + block, consumer)
+    redis.call('ZADD', q.waiting, now + block + LATE, consumer)
     q.attended, stay = '1', math.max(block + LATE, stay)
   end
   if stay > 0 and block < 0 then

@@ -38,11 +38,22 @@ function windows.close(q, now, most)
   while count < most do
     local over = redis.call('ZRANGEBYSCORE', q.windows, '-inf', now, 'LIMIT', 0, 1)[1]
     if not over then break end
-    local names = {}
-    for name in string.gmatch(over, '[^\n]+') do names[#names + 1] = name end
+    local names = windows.split(over)
     redis.call('ZREM', q.windows, over)
-    redis.call('SREM', q.named, unpack(names))
+    if #names > 0 then redis.call('SREM', q.named, unpack(names)) end
     count = count + #names
   end
   return count
+end
+
+--- The names in a line. A name says its length, so it may hold a line feed.
+function windows.split(line)
+  local names, at = {}, 1
+  while at <= #line do
+    local length, start = string.match(line, '^;(%d+);;()', at)
+    if not start then break end
+    names[#names + 1] = string.sub(line, at, start + length - 1)
+    at = start + length + 1
+  end
+  return names
 end

@@ -69,12 +69,16 @@ def redrive(known: Known, source: str, sequences: Sequence[Word], *, now: Word =
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """How a consumer shows itself to a queue: who it is, how long it waits now, how long it counts as a consumer."""
+    """How a consumer shows itself to a queue: who it is, how long it waits now, how long it counts as a consumer.
+
+    It goes on waiting where it finds fewer messages than `room`.
+    """
 
     consumer: str = ""
     block: int = 0
     stay: int = 0
     ticket: bytes = b""
+    room: int = 1
 
 
 ABSENT = Presence()
@@ -94,5 +98,6 @@ def receive(
     script = _scripts.load("receive")
     prefix = known.prefix(script)
     here = presence
-    args = (now, "", count, lease, "1" if auto_ack else "", here.consumer, here.block, here.stay, here.ticket)
-    return Command(script, known.name, (*prefix, *args, *runs(finished)), not auto_ack, len(prefix) + 1)
+    args = (now, "", count, lease, "1" if auto_ack else "", here.room)
+    shown = (here.consumer, here.block, here.stay, here.ticket)
+    return Command(script, known.name, (*prefix, *args, *shown, *runs(finished)), not auto_ack, len(prefix) + 1)

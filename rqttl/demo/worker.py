@@ -63,7 +63,7 @@ class Consumer:
                 with queue.consume(prefetch=1, wait=QUIET) as calls:
                     for call in calls:
                         self._handle(call, tally)
-                tally.handled -= len(calls.lost)
+                tally.handled -= calls.lost_count
         except BaseException:  # noqa: BLE001  # whatever it is, the process must not go on without this carrier
             traceback.print_exc()
             sys.stderr.flush()

@@ -21,7 +21,7 @@ from rqttl.units import as_datetime, as_size
 CHECK = "queue"
 #: Fields that every record has, and what they hold.
 TEXTS = ("given", "overflow", "plain", "letters", "attended")
-NUMBERS = ("adopted", "bytes", "grants", "holes", "enqueued", "delivered")
+NUMBERS = ("adopted", "bytes", "grants", "enqueued", "delivered")
 _ADVICE = "`rqttl doctor --repair` mends it"
 #: What each kind of fault means.
 FAULTS = {
@@ -33,6 +33,7 @@ FAULTS = {
     "lost": "in the log, but nowhere else: no consumer would get them",
     "doubled": "in two places: they would be delivered twice, or never",
     "deadline": "whose deadline is not what expiry says: they expire at the wrong time, or never by themselves",
+    "header": "with a damaged header: they are delivered with what can be read of it",
     "foreign": "that rqttl did not write: scripts cannot read them",
 }
 
@@ -110,6 +111,9 @@ def _faults(found: Audit, queue: str, mend: Repair) -> Iterator[Finding]:
         shown = f" ({some(found.examples[kind], n if n <= 2 else 1)})"
         if kind == "foreign":
             yield problem(CHECK, said + shown, f"look at them, then XDEL them: {shown.strip(' ()')}", queue=queue)
+        elif kind == "header":
+            advice = f"`rqttl message show {queue} SEQUENCE` shows one; ack them, or send them anew"
+            yield warning(CHECK, said + shown, advice, queue=queue)
         elif kind == "gone:redelivered":
             yield warning(CHECK, said + shown, _ADVICE, queue=queue, repair=mend)
         else:

@@ -119,15 +119,8 @@ def _there(
         elif record := Record.read(queue, fields, reply):
             records[queue] = record
     ends = _sound(records, lambda record: record.end, damaged)
-    over = {queue for queue, end in ends.items() if end is not None and end <= now}
-    keeping = [queue for queue in over if records[queue].fields.get("on_expire") == b"keep"]
-    holding = yield from _ask({queue: _contents(keyspace, queue) for queue in keeping}, damaged)
-    gone = over - {queue for queue, counts in holding.items() if any(counts.values())}
-    return now, {queue: records[queue] for queue in ends if queue not in gone and queue not in damaged}
-
-
-def _contents(keyspace: Keyspace, queue: str) -> dict[str, Call]:
-    return {"log": ("XLEN", keyspace.key(queue, "log")), "loose": ("HLEN", keyspace.key(queue, "loose"))}
+    over = {queue for queue, end in ends.items() if end is not None and end <= now and not records[queue].keeps}
+    return now, {queue: records[queue] for queue in ends if queue not in over and queue not in damaged}
 
 
 def _ask(asked: Mapping[str, Mapping[str, Call]], damaged: Damaged) -> Flow[dict[str, dict[str, Any]]]:

@@ -121,13 +121,17 @@ def _receipt(known: Known, result: bytes, message: Message | object) -> Receipt 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What one receive gave: entries `(sequence, (header, body))`, one lease token for all, and what is next."""
+    """What one receive gave: entries `(sequence, (header, body))`, one lease token for all, and what is next.
+
+    `lost` and `unknown` are sequences of deliveries that it was to finish; see `Settled`.
+    """
 
     known: Known
     entries: Sequence[Any]
     token: bytes
     failures: dict[bytes, int]
     lost: Sequence[bytes]
+    unknown: Sequence[bytes]
     now: int
     due: int | None
     more: bool
@@ -145,12 +149,13 @@ def claim(queue: str, count: int, lease: int | None, *, auto_ack: bool = False, 
         return commands.receive(known, count, ms, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
 
     lost: list[bytes] = []
+    unknown: list[bytes] = []
     while True:
-        _, _, at, due, more, token, missed, entries, failures = yield from fenced(queue, build)
-        lost += missed
+        _, _, at, due, more, token, missed, entries, failures, open_ones = yield from fenced(queue, build)
+        lost, unknown = lost + missed, unknown + open_ones
         if entries or not more or not count:
             failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
-            return Claimed(used, entries, token, failed, lost, at, int(due) if due else None, bool(more))
+            return Claimed(used, entries, token, failed, lost, unknown, at, int(due) if due else None, bool(more))
         finished = ()
 
 
@@ -163,10 +168,11 @@ def period(consumer: str) -> int:
 
 
 def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, stay: int = 0,
-            finished: Callable[[], Sequence[Word]] = tuple) -> Flow[Claimed]:  # fmt: skip
+            room: int = 1, finished: Callable[[], Sequence[Word]] = tuple) -> Flow[Claimed]:  # fmt: skip
     """Take up to `count` messages, waiting for the first one up to `wait` ms. Every time-out looks at the queue again.
 
-    `finished` is asked before every look for deliveries to finish with it.
+    `finished` is asked before every look for deliveries to finish with it. Who finds fewer messages than `room` counts
+    as waiting: it comes back at once.
     """
     if wait <= 0:
         here = Presence(consumer, 0, stay) if consumer and stay else ABSENT
@@ -174,17 +180,18 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     started: int = yield Clock()
     ticket, now = b"", started
     lost: list[bytes] = []
+    unknown: list[bytes] = []
     deaf: PoolExhausted | None = None
     while True:
         left = max(0, started + wait - now)
         block = min(left, period(consumer))
-        here = Presence(consumer, block, stay, ticket)
+        here = Presence(consumer, block, stay, ticket, room)
         claimed = yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
-        lost += claimed.lost
+        lost, unknown = [*lost, *claimed.lost], [*unknown, *claimed.unknown]
         if deaf and not claimed.entries:
             raise deaf
         if claimed.entries or block == 0:
-            return replace(claimed, lost=lost)
+            return replace(claimed, lost=lost, unknown=unknown)
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
         heard = yield Listen(queue, block if due is None else min(block, due), left, due)
         deaf = heard if isinstance(heard, PoolExhausted) else None
@@ -200,14 +207,29 @@ def receive_nothing(queue: str, presence: Presence, finished: Callable[[], Seque
     return (yield from claim(queue, 0, 1, presence=presence, finished=finished()))
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The exceptions to what a settle was to do, by sequence; and the new token of each lease that was renewed.
+
+    `lost`: the lease had ended. `unknown`: the reply to an earlier try was lost, the lease has ended since, and the
+    message is gone, so nobody knows whether that try settled it.
+    """
+
+    lost: set[bytes]
+    unknown: set[bytes]
+    tokens: dict[bytes, bytes]
+
+
 def settle(deliveries: Sequence[tuple[bytes, bytes]],
-           run: Callable[[Sequence[Word]], Flow[Reply]]) -> Flow[tuple[list[bytes], list[Reply]]]:  # fmt: skip
-    """Settle deliveries (sequence and token) in batches. Returns the sequences that were lost, and the replies."""
-    lost: list[bytes] = []
-    replies: list[Reply] = []
+           run: Callable[[Sequence[Word]], Flow[Reply]]) -> Flow[Settled]:  # fmt: skip
+    """Settle deliveries (sequence and token) in batches; or renew their leases."""
+    settled = Settled(set(), set(), {})
     for start in range(0, len(deliveries), BATCH):
-        words: list[Word] = [word for pair in deliveries[start : start + BATCH] for word in pair]
-        reply = yield from run(words)
-        lost += reply[-1]
-        replies.append(reply)
-    return lost, replies
+        batch = deliveries[start : start + BATCH]
+        _, _, told, lost = yield from run([word for pair in batch for word in pair])
+        settled.lost.update(lost)
+        if isinstance(told, bytes):
+            settled.tokens.update((sequence, told) for sequence, _ in batch)
+        else:
+            settled.unknown.update(told)
+    return settled

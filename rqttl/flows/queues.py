@@ -8,7 +8,7 @@ from typing import Any
 from rqttl import codec, commands
 from rqttl.commands import BATCH, Command, Known, Reply, Word
 from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch, QueueNotFound
-from rqttl.flows.steps import Enter, Flow, Look, fenced, plain, refused, retire, sweep
+from rqttl.flows.steps import Enter, Flow, Look, fenced, living, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.text import shown
@@ -53,18 +53,7 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
 
 def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
     """Let the lifetime of a queue begin anew."""
-    yield from _living(queue, commands.touch(keyspace, queue))
-
-
-def _living(queue: str, command: Command) -> Flow[Reply]:
-    """Run a command that no option can make stale, but that a queue whose lifetime is over refuses."""
-    while True:
-        reply: Reply = yield command
-        if reply[0] == b"ok":
-            return reply
-        if reply[1] != b"lapsed":
-            raise refused(command, reply)
-        yield Look(queue, fresh=True)  # it is gone then, or lives on after all
+    yield from living(queue, commands.touch(keyspace, queue))
 
 
 def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
@@ -195,11 +184,11 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
     while len(seen) < limit:
         most = min(limit - len(seen), BATCH)
         command = commands.peek(keyspace, queue, after=place, limit=most)
-        _, _, now, retention, entries, facts = yield from _living(queue, command)
+        _, _, now, retention, entries, facts = yield from living(queue, command)
         kept = int(retention) if retention else None
         for i, entry in enumerate(entries):
             one = _peeked(queue, kept, entry, facts[3 * i : 3 * i + 3])
-            if one.state != "ready" or one.expires_at is None or one.expires_at > as_datetime(now):
+            if one.state == "leased" or one.expires_at is None or one.expires_at > as_datetime(now):
                 seen.append(one)
         if not entries:
             break
@@ -210,7 +199,10 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
 def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes]) -> Peeked:
     sequence, (header, body) = entry
     state, until, failures = facts
-    failed, _, description = failures.partition(b" ")
+    told, _, description = failures.partition(b" ")
+    failed, _, away = told.partition(b"@")
+    if state == b"delayed" and away:
+        until = away  # in `delayed` it stands with the end of its retention
     read = codec.unpack_header(header)
     return Peeked(
         id=read.id or sequence.decode(),

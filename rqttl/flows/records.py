@@ -16,10 +16,10 @@ _DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
 #: Each field that restarts a lifetime, and the option that says how long it lasts from there.
 _LIVES = (("used", "expires"), ("active", "auto_delete_on_idle"))
 #: The fields that say whether the queue is there, and until when.
-LIFETIME = ("version", "used", "expires", "active", "auto_delete_on_idle", "on_expire")
+LIFETIME = ("version", "used", "expires", "active", "auto_delete_on_idle", "on_expire", "emptied", "last")
 #: The fields from which statistics are made.
 STATISTICS = (
-    *LIFETIME, "bytes", "due", "cursor", "last", "grants", "compacted", "message_ttl", *COUNTERS, *_DEATHS.values(),
+    *LIFETIME, "bytes", "due", "cursor", "grants", "compacted", "message_ttl", *COUNTERS, *_DEATHS.values(),
     *_DROPPED.values(),
 )  # fmt: skip
 
@@ -57,6 +57,11 @@ class Record:
         """When the lifetime of the queue is over, in ms; `None` for a queue without one."""
         ends = [self.number(since) + self.number(time) for since, time in _LIVES if time in self.fields]
         return min(ends, default=None)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether `keep` lets the queue live on at its end though it is empty: messages came after its last end."""
+        return self.fields.get("on_expire") == b"keep" and self.fields.get("last") != self.fields.get("emptied", b"0-0")
 
     @property
     def due(self) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from rqttl import commands
 from rqttl._interrupt import Interrupt
 from rqttl.commands import Command, Known, Reply, Word
-from rqttl.errors import ContractError, QueueNotFound
+from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
 from rqttl.types import Swept
 
 T = TypeVar("T")
@@ -95,6 +95,8 @@ def refused(command: Command, reply: Reply) -> Exception:
     code = reply[1].decode()
     if code == "not_found":
         return QueueNotFound(command.queue)
+    if code == "malformed":
+        return MalformedMessage(command.queue, int(reply[2]))
     return ContractError(f"script {command.script.name}: unexpected refusal {code!r}")
 
 
@@ -104,6 +106,17 @@ def plain(command: Command) -> Flow[Reply]:
     if reply[0] == b"ok":
         return reply
     raise refused(command, reply)
+
+
+def living(queue: str, command: Command) -> Flow[Reply]:
+    """Run a command that no option can make stale, but that a queue whose lifetime is over refuses."""
+    while True:
+        reply: Reply = yield command
+        if reply[0] == b"ok":
+            return reply
+        if reply[1] != b"lapsed":
+            raise refused(command, reply)
+        yield Look(queue, fresh=True)  # it is gone then, or lives on after all
 
 
 def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = None) -> Flow[Reply]:

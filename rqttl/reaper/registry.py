@@ -34,8 +34,8 @@ class Record:
     fields: tuple[bytes | None, ...]
 
 
-#: `version` comes first: a queue is there while it is.
-FIELDS = ("version", "due", "last", "cursor", "holes")
+#: `version` comes first: a queue is there while it is. `bytes` and `acked` change where messages leave from the middle.
+FIELDS = ("version", "due", "last", "cursor", "bytes", "acked")
 
 
 class Registry:

@@ -40,12 +40,22 @@ class Columns:
         self._joiner = Joiner()
 
     def batch(self, runs: Sequence[Run]) -> pa.RecordBatch:
-        """The entries of these runs, in order, at least one. Raises `MalformedEntry` for what rqttl did not store."""
+        """The entries of these runs, in order, at least one. Of a damaged header the columns show what can be read.
+
+        Raises `MalformedEntry` for what has not the place of a message.
+        """
         rows = _Rows(runs, self._joiner.join([page for _, page in runs]), self._remembered)
         try:
-            return pa.RecordBatch.from_arrays([_BUILD[name](rows) for name in self._names], schema=self.schema)
+            return self._build(rows)
+        except Malformed:
+            rows.mend_headers()
+        try:
+            return self._build(rows)
         except Malformed as error:
             raise malformed(*rows.where(error.row), str(error)) from None
+
+    def _build(self, rows: _Rows) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([_BUILD[name](rows) for name in self._names], schema=self.schema)
 
 
 class _Rows:
@@ -99,7 +109,19 @@ class _Rows:
 
     @cached_property
     def headers(self) -> Headers:
-        return Headers(take(self._page.data, self._page.headers, self._page.header_stops))
+        return Headers(self._packed)
+
+    @cached_property
+    def _packed(self) -> pa.Array:
+        return take(self._page.data, self._page.headers, self._page.header_stops)
+
+    def mend_headers(self) -> None:
+        """Leave out what is damaged in headers. That looks at each of them, so it is done only where one is."""
+        mended = pa.array([codec.sound_header(one) for one in self._packed.to_pylist()], self._packed.type)
+        for name in ("headers", "_records", "_newest", "_extras"):
+            self.__dict__.pop(name, None)
+        self._fields.clear()
+        self._packed = mended
 
     @cached_property
     def _records(self) -> Records:
@@ -155,17 +177,14 @@ class _Rows:
         """The different extras, and which of them each row has."""
         found = self.headers.extras().dictionary_encode()
         different = found.dictionary.to_pylist()
-        return [self._unpack(extras, found.indices, i) for i, extras in enumerate(different)], found.indices
+        return [self._unpack(extras) for extras in different], found.indices
 
-    def _unpack(self, extras: bytes, codes: pa.Array, code: int) -> texts.Extras:
+    def _unpack(self, extras: bytes) -> texts.Extras:
         known = self._remembered.get(extras)
         if known is None:
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
-            try:
-                known = self._remembered[extras] = texts.unpack_extras(extras)
-            except ValueError as error:
-                raise Malformed(codes.index(code).as_py(), str(error)) from None
+            known = self._remembered[extras] = texts.unpack_extras(extras)
         return known
 
     def content_type(self) -> pa.Array:

@@ -1,7 +1,7 @@
 """Packed headers, many at once: where each part of them lies in one buffer, found with numpy instead of row by row.
 
 `rqttl.codec.unpack_header` says what a header is; a property test holds this module to it. What is no header is never
-guessed at: `Malformed` names the row.
+guessed at: `Malformed` names the row, and the caller leaves out what is damaged (`codec.sound_header`).
 """
 
 from __future__ import annotations

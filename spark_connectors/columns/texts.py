@@ -16,16 +16,16 @@ Extras: TypeAlias = tuple[str, list[tuple[str, str | None]]]
 
 
 def unpack_extras(extras: bytes) -> Extras:
-    """Read the end of a packed header, empty or not. Raises `ValueError` if it is none."""
+    """Read the end of a packed header, empty or not. What is none says nothing."""
     if not extras:
         return codec.BINARY, []
     try:
         kind, headers = msgpack.unpackb(extras, raw=False, unicode_errors="replace")
-        content_type = codec.MSGPACK if kind == 1 else str(kind or codec.BINARY)
-        return content_type, [(str(name), of_header(value)) for name, value in (headers or {}).items()]
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        # msgpack's own exceptions are ValueErrors
-        raise ValueError("its headers are no msgpack") from None
+        content_type = codec.MSGPACK if kind == 1 else kind if kind and isinstance(kind, str) else codec.BINARY
+        found = headers.items() if isinstance(headers, dict) else ()
+        return content_type, [(str(name), of_header(value)) for name, value in found]
+    except (ValueError, TypeError, RecursionError):
+        return codec.BINARY, []  # msgpack's own exceptions are ValueErrors
 
 
 def of_header(value: object) -> str | None:

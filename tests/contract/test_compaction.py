@@ -8,7 +8,7 @@ from rqttl import Message, Queue
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, one, taken
 
-COUNT, EVERY = 6_000, 20
+COUNT, EVERY = 12_000, 20
 
 
 @pytest.fixture

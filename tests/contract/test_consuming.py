@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from rqttl import AlreadySettled, Broker, CommandEvent, InvalidDuration, InvalidInput, LeaseLost, QueueNotFound
+from rqttl import (
+    AlreadySettled,
+    Broker,
+    CommandEvent,
+    InvalidDuration,
+    InvalidInput,
+    LeaseLost,
+    Message,
+    QueueNotFound,
+)
+from rqttl._driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies
 
@@ -111,6 +121,44 @@ def test_an_ack_that_comes_too_late_is_logged_and_listed_by_its_id(
     with pytest.raises(LeaseLost):
         delivery.ack()
     assert queue.stats().leased == 1
+
+
+def test_an_ack_of_which_nobody_knows_the_outcome_is_logged_and_listed_by_its_id(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = clocked.declare_queue("q", lease="1h")
+    queue.enqueue(b"x", id="mine")
+    store = driver_of(clocked).store
+    run = store.run
+
+    with queue.consume() as deliveries:
+        delivery = next(deliveries)
+        clocked.advance(3_600_000)
+        another = queue.receive()
+        assert another is not None
+        another.ack()
+        delivery.ack()
+        # as if the reply to an earlier try was lost
+        monkeypatch.setattr(store, "run", lambda command: run(command.again()))
+
+    assert (deliveries.unknown, deliveries.unknown_count) == (["mine"], 1)
+    assert (deliveries.lost, deliveries.lost_count) == ([], 0)
+    assert delivery.settled == "outcome unknown"
+    assert "mine" in caplog.text
+
+
+def test_of_many_late_acks_all_are_counted_and_the_newest_are_listed(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1h")
+    queue.enqueue_many([Message(b"x", id=str(i)) for i in range(1_100)])
+
+    with queue.consume(prefetch=250) as deliveries:
+        for _ in range(5):
+            for _ in range(220):
+                next(deliveries).ack()
+            clocked.advance(3_600_000)
+
+    assert deliveries.lost_count == 1_100
+    assert len(deliveries.lost) == 1_000
 
 
 def test_a_delivery_of_a_loop_is_settled_once_too(broker: Broker) -> None:

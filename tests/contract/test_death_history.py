@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from rqttl import Death, Message
+from rqttl import Death, Delivery, Message
 from tests.contract.clocked import Clocked, at, ms
 from tests.contract.looks import one, take
 
@@ -144,3 +144,44 @@ def test_a_message_that_is_sent_again_by_an_application_starts_without_a_history
     one(queue).reject()
 
     assert [death.count for death in take(clocked.queue("d"))[-1].deaths] == [1]
+
+
+def sent_round(clocked: Clocked, queues: int, description: str = "") -> Delivery:
+    """A message that was rejected once in each of so many queues, and sent back from one of dead letters in between."""
+    clocked.declare_queue("d")
+    clocked.declare_queue("q0", dead_letter="d").enqueue(b"x", id="mine")
+    for i in range(queues):
+        one(clocked.queue(f"q{i}")).reject(description)
+        clocked.declare_queue(f"q{i + 1}", dead_letter="d")
+        clocked.advance(1)
+        clocked.queue("d").redrive(to=f"q{i + 1}")
+    return one(clocked.queue(f"q{queues}"))
+
+
+def test_a_history_keeps_its_newest_64_records(clocked: Clocked) -> None:
+    letter = sent_round(clocked, 70)
+
+    # one record says that the message went back
+    assert [death.queue for death in letter.deaths] == [f"q{i}" for i in range(69, 6, -1)]
+    assert {death.count for death in letter.deaths} == {1}
+
+
+def test_a_history_keeps_64_kb_of_long_descriptions(clocked: Clocked) -> None:
+    letter = sent_round(clocked, 20, "y" * 4096)
+
+    assert [death.queue for death in letter.deaths] == [f"q{i}" for i in range(19, 4, -1)]
+    assert {len(death.description or "") for death in letter.deaths} == {4096}
+
+
+def test_a_circle_of_more_queues_than_a_history_keeps_is_found(clocked: Clocked) -> None:
+    names = [f"q{i}" for i in range(80)]
+    for name, following in zip(names, (*names[1:], names[0]), strict=True):
+        clocked.declare_queue(name, dead_letter=following, message_ttl=ms(10))
+    clocked.queue("q0").enqueue(b"x")
+
+    for name in names:
+        clocked.advance(10)
+        clocked.queue(name).sweep()
+
+    assert clocked.queue("q79").stats().dropped == {**clocked.queue("q0").stats().dropped, "cycle": 1}
+    assert clocked.queue("q0").stats().ready == 0

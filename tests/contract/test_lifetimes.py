@@ -70,18 +70,6 @@ def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
     assert client.keys() == [b"rqttl:{q}:gone"]
 
 
-def test_settling_finds_no_queue_either(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=ms(LIFE), lease="1h")
-    queue.enqueue_many([b"1", b"2"])
-    one, other = queue.receive_many(2)
-    clocked.advance(LIFE)
-
-    with pytest.raises(QueueNotFound):
-        one.nack()
-    with pytest.raises(QueueNotFound):
-        other.reject()
-
-
 @pytest.mark.spec("QTL-04", "QTL-05", "QTL-07", "QTL-08", "C-27", "C-29", "S-073")
 @pytest.mark.parametrize("name", USES)
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
@@ -174,32 +162,6 @@ def test_with_dead_letter_and_no_target_they_are_dropped(clocked: Clocked) -> No
 
     with pytest.raises(QueueNotFound):
         queue.stats()
-
-
-@pytest.mark.spec("WA-19")
-def test_with_keep_a_queue_that_holds_messages_is_in_use(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep")
-    queue.enqueue(b"x")
-    clocked.advance(LIFE)
-    assert queue.stats().ready == 1
-
-    delivery = queue.receive()
-    assert delivery is not None
-    delivery.ack()
-    clocked.advance(LIFE - 1)
-    assert is_there(clocked)
-    clocked.advance(1)
-    assert not is_there(clocked)
-
-
-def test_with_keep_the_first_call_after_that_may_be_any(clocked: Clocked) -> None:
-    for use, *_ in USES.values():
-        queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep")
-        queue.enqueue(b"x")
-        clocked.advance(5 * LIFE)
-        use(clocked, queue)
-        assert is_there(clocked)
-        queue.delete()
 
 
 def test_a_declaration_after_that_makes_a_new_queue(clocked: Clocked) -> None:
@@ -338,6 +300,6 @@ def test_many_queues_with_lifetimes_are_listed_in_few_round_trips(clocked: Clock
     driver.step = lambda one: steps.append(one) or step(one)  # type: ignore[method-assign, assignment, func-returns-value]
 
     assert clocked.queues() == ["q03", *(f"q{i}" for i in range(10, 60))]
-    # the registry, the records, and the contents of the one that `keep`s its messages
-    assert [len(one.calls) for one in steps if isinstance(one, flows.Read)] == [1, 61, 2]
-    assert len(steps) == 3
+    # the registry, and the records
+    assert [len(one.calls) for one in steps if isinstance(one, flows.Read)] == [1, 61]
+    assert len(steps) == 2

@@ -145,7 +145,7 @@ def test_retention_counts_for_the_due_time(broker: Broker, client: redis.Redis) 
     assert [found.split(",")[0] for _, _, found in wrong(broker)] == ["due is empty"]
 
 
-@pytest.mark.parametrize("field", ["given", "overflow", "plain", "letters", "attended", "grants", "holes"])
+@pytest.mark.parametrize("field", ["given", "overflow", "plain", "letters", "attended", "grants"])
 def test_a_record_without_a_field_is_a_problem_that_no_repair_hides(
     broker: Broker, client: redis.Redis, orders: Queue, field: str
 ) -> None:
@@ -272,3 +272,16 @@ def test_a_way_into_a_circle_is_no_circle(broker: Broker) -> None:
     broker.declare_queue("b", dead_letter="a")
 
     assert len(of(examine_queues(broker), "dead letters")) == 1
+
+
+def test_a_damaged_header_is_told_and_hides_no_message(client: redis.Redis, broker: Broker) -> None:
+    queue = broker.declare_queue("orders")
+    queue.enqueue(b"good")
+    key = driver_of(broker).keyspace.key("orders", "log")
+    client.execute_command("XADD", key, "9000000000000-100000", b";9;;short", b"bad")
+
+    told = [one for one in examine_queues(broker) if "header" in one.found]
+
+    assert [(one.level, one.queue) for one in told] == [("warning", "orders")]
+    assert "1 message with a damaged header" in told[0].found
+    assert [one.body for one in queue.peek()] == [b"good", b"bad"]

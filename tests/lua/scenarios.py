@@ -127,7 +127,10 @@ _HANDED: dict[str, Any] = {
     "bell": [f"{place(-9)} {token(50)}"],
 }
 _TAKEN = {"log": _HANDED["log"], "leases": _HANDED["leases"]}
-_SURVIVORS = {"log": {place(-9): (at(5), b"x")}, "expiry": {place(-9): NOW + 5}, "meta": {"holes": 1001}}
+#: A log of 75 nodes, of messages that the record calls small: as if most had gone from the middle.
+_SURVIVORS = {"log": {place(-9, i): (b"", b"x" * 3500) for i in range(150)}, "meta": {"bytes": 150}}
+#: A retention that is new to messages which are away for longer.
+_UNCAPPED = {"log": plain(place(-9)), "delayed": {place(-9): NOW + 50}, "meta": {"due": 0}}
 _MORTAL = {"expires": 5, "auto_delete_on_idle": 9}
 _PAST = {"meta": {"used": NOW - 5, "active": NOW - 5}}
 
@@ -219,7 +222,6 @@ CONSUMERS = {
     "receive for good": Scenario(_receive(auto_ack=True), parts=_RETURNED),
     "receive nothing": Scenario(_receive()),
     "receive nothing from a queue that is looked at for nothing": Scenario(_receive(), parts={"meta": {"due": 0}}),
-    "receive nothing behind holes": Scenario(_receive(), parts={"meta": {"holes": 7}}),
     "receive nothing, and wait": Scenario(_receive(presence=Presence("me", 99, 99))),
     "receive nothing, and wait no longer": Scenario(_receive(presence=Presence("me")), parts=_WAITING),
     "receive what was handed over": Scenario(
@@ -267,6 +269,10 @@ CONSUMERS = {
     "sweep that expires by retention": Scenario(_sweep, {"message_ttl": 8, **_DEAD}, _READY),
     "sweep that trims": Scenario(_sweep, {"max_length": 1, **_DEAD}, _READY),
     "sweep that compacts": Scenario(_sweep, parts=_SURVIVORS),
+    "sweep after a shorter retention": Scenario(_sweep, {"message_ttl": 20}, _UNCAPPED),
+    "receive after a shorter retention": Scenario(_receive(), {"message_ttl": 20}, _UNCAPPED),
+    "stats after a shorter retention": Scenario(_stats, {"message_ttl": 20}, _UNCAPPED),
+    "nack with a delay beyond retention": Scenario(_nack(delay=5000), {"message_ttl": 1000}, _LEASED),
     "stats": Scenario(_stats, parts=_LEASED),
     "stats of a queue that is looked at for nothing": Scenario(_stats, parts={"meta": {"due": 0}}),
     "stats that rings": Scenario(_stats, parts={**_READY, **_WAITING}),

@@ -24,7 +24,7 @@ def test_an_ack_forgets_the_message_wherever_it_is(lab: Lab) -> None:
         redelivered={places[1]: 3},
     )  # fmt: skip
 
-    assert lab.run(ack(lab, places[0], token(5), places[1], token(5))) == [b"ok", b"", []]
+    assert lab.run(ack(lab, places[0], token(5), places[1], token(5))) == [b"ok", b"", [], []]
     gone = dict.fromkeys(places)
     assert lab.snapshot() == changed(before, meta={"acked": 2}, log={places[0]: None}, loose={places[1]: None},
                                      leases=gone, redelivered=gone)  # fmt: skip
@@ -90,13 +90,29 @@ def test_repeated_after_a_lost_reply_a_message_that_somebody_else_holds_is_lost(
     assert lab.snapshot() == before
 
 
-def test_an_ack_works_although_options_have_changed_and_the_queue_is_gone(lab: Lab) -> None:
+def test_an_ack_works_although_options_have_changed(lab: Lab) -> None:
     lab.seed(log=plain(place(-1)), leases={place(-1): token(9)}, meta={"version": "v2"})
+
     assert lab.run(ack(lab, place(-1), token(9)))[-1] == []
 
+
+@pytest.mark.parametrize("build", [ack, renew])
+def test_a_queue_that_is_gone_is_refused(lab: Lab, build: object) -> None:
+    lab.seed()
     lab.client.flushall()
-    assert lab.run(ack(lab, place(-1), token(9)))[-1] == [place(-1).encode()]
-    assert lab.snapshot() == {}
+
+    assert lab.refusal(build(lab, place(-1), token(9))) == [b"not_found"]  # type: ignore[operator]  # one of two
+
+
+@pytest.mark.parametrize("build", [ack, renew])
+@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
+def test_a_queue_whose_lifetime_is_over_is_refused_though_the_lease_holds(lab: Lab, build: object, option: str) -> None:
+    lab.seed(options={option: 5}, log=plain(place(-1)), leases={place(-1): token(9)})
+
+    command = build(lab, place(-1), token(9), now=NOW + 5)  # type: ignore[operator]  # one of two functions
+    assert lab.refusal(command) == [b"lapsed"]
+    command = build(lab, place(-1), token(9), now=NOW + 4)  # type: ignore[operator]  # one of two functions
+    assert lab.run(command)[-1] == []
 
 
 def test_a_renewed_lease_has_a_new_end_and_a_new_token(lab: Lab) -> None:

@@ -28,7 +28,7 @@ def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab
     assert len(meta.pop("version")) == 16
     assert meta == {
         "adopted": 1, "born": NOW, "cursor": "0-0", "trimmed": "0-0", "last": "0-0",
-        "bytes": 0, "due": "", "grants": 0, "holes": 0, "letters": 0,
+        "bytes": 0, "due": "", "grants": 0, "letters": 0,
         "attended": 0, "enqueued": 0, "delivered": 0, "plain": 0, "message_ttl": 60000, "max_length": 5,
         "overflow": "reject-publish", "never_expire": 1,
     }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rqttl import Message, commands
@@ -206,18 +208,38 @@ def test_ttl_zero_is_handed_to_a_consumer_that_waits_with_a_ticket(lab: Lab, opt
         log={place(): (at(0), b"x")},
         leases={place(): token(5000)},
         bell=[f"{place()} {token(5000)}"],
+        waiting={place(): -(NOW + 5000)},
     )
 
 
-def test_only_as_many_are_handed_out_as_wait_and_are_not_woken_yet(lab: Lab) -> None:
+def test_only_as_many_are_handed_out_as_wait(lab: Lab) -> None:
+    """Who takes a hint, and finds nothing ready, takes a ticket then."""
     lab.seed(waiting={"gone": NOW, "c1": NOW + 1, "c2": NOW + 1}, bell=[""])
 
-    lab.run(enqueue(lab, Message(b"a", ttl=0), Message(b"b", ttl=0)))
+    lab.run(enqueue(lab, *[Message(b"x", ttl=0)] * 3))
 
     state = lab.snapshot()["orders"]
-    assert list(state["leases"]) == [place()]
-    assert state["bell"] == ["", f"{place()} {token(5000)}"]
+    assert list(state["leases"]) == [place(), place(0, 1)]
+    assert state["bell"] == ["", f"{place()} {token(5000)}", f"{place(0, 1)} {token(5000, 1)}"]
     assert state["meta"]["deaths:expired"] == 1
+
+
+@pytest.mark.parametrize("bell", [{}, {"bell": [f"{place(-1)} {token(9)}"]}], ids=["taken", "in the bell"])
+def test_a_consumer_to_whom_a_ticket_is_under_way_waits_for_nothing_else(lab: Lab, bell: dict[str, list[str]]) -> None:
+    parts: Any = {"waiting": {"c1": NOW + 1, place(-1): -(NOW + 9)}, **bell}
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(9)}, **parts)
+
+    lab.run(enqueue(lab, Message(b"x", ttl=0)))
+
+    assert lab.snapshot()["orders"]["meta"]["deaths:expired"] == 1
+
+
+def test_a_ticket_that_nobody_has_shown_in_time_is_under_way_no_more(lab: Lab) -> None:
+    lab.seed(waiting={"c1": NOW + 1, place(-1): -NOW})
+
+    lab.run(enqueue(lab, Message(b"x", ttl=0)))
+
+    assert "deaths:expired" not in lab.snapshot()["orders"]["meta"]
 
 
 def test_ttl_zero_is_not_handed_past_messages_that_are_ready(lab: Lab) -> None:

@@ -65,7 +65,7 @@ def test_a_batch_of_ids_is_stored_as_any_other(lab: Lab, way: str, window: int) 
 
 
 def test_names_whose_time_is_over_go_before_one_of_them_is_taken_for_known(lab: Lab) -> None:
-    lab.seed(named=["a", "b", ";3;;old"], windows={"a\nb": NOW - 1, ";3;;old": NOW})
+    lab.seed(named=[";1;;a", ";1;;b", ";3;;old"], windows={";1;;a\n;1;;b": NOW - 1, ";3;;old": NOW})
     command = commands.enqueue(lab.known(), [(b";3;;old", b"x"), (b";3;;new", b"x")], window=WINDOW, now=NOW)
 
     assert lab.run(command) == [b"refused", b"again"]

@@ -139,7 +139,7 @@ def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
     assert after == changed(
         before,
         meta={"last": after["orders"]["meta"]["last"], "bytes": 2, "enqueued": 1, "refused": 1, "deaths:expired": 1,
-              "dropped:expired": 1, "holes": 1, "trimmed": place(-9)},
+              "dropped:expired": 1, "trimmed": place(-9)},
         log={place(-9): None, place(): (b"", b"a")},
         expiry={place(-9): None},
     )  # fmt: skip
@@ -231,7 +231,7 @@ def test_a_target_that_does_not_exist_is_made_and_named_in_the_reply(lab: Lab) -
     meta = after["DEAD.orders"]["meta"]
     assert {name: value for name, value in meta.items() if name != "about"} == {
         "version": f"auto-{NOW}", "adopted": 0, "given": "{}", "overflow": "drop-head", "cursor": "0-0", "due": "",
-        "last": place(), "bytes": 1, "grants": 0, "holes": 0, "letters": 1, "enqueued": 1, "delivered": 0, "plain": 1,
+        "last": place(), "bytes": 1, "grants": 0, "letters": 1, "enqueued": 1, "delivered": 0, "plain": 1,
         "attended": 0, "born": NOW, "trimmed": "0-0",
     }  # fmt: skip
     assert list(after["DEAD.orders"]["log"]) == [place()]

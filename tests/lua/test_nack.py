@@ -18,7 +18,7 @@ def nack(lab: Lab, *deliveries: Word, **words: Any) -> Command:
 def test_a_message_is_ready_again_at_its_old_place_as_a_failed_delivery(lab: Lab) -> None:
     before = lab.seed(log=plain(place(-2, 7), place(-1)), leases={place(-2, 7): token(5)})
 
-    assert lab.run(nack(lab, place(-2, 7), token(5))) == [b"ok", b"", []]
+    assert lab.run(nack(lab, place(-2, 7), token(5))) == [b"ok", b"", [], []]
     assert lab.snapshot() == changed(
         before,
         meta={"bytes": 2},

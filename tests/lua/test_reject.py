@@ -37,7 +37,7 @@ def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
         leases={place(-5): token(5)}, redelivered={place(-5): 2},
     )  # fmt: skip
 
-    assert lab.run(reject(lab, place(-5), token(5), description=b"no; such\n\0thing")) == [b"ok", b"", []]
+    assert lab.run(reject(lab, place(-5), token(5), description=b"no; such\n\0thing")) == [b"ok", b"", [], []]
 
     after = lab.snapshot()
     expected = changed(

@@ -29,12 +29,12 @@ def test_a_purge_of_an_empty_queue_changes_nothing(lab: Lab) -> None:
 def test_where_nothing_is_out_all_goes_at_once(lab: Lab) -> None:
     before = lab.seed(
         log={place(-2): (at(9), b"a"), **plain(place(-1))}, loose=plain(place(-3)), returned={place(-3): NOW - 3},
-        expiry={place(-2): NOW + 9}, redelivered={place(-3): 1}, meta={"holes": 5},
+        expiry={place(-2): NOW + 9}, redelivered={place(-3): 1},
     )  # fmt: skip
 
     assert purge(lab)[2:4] == [3, 0]
     after = lab.snapshot()
-    meta = {**before["orders"]["meta"], "bytes": 0, "cursor": place(-1), "holes": 0, "purged": 3, "trimmed": place(-1)}
+    meta = {**before["orders"]["meta"], "bytes": 0, "cursor": place(-1), "purged": 3, "trimmed": place(-1)}
     assert after == {"orders": {"meta": meta}}
 
 
@@ -102,7 +102,7 @@ def test_of_the_chosen_ones_only_those_that_are_ready_go(lab: Lab) -> None:
     assert purge(lab, "", *chosen) == [b"ok", b"", 3, 0, place(0).encode()]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "holes": 2, "purged": 3, "trimmed": place(-2)},
+        meta={"bytes": 2, "purged": 3, "trimmed": place(-2)},
         log={place(-5): None, place(-4): None, place(-2): None},
         returned={place(-5): None},
         expiry={place(-4): None},
@@ -119,7 +119,7 @@ def test_chosen_ones_that_were_moved_aside_go_too(lab: Lab) -> None:
     assert purge(lab, "", place(-4), place(-3), place(-1))[2:4] == [2, 0]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "holes": 1, "purged": 2, "trimmed": place(-1)},
+        meta={"bytes": 2, "purged": 2, "trimmed": place(-1)},
         log={place(-1): None},
         loose={place(-4): None},
         returned={place(-4): None},
@@ -148,7 +148,7 @@ def test_all_may_be_chosen(lab: Lab) -> None:
     assert purge(lab, "", place(-2), place(-1))[2:4] == [2, 0]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 0, "holes": 2, "purged": 2, "trimmed": place(-1)},
+        meta={"bytes": 0, "purged": 2, "trimmed": place(-1)},
         log={place(-2): None, place(-1): None},
         expiry={place(-2): None},
     )

@@ -212,3 +212,12 @@ def test_what_is_left_of_a_queue_is_cleared_and_a_queue_is_not(lab: Lab) -> None
     lab.client.hdel(lab.keyspace.key("orders", "meta"), "version")
     assert lab.run(calls.clear(lab.keyspace, "orders"))[2] == 1
     assert lab.snapshot() == {}
+
+
+@pytest.mark.parametrize("header", [b"x", b"9" * 16, b";9;;short", b";;4;dead"])
+def test_a_damaged_header_is_found_and_left_as_it_is(lab: Lab, header: bytes) -> None:
+    before = lab.seed(log={A: (header, b"a"), B: (b"", b"b")}, meta={"due": 0})
+
+    assert faults(lab) == {A: "header"}
+    assert repair(lab, A, B) == {}
+    assert lab.snapshot() == before

@@ -19,6 +19,7 @@ def test_a_queue_in_which_nothing_is_due_is_left_untouched(lab: Lab) -> None:
     before = lab.seed(
         options={"message_ttl": 50}, log=plain(place(-3), place(-2), place(-1)), leases={place(-3): token(1)},
         delayed={place(-2): NOW + 5}, waiting={"c": NOW + 5}, consumers={"c": NOW + 5}, bell=[""],
+        meta={"capping": "done"},
     )  # fmt: skip
 
     done = sweep(lab)
@@ -106,7 +107,7 @@ def test_a_delayed_message_dies_at_its_deadline(lab: Lab) -> None:
     assert state["meta"]["deaths:expired"] == 1
 
 
-def test_expired_messages_leave_from_anywhere_and_leave_holes(lab: Lab) -> None:
+def test_expired_messages_leave_from_anywhere(lab: Lab) -> None:
     before = lab.seed(
         log={place(-4): (b"", b"a"), place(-3): (at(0), b"b"), place(-2): (at(1), b"c"), place(-1): (at(-7), b"d")},
         loose={place(-6): (at(0), b"e")}, returned={place(-6): NOW - 6}, meta={"cursor": place(-5)},
@@ -116,7 +117,7 @@ def test_expired_messages_leave_from_anywhere_and_leave_holes(lab: Lab) -> None:
     assert sweep(lab)["expired"] == 3
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "due": NOW + 1, "holes": 2, "deaths:expired": 3, "dropped:expired": 3, "trimmed": place(-1)},
+        meta={"bytes": 2, "due": NOW + 1, "deaths:expired": 3, "dropped:expired": 3, "trimmed": place(-1)},
         log={place(-3): None, place(-1): None},
         loose={place(-6): None},
         returned={place(-6): None},
@@ -125,7 +126,7 @@ def test_expired_messages_leave_from_anywhere_and_leave_holes(lab: Lab) -> None:
     )
 
 
-def test_retention_takes_the_head_and_leaves_no_holes(lab: Lab) -> None:
+def test_retention_takes_the_head(lab: Lab) -> None:
     before = lab.seed(
         options={"message_ttl": 3}, log=plain(place(-5), place(-4), place(-3), place(-2)), leases={place(-5): token(9)},
         returned={place(-4): NOW - 4},
@@ -233,39 +234,73 @@ def test_what_comes_back_rings_for_consumers_that_wait(lab: Lab) -> None:
 # Giving memory back
 
 
-def holey(lab: Lab, dead: int = 40, **meta: object) -> None:
-    """300 living messages, each followed by others that are gone."""
+def holey(lab: Lab, dead: int = 60, **parts: Any) -> None:
+    """300 living messages, each followed by others that are gone. The first 20 are leased."""
     step = dead + 1
     everyone = [place(-9, i) for i in range(300 * step)]
     living = everyone[::step]
+    taken = living[:20]
+    meta = {"bytes": 280, "cursor": taken[-1], **parts.pop("meta", {})}
     lab.seed(
         log={one: (at(90), b"x") for one in everyone},
-        expiry=dict.fromkeys(living, NOW + 90),
-        meta={"holes": 1001, "bytes": 300, **meta},
+        expiry=dict.fromkeys(living[20:], NOW + 90),
+        leases=dict.fromkeys(taken, token(50)),
+        meta=meta,
+        **parts,
     )
     lab.client.xdel(lab.keyspace.key("orders", "log"), *set(everyone) - set(living))
 
 
-def test_survivors_among_holes_move_aside_in_their_order_and_with_their_deadlines(lab: Lab) -> None:
-    holey(lab, holes=10_000)
+def compacted(lab: Lab) -> list[int]:
+    """What each sweep moved, until one moves nothing."""
+    moved = []
+    while n := sweep(lab)["compacted"]:
+        moved.append(n)
+    return moved
+
+
+def test_survivors_move_aside_from_the_beginning_in_their_order_and_with_their_deadlines(lab: Lab) -> None:
+    holey(lab)
+    before = lab.snapshot()["orders"]
+    first = list(before["log"])[:100]
+
+    once = sweep(lab)
+
+    after = lab.snapshot()["orders"]
+    assert (once["compacted"], once["more"]) == (100, 1)
+    assert list(after["log"]) == list(before["log"])[100:]
+    assert list(after["loose"].items()) == [(one, before["log"][one]) for one in first]
+    assert list(after["returned"]) == first[20:]
+    assert (after["leases"], after["expiry"]) == (before["leases"], before["expiry"])
+    assert (after["meta"]["cursor"], after["meta"]["bytes"]) == (first[-1], before["meta"]["bytes"])
+    assert (before["meta"].get("compacted"), after["meta"]["compacted"]) == (None, 1)
+    assert (compacted(lab), sweep(lab)["more"]) == ([100], 0)
+
+
+@pytest.mark.parametrize("away", ["leases", "delayed", "returned"])
+def test_what_lies_behind_the_cursor_moves_aside_and_stays_what_it_is(lab: Lab, away: str) -> None:
+    step = 61
+    everyone = [place(-9, i) for i in range(200 * step)]
+    living = everyone[::step]
+    scores = {"leases": token(50), "delayed": NOW + 50, "returned": NOW - 9}
+    lab.seed(
+        log=dict.fromkeys(everyone, (b"", b"x")), meta={"bytes": 200 * (away == "returned"), "cursor": everyone[-1]}
+    )
+    lab.client.xdel(lab.keyspace.key("orders", "log"), *set(everyone) - set(living))
+    lab.client.zadd(lab.keyspace.key("orders", away), dict.fromkeys(living, scores[away]))
     before = lab.snapshot()["orders"]
 
-    rounds = [sweep(lab) for _ in range(3)]
+    assert compacted(lab) == [100]
 
-    assert [(one["compacted"], one["more"]) for one in rounds] == [(100, 1)] * 3
     after = lab.snapshot()["orders"]
-    assert "log" not in after
-    assert after["loose"] == before["log"]
-    assert list(after["returned"]) == list(before["log"])
-    assert after["expiry"] == before["expiry"]
-    assert (after["meta"]["cursor"], after["meta"]["holes"]) == (max(before["log"]), 0)
-    assert after["meta"]["bytes"] == before["meta"]["bytes"]
-    assert (before["meta"].get("compacted"), after["meta"]["compacted"]) == (None, 1)
+    assert {**after["log"], **after["loose"]} == before["log"]
+    assert after[away] == before[away]
+    assert after["meta"]["cursor"] == before["meta"]["cursor"]
 
 
 def test_after_a_compaction_messages_come_in_order(lab: Lab) -> None:
     holey(lab)
-    order = [one.encode() for one in lab.snapshot()["orders"]["log"]]
+    order = [one.encode() for one in lab.snapshot()["orders"]["log"]][20:]
     sweep(lab)
 
     first = lab.run(commands.receive(lab.known(), 200, 1000, now=NOW))
@@ -274,26 +309,27 @@ def test_after_a_compaction_messages_come_in_order(lab: Lab) -> None:
     assert [one for one, _ in [*first[7], *second[7]]] == order
 
 
-@pytest.mark.parametrize("meta", [{"holes": 1000}, {"letters": 1}])
-def test_few_holes_and_queues_of_dead_letters_are_left_alone(lab: Lab, meta: dict[str, Any]) -> None:
-    holey(lab, **meta)
+def test_queues_of_dead_letters_are_left_whole(lab: Lab) -> None:
+    holey(lab, meta={"letters": 1})
     before = lab.snapshot()
 
     assert sweep(lab)["compacted"] == 0
     assert lab.snapshot() == before
 
 
-def test_holes_that_are_fewer_than_the_messages_ahead_are_left_alone(lab: Lab) -> None:
-    lab.seed(log={place(-9, i): (b"", b"x") for i in range(1002)}, meta={"holes": 1001})
-
-    assert sweep(lab)["compacted"] == 0
-
-
-def test_holes_that_cost_no_memory_start_no_compaction(lab: Lab) -> None:
-    holey(lab, dead=1)
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_log_that_takes_little_more_than_its_messages_need_is_left_alone(lab: Lab, dead: int) -> None:
+    lab.seed(log={place(-9, i): (b"", b"x" * 200) for i in range(3000)})
+    if dead:
+        lab.client.xdel(lab.keyspace.key("orders", "log"), *[place(-9, i) for i in range(0, 3000, 2)])
+        lab.client.hset(lab.keyspace.key("orders", "meta"), "bytes", 1500 * 200)
     before = lab.snapshot()
 
     assert sweep(lab)["compacted"] == 0
-    assert lab.snapshot() == changed(
-        before, meta={**before["orders"]["meta"], "holes": before["orders"]["meta"]["holes"] // 2}
-    )
+    assert lab.snapshot() == before
+
+
+def test_large_bodies_are_left_where_they_are(lab: Lab) -> None:
+    lab.seed(log={place(-9, i): (b"", b"x" * 5000) for i in range(200)})
+
+    assert sweep(lab)["compacted"] == 0

@@ -23,13 +23,13 @@ def bodies(reply: Any) -> list[bytes]:
     return [body for _, (_, body) in reply[7]]
 
 
-def test_who_finds_nothing_is_noted_as_waiting_and_as_a_consumer(lab: Lab) -> None:
+def test_who_finds_nothing_is_noted_until_it_has_looked_again_and_as_a_consumer(lab: Lab) -> None:
     before = lab.seed()
 
     lab.run(receive(lab, Presence("me", 300, 60_000)))
 
     assert lab.snapshot() == changed(
-        before, meta={"attended": 1}, waiting={"me": NOW + 300}, consumers={"me": NOW + 60_000}
+        before, meta={"attended": 1}, waiting={"me": NOW + 5_300}, consumers={"me": NOW + 60_000}
     )
 
 

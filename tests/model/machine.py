@@ -159,9 +159,9 @@ class Machine(RuleBasedStateMachine):
                 assert int(token) // 1000 == m.until
                 m.token = token
             assert token == m.token
-        assert raw.delayed == {m.seq: m.until for m in q.in_state("delayed")}, f"{q.name}: delayed"
+        assert raw.away == {m.seq: m.until for m in q.in_state("delayed")}, f"{q.name}: delayed"
         assert raw.expiry == {m.seq: m.own for m in q.ready if m.own is not None}, f"{q.name}: expiry"
-        assert raw.redelivered == {m.seq: failures_of(m) for m in q.messages if m.failures}, f"{q.name}: redelivered"
+        assert raw.failures == {m.seq: failures_of(m) for m in q.messages if m.failures}, f"{q.name}: redelivered"
 
     @staticmethod
     def compare_facts(q: ModelQueue, raw: RawQueue) -> None:

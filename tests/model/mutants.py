@@ -248,7 +248,21 @@ MUTANTS = (
         "if id and lease.held(q, now, {token, 1, id}, '')[1] then",
         "if id and log.find(q, id) then",
     ),
-    Mutant("one message is handed to two consumers", "lib/wake.lua", " - redis.call('LLEN', q.bell)", ""),
+    Mutant(
+        "one message is handed to two consumers",
+        "lib/wake.lua",
+        "\n    - redis.call('ZCOUNT', q.waiting, '-inf', string.format('(%d', -now))",
+        "",
+    ),
+    Mutant(
+        "an arriving message overtakes ready ones",
+        "lib/handover.lua",
+        "local left, last = free - ready, 0",
+        "local left, last, ready = free, 0, 0",
+    ),
+    Mutant("handed over: still ready", "lib/handover.lua", "  claim.settle(q, now, state)\n", ""),
+    Mutant("expired, and said to be settled", "lib/lease.lua", "elseif not open then", "elseif false then"),
+    Mutant("a successor begins anew", "lib/options.lua", "and place > last and", "and false and"),
     Mutant("purged: failures stay", "lib/purge.lua", "redis.call('HDEL', q.redelivered, unpack(ids))", "local _ = ids"),
     Mutant(
         "what is leased can be purged by its place",

@@ -32,7 +32,7 @@ class QueueRules(Machine):
     # Queues
 
     def _declare(self, who: int, name: str, options: Options) -> None:
-        fresh = self.world.declare(name, options)
+        fresh = self.world.declare(name, options, self.clock.now)
         try:
             self.clients[who].perform(
                 flows.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, options))

@@ -141,9 +141,15 @@ class ModelQueue:
         found = [m for m in self.ready if self.expired(m, now)]
         return sorted(found, key=lambda m: (self.deadline(m), m.seq))
 
+    def back_at(self, m: Msg) -> int:
+        """When a delayed message comes back, or dies."""
+        deadline = self.deadline(m)
+        return m.until if deadline is None else min(m.until, deadline)
+
     def next_due(self) -> int | None:
         """The earliest time at which something is to happen without anybody's doing."""
-        times = [m.until for m in self.messages if m.state != "ready"]
+        times = [m.until for m in self.messages if m.state == "leased"]
+        times += [self.back_at(m) for m in self.in_state("delayed")]
         times += [at for m in self.ready if (at := self.deadline(m)) is not None]
         return min(times, default=None)
 

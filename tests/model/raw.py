@@ -56,9 +56,24 @@ class RawQueue:
         found = {name.decode(): value for name, value in self.meta.items()}
         return Counter({n: int(v) for n, v in found.items() if n in COUNTERS or n.startswith(("deaths:", "dropped:"))})
 
+    @property
+    def away(self) -> dict[bytes, int]:
+        """Until when each delayed message is to be away, also where its retention ends earlier."""
+        ends = {seq: value.partition(b" ")[0].partition(b"@")[2] for seq, value in self.redelivered.items()}
+        assert all(seq in self.delayed for seq, end in ends.items() if end), "a message that is not away has an end"
+        return {seq: int(ends.get(seq) or score) for seq, score in self.delayed.items()}
+
+    @property
+    def failures(self) -> dict[bytes, bytes]:
+        """The failed deliveries of those messages that have some, and the last description."""
+        parts = {seq: value.partition(b" ") for seq, value in self.redelivered.items()}
+        numbers = {seq: (told.partition(b"@")[0], gap + text) for seq, (told, gap, text) in parts.items()}
+        return {seq: n + text for seq, (n, text) in numbers.items() if n != b"0"}
+
     def free(self, now: int) -> int:
-        """How many consumers wait who have not been woken."""
-        return max(0, sum(until > now for until in self.waiting.values()) - len(self.bell))
+        """How many consumers wait to whom no message is under way; those that are have negative times."""
+        ends = self.waiting.values()
+        return max(0, sum(until > now for until in ends) - sum(-until > now for until in ends))
 
 
 def numbers(flat: list[bytes]) -> dict[bytes, int]:

@@ -45,6 +45,9 @@ class Model:
     #: Until when calls with a window of their own want ids to be remembered.
     kept: dict[str, int] = field(default_factory=dict)
     dead: int = 0
+    #: How many messages have come, and how many had when the end of a lifetime found none.
+    arrived: int = 0
+    emptied: int = 0
 
     def number(self, name: str) -> int | None:
         value = self.options.get(name)
@@ -56,8 +59,9 @@ class Model:
         ends = [since + life for since, life in ((self.used, expires), (self.active, idle)) if life is not None]
         if self.there and ends and min(ends) <= now:
             held = len(self.messages) + len(self.leased)
-            if held and self.options["on_expire"] == "keep":
+            if self.options["on_expire"] == "keep" and (held or self.arrived != self.emptied):
                 self.used = self.active = now
+                self.emptied = self.emptied if held else self.arrived
             else:
                 self.there = False
                 if self.options["on_expire"] == "dead-letter" and self.options["dead_letter"]:
@@ -71,6 +75,7 @@ class Model:
             known = window is not None and id in self.seen and self.seen[id] + window > now
             duplicates.append(known or (own is not None and self.kept.get(id, 0) > now))
             if not duplicates[-1]:
+                self.arrived += 1
                 self.messages.append(id)
                 if window is not None:
                     self.seen[id] = now

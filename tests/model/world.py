@@ -18,6 +18,8 @@ class World:
         self.queues: dict[str, ModelQueue] = {}
         #: Of queues that were deleted, the last ones with a loss: the highest place in them, and what they had trimmed.
         self.gone: dict[str, tuple[bytes, bytes]] = {}
+        #: Of the last settle, the places of which nobody knows whether an earlier try settled them.
+        self.unknown: list[bytes] = []
 
     # Deaths
 
@@ -34,7 +36,7 @@ class World:
             if not target:
                 q.counters[f"dropped:{reason}"] += 1
                 continue
-            goal = self.queues.setdefault(target, ModelQueue(target, {}, adopted=False))
+            goal = self._found(target, {}, now, adopted=False)
             if self._in_circle(target, q.name, reason, m.deaths):
                 q.counters["dropped:cycle"] += 1
                 continue
@@ -47,6 +49,15 @@ class World:
             goal.messages.append(letter)
             goal.counters["enqueued"] += 1
             goal.may_exceed = True
+
+    def _found(self, name: str, options: Options, now: int, *, adopted: bool) -> ModelQueue:
+        """The queue, made if need be: its places lie beyond those that a deleted queue of this name has lost now."""
+        if name not in self.queues:
+            q = self.queues[name] = ModelQueue(name, options, adopted=adopted)
+            highest = max(self.gone.get(name, (b"", b"")))
+            if highest >= b"%013d-" % now:
+                q.last = (int(highest[:13]), int(highest[14:]))
+        return self.queues[name]
 
     @staticmethod
     def _in_circle(target: str, queue: str, reason: str, deaths: Sequence[DeathRecord]) -> bool:
@@ -86,7 +97,7 @@ class World:
                 m.token = None
                 m.state, m.until = "ready", 0
                 if ends > now:
-                    m.state, m.until = "delayed", min(ends, q.deadline(m) or ends)
+                    m.state, m.until = "delayed", ends if m.own is None else min(ends, m.own)
         self.bury(q, now, "delivery_limit", spent, cause=1, description=description)
         self.bury(q, now, "expired", dead, cause=int(failed))
 
@@ -94,7 +105,7 @@ class World:
         q = self.queues[name]
         lapsed = sorted((m for m in q.in_state("leased") if m.until <= now), key=lambda m: (int(m.token or 0), m.seq))
         self._give_back(q, now, lapsed, failed=True, ran_out=True)
-        due = sorted((m for m in q.in_state("delayed") if m.until <= now), key=lambda m: (m.until, m.seq))
+        due = sorted((m for m in q.in_state("delayed") if q.back_at(m) <= now), key=lambda m: (q.back_at(m), m.seq))
         self._give_back(q, now, due, failed=False)
         self.bury(q, now, "expired", q.overdue(now))
         self._trim(q, now)
@@ -142,14 +153,11 @@ class World:
         pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
         overdue = q.overdue(now) if pressed or mortal or d is not None else []
 
-        handed: list[Msg] = []
-        if len(overdue) == len(q.ready) and (pressed or mortal):
-            timely = [m for m in fresh if m not in late]
-            reached = timely[:waiting]
-            handed = (
-                reached if pressed else timely[: max((timely.index(m) + 1 for m in reached if m in mortal), default=0)]
-            )
-        for m in handed:
+        older, handed = self._handed(q, [m for m in fresh if m not in late], mortal, overdue, waiting, pressed=pressed)
+        if older and overdue:  # these go first, and then it is decided anew
+            self.bury(q, now, "expired", overdue)
+            return self._arrive(q, now, fresh, late, waiting, letters=letters, d=d)
+        for m in [*older, *handed]:
             m.state, m.until = "leased", now + PICKUP
         dead = [m for m in mortal if m not in handed]
         refused = self._refused(q, [m for m in vital if m not in handed], overdue)
@@ -171,6 +179,17 @@ class World:
         return [refused.get(m, m) for m in fresh]
 
     @staticmethod
+    def _handed(q: ModelQueue, timely: list[Msg], mortal: list[Msg], overdue: list[Msg], waiting: int, *,
+                pressed: bool) -> tuple[list[Msg], list[Msg]]:  # fmt: skip
+        """The ready and the arriving messages that go to consumers that wait, in the order of the queue."""
+        ready = [m for m in q.ready if m not in overdue]
+        reached = timely[: max(0, waiting - len(ready))]
+        if pressed:
+            return ready[:waiting], reached
+        handed = timely[: max((timely.index(m) + 1 for m in reached if m in mortal), default=0)]
+        return ready if handed else [], handed
+
+    @staticmethod
     def _refused(q: ModelQueue, arriving: list[Msg], overdue: list[Msg]) -> dict[Msg, str]:
         """Which messages find no room, and the limit that they meet."""
         refused: dict[Msg, str] = {}
@@ -185,15 +204,15 @@ class World:
         return refused
 
     def receive(self, name: str, now: int, count: int, lease: int, *, auto: bool, finished: Sequence[Pair], again: bool,
-                due: int | None, ticket: bytes = b"", late: bytes = b"") -> Taken:  # fmt: skip
-        """`due` is when the queue believes to be due; `late` the ticket that a leaving consumer finds in the bell."""
+                due: int | None, ticket: bytes = b"", late: Sequence[bytes] = ()) -> Taken:  # fmt: skip
+        """`due` is when the queue believes to be due; `late` what a leaving consumer finds in the bell."""
         q = self.queues[name]
         lost = self.ack(name, now, finished, again=again)
         if due is not None and due <= now:
             self.sweep(name, now)
         taken = self._ticket(q, now, ticket) if count else []
-        if len(taken) < count:
-            taken += self._ticket(q, now, late)
+        if not taken and count:
+            taken = next((found for one in late if (found := self._ticket(q, now, one))), [])
         taken += [m for m in q.ready if not q.expired(m, now)][: count - len(taken)]
         q.counters["delivered"] += len(taken)
         q.counters["redelivered"] += sum(m.failures > 0 for m in taken)
@@ -214,16 +233,20 @@ class World:
                gives_back: bool = False) -> tuple[list[Msg], list[bytes]]:  # fmt: skip
         """Deliveries that may be settled, and those whose lease is lost.
 
-        After a lost reply, what is gone is neither; what is back is neither where it was to be given back.
+        After a lost reply, what is gone is neither; what is back is neither where it was to be given back. Of those
+        nobody knows their end if the lease is over: they are noted in `unknown`.
         """
         held: list[Msg] = []
         lost: list[bytes] = []
+        self.unknown = []
         for seq, token in pairs:
             m = q.find(seq)
             if m is not None and q.held(m, token, now):
                 held.append(m)
             elif not again or (m is not None and (m.state == "leased" or not gives_back)):
                 lost.append(seq)
+            elif int(token) // 1000 <= now:
+                self.unknown.append(seq)
         return held, lost
 
     def ack(self, name: str, now: int, pairs: Sequence[Pair], *, again: bool) -> list[bytes]:
@@ -283,13 +306,13 @@ class World:
         q.options, q.adopted, q.may_exceed = merged, True, True
         return True
 
-    def declare(self, name: str, options: Options) -> bool:
+    def declare(self, name: str, options: Options, now: int) -> bool:
         """Whether the queue is as asked for: new, adopted, or there with the same options."""
         q = self.queues.get(name)
         if q is not None and q.adopted:
             return q.options == options
         if q is None:
-            self.queues[name] = ModelQueue(name, options, adopted=True)
+            self._found(name, options, now, adopted=True)
         else:
             q.options, q.adopted, q.may_exceed = options, True, True
         return True

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ import redis
 import rqttl
 from rqttl import _listening, consumer
 from rqttl._driver import driver_of
+from rqttl._interrupt import Interrupt
 from rqttl._listening import patiently
 from tests.process.proxy import Proxy
 from tests.servers import Server
@@ -40,6 +42,48 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
             server.process.send_signal(signal.SIGCONT)
         broker.queue("q").enqueue(b"x")
         assert broker.queue("q").receive() is not None
+
+
+class Late:
+    """Makes Redis end each blocking call an hour late, as after a step back of its clock."""
+
+    def __init__(self, broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        listener = driver_of(broker).store._listener
+        ask = listener._ask
+        monkeypatch.setattr(listener, "_ask", lambda line, words: ask(line, (*words[:2], "3600")))
+
+
+def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_listening, "REPLY", 3600.0)
+    with rqttl.connect(redis_url) as broker, ThreadPoolExecutor(1) as pool:
+        queue = broker.declare_queue("q")
+        Late(broker, monkeypatch)
+
+        assert pool.submit(queue.receive, wait="50ms").result(timeout=PATIENCE) is None
+
+        queue.enqueue(b"x")
+        assert queue.receive() is not None
+
+
+@pytest.mark.parametrize("ttl", [None, 0])
+def test_a_message_that_comes_as_a_late_wait_is_ended_is_not_lost(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, ttl: Literal[0] | None
+) -> None:
+    with rqttl.connect(redis_url) as broker, rqttl.connect(redis_url) as sender:
+        queue = broker.declare_queue("q")
+        Late(broker, monkeypatch)
+        hang_up = _listening._hang_up
+
+        def send_first(sock: socket.socket) -> None:
+            sender.queue("q").enqueue(b"x", ttl=ttl)
+            hang_up(sock)
+
+        monkeypatch.setattr(_listening, "_hang_up", send_first)
+
+        delivery = queue.receive(wait="50ms")
+
+    assert delivery is not None
+    assert (delivery.body, delivery.delivery_count) == (b"x", 1)
 
 
 def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(start_server: Callable[..., Server]) -> None:
@@ -101,13 +145,12 @@ def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
     deliveries = broker.declare_queue("q").consume(wait="10m")
     reports: list[bool] = []
     monkeypatch.setattr(deliveries, "_report", lambda _: reports.append(deliveries._last_heard == math.inf))
-    sleep = deliveries._no_more_fetching.wait
 
-    def turn(_: float) -> bool:
+    def turn(stop: Interrupt) -> None:
         turns.release()
-        return sleep(0.001)
+        stop.wait(0.001)
 
-    monkeypatch.setattr(deliveries._no_more_fetching, "wait", turn)
+    monkeypatch.setattr(deliveries._pace, "rest", turn)
 
     def run() -> None:
         with deliveries:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rqttl import InvalidInput, InvalidName, Message, MessageTooLarge, codec, commands
@@ -193,3 +193,32 @@ def test_a_place_in_a_queue_has_one_form(text: object, good: bool) -> None:
 def test_the_place_before_another_is_one_too(sequence: str, before: str) -> None:
     assert codec.sequence_before(sequence) == before
     assert codec.is_sequence(before)
+
+
+RECORD = b"q expired 1 1700000000000 1700000000000 1700000000000 - 1 3 why"
+
+
+@given(st.binary(max_size=80) | st.text("0123456789;. -qa", max_size=40).map(str.encode))
+@example(b"9" * 5000)
+@example(b"9" * 5000 + b";;;")
+@example(b";" + b"9" * 5000 + b";;x")
+@example(b";;%d;" % (len(RECORD) + 4999) + RECORD.replace(b" 1 ", b" %b " % (b"9" * 5000), 1))
+@example(b";;;\x93\x01\xc0\xc0")
+@example(b";;;\x92\xc0\x81\x01\x02")
+def test_any_bytes_can_be_read_as_a_header(header: bytes) -> None:
+    read = codec.unpack_header(header)
+
+    assert all(isinstance(name, str) for name in read.headers)
+    if not header.endswith(codec.pack_extras(None, read.headers)) or not read.headers:
+        return
+    assert codec.unpack_header(codec.sound_header(header)) == read
+
+
+def test_of_a_damaged_header_the_readable_parts_are_read() -> None:
+    deaths = RECORD * 2 + RECORD[:-1]
+
+    read = codec.unpack_header(b"5;2;%d;id%b\xc1" % (len(deaths), deaths))
+
+    assert (read.deadline, read.id, len(read.deaths), read.headers) == (5, "id", 2, {})
+    assert codec.unpack_header(b"5;99;;id").deadline == 5
+    assert codec.sound_header(b"5;2;%d;id%b" % (len(deaths), deaths)) == b"5;2;%d;id%b" % (2 * len(RECORD), RECORD * 2)

@@ -63,13 +63,13 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
 
 def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     here = known(max_length=5)
-    presence = Presence("me", 20, 30, b"ticket")
+    presence = Presence("me", 20, 30, b"ticket", 4)
 
     receive = bound(commands.receive(here, 7, 99, auto_ack=True, presence=presence, finished=DELIVERIES, now=5))
     assert receive.pop("keys") == keys_of("orders", _scripts.load("receive").keys)
     assert receive == {
-        "version": b"v1", "targets": "", "now": 5, "again": "", "count": 7, "lease": 99, "auto": "1", "consumer": "me",
-        "block": 20, "stay": 30, "ticket": b"ticket", "rest": RUNS,
+        "version": b"v1", "targets": "", "now": 5, "again": "", "count": 7, "lease": 99, "auto": "1", "room": 4,
+        "consumer": "me", "block": 20, "stay": 30, "ticket": b"ticket", "rest": RUNS,
     }  # fmt: skip
     nack = bound(commands.nack(here, DELIVERIES, delay=8, counted=False, description=b"why", now=5))
     assert {name: nack[name] for name in ("now", "again", "delay", "counted", "description", "rest")} == {

@@ -7,8 +7,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis
 
-from rqttl import AlreadySettled, Delivery, InvalidInput, LeaseLost, QueueOptions, codec
+from rqttl import (
+    AlreadySettled,
+    BrokerClosed,
+    Delivery,
+    InvalidInput,
+    LeaseLost,
+    OutcomeUnknown,
+    QueueNotFound,
+    QueueOptions,
+    codec,
+)
 from rqttl.commands import Known
 from rqttl.delivery import LOST, Settler, check_unsettled, lease_of, mark
 from rqttl.keys import Keyspace
@@ -162,6 +173,28 @@ def test_the_handlers_exception_is_not_hidden_by_a_lost_lease_but_a_lost_ack_is_
     with pytest.raises(ZeroDivisionError), delivery(settler=book):
         _ = 1 / 0
     with pytest.raises(LeaseLost), delivery(settler=book):
+        pass
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [QueueNotFound("orders"), OutcomeUnknown("orders", "nack"), redis.ConnectionError("gone"), BrokerClosed()],
+    ids=lambda failure: type(failure).__name__,
+)
+def test_the_handlers_exception_gets_through_whatever_fails_in_giving_back(
+    failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    book = Notebook()
+    book.failure = failure
+
+    with pytest.raises(ZeroDivisionError), delivery(settler=book):
+        _ = 1 / 0
+
+    (record,) = caplog.records
+    assert (record.levelname, record.name) == ("WARNING", "rqttl.delivery")
+    assert str(failure) in record.getMessage()
+    assert isinstance(failure.__context__, ZeroDivisionError)
+    with pytest.raises(type(failure)), delivery(settler=book):
         pass
 
 

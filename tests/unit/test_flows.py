@@ -56,7 +56,7 @@ def stored(*results: bytes) -> list[Any]:
 
 
 def received(*entries: Any, more: int = 0, due: Any = b"", lost: Any = (), now: int = 1000) -> list[Any]:
-    return [OK, b"", now, due, more, b"77" if entries else b"", list(lost), list(entries), []]
+    return [OK, b"", now, due, more, b"77" if entries else b"", list(lost), list(entries), [], []]
 
 
 def test_a_stale_client_asks_for_the_options_and_repeats_the_call_with_them() -> None:
@@ -196,7 +196,7 @@ def test_a_receive_goes_on_at_once_while_all_that_was_met_had_expired() -> None:
     assert (drive.result.entries, drive.result.lost) == ([[PLACE, [b"", b"x"]]], [b"1"])
 
 
-def test_deliveries_are_settled_in_batches_and_lost_ones_collected() -> None:
+def test_deliveries_are_settled_in_batches_and_lost_and_unknown_ones_collected() -> None:
     seen: list[int] = []
 
     def run(words: Any) -> flows.Flow[Any]:
@@ -204,12 +204,12 @@ def test_deliveries_are_settled_in_batches_and_lost_ones_collected() -> None:
         return (yield from flows.plain(commands.ack(KEYSPACE, "orders", words)))
 
     drive = Drive(flows.settle([(b"%d" % i, b"t") for i in range(2 * BATCH + 1)], run))
-    drive.answer([OK, b"", [b"3"]])
-    drive.answer([OK, b"", []])
-    drive.answer([OK, b"", [b"500"]])
+    drive.answer([OK, b"", [], [b"3"]])
+    drive.answer([OK, b"", [b"499"], []])
+    drive.answer([OK, b"", [], [b"500"]])
 
     assert seen == [BATCH, BATCH, 1]
-    assert drive.result[0] == [b"3", b"500"]
+    assert (drive.result.lost, drive.result.unknown) == ({b"3", b"500"}, {b"499"})
 
 
 @pytest.mark.parametrize("made", [0, 1])

@@ -23,7 +23,7 @@ PUBLIC = {
         "ack", "body", "content_type", "deaths", "decode", "delivery_count", "enqueued_at", "expires_at", "headers",
         "id", "leased_until", "nack", "queue", "reject", "renew", "sequence", "settled",
     },
-    rqttl.Consumer: {"close", "lost", "queue", "release", "stop"},
+    rqttl.Consumer: {"close", "lost", "lost_count", "queue", "release", "stop", "unknown", "unknown_count"},
 }  # fmt: skip
 
 

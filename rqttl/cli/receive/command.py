@@ -21,10 +21,11 @@ from rqttl.cli.receive.files import Folder
 from rqttl.cli.receive.sinks import FileSink, Sink, StdoutSink, Stream
 from rqttl.cli.receive.stopping import GracefulStop
 from rqttl.delivery import lease_of
-from rqttl.errors import LeaseLost
+from rqttl.errors import LeaseLost, OutcomeUnknown
 from rqttl.units import MAX_DURATION, as_timedelta
 
 if TYPE_CHECKING:
+    from rqttl.consumer import Consumer
     from rqttl.queue import Queue
 
 #: Messages of one call at most.
@@ -149,12 +150,18 @@ def _ack_each(queue: Queue, options: ReceiveOptions, sink: Sink, stop: GracefulS
                 delivery.ack()
                 done += 1
                 sink.print_result(delivery)
-    if deliveries.lost:
-        raise Refused(
-            f"{text.plural(len(deliveries.lost), 'lease')} of {queue.name} ended before the messages were written; "
-            "they come again", LeaseLost.code,
-        )  # fmt: skip
+    _refuse_unacked(queue, deliveries)
     return done
+
+
+def _refuse_unacked(queue: Queue, deliveries: Consumer) -> None:
+    """Raise `Refused` if written messages come again, or may come again."""
+    if deliveries.lost_count:
+        lost = f"{text.plural(deliveries.lost_count, 'lease')} of {queue.name} ended before the messages were written"
+        raise Refused(f"{lost}; they come again", LeaseLost.code)
+    if deliveries.unknown_count:
+        acks = f"{text.plural(deliveries.unknown_count, 'ack')} of {queue.name} got no reply before the leases ended"
+        raise Refused(f"{acks}; the messages may come again", OutcomeUnknown.code)
 
 
 def _receive_only(queue: Queue, options: ReceiveOptions, sink: Sink, stop: GracefulStop) -> int:

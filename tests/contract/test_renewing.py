@@ -1,0 +1,106 @@
+"""Renewing: for how long, in which rhythm, and what a queue that ends or changes makes of it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rqttl import Broker, LeaseLost, QueueNotFound
+from tests.contract.clocked import Clocked, at, ms
+
+LIFE = 10_000
+
+
+def test_each_of_many_is_renewed_for_as_long_as_it_was_given_for(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1h")
+    queue.enqueue_many([b"%d" % i for i in range(4)])
+    held = [*queue.receive_many(2, lease="5s"), *queue.receive_many(1), *queue.receive_many(1, lease="5s")]
+    clocked.advance(1_000)
+
+    queue.renew_many(held)
+
+    assert [one.leased_until for one in held] == [at(6_000), at(6_000), at(3_601_000), at(6_000)]
+    queue.ack_many(held)
+
+
+def test_renewing_many_takes_one_call_for_each_length(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue_many([b"x"] * 6)
+    held = [one for lease in ("1m", "2m", "1m") for one in queue.receive_many(2, lease=lease)]
+    queue.renew_many(held)
+    scripts: list[str] = []
+    broker.events.on_command.append(lambda event: scripts.append(event.name))
+
+    queue.renew_many(held)
+    assert scripts == ["renew"] * 2
+    queue.renew_many(held, "5m")
+    assert scripts == ["renew"] * 3
+
+
+def test_leases_of_one_length_are_renewed_although_one_of_another_was_lost(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([b"short", b"long"])
+    held = [*queue.receive_many(1, lease="1s"), *queue.receive_many(1, lease="1h")]
+    clocked.advance(1_000)
+
+    with pytest.raises(LeaseLost) as lost:
+        queue.renew_many(held)
+
+    assert lost.value.ids == (held[0].id,)
+    assert held[1].leased_until == at(3_601_000)
+
+
+def test_a_lease_that_gets_shorter_while_a_consumer_runs_sets_the_rhythm_of_its_renewals(broker: Broker) -> None:
+    queue = broker.declare_queue("q", lease="1h", max_deliveries=1)
+    renewals = threading.Semaphore(0)
+    broker.events.on_renewed.append(lambda name, count: renewals.release())
+
+    with queue.consume(prefetch=3) as deliveries:
+        queue.enqueue(b"long")
+        before = next(deliveries)
+        queue.update(lease="300ms")
+        queue.enqueue(b"short")
+        after = next(deliveries)
+        for _ in range(5):
+            assert renewals.acquire(timeout=60)
+        before.ack()
+        after.ack()
+
+    assert (deliveries.lost, queue.stats().acked) == ([], 2)
+
+
+def test_settling_and_renewing_find_no_queue_after_the_end_of_its_lifetime(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=ms(LIFE), lease="1h")
+    queue.enqueue_many([b"%d" % i for i in range(4)])
+    held = queue.receive_many(4)
+    clocked.advance(LIFE)
+
+    for one, settle in zip(held, ("ack", "renew", "nack", "reject"), strict=True):
+        with pytest.raises(QueueNotFound):
+            getattr(one, settle)()
+    assert clocked.queues() == []
+
+
+def test_who_holds_a_lease_of_a_deleted_queue_finds_no_queue(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue_many([b"%d" % i for i in range(4)])
+    held = queue.receive_many(4)
+    queue.delete()
+
+    for one, settle in zip(held, ("ack", "renew", "nack", "reject"), strict=True):
+        with pytest.raises(QueueNotFound):
+            getattr(one, settle)()
+
+
+@pytest.mark.parametrize("settle", ["ack", "renew", "nack", "reject"])
+def test_a_queue_that_lives_on_because_it_holds_messages_takes_a_settle_at_any_time(
+    clocked: Clocked, settle: str
+) -> None:
+    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep", lease="1h")
+    queue.enqueue(b"x")
+    delivery = queue.receive()
+    assert delivery is not None
+    clocked.advance(LIFE)
+
+    getattr(delivery, settle)()

@@ -1,0 +1,185 @@
+"""Headers that no client packs: scripts refuse them from senders, and do not fail over those that stand in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from rqttl import MalformedMessage, _scripts, codec, commands
+from rqttl._driver import driver_of
+from rqttl.commands import Command, Reply
+from rqttl.doctor import calls
+from rqttl.flows import fenced
+from tests.lua.states import NOW, Lab, at, place, plain, token
+
+RECORD = b"q expired 1 1700000000000 1700000000000 1700000000000 - 1 3 why"
+DAMAGED = [
+    b";", b";;", b"x", b"nan", b"inf", b"0x10", b"1e400", b"-5", b"9" * 400, b"9" * 400 + b";;;", b";9;;short",
+    b"\xff\xfe",
+    b";;" + b"9" * 400 + b";x", b";" + b"9" * 400 + b";;x", b"5;5;5;5", b"5x;;;", b" 12", b"1.5", b";;;\xc1",
+    b";;;\x93\x01",
+    b";;;\x92\x01\xa1a", b";;4;dead", b";;63;" + RECORD[:-1], b";;63;" + RECORD.replace(b" 1 3 ", b" 1 9 "),
+    b";;%d;" % (2 * len(RECORD) - 3) + RECORD + RECORD[3:],
+    b";;%d;" % (len(RECORD) + 399) + RECORD.replace(b" 1 ", b" %b " % (b"9" * 400), 1),
+    b";;%d;" % (len(RECORD) + 2) + RECORD.replace(b" - ", b" nan ", 1), b"1700000000009;2;;i",
+]  # fmt: skip
+anything = st.one_of(
+    st.binary(max_size=40),
+    st.text("0123456789;;;+@ -.aqx", max_size=24).map(str.encode),
+    st.builds(
+        lambda parts, rest: b";".join(b"%d" % n if n is not None else b"" for n in parts) + b";" + rest,
+        st.lists(st.none() | st.integers(0, 70), min_size=3, max_size=3),
+        st.sampled_from([RECORD, RECORD * 2, b"id", b"id\x92\x01\xc0", b""]),
+    ),
+    st.sampled_from(DAMAGED),
+)
+examples = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+GOOD = [b"", b"+5000", b";2;;id", b";;;" + codec.pack_extras(None, {"a": 1}), b"@%d;1;;x" % (NOW + 9)]
+IDS = [b";3;;id%d" % i for i in range(5)]
+
+
+def enqueue(lab: Lab, headers: list[bytes], form: str = "") -> Command:
+    """The call that somebody makes by hand."""
+    known, script = lab.known(), _scripts.load("enqueue")
+    words = [word for i, header in enumerate(headers) for word in (header, b"%d" % i)]
+    return Command(script, "orders", (*known.prefix(script), NOW, "", form, *words))
+
+
+@pytest.mark.parametrize("options", [{}, {"default_ttl": 900}, {"duplicate_window": 9, "max_length": 4}], ids=str)
+@pytest.mark.parametrize("form", ["", "ids"])
+@examples
+@given(header=anything, where=st.integers(0, 5))
+@example(b";;%d;" % len(RECORD) + RECORD, 3)
+def test_a_batch_with_any_header_is_stored_as_a_whole_or_not_at_all(
+    lab: Lab, form: str, options: dict[str, object], header: bytes, where: int
+) -> None:
+    lab.client.flushall()
+    lab.seed(options=options)
+    before = lab.dump()
+    batch = [*(IDS if form else GOOD)]
+    batch.insert(where, header)
+
+    reply = lab.run(enqueue(lab, batch, form))
+
+    if reply[0] == b"refused":
+        assert (reply[1:], lab.dump()) == ([b"malformed", where + 1], before)
+    else:
+        meta = lab.snapshot()["orders"]["meta"]
+        assert meta["enqueued"] + sum(one == b"=" for one in reply[2]) == len(batch) == len(reply[2])
+        stored = [one for one in lab.snapshot()["orders"].get("log", {}).values() if one[1] == b"%d" % where]
+        assert all(not codec.unpack_header(one).deaths for one, _ in stored)
+    take_all(lab)
+
+
+@pytest.mark.parametrize("header", [b";;%d;" % len(RECORD) + RECORD, b"5;2;63;id" + RECORD, b"1700000000009", b"+",
+                                    b"+5;", b"+5;0;;", b";02;;id", b";999;;id", b";3;;id", b"+" + b"9" * 16, b"@-5",
+                                    b"++5", b"x"])  # fmt: skip
+def test_senders_bring_no_deaths_and_no_deadlines_of_their_own_making(lab: Lab, header: bytes) -> None:
+    lab.seed()
+
+    assert lab.refusal(enqueue(lab, [b"", b"+5", header])) == [b"malformed", 3]
+    assert lab.refusal(enqueue(lab, [header])) == [b"malformed", 1]
+    assert lab.refusal(enqueue(lab, [b";2;;id", header], "ids")) == [b"malformed", 2]
+
+
+@pytest.mark.parametrize("form", ["", "ids"])
+def test_a_header_without_a_body_is_refused(lab: Lab, form: str) -> None:
+    lab.seed()
+    whole = enqueue(lab, [b";2;;id", b";2;;ie"], form)
+
+    assert lab.refusal(Command(whole.script, "orders", whole.words[:-1])) == [b"malformed", 2]
+
+
+@pytest.mark.parametrize("header", [b";1;;x\x92\x01\xc0", b";;;\x92\x01\xc0", b"+5", b""])
+def test_the_form_of_ids_takes_nothing_but_ids(lab: Lab, header: bytes) -> None:
+    lab.seed()
+
+    assert lab.refusal(enqueue(lab, [*IDS, header], "ids")) == [b"malformed", 6]
+
+
+def test_the_refusal_is_an_error_that_names_the_message(lab: Lab) -> None:
+    lab.seed()
+    driver = driver_of(lab.broker)
+    call = enqueue(lab, [b"", b";;4;dead"])
+
+    with pytest.raises(MalformedMessage, match=r"queue 'orders': .* message 2 of the batch") as raised:
+        driver.perform(fenced("orders", lambda _: call, lab.known()))
+
+    assert (raised.value.place, raised.value.code) == (2, "malformed")
+
+
+def take_all(lab: Lab) -> None:
+    """Take, look at and reject all that is there; none of it fails, and nothing is lost."""
+    peeked = lab.run(commands.peek(lab.keyspace, "orders", after="", limit=100, now=NOW))[4]
+    found = lab.run(commands.receive(lab.known(), 100, 1000, now=NOW))
+    for _, (header, _) in [*peeked, *found[7]]:
+        codec.unpack_header(header)
+    if found[7]:
+        held: list[commands.Word] = [word for one, _ in found[7] for word in (one, found[5])]
+        assert lab.run(commands.reject(lab.known(), held, now=NOW))[2] == []
+
+
+def leased(lab: Lab, call: Callable[[list[commands.Word]], Command]) -> Reply:
+    return lab.run(call([place(-9), token(50), place(-8), token(50)]))
+
+
+FATES: dict[str, Callable[[Lab], object]] = {
+    "receive and reject": take_all,
+    "sweep at the end of retention": lambda lab: lab.run(commands.sweep(lab.known(), now=NOW + 2000)),
+    "stats": lambda lab: lab.run(commands.stats(lab.known(), now=NOW + 2000)),
+    "preview": lambda lab: lab.run(commands.preview(lab.known(), lab.known().options, (0, "", 0, 0, 0), now=NOW)),
+    "redrive": lambda lab: lab.run(commands.redrive(lab.known("dead"), "orders", [place(-9), place(-8)], now=NOW)),
+    "audit": lambda lab: lab.run(calls.audit(lab.keyspace, "orders", "log", "", 10)),
+}
+
+
+@pytest.mark.parametrize("fate", FATES)
+@examples
+@given(header=anything)
+def test_no_header_that_stands_in_redis_makes_a_script_fail_or_lose_a_message(
+    lab: Lab, fate: str, header: bytes
+) -> None:
+    lab.client.flushall()
+    lab.seed("dead", log=plain(place(-99)))
+    lab.seed(
+        options={"dead_letter": "dead", "message_ttl": 1000}, log={place(-9): (header, b"x"), place(-8): (b"", b"y")}
+    )
+
+    FATES[fate](lab)
+
+    assert holds(lab, b"x")
+    assert holds(lab, b"y")
+
+
+@pytest.mark.parametrize("back", ["nack", "nack with a delay", "the end of the lease"])
+@examples
+@given(header=anything)
+def test_no_header_makes_a_message_vanish_that_comes_back(lab: Lab, back: str, header: bytes) -> None:
+    lab.client.flushall()
+    lab.seed("dead", log=plain(place(-99)))
+    lab.seed(
+        options={"dead_letter": "dead", "max_deliveries": 9},
+        log={place(-9): (header, b"x"), place(-8): (at(9), b"y")},
+        leases={place(-9): token(50), place(-8): token(50)},
+    )
+
+    if back == "the end of the lease":
+        lab.run(commands.sweep(lab.known(), now=NOW + 60))
+    else:
+        delay = 5 if back == "nack with a delay" else None
+        leased(lab, lambda held: commands.nack(lab.known(), held, delay=delay, now=NOW))
+    lab.run(commands.sweep(lab.known(), now=NOW + 90))
+
+    assert holds(lab, b"x")
+    assert holds(lab, b"y")
+    due = lab.snapshot()["orders"]["meta"]["due"]
+    assert due == "" or isinstance(due, int)
+
+
+def holds(lab: Lab, body: bytes) -> bool:
+    """Whether the body is in one of the queues, once, under a header that can be read."""
+    entries = [one for state in lab.snapshot().values() for one in state.get("log", {}).values() if one[1] == body]
+    return len(entries) == 1 and codec.unpack_header(entries[0][0]) is not None
