@@ -1,4 +1,4 @@
-"""The report of Spark that ends the demo: what it says, and what it says where it cannot be had. None needs a JVM."""
+"""The report of Spark at the end of the demo, and the lines for a missing package. No test needs a JVM."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.console import Console
 
 from rqttl.demo import ending
 from rqttl.demo.accounts import Counts
-from rqttl.demo.ending import Told
+from rqttl.demo.ending import ReportResult
 from rqttl.demo.report import Report
-from rqttl.demo.show import hours
+from rqttl.demo.show import print_hours
 from spark_connectors import demo_report
 from tests.process.demo_runs import check_document, start
 from tests.process.embedded_users import data_folder
@@ -38,9 +38,9 @@ def test_a_letter_that_spark_has_not_counted_is_noticed() -> None:
 def test_hours_and_carriers_are_a_table_that_fits(width: int, carriers: list[str]) -> None:
     written = io.StringIO()
     console = Console(file=written, width=width)
-    found = {"UA": {5: 1_000, 7: 2}, "DL": {7: 100}, "AA": {23: 7}}
+    hours = {"UA": {5: 1_000, 7: 2}, "DL": {7: 100}, "AA": {23: 7}}
 
-    hours(console, found, 3.2)
+    print_hours(console, hours, 3.2)
 
     lines = [line.split() for line in written.getvalue().splitlines()]
     assert ["hour", *carriers, "all"] in lines
@@ -49,11 +49,11 @@ def test_hours_and_carriers_are_a_table_that_fits(width: int, carriers: list[str
     assert lines[-1][-1] == "1,109"
 
 
-def tell(monkeypatch: pytest.MonkeyPatch, report: Report, picture: Path) -> tuple[Told, str]:
+def tell(monkeypatch: pytest.MonkeyPatch, report: Report, picture: Path) -> tuple[ReportResult, str]:
     monkeypatch.setattr(ending, "ask_spark", lambda _: report)
     written = io.StringIO()
     counts = {carrier: Counts(dead_lettered=sum(found.values())) for carrier, found in report.carriers.items()}
-    told = ending.tell(Console(file=written, width=80), None, counts, {"UA": "United Air Lines"}, str(picture))
+    told = ending.print_report(Console(file=written, width=80), None, counts, {"UA": "United Air Lines"}, str(picture))
     return told, written.getvalue()
 
 
@@ -64,7 +64,7 @@ def test_the_picture_is_a_png_in_a_folder_that_is_made(monkeypatch: pytest.Monke
 
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
     assert path.stat().st_size > 5_000
-    assert told == Told([], {"hours": {"UA": {5: 1_200, 23: 2}, "DL": {7: 1}}, "picture": str(path)})
+    assert told == ReportResult([], {"hours": {"UA": {5: 1_200, 23: 2}, "DL": {7: 1}}, "picture": str(path)})
     assert shown.endswith(f"The same as a picture: {path}\n")
 
 
