@@ -10,17 +10,25 @@ from rqttl.cli.common.settings import Settings, note_default_server
 
 @click.command(epilog="\b\nExample: rqttl demo --limit 5000")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50_000, show_default=True, metavar="N",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50_000,
+    show_default=True,
+    metavar="N",
     help="Number of departures to play.",
-)  # fmt: skip
+)
 @click.option(
-    "--spark/--no-spark", default=True, show_default=True,
+    "--spark/--no-spark",
+    default=True,
+    show_default=True,
     help="Let Spark count the dead letters by carrier and hour at the end, if it is installed.",
-)  # fmt: skip
+)
 @click.option(
-    "--picture", type=click.Path(dir_okay=False), metavar="FILE",
+    "--picture",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
     help="File for the picture of these counts, a PNG.  [default: a file in a temporary folder]",
-)  # fmt: skip
+)
 @json_flag
 @click.option("--url", metavar="URL", help="Redis to use. The queues of the demo have a namespace of their own.")
 @debug_flag

@@ -36,9 +36,13 @@ class PeriodType(DurationType):
     epilog="\b\nExample: rqttl reaper --log-format json",
 )
 @click.option(
-    "--scan-period", type=PeriodType(), default="5m", show_default=True, metavar="TIME",
+    "--scan-period",
+    type=PeriodType(),
+    default="5m",
+    show_default=True,
+    metavar="TIME",
     help="Time between two looks at every queue, in case a hint was lost; -1 = no reaper.",
-)  # fmt: skip
+)
 @click.option("--once", is_flag=True, help="Do all due work, print the counts, and end.")
 @click.option(
     "--log-format",

@@ -14,9 +14,11 @@ from rqttl.cli.common.settings import Settings
 
 @click.command(epilog="\b\nExample: rqttl server --folder ./data")
 @click.option(
-    "--folder", type=click.Path(file_okay=False), metavar="PATH",
+    "--folder",
+    type=click.Path(file_okay=False),
+    metavar="PATH",
     help="Folder of its data.  [default: the folder of the URL, else the one that all commands share]",
-)  # fmt: skip
+)
 @json_flag
 @click.option("--url", metavar="URL", help="Folder of its data, as a URL: embedded:///folder.")
 @debug_flag

@@ -28,9 +28,12 @@ class Child:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `__exit__`
         self._process = subprocess.Popen(
             [sys.executable, "-m", module],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
             start_new_session=True,  # Ctrl-C is for the parent, which ends its children
-        )  # fmt: skip
+        )
         with contextlib.suppress(BrokenPipeError):  # `read` will raise the error of the process
             self._stdin.write(json.dumps(task) + "\n")
             self._stdin.flush()

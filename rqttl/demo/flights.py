@@ -30,7 +30,7 @@ class DemoUnavailable(RqttlError):
 
 
 class Departure(NamedTuple):
-    """One row of the data. Its fields are in the order of sorting; `at` is minutes since 1970 (UTC)."""
+    """A row of the data. Its fields are in the order of sorting; `at` is minutes since 1970 (UTC)."""
 
     at: int
     minute: int

@@ -78,7 +78,7 @@ def _delete_queues(broker: Broker) -> None:
 
 
 class Stage:
-    """One play. `url` is the server of `broker`, for the other processes."""
+    """A play. `url` is the server of `broker`, for the other processes."""
 
     def __init__(self, broker: Broker, url: str | None, flights: Sequence[Flight], day: Day, watch: Watcher) -> None:
         self._broker = broker

@@ -82,7 +82,13 @@ class LetterCounts:
         (leased, delayed), (oldest, newest) = self.not_ready, self.span if self.letters else (None, None)
         tables = {aspect: self.by_hour().items() if aspect == "hour" else self.by(aspect) for aspect in aspects}
         return {
-            "queues": list(names), "count": self.letters, "leased": leased, "delayed": delayed, "bytes": self.size,
-            "oldest_at": oldest, "newest_at": newest, "never_died": self.never_died,
+            "queues": list(names),
+            "count": self.letters,
+            "leased": leased,
+            "delayed": delayed,
+            "bytes": self.size,
+            "oldest_at": oldest,
+            "newest_at": newest,
+            "never_died": self.never_died,
             "by": {aspect: [{aspect: key, "count": n} for key, n in rows] for aspect, rows in tables.items()},
-        }  # fmt: skip
+        }

@@ -136,7 +136,15 @@ class LetterGroups:
     def to_json(self) -> list[dict[str, Any]]:
         """All groups, for `json_text.dump`."""
         return [
-            {"source": g.source, "reason": g.reason, "count": g.count, "leased": g.leased, "delayed": g.delayed,
-             "bytes": g.size, "oldest_at": g.oldest, "newest_at": g.newest}
+            {
+                "source": g.source,
+                "reason": g.reason,
+                "count": g.count,
+                "leased": g.leased,
+                "delayed": g.delayed,
+                "bytes": g.size,
+                "oldest_at": g.oldest,
+                "newest_at": g.newest,
+            }
             for g in self.ordered()
-        ]  # fmt: skip
+        ]

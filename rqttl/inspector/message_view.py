@@ -47,7 +47,7 @@ def header_text(value: Header, longest: int | None = text.LONGEST) -> str:
 
 
 def to_json(message: Viewed, *, with_body: bool = True) -> dict[str, Any]:
-    """All that is known of a message, for `json_text.dump`.
+    """All facts of a message, for `json_text.dump`.
 
     A body that is no text is `body_base64`. A value that JSON cannot hold exactly is `body` and `body_base64`.
     """
@@ -89,5 +89,5 @@ def _body_to_json(message: Viewed) -> dict[str, Any]:
 
 
 def death_to_json(death: Death) -> dict[str, Any]:
-    """All that is known of a death, for `json_text.dump`."""
+    """All facts of a death, for `json_text.dump`."""
     return {name: getattr(death, name) for name in Death.__dataclass_fields__}

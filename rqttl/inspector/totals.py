@@ -40,9 +40,7 @@ def to_json(stats: QueueStats) -> dict[str, Any]:
 
 def damaged_to_json(damaged: Mapping[str, QueueDamaged]) -> list[dict[str, Any]]:
     """The queues that cannot be read, for `json_text.dump`."""
-    return [
-        {"queue": name, "error": error.code, "damage": error.damage} for name, error in sorted(damaged.items())
-    ]  # fmt: skip
+    return [{"queue": name, "error": error.code, "damage": error.damage} for name, error in sorted(damaged.items())]
 
 
 def milliseconds(time: timedelta) -> int:

@@ -24,7 +24,7 @@ LATE = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One queue, or all queues together. `rates` are per second, `None` without an earlier snapshot."""
+    """A queue, or all queues together. `rates` are per second, `None` without an earlier snapshot."""
 
     name: str
     stats: QueueStats

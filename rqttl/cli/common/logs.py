@@ -15,15 +15,15 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.000Z INFO queue orders: expired 3`, with unprintable characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """A record as a line."""
         return f"{_time(record)} {record.levelname} {text.escape(record.getMessage())}"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, event, and the facts of the event."""
+    """A JSON object for each line: time, level, event, and the facts of the event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """A record as a line."""
         event = getattr(record, "event", None)
         facts = getattr(record, "facts", {}) if event else {"message": record.getMessage()}
         return json_text.dump(

@@ -45,9 +45,9 @@ def with_flags(message: str) -> str:
 
 def naming_flag(message: str) -> str:
     """`with_flags`; a message that begins with an argument, `id: expected …`, then begins with its flag."""
-    name, colon, rest = message.partition(": ")
+    name, colon, rule = message.partition(": ")
     named = flag(name) if name in OPTIONS else _FLAGS.get(name)
-    return f"{named}{colon}{with_flags(rest)}" if named and colon else with_flags(message)
+    return f"{named}{colon}{with_flags(rule)}" if named and colon else with_flags(message)
 
 
 def json_name(option: str) -> str:

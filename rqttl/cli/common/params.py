@@ -58,10 +58,10 @@ class PairType(ValueType):
         """Split at the first equals sign."""
         if isinstance(value, tuple):
             return value
-        key, equals, rest = value.partition("=")
+        key, equals, content = value.partition("=")
         if not key or not equals:
             self.fail(f"expected KEY=VALUE, got {value!r}", param, ctx)
-        return key, rest
+        return key, content
 
 
 DURATION, INSTANT, PAIR = DurationType(), InstantType(), PairType()

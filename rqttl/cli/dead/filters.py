@@ -58,16 +58,38 @@ class WhenType(ValueType):
 
 
 _OPTIONS = (
-    click.option("--header", "headers", multiple=True, type=PAIR, metavar="KEY=VALUE",
-                 help="Only letters with this header; may be repeated."),
-    click.option("--newer-than", type=WhenType(), metavar="WHEN", help="Only letters that died since then."),
-    click.option("--older-than", type=WhenType(), metavar="WHEN",
-                 help="Only letters that died before: 7d (ago), 2026-11-21T10:00Z."),
-    click.option("--reason", "reasons", multiple=True, type=ReasonType(), metavar="REASON",
-                 help=f"Only letters that died for this reason: {', '.join(REASONS)}; may be repeated."),
-    click.option("--source", "sources", multiple=True, metavar="QUEUE", shell_complete=complete_queues,
-                 help="Only letters that died in this queue; may be repeated."),
-)  # fmt: skip
+    click.option(
+        "--header",
+        "headers",
+        multiple=True,
+        type=PAIR,
+        metavar="KEY=VALUE",
+        help="Only letters with this header; if repeated, with all of them.",
+    ),
+    click.option("--newer-than", type=WhenType(), metavar="WHEN", help="Only letters that died since that time."),
+    click.option(
+        "--older-than",
+        type=WhenType(),
+        metavar="WHEN",
+        help="Only letters that died before that time: 7d (ago), 2026-11-21T10:00Z.",
+    ),
+    click.option(
+        "--reason",
+        "reasons",
+        multiple=True,
+        type=ReasonType(),
+        metavar="REASON",
+        help=f"Only letters that died for this reason: {', '.join(REASONS)}; may be repeated.",
+    ),
+    click.option(
+        "--source",
+        "sources",
+        multiple=True,
+        metavar="QUEUE",
+        shell_complete=complete_queues,
+        help="Only letters that died in this queue; may be repeated.",
+    ),
+)
 
 
 def letter_filters(command: F) -> F:

@@ -100,7 +100,7 @@ def _redrive(queue: Queue, selection: Selection, to: str | None, *, as_json: boo
         raise Interrupted(received, f": {text.plural(len(letters) - len(results), 'letter')} left")
     return Counter(
         (result.origin, result.outcome, result.limit or "") for result in results if result.outcome != "moved"
-    )  # fmt: skip
+    )
 
 
 def _refuse_remaining(remaining: Remaining) -> None:

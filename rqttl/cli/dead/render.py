@@ -21,10 +21,16 @@ def print_groups(groups: LetterGroups, now: datetime, *, utc: bool) -> None:
     """Print a table of groups, with totals if there are several."""
     ordered = groups.ordered()
     rows = [
-        [text.escape(g.source or "-"), text.escape(g.reason or "(never died)"), text.format_count(g.count),
-         text.format_time(g.oldest, now, utc=utc), text.format_time(g.newest, now, utc=utc), as_size(g.size)]
+        [
+            text.escape(g.source or "-"),
+            text.escape(g.reason or "(never died)"),
+            text.format_count(g.count),
+            text.format_time(g.oldest, now, utc=utc),
+            text.format_time(g.newest, now, utc=utc),
+            as_size(g.size),
+        ]
         for g in ordered
-    ]  # fmt: skip
+    ]
     total = None
     if len(ordered) > 1:
         total = ["total", "", text.format_count(groups.total()), "", "", as_size(groups.total("size"))]

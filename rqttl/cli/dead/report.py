@@ -36,13 +36,21 @@ NAMED = 3
 @click.command(epilog="\b\nExample: rqttl dead report 'orders.*' --newer-than 1d --by reason --by hour")
 @queues_argument
 @click.option(
-    "--by", "aspects", type=click.Choice(ASPECTS), multiple=True, default=DEFAULT,
+    "--by",
+    "aspects",
+    type=click.Choice(ASPECTS),
+    multiple=True,
+    default=DEFAULT,
     help="Print a table of this; may be repeated.  [default: source, reason and hour]",
-)  # fmt: skip
+)
 @click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", default=20, show_default=True,
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=20,
+    show_default=True,
     help="Sources and queues that a table names at most.",
-)  # fmt: skip
+)
 @letter_filters
 @click.option("--utc", is_flag=True, help="Count hours of UTC, not of the time zone of this machine.")
 @json_flag
@@ -104,9 +112,7 @@ def _count(broker: Broker, names: Sequence[str], letter_filter: LetterFilter, ma
     return counts
 
 
-def _print_notes(
-    counts: LetterCounts, names: Sequence[str], patterns: Sequence[str], *, everything: bool
-) -> None:  # fmt: skip
+def _print_notes(counts: LetterCounts, names: Sequence[str], patterns: Sequence[str], *, everything: bool) -> None:
     if not names:
         output.note_no_queue(patterns)
     elif not counts.letters:
@@ -123,10 +129,12 @@ def _print_report(
 ) -> None:
     """Print the totals, and a table for each aspect."""
     oldest, newest = (text.format_time(at, now, utc=utc) for at in counts.span)
-    output.print_pairs([
-        ("letters", f"{text.format_count(counts.letters)} ({as_size(counts.size)}) in {_listed(names)}"),
-        ("died", oldest if oldest == newest else f"{oldest} to {newest}"),
-    ])  # fmt: skip
+    output.print_pairs(
+        [
+            ("letters", f"{text.format_count(counts.letters)} ({as_size(counts.size)}) in {_listed(names)}"),
+            ("died", oldest if oldest == newest else f"{oldest} to {newest}"),
+        ]
+    )
     tables, longer = [], ""
     for aspect in aspects:
         if aspect == "hour":

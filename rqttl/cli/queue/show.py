@@ -48,9 +48,10 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
         come_from = _sources(broker, name) if sources else None
     targets = {reason: options.target(reason) for reason in REASONS}
     if as_json:
-        output.answer_json(_to_json(name, stats, options, targets) | (
-            {} if come_from is None else {"dead_letters_come_from": come_from}
-        ))  # fmt: skip
+        output.answer_json(
+            _to_json(name, stats, options, targets)
+            | ({} if come_from is None else {"dead_letters_come_from": come_from})
+        )
         return
     output.print_pairs(_contents(name, stats, now, utc=utc))
     if stats.overdue >= LATE:

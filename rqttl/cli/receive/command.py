@@ -51,25 +51,34 @@ class ReceiveOptions:
 @click.command(epilog="\b\nExample: rqttl receive orders --max 10 --wait 5s")
 @queue_argument
 @click.option(
-    "--max", "limit", type=click.IntRange(min=0), metavar="N",
+    "--max",
+    "limit",
+    type=click.IntRange(min=0),
+    metavar="N",
     help="Number of messages at most; 0 = all that are ready.  [default: 1; with --follow no limit]",
-)  # fmt: skip
+)
 @click.option("--wait", type=DURATION, metavar="TIME", help="Time to wait for the next message.")
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C, SIGTERM or --max.")
 @click.option(
-    "--no-ack", is_flag=True,
+    "--no-ack",
+    is_flag=True,
     help="Settle nothing: a message comes again when its lease ends, which counts as a failed delivery.",
-)  # fmt: skip
+)
 @click.option("--auto-ack", is_flag=True, help="Remove each message before it is printed: at most once.")
 @click.option("--lease", type=DURATION, metavar="TIME", help="Lease of each delivery, instead of the queue's own.")
 @click.option(
-    "--format", "form", type=click.Choice(["body", "json", "headers"]),
+    "--format",
+    "form",
+    type=click.Choice(["body", "json", "headers"]),
     help="body (default); json: all facts, a line each; headers: facts and headers, an empty line, the body.",
-)  # fmt: skip
+)
 @click.option(
-    "--output-dir", "folder", type=click.Path(path_type=Path), metavar="DIR",
+    "--output-dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
     help="Write each body into a new file in this folder, named after the id, and print its path.",
-)  # fmt: skip
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: an object a line, also for one message.")
 @connecting
 def receive(queue: str, settings: Settings, **flags: Any) -> None:
@@ -102,8 +111,18 @@ def receive(queue: str, settings: Settings, **flags: Any) -> None:
         output.note(f"nothing is ready in {queue}")
 
 
-def _check(*, limit: int | None, wait: timedelta | None, follow: bool, lease: timedelta | None, auto_ack: bool,
-             no_ack: bool, form: str | None, folder: Path | None, as_json: bool) -> ReceiveOptions:  # fmt: skip
+def _check(
+    *,
+    limit: int | None,
+    wait: timedelta | None,
+    follow: bool,
+    lease: timedelta | None,
+    auto_ack: bool,
+    no_ack: bool,
+    form: str | None,
+    folder: Path | None,
+    as_json: bool,
+) -> ReceiveOptions:
     for flag, other, both in (
         ("--auto-ack", "--no-ack", auto_ack and no_ack),
         ("--auto-ack", "--lease", auto_ack and lease is not None),

@@ -69,21 +69,33 @@ class Outcomes:
 @click.command(epilog="\b\nExample: rqttl send orders hello --ttl 30s --header region=eu")
 @queue_argument
 @click.argument("body", nargs=-1, type=click.UNPROCESSED)
-@click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="PATH",
-              help="Take the messages from a file; - is stdin.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["lines", "json", "body"]), default="lines", show_default=True,
-              help="lines: each line is a body; json: each is a message in JSON; body: the whole input is one body.",
-)  # fmt: skip
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    metavar="PATH",
+    help="Take the messages from a file; - is stdin.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["lines", "json", "body"]),
+    default="lines",
+    show_default=True,
+    help="lines: each line is a body; json: each is a message in JSON; body: the whole input is one body.",
+)
 @click.option("--ttl", type=DURATION, metavar="TIME", help="Lifetime of the messages.")
-@click.option("--expires-at", type=INSTANT, metavar="WHEN",
-              help="End of their lifetime: 2026-11-21T10:00:00Z, or ms since 1970.")  # fmt: skip
+@click.option(
+    "--expires-at", type=INSTANT, metavar="WHEN", help="End of their lifetime: 2026-11-21T10:00:00Z, or ms since 1970."
+)
 @click.option("--header", "headers", multiple=True, type=PAIR, metavar="KEY=VALUE", help="A header; may be repeated.")
 @click.option("--id", "id", metavar="ID", help="The id of the message, for one BODY or --format body.")
 @click.option("--content-type", metavar="TYPE", help="The type of the bodies, such as application/json.")
 @json_flag
 @connecting
-def send(queue: str, body: Sequence[str], path: str | None, form: str, as_json: bool, settings: Settings,
-         **fields: Any) -> None:  # fmt: skip
+def send(
+    queue: str, body: Sequence[str], path: str | None, form: str, as_json: bool, settings: Settings, **fields: Any
+) -> None:
     """Store messages in a queue.
 
     Each BODY is a message. Without a BODY each line of stdin or of a file is a message, byte for byte (the carriage

@@ -19,9 +19,17 @@ from rqttl.units import instant
 SENDER_FIELDS = ("body", "body_base64", "headers", "id", "ttl", "expires_at", "content_type")
 #: The fields that `rqttl receive --json` adds. A sender cannot set them, so they are ignored.
 BROKER_FIELDS = (
-    "queue", "sequence", "state", "until", "leased_until", "body_bytes", "enqueued_at", "delivery_count",
-    "deaths", "description",
-)  # fmt: skip
+    "queue",
+    "sequence",
+    "state",
+    "until",
+    "leased_until",
+    "body_bytes",
+    "enqueued_at",
+    "delivery_count",
+    "deaths",
+    "description",
+)
 
 _KNOWN = frozenset((*SENDER_FIELDS, *BROKER_FIELDS))
 _JSON_TYPES = ("application/json", "+json")

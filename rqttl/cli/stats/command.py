@@ -42,9 +42,10 @@ INTERVAL, SHORTEST = timedelta(seconds=2), timedelta(milliseconds=100)
 )
 @click.option("--count", "limit", type=click.IntRange(min=1), metavar="N", help="End --watch after N looks.")
 @click.option(
-    "--sort", type=click.Choice(list(SORTS)),
+    "--sort",
+    type=click.Choice(list(SORTS)),
     help="Sort by this, largest first.  [default: name; with --watch depth]",
-)  # fmt: skip
+)
 @json_flag
 @connecting
 def stats(

@@ -1,4 +1,4 @@
-"""One frame of `rqttl stats --watch`, as lines that fit a terminal."""
+"""A frame of `rqttl stats --watch`, as lines that fit a terminal."""
 
 from __future__ import annotations
 
