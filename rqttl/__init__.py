@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         QueueMismatch,
         QueueNotFound,
         RqttlError,
+        ScriptsForgotten,
     )
     from rqttl.events import CommandEvent, Events
     from rqttl.option_types import OptionArguments
@@ -82,6 +83,7 @@ __all__ = [
     "Redriven",
     "RqttlError",
     "RunCounts",
+    "ScriptsForgotten",
     "Swept",
     "UpdateResult",
     "connect",

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 
-from rqttl import flows
+from rqttl import _replies, flows
 from rqttl._interrupt import Interrupt
+from rqttl._recent import Recent
 from rqttl._redis import Store
 from rqttl.commands import Command, Known
-from rqttl.errors import QueueNotFound
+from rqttl.errors import ContractError, QueueNotFound
 from rqttl.events import Events
 from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Read, Together
 from rqttl.keys import Keyspace, check_namespace
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger("rqttl")
+
+#: So many queues a client remembers. About any other it asks Redis again.
+KNOWN = 10_000
 
 
 def driver_of(owner: Broker | Queue) -> Driver:
@@ -46,7 +50,8 @@ class Driver:
         self.store = Store(client, self.events)
         #: Ends what waits outside of Redis when the driver is closed.
         self.closed = Interrupt()
-        self._known: dict[str, Known] = {}
+        #: The queues that were used last.
+        self.known: Recent[Known] = Recent(KNOWN)
 
     def perform(self, flow: Flow[T]) -> T:
         """Carry out a flow: perform each step and send its answer back."""
@@ -57,6 +62,9 @@ class Driver:
         except StopIteration as done:
             result: T = done.value
             return result
+        except ContractError:
+            self.store.connections.renew()  # it may have been the reply to another call
+            raise
 
     def step(self, step: flows.Step) -> Any:
         """Carry out one step of a flow."""
@@ -82,25 +90,24 @@ class Driver:
 
     def server_time(self) -> Ms:
         """The time by the clock of Redis."""
-        seconds, micros = self.store.run_plain("TIME", lambda client: client.time())
+        seconds, micros = self.store.call(_replies.moment, "TIME")
         return Ms(seconds * 1000 + micros // 1000)
 
     def members(self, key: str, page: int = 1000) -> set[bytes]:
         """All members of a set, read in pages."""
         found: set[bytes] = set()
-        cursor: bytes | int = 0
+        cursor = 0
         while True:
-            ((cursor, some),) = self.store.read([("SSCAN", key, cursor, "COUNT", page)])
+            cursor, some = self.store.call(_replies.page, "SSCAN", key, cursor, "COUNT", page)
             found.update(some)
-            if int(cursor) == 0:
+            if cursor == 0:
                 return found
 
     def reapers(self) -> int:
         """The number of reapers that listen for due work."""
-        found: Any = self.store.run_plain(
-            "PUBSUB NUMSUB", lambda client: client.pubsub_numsub(self.keyspace.due_channel)
-        )
-        return int(found[0][1])
+        channel = self.keyspace.due_channel
+        counts = self.store.call(_replies.pairs, "PUBSUB", "NUMSUB", channel)
+        return int(counts[channel.encode()])
 
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. A signal handler may call it."""
@@ -121,12 +128,12 @@ class Driver:
     def _enter(self, queue: str, gone: bool) -> Any:
         registry = self.keyspace.registry
         if gone:
-            self._known.pop(queue, None)
-            removed = self.store.run_plain("SREM", lambda c: c.srem(registry, queue))
-            if not self.store.run_plain("EXISTS", lambda c: c.exists(self.keyspace.key(queue, "meta"))):
+            self.known.forget(queue)
+            removed = self.store.call(_replies.number, "SREM", registry, queue)
+            if not self.store.call(_replies.number, "EXISTS", self.keyspace.key(queue, "meta")):
                 return removed
             # somebody has made it again after it ended and before it was taken out
-        return self.store.run_plain("SADD", lambda c: c.sadd(registry, queue))
+        return self.store.call(_replies.number, "SADD", registry, queue)
 
     def _follow(self, notes: Sequence[bytes]) -> None:
         """The caller's own call has succeeded and must not seem to have failed: what fails here is left to reapers."""
@@ -140,12 +147,12 @@ class Driver:
                 logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, what, error)
 
     def _look(self, step: Look) -> Known:
-        known = None if step.fresh else self._known.get(step.queue)
+        known = None if step.fresh else self.known.get(step.queue)
         if known is None:
             try:
                 known = self.perform(flows.known_options(self.keyspace, step.queue))
             except QueueNotFound:
-                self._known.pop(step.queue, None)
+                self.known.forget(step.queue)
                 raise
-            self._known[step.queue] = known
+            self.known.put(step.queue, known)
         return known

@@ -14,7 +14,7 @@ from redis.connection import Connection
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl._interrupt import Interrupt
-from rqttl._pools import free_connection, places_of, pool_of_waits
+from rqttl._pools import Held, free_connection, places_of, pool_of_waits
 from rqttl._retrying import NotSent
 from rqttl.errors import PoolExhausted
 from rqttl.flows.messages import ENDED
@@ -77,7 +77,7 @@ class Listener:
                 raise
             return b""
         finally:
-            self._places.give_back()
+            self._places.give_back(place)
         if found is None:
             return ENDED if _asked(interrupts) else None
         heard: bytes = found[1]
@@ -85,27 +85,34 @@ class Listener:
 
     def _block(self, key: str, ms: int, interrupts: Sequence[Interrupt]) -> Any:
         """One blocking call, which the interrupts may end."""
-        connection = free_connection(self._pool, self._make_room)
-        # this very socket: once the connection is back in its pool, another thread may use it with a new one
-        sock = getattr(connection, "_sock", None)
-        hang_up, line = partial(_hang_up, sock), _Line(connection, sock, ms / 1000 + SLACK)
-        try:
-            with patiently(connection, ms) as longest, ExitStack() as stack:
-                for one in interrupts:
-                    stack.enter_context(one.ending(hang_up))
-                # looked at only now: whoever asks from here on finds the socket
-                if _asked(interrupts):
-                    return None
-                return self._ask(line, ("BLPOP", key, f"{longest / 1000:.3f}"))
-        except ResponseError:
-            raise
-        except BaseException:
-            connection.disconnect()
-            raise
-        finally:
-            if _asked(interrupts) or line.ended:
-                connection.disconnect()
-            self._pool.release(connection)
+        with Held(self) as held:
+            connection = held.connection
+            # this very socket: once the connection is back in its pool, another thread may use it with a new one
+            sock = getattr(connection, "_sock", None)
+            hang_up, line = partial(_hang_up, sock), _Line(connection, sock, ms / 1000 + SLACK)
+            try:
+                with patiently(connection, ms) as longest, ExitStack() as stack:
+                    for one in interrupts:
+                        stack.enter_context(one.ending(hang_up))
+                    # looked at only now: whoever asks from here on finds the socket
+                    if _asked(interrupts):
+                        return None
+                    reply = self._ask(line, ("BLPOP", key, f"{longest / 1000:.3f}"))
+            except ResponseError:
+                held.clean = not (_asked(interrupts) or line.ended)
+                raise
+            held.clean = not (_asked(interrupts) or line.ended)
+            return reply
+
+    def take(self) -> Connection:
+        """A connection to wait on."""
+        return free_connection(self._pool, self._make_room)
+
+    def keep(self, connection: Connection) -> None:
+        """Give a connection back to its pool."""
+        self._pool.release(connection)
+
+    drop = keep
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""

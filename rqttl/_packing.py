@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+_PLAIN = frozenset((bytes, str))
+_NUMBERS = frozenset((int, float))
+
 
 def pack_in_python(words: tuple[Any, ...]) -> bytes:
     """What `hiredis.pack_command` gives for bytes, texts and numbers."""
@@ -15,12 +18,38 @@ def pack_in_python(words: tuple[Any, ...]) -> bytes:
     return b"".join(packed)
 
 
+def without_numbers(words: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The words with each number as text.
+
+    hiredis asks Python for the text of a number, and does not look whether it got one. A signal handler that raises at
+    that moment would end the process with a segmentation fault.
+    """
+    if _PLAIN.issuperset(map(type, words)):
+        return words
+    return tuple([str(word) if type(word) in _NUMBERS else word for word in words])
+
+
 def _chosen() -> Callable[[tuple[Any, ...]], bytes]:
     try:
-        from hiredis import pack_command
+        from hiredis import pack_command as pack_in_c
     except ImportError:
         return pack_in_python
-    return pack_command
+
+    def pack_with_hiredis(words: tuple[Any, ...]) -> bytes:
+        packed: bytes = pack_in_c(without_numbers(words))
+        return packed
+
+    return pack_with_hiredis
 
 
 pack_command = _chosen()
+
+
+class Packer:
+    """What redis-py itself sends on a connection, such as `SELECT 3` and `HELLO 3`, packed as all else is."""
+
+    def pack(self, *words: Any) -> list[bytes]:
+        """One command. Its name may have several words."""
+        name = words[0].encode() if isinstance(words[0], str) else words[0]
+        rest = [bytes(word) if isinstance(word, bytearray | memoryview) else word for word in words[1:]]
+        return [pack_command((*name.split(), *rest))]

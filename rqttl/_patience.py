@@ -7,16 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    ConnectionError,
-    ReadOnlyError,
-    RedisError,
-    TimeoutError,
-)
+from redis.exceptions import RedisError
 
 from rqttl._interrupt import Interrupt
+from rqttl._refusals import is_away, refuses_for_now
 
 T = TypeVar("T")
 
@@ -33,15 +27,13 @@ def patiently(call: Callable[[], T], queue: str, wait: int, stop: Interrupt, log
         except RedisError as error:
             if not is_away(error) or (time.monotonic() - started) * 1000 >= wait:
                 raise
-            logger.warning("queue %s: Redis is away (%s), trying again", queue, type(error).__name__)
+            logger.warning("queue %s: %s, trying again", queue, _reason(error))
         if stop.wait(pause):
             return None
         pause = min(2 * pause, LONGEST)
 
 
-def is_away(error: RedisError) -> bool:
-    """Return True for an error that ends by itself: no connection, or a server that may only be read."""
-    if isinstance(error, AuthenticationError | AuthorizationError):
-        return False  # these are ConnectionErrors too, but no time makes a password right
-    # Redis 6.2 wraps what a script meets
-    return isinstance(error, ConnectionError | TimeoutError | ReadOnlyError) or "READONLY" in str(error)
+def _reason(error: RedisError) -> str:
+    if refuses_for_now(error):
+        return f"Redis refuses for now ({error})"
+    return f"Redis is away ({type(error).__name__})"

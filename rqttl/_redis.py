@@ -1,52 +1,45 @@
-"""Talking to Redis: connections, script calls, and what is done when a reply is lost. All I/O of the core is here.
+"""Talking to Redis: script calls, plain commands, and what is done when a reply is lost. All I/O of the core is here.
 
 redis-py's own retries are never used for scripts: a call whose reply was lost may have been carried out, and only the
-command knows whether it may be run again.
+command knows whether it may be run again. No call goes through a client of redis-py: after an exception its pool would
+keep a connection whose reply is still to come, and that reply would answer the next call.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import Connection
-from redis.exceptions import (
-    BusyLoadingError,
-    ConnectionError,
-    NoScriptError,
-    ReadOnlyError,
-    ResponseError,
-    TimeoutError,
-)
+from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, ResponseError, TimeoutError
 from redis.retry import Retry
 
+from rqttl._connections import Connections
 from rqttl._interrupt import Interrupt
 from rqttl._listening import Listener
 from rqttl._observing import Observer, checked, heard, word
 from rqttl._packing import pack_command
-from rqttl._pools import free_connection, is_exhausted, open_pool
+from rqttl._pools import Held, open_pool
+from rqttl._refusals import is_read_only, refuses_for_now
 from rqttl._retrying import SOCKET_TIMEOUT, NotSent, insist, try_again
-from rqttl._scripts import Script
 from rqttl.commands import Command, Reply
-from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
+from rqttl.errors import ContractError, InvalidInput, PoolExhausted, ScriptsForgotten
 from rqttl.events import Events
 from rqttl.text import shown, type_name
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 5.0
-#: Seconds for which a connection that was just used is used again without asking the pool, which polls its socket.
-FRESH = 1.0
-#: Such connections are no more than one in so many of those that the pool may have.
-SHARE = 4
+#: So often the scripts of one call are loaded anew.
+FORGOTTEN = 5
 _SCHEMES = ("redis", "rediss", "unix")
+#: Commands whose names have two words.
+_CONTAINERS = frozenset(("ACL", "CONFIG", "PUBSUB", "SCRIPT"))
+_NO_READER = (TypeError, ValueError, LookupError, AttributeError)
 
 
 def open_client(url: str) -> redis.Redis:
@@ -85,18 +78,14 @@ class Store:
         if settings.get("decode_responses"):
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
         self.client = client
-        self._pool = client.connection_pool
+        self.connections = Connections(client.connection_pool)
         self._observer = Observer(events)
         self._loaded: set[str] = set()
-        self._idle: deque[tuple[Connection, float]] = deque()
-        self._process = os.getpid()
-        self._listener = Listener(client, self._ask, self._give_back)
-        self._closed = False
+        self._listener = Listener(client, self._ask, self.connections.give_back)
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""
-        if self._closed:
-            raise BrokerClosed
+        self.connections.check_open()
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
@@ -105,17 +94,17 @@ class Store:
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
 
+        Of several commands that store messages all are carried out, with nothing in between, or none is.
+
         `tolerant`: the error of a command that met a damaged queue takes the place of its reply. Every other error is
         raised.
         """
-        for script in {command.script for command in commands}:
-            # loaded beforehand, so that none of them is missing halfway and then overtaken by the next
-            if script.sha not in self._loaded:
-                self._load(script)
         strictest = next((command for command in commands if not command.repeatable), commands[0])
+        ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
+        send = self._send_ordered if ordered else self._send_scripts
         replies = self._observer.each(
             lambda: [(command.script.name, command.queue) for command in commands],
-            lambda: insist(strictest, lambda _: self._send_scripts(commands)),
+            lambda: insist(strictest, lambda _: send(commands)),
         )
         replies = [
             self.run(command) if isinstance(reply, NoScriptError) else reply
@@ -128,27 +117,19 @@ class Store:
 
         The error of a command that met a key of another type takes the place of its reply. Every other error is raised.
         """
-        return checked(self.ask(calls), tolerant=True)
+        return checked(self._observe(calls, lambda: self._send_read(calls)), tolerant=True)
 
     def ask(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Run plain commands of Redis as `read` does. The error of any command takes the place of its reply."""
-        return self._observer.each(
-            lambda: [(str(call[0]), None) for call in calls], lambda: try_again(lambda: self._send_all(calls))
-        )
+        return self._observe(calls, lambda: self._send_all(calls))
 
-    def run_plain(self, name: str, call: Callable[[redis.Redis], T]) -> T:
-        """Run an ordinary command, `name` for listeners, that may be repeated."""
-        try:
-            return self._observer.one((name, None), lambda: try_again(lambda: self._call(call)))
-        except ConnectionError as error:
-            if is_exhausted(error):
-                raise PoolExhausted(int(self._pool.max_connections)) from error
-            raise
+    def call(self, read: Callable[[Any], T], *words: Any) -> T:
+        """Run one plain command, which may be repeated. `read` reads its reply, and raises for one of another shape."""
+        name = " ".join(words[:2]) if words[0] in _CONTAINERS else str(words[0])
+        return self._observer.one((name, None), lambda: try_again(lambda: self._send_plain(name, words, read)))
 
-    def _call(self, call: Callable[[redis.Redis], T]) -> T:
-        self.check_open()
-        self._give_back()
-        return call(self.client)
+    def _observe(self, calls: Sequence[tuple[Any, ...]], send: Callable[[], list[Any]]) -> list[Any]:
+        return self._observer.each(lambda: [(str(call[0]), None) for call in calls], lambda: try_again(send))
 
     def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
         """Wait for an element of a list on a connection of its own; see `Listener`."""
@@ -160,108 +141,141 @@ class Store:
 
     def close(self) -> None:
         """Close all connections but those that are in use at this moment, which are closed after that."""
-        self._closed = True
+        self.connections.close()
         self.interrupt()
-        self._give_back()
         self._listener.close()
-        self._pool.disconnect(inuse_connections=False)
-
-    def _take(self) -> Connection:
-        """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
-        if self._process != os.getpid():
-            # the connections of the parent process are the parent's
-            self._idle, self._process = deque(), os.getpid()
-        try:
-            return free_connection(self._pool, self._take_idle)
-        except (ConnectionError, TimeoutError) as error:
-            raise NotSent from error
-
-    def _take_idle(self) -> Connection | None:
-        self.check_open()
-        now = time.monotonic()
-        while self._idle:
-            try:
-                connection, since = self._idle.pop()
-            except IndexError:
-                break
-            if now - since < FRESH:
-                return connection
-            self._pool.release(connection)
-        return None
-
-    def _keep(self, connection: Connection) -> None:
-        """Keep a connection for the next call, but leave most of a small pool to others. After `close`, close it."""
-        if len(self._idle) < self._pool.max_connections // SHARE:
-            self._idle.append((connection, time.monotonic()))
-        else:
-            self._pool.release(connection)
-        if self._closed:
-            self.close()
-
-    def _give_back(self) -> None:
-        """Leave all connections to the pool: it may have room for a few only, and a client's call needs one of them."""
-        while True:
-            try:
-                connection, _ = self._idle.pop()
-            except IndexError:
-                return
-            self._pool.release(connection)
 
     def _send_one(self, command: Command) -> Reply:
-        connection = self._take()
-        script, words = command.script, ("EVALSHA", command.script.sha, *command.words)
+        script = command.script
         try:
-            try:
-                reply: Reply = self._ask(connection, words)
-            except NoScriptError:
-                self._loaded.discard(script.sha)
-                self._observer.one(
-                    ("SCRIPT LOAD", None), lambda: self._ask(connection, ("SCRIPT", "LOAD", script.text))
-                )
-                self._loaded.add(script.sha)
-                reply = self._ask(connection, words)
-        except ResponseError:
-            raise
-        except BaseException:
-            # a reply may still be on its way, and must not answer the next call
-            connection.disconnect()
-            raise
-        finally:
-            self._keep(connection)
-        return reply
+            with self.connections.hold() as held:
+                reply: Reply = self._ask_in(held, ("EVALSHA", script.sha, *command.words))
+                _check(command, reply)
+                held.clean = True
+                return reply
+        except NoScriptError:
+            self._loaded.discard(script.sha)
+        return self._observer.one(("SCRIPT LOAD", None), lambda: self._send_with_text(command))
+
+    def _send_with_text(self, command: Command) -> Reply:
+        """Load the script and run it. No transaction: under full memory Redis refuses all that is in one."""
+        text = ("SCRIPT", "LOAD", command.script.text)
+        for _ in range(FORGOTTEN):
+            loaded, reply = self._exchange(
+                [text, *_calls([command])], lambda r: [r[0], *self._judged([command], r[1:])]
+            )
+            if not isinstance(reply, NoScriptError):
+                break
+            if isinstance(loaded, Exception):
+                raise loaded
+        if isinstance(reply, NoScriptError):
+            raise ScriptsForgotten(command.script.name) from reply
+        if isinstance(reply, Exception):
+            raise reply
+        return cast("Reply", reply)
 
     def _send_scripts(self, commands: Sequence[Command]) -> list[Any]:
-        replies = self._send_all([("EVALSHA", command.script.sha, *command.words) for command in commands])
-        refused = [one for one in replies if isinstance(one, ResponseError) and not isinstance(one, NoScriptError)]
-        if refused and len(refused) == len(replies):
-            self._meet(refused[0])
+        """Send commands together. Those that Redis has no script for are `NoScriptError`s among the replies."""
+        loads = self._texts(commands)
+        return self._exchange(
+            [*loads, *_calls(commands)], lambda replies: self._judged(commands, replies[len(loads) :])
+        )
+
+    def _send_ordered(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands together as one transaction, so that no script is forgotten between two of them.
+
+        Texts that this client has not loaded go with them in the same round trip. Where Redis has no script all the
+        same, it has carried out none of the commands. The texts are a part of the transaction then.
+        """
+        results = self._transact(self._texts(commands), [], commands)
+        for _ in range(FORGOTTEN):
+            if not all(isinstance(reply, NoScriptError) for reply in results):
+                break
+            self._loaded -= {command.script.sha for command in commands}
+            results = self._transact([], self._texts(commands), commands)
+        return results
+
+    def _transact(self, before: list[Any], within: list[Any], commands: Sequence[Command]) -> list[Any]:
+        def results(replies: list[Any]) -> list[Any]:
+            opened, *queued, done = replies[len(before) :]
+            if isinstance(opened, Exception):
+                found = queued  # this user may make no transaction, so Redis has carried out each by itself
+            elif isinstance(done, Exception):
+                error = next((one for one in queued if isinstance(one, Exception)), done)
+                self._meet(error)  # Redis has carried out none of them
+                raise error
+            else:
+                found = done
+            return self._judged(commands, found[len(within) :])
+
+        try:
+            return self._exchange([*before, ("MULTI",), *within, *_calls(commands), ("EXEC",)], results)
+        except BusyLoadingError as error:
+            raise NotSent from error
+
+    def _texts(self, commands: Sequence[Command]) -> list[tuple[str, str, str]]:
+        """The calls that load the scripts of commands, as far as this client has not loaded them."""
+        missing = {command.script.sha: command.script.text for command in commands}
+        return [("SCRIPT", "LOAD", text) for sha, text in missing.items() if sha not in self._loaded]
+
+    def _judged(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
+        """The replies to commands. Raises `NotSent` where Redis refuses all of them for now, `ContractError`."""
+        if replies and all(refuses_for_now(reply) for reply in replies):
+            self._meet(replies[0])
+        for command, reply in zip(commands, replies, strict=True):
+            if not isinstance(reply, Exception):
+                _check(command, reply)
+        self._loaded |= {command.script.sha for command in commands}
         return replies
+
+    def _send_read(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        replies = self._send_all(calls)
+        for reply in replies:
+            self._meet(reply)
+        return replies
+
+    def _send_plain(self, name: str, words: tuple[Any, ...], read: Callable[[Any], T]) -> T:
+        with self.connections.hold() as held:
+            reply = self._ask_in(held, words)
+            try:
+                result = read(reply)
+            except _NO_READER as error:
+                raise ContractError(f"{name}: unexpected reply {shown(reply)}") from error
+            held.clean = True
+            return result
 
     def _send_all(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them."""
-        connection = self._take()
-        replies: list[Any] = []
-        try:
+        return self._exchange(calls, list)
+
+    def _exchange(self, calls: Sequence[tuple[Any, ...]], read: Callable[[list[Any]], T]) -> T:
+        """Send calls together. `read` reads all replies. A `ContractError` that it raises closes the connection."""
+        with self.connections.hold() as held:
+            connection = held.connection
             self._connect(connection)
             # when this fails, the first of them may have arrived whole
             connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
-            for _ in calls:
-                try:
-                    replies.append(connection.read_response())
-                except ResponseError as error:
-                    replies.append(error)
-        except BaseException:
-            connection.disconnect()
-            raise
-        finally:
-            self._keep(connection)
-        return replies
+            replies = [_reply(connection) for _ in calls]
+            try:
+                result = read(replies)
+            except ResponseError:
+                held.clean = True
+                raise
+            held.clean = True
+            return result
 
     def _connect(self, connection: Connection) -> None:
         try:
             connection.connect()
         except (ConnectionError, TimeoutError) as error:
             raise NotSent from error
+
+    def _ask_in(self, held: Held, words: tuple[Any, ...]) -> Any:
+        try:
+            return self._ask(held.connection, words)
+        except ResponseError:
+            held.clean = True
+            raise
 
     def _ask(self, connection: Connection, words: tuple[Any, ...]) -> Any:
         self._write(connection, pack_command(words))
@@ -273,12 +287,12 @@ class Store:
             self._meet(error)
             raise
 
-    def _meet(self, error: ResponseError) -> None:
-        """Raise `NotSent` where another server must be asked: a script is refused at its first write by a replica."""
-        if isinstance(error, ReadOnlyError) or "READONLY" in str(error):  # 6.2 wraps what a script meets
-            self._give_back()
-            self._pool.disconnect(inuse_connections=False)  # those of other threads find out by themselves
-            raise NotSent from error
+    def _meet(self, reply: object) -> None:
+        """Raise `NotSent` if a reply says that Redis refuses for now, a script at its first write at the latest."""
+        if isinstance(reply, Exception) and refuses_for_now(reply):
+            if is_read_only(reply):  # another server must be asked; other threads find that out by themselves
+                self.connections.renew()
+            raise NotSent from reply
 
     def _write(self, connection: Connection, packed: bytes) -> None:
         try:
@@ -287,6 +301,21 @@ class Store:
             # Redis runs only what it has received whole
             raise NotSent from error
 
-    def _load(self, script: Script) -> None:
-        self.run_plain("SCRIPT LOAD", lambda client: client.script_load(script.text))
-        self._loaded.add(script.sha)
+
+def _calls(commands: Sequence[Command]) -> list[tuple[Any, ...]]:
+    return [("EVALSHA", command.script.sha, *command.words) for command in commands]
+
+
+def _reply(connection: Connection) -> Any:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
+
+
+def _check(command: Command, reply: Any) -> None:
+    """Raise `ContractError` for a reply that the script cannot have given."""
+    if type(reply) is list and len(reply) > 1 and reply[0] in (b"ok", b"refused"):
+        return
+    given = reply[:2] if type(reply) is list else shown(reply)
+    raise ContractError(f"script {command.script.name}: unexpected reply {given!s:.80}")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.commands import Command
 from rqttl.errors import OutcomeUnknown
@@ -22,27 +22,46 @@ SOCKET_TIMEOUT = 15.0
 PATIENCE = SOCKET_TIMEOUT + 1
 
 
+#: Calls after whose lost reply a sender or consumer has to look, or to repeat its work. All others that are repeated
+#: may simply be made again: the messages of a lost `receive` come back when their leases end.
+DECISIVE = frozenset(("enqueue", "ack", "nack", "reject", "redrive"))
+
+
 class NotSent(Exception):
-    """The call certainly did not reach Redis. `__cause__` says why."""
+    """Redis has certainly not carried out the call: it did not get it, or refuses for now. `__cause__` says why."""
 
 
 def insist(command: Command, attempt: Callable[[Command], T]) -> T:
-    """Run a script. After a lost reply it is repeated if it is repeatable, else this raises `OutcomeUnknown`."""
+    """Run a script. After a lost reply it is repeated if it is repeatable, else this raises `OutcomeUnknown`.
+
+    A repeated call of `DECISIVE` that fails in the end raises it too, whatever its last error was.
+    """
     started = time.monotonic()
+    lost = False
     for pause in (*PAUSES, None):
         try:
             return attempt(command)
         except NotSent as error:
             if pause is None or _too_late(error.__cause__, started):
-                raise error.__cause__ from None  # type: ignore[misc]  # NotSent always has a cause
+                raise _last(command, lost, error.__cause__) from error.__cause__
         except (ConnectionError, TimeoutError) as error:
+            lost = True
             if not command.repeatable:
                 raise OutcomeUnknown(command.queue, command.script.name) from error
             if pause is None or _too_late(error, started):
-                raise
+                raise _last(command, lost, error) from error
             command = command.again()
+        except ResponseError as error:
+            raise _last(command, lost, error) from error
         time.sleep(pause)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _last(command: Command, lost: bool, error: BaseException | None) -> BaseException:
+    """The error to raise after the last attempt. `lost`: the reply to one of the attempts was lost."""
+    if lost and command.script.name in DECISIVE:
+        return OutcomeUnknown(command.queue, command.script.name)
+    return error or AssertionError("NotSent always has a cause")
 
 
 def try_again(attempt: Callable[[], T]) -> T:

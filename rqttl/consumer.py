@@ -22,7 +22,8 @@ from rqttl._driver import driver_of
 from rqttl._held import Held
 from rqttl._interrupt import Interrupt
 from rqttl._pace import Pace
-from rqttl._patience import is_away, patiently
+from rqttl._patience import patiently
+from rqttl._refusals import is_away
 from rqttl.commands import BATCH, Presence
 from rqttl.delivery import LOST, UNKNOWN, Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError

@@ -147,6 +147,19 @@ class OutcomeUnknown(RqttlError):
         self.ids = tuple(ids)
 
 
+class ScriptsForgotten(RqttlError):
+    """Redis forgot the script of a call each time that it was loaded. Nothing was carried out.
+
+    Find out who calls `SCRIPT FLUSH` again and again, and end that.
+    """
+
+    code = "scripts_forgotten"
+
+    def __init__(self, script: str) -> None:
+        super().__init__(f"script {script}: Redis forgot it again and again; somebody calls SCRIPT FLUSH")
+        self.script = script
+
+
 class PoolExhausted(RqttlError):
     """The client has no connection left: each thread that waits for messages holds one.
 

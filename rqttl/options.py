@@ -5,7 +5,6 @@ Everything that speaks of options (declare, update, the command line, the docume
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
 from rqttl.keys import check_queue_name
-from rqttl.text import shown
+from rqttl.text import did_you_mean, shown
 
 if TYPE_CHECKING:
     from rqttl.option_types import OptionArguments
@@ -121,7 +120,8 @@ OPTIONS: Mapping[str, Option] = {
         _per_reason("rejected", "where rejected messages go; empty = drop"),
         _per_reason("delivery_limit", "where messages go that failed too often; empty = drop"),
         Option("expires", "duration", None, _duration(1), "the queue is deleted after so long without use"),
-        Option("auto_delete_on_idle", "duration", None, _duration(1), "the same, but sends and looks count as use too"),
+        Option("auto_delete_on_idle", "duration", None, _duration(1),
+               "like `expires`, but arriving messages and `peek` count as use, too"),
         _choice("on_expire", ENDINGS, "what becomes of the messages of a queue that expires"),
         Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
@@ -297,7 +297,6 @@ def _named(arguments: Mapping[str, object]) -> dict[str, object]:
 def _known(name: str) -> Option:
     option = OPTIONS.get(name.replace("-", "_"))
     if option is None:
-        near = difflib.get_close_matches(name.replace("-", "_"), OPTIONS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name.replace("-", "_"), OPTIONS)
         raise InvalidOption(f"{name}: no such queue option{hint}")
     return option

@@ -30,5 +30,5 @@ def before_step(driver: Driver, kind: object, action: Callable[[], object]) -> N
 
 def drop_connections(driver: Driver) -> None:
     """Close the connections that a driver keeps, so that its next call makes a new one."""
-    driver.store._give_back()
+    driver.store.connections.give_back()
     driver.store.client.connection_pool.disconnect()

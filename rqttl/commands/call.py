@@ -20,6 +20,9 @@ Reply = Sequence[Any]
 #: Messages, or deliveries to settle, that one script call takes at most.
 BATCH = 250
 
+#: Prefixes of calls that a client keeps for a queue: one for each script, and for each source of dead letters.
+PREFIXES = 100
+
 #: Body bytes that one enqueue call carries at most (a single message may be larger).
 BATCH_BYTES = 2**20
 
@@ -106,6 +109,8 @@ class Known:
         place = f"{script.name} {source}" if source else script.name
         words = self._prefixes.get(place)
         if words is None:
+            if len(self._prefixes) >= PREFIXES:
+                self._prefixes.clear()
             found = {"source": source} if source else {}
             found |= {reason: self.options.target(reason) for reason in script.targets}
             targets = {reason: target for reason, target in found.items() if target}

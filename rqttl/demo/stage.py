@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rqttl import Broker
+from rqttl import Broker, _replies
 from rqttl._driver import driver_of
 from rqttl.demo import accounts
 from rqttl.demo.accounts import Counts
@@ -74,7 +74,7 @@ def _delete_queues(broker: Broker) -> None:
             broker.queue(name).delete()
     driver = driver_of(broker)
     if traces := [driver.keyspace.key(name, TRACE) for name in deleted]:
-        driver.store.run_plain("UNLINK", lambda client: client.unlink(*traces))
+        driver.store.call(_replies.number, "UNLINK", *traces)
 
 
 class Stage:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
+
+from rqttl import _replies
 
 if TYPE_CHECKING:
     from rqttl._driver import Driver
@@ -19,15 +21,15 @@ class Facts:
         self.hidden: list[str] = []
         self.why_hidden = ""
         self.why_no_info = ""
-        self._info: dict[str, Any] = {}
+        self._info: dict[str, int | float | str] = {}
         try:
-            self._info = dict(driver.store.run_plain("INFO", lambda client: client.info()))
+            self._info = driver.store.call(_replies.facts, "INFO")
         except ResponseError as error:
             self.why_no_info = str(error)
 
     def time(self) -> float:
         """The clock of the server, in seconds."""
-        seconds, micros = self.driver.store.run_plain("TIME", lambda client: client.time())
+        seconds, micros = self.driver.store.call(_replies.moment, "TIME")
         return seconds + micros / 1e6
 
     def text(self, name: str) -> str:
@@ -47,13 +49,13 @@ class Facts:
     def setting(self, name: str) -> str | None:
         """A setting of the server; None if it has none of this name, or hides it."""
         try:
-            answer: Any = self.driver.store.run_plain("CONFIG GET", lambda client: client.config_get(name))
+            found = self.driver.store.call(_replies.pairs, "CONFIG", "GET", name)
         except ResponseError as error:
             self.hidden.append(name)
             self.why_hidden = str(error)
             return None
-        value = answer.get(name)
-        return None if value is None else str(value)
+        value = found.get(name.encode())
+        return None if value is None else str(value.decode("utf-8", "replace"))
 
     def whole(self, name: str) -> int | None:
         """A setting that is a whole number."""

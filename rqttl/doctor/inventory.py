@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
+from rqttl import _replies
 from rqttl._driver import Driver
-from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
+from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.keys import PARTS, TRACE
+from rqttl.text import plural
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -78,12 +80,10 @@ def _scan(driver: Driver) -> tuple[dict[str, set[str]], list[str]]:
     cursor, begun = 0, False
     while cursor or not begun:
         begun = True
-        page: Any = driver.store.run_plain(
-            "SCAN",
-            lambda client, at=cursor: client.scan(at, match=driver.keyspace.everything, count=PAGE),  # type: ignore[misc]  # bound at once
+        cursor, keys = driver.store.call(
+            _replies.page, "SCAN", cursor, "MATCH", driver.keyspace.everything, "COUNT", PAGE
         )
-        cursor = page[0]
-        for key in page[1]:
+        for key in keys:
             name = driver.keyspace.split(key)
             if name is not None:
                 found.setdefault(name[0], set()).add(name[1])

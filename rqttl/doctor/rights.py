@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from rqttl import _scripts
+from rqttl import _replies, _scripts
 from rqttl._driver import Driver
 from rqttl.commands import Word
 from rqttl.doctor.facts import Facts
@@ -107,7 +107,11 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     try:
         denied = ask(driver, calls)
     except ResponseError as error:
-        yield warning(CHECK, f"{user}: cannot be checked: {error}", "give this user +multi, to have them checked")
+        yield warning(
+            CHECK,
+            f"{user}: cannot be checked: {error}",
+            "give this user +multi +exec: this check needs them, and batches of messages",
+        )
         return
     answers = iter(denied)
     outer = {script.name: next(answers) for script in scripts}
@@ -154,7 +158,7 @@ def _denied(user: str, scripts: Sequence[_scripts.Script], outer: dict[str, str]
 
 def _user(driver: Driver) -> str:
     try:
-        name: object = driver.store.run_plain("ACL WHOAMI", lambda client: client.acl_whoami())
+        name = driver.store.call(_replies.data, "ACL", "WHOAMI")
     except ResponseError:
         return "this user"
-    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
+    return name.decode("utf-8", "backslashreplace")

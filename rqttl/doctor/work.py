@@ -7,11 +7,12 @@ from datetime import timedelta
 
 from redis.exceptions import ResponseError
 
-from rqttl import _scripts, flows
+from rqttl import _replies, _scripts, flows
 from rqttl._driver import Driver
 from rqttl.doctor import calls, reader
 from rqttl.doctor.facts import Facts
-from rqttl.doctor.findings import Finding, ok, plural, problem, some, warning
+from rqttl.doctor.findings import Finding, ok, problem, some, warning
+from rqttl.text import plural
 from rqttl.units import as_text
 
 #: What has been due for longer than this many ms, nobody sweeps.
@@ -32,7 +33,7 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
         for name in _scripts.names():
             script = _scripts.load(name)
             known = _load(driver, script.text)
-            if known not in (script.sha, script.sha.encode()):
+            if known != script.sha:
                 yield problem(
                     "scripts",
                     f"the server knows {name} by another name than its SHA-1",
@@ -53,8 +54,8 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
         yield ok("scripts", f"{plural(len(_scripts.names()), 'script')} known, and they run")
 
 
-def _load(driver: Driver, text: str) -> object:
-    return driver.store.run_plain("SCRIPT LOAD", lambda client: client.script_load(text))
+def _load(driver: Driver, text: str) -> str:
+    return driver.store.call(_replies.data, "SCRIPT", "LOAD", text).decode()
 
 
 def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:

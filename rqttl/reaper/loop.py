@@ -9,16 +9,18 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
 
-from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, TimeoutError
+from redis.exceptions import RedisError
 
 from rqttl import flows, units
-from rqttl._driver import driver_of
+from rqttl._driver import KNOWN, driver_of
+from rqttl._refusals import is_away, refuses_for_now
 from rqttl.errors import BrokerClosed, QueueNotFound
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, Hints
 from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import Report, Totals, note
 from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
+from rqttl.text import plural
 from rqttl.types import Swept
 from rqttl.units import Duration
 
@@ -29,14 +31,10 @@ if TYPE_CHECKING:
 NOTHING_DONE = 1_000
 #: Seconds in which every queue is looked at while hints cannot be heard.
 DEAF = 30.0
+#: Hints that wait to be read. A pass over all queues makes up for more.
+HINTS = 10_000
 #: `run_once` repeats its pass this often at most: dead letters may be due at once in their target.
 PASSES = 10
-
-
-def is_away(error: Exception) -> bool:
-    """Whether Redis is away, or not the primary at the moment, so that there is nothing to do but wait."""
-    # Redis 6.2 wraps what a script meets into another error
-    return isinstance(error, (ConnectionError, TimeoutError, ReadOnlyError)) or "READONLY" in str(error)
 
 
 class _Event(Enum):
@@ -76,9 +74,12 @@ class Reaper:
         self._timetable = Timetable()
         self._report = Report()
         self._failed: set[str] = set()  # left alone until the next pass
+        self._strange: dict[str, int] = {}  # due times of queues that no pass has found
+        self._missed = False  # hints came faster than they were read
         self._next_look = time.monotonic()
         self._urgent = False  # a thorough pass is wanted now
         self._passing = False
+        self._away = self._away_in_pass = False  # Redis was away since the last pass; since this pass began
         self._hearing = False
         self._heard_anew = False  # listening has begun since the last thorough pass began
         self._announce = False  # ... before this pass began, so from its end on nothing goes unseen
@@ -95,7 +96,12 @@ class Reaper:
             return Totals()
         self._driver.require_server("Reaper.run")
         self._reset()
-        self._begin_pass(thorough=True)
+        try:
+            self._begin_pass(thorough=True)
+        except RedisError as error:
+            if not refuses_for_now(error):
+                raise
+            self._urgent = True  # it has answered
         hints = Hints(
             self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
         )
@@ -133,7 +139,10 @@ class Reaper:
     # What wakes it
 
     def _hear(self, queue: str, due: int) -> None:
-        self._inbox.put((queue, due))
+        if self._inbox.qsize() < HINTS:
+            self._inbox.put((queue, due))
+        else:
+            self._missed = True
 
     def _listening(self) -> None:
         self._inbox.put(_Event.LISTENING)
@@ -142,21 +151,38 @@ class Reaper:
         self._inbox.put(_Event.LOST)
 
     def _read_inbox(self, patience: float) -> None:
-        """Take all that has arrived, waiting `patience` seconds for the first."""
-        try:
-            event = self._inbox.get(timeout=patience) if patience > 0 else self._inbox.get_nowait()
-            while True:
-                if isinstance(event, tuple):
-                    if event[0] not in self._failed:
-                        self._timetable.hint(*event)
-                elif event is _Event.LISTENING:
-                    # whatever was said before could not be heard
-                    self._urgent = self._hearing = self._heard_anew = True
-                elif event is _Event.LOST:
-                    self._urgent, self._hearing = True, False  # shows whether Redis is there
-                event = self._inbox.get_nowait()
-        except Empty:
+        """Take what has arrived, up to a bound, waiting `patience` seconds for the first."""
+        for _ in range(HINTS):
+            try:
+                event = self._inbox.get(timeout=patience) if patience > 0 else self._inbox.get_nowait()
+            except Empty:
+                break
+            patience = 0.0
+            if isinstance(event, tuple):
+                self._take_hint(*event)
+            elif event is _Event.LISTENING:
+                # whatever was said before could not be heard
+                self._urgent = self._hearing = self._heard_anew = True
+            elif event is _Event.LOST:
+                self._urgent, self._hearing = True, False  # shows whether Redis is there
+        if self._missed or len(self._strange) > HINTS:
+            self._missed, self._urgent = False, True
+            self._strange.clear()
+
+    def _take_hint(self, queue: str, due: int) -> None:
+        if queue in self._failed:
             return
+        if queue in self._scan:
+            self._timetable.hint(queue, due)
+        else:  # it was made since the last look at all queues, or it is none: anybody can publish
+            self._strange[queue] = min(due, self._strange.get(queue, due))
+
+    def _meet_strangers(self) -> None:
+        """Look which queues are there of those that a hint names and no pass has found. Hints of others are ignored."""
+        if self._strange:
+            for queue in self._scan.ask(list(self._strange)):
+                self._timetable.hint(queue, self._strange[queue])
+            self._strange = {}
 
     # The loop
 
@@ -168,18 +194,21 @@ class Reaper:
             except RedisError as error:
                 if not is_away(error):
                     raise
-                if not pause:
-                    note(
-                        logging.WARNING, "away", f"Redis does not answer: {error}; trying again until it does",
-                        error=type(error).__name__, message=str(error),
-                    )  # fmt: skip
+                self._meet_outage(error)
                 pause = min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
                 self._read_inbox(pause)
                 self._urgent = True
             else:
-                if pause:
-                    note(logging.INFO, "back", "Redis answers again")
                 pause = 0.0
+
+    def _meet_outage(self, error: RedisError) -> None:
+        if not self._away:
+            what = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
+            note(
+                logging.WARNING, "away", f"{what}: {error}; trying again until it does",
+                error=type(error).__name__, message=str(error),
+            )  # fmt: skip
+        self._away = self._away_in_pass = True
 
     def _turn(self) -> None:
         self._read_inbox(self._patience())
@@ -189,6 +218,7 @@ class Reaper:
             self._begin_pass(thorough=True)
         elif time.monotonic() >= self._next_look:
             self._look_on()
+        self._meet_strangers()
         self._sweep_next()
         if self._passing and not self._scan.running and not self._timetable.passing:
             self._end_pass()
@@ -212,6 +242,7 @@ class Reaper:
         self._scan.begin(thorough=thorough)
         self._passing = True
         self._failed.clear()
+        self._away_in_pass = False
         if thorough:
             self._announce, self._heard_anew, self._urgent = self._heard_anew, False, False
             while self._scan.running:
@@ -238,14 +269,19 @@ class Reaper:
         return period if self._hearing else min(period, DEAF)
 
     def _end_pass(self) -> None:
-        """Every queue was looked at, and those were swept that it has chosen."""
+        """Every queue was looked at, and those were swept that it has chosen. All others are forgotten."""
         self._passing = False
+        self._timetable.keep(self._scan.queues)
+        self._driver.known.make_room(max(KNOWN, 3 * len(self._scan.queues)))
+        if self._away and not self._away_in_pass:
+            self._away = False
+            note(logging.INFO, "back", "Redis answers again")
         entered = self._registry.enter_targets(self._scan.queues - self._failed)
         self._timetable.begin_pass(entered)
         if self._announce:
             self._announce = False
             count = len(self._scan.queues) + len(entered)
-            note(logging.INFO, "watching", f"watching {count} queue{'s' * (count != 1)}", queues=count)
+            note(logging.INFO, "watching", f"watching {plural(count, 'queue')}", queues=count)
 
     def _sweep_next(self) -> None:
         turn = self._timetable.next(int(self._server_now()))

@@ -10,13 +10,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rqttl import flows
+from redis.exceptions import RedisError
+
+from rqttl import _replies, flows
+from rqttl._refusals import is_away
 from rqttl.errors import QueueNotFound
 from rqttl.options import REASONS
-from rqttl.reaper.report import note
+from rqttl.reaper.report import Refusals, note
 
 if TYPE_CHECKING:
     from rqttl._driver import Driver
@@ -44,6 +48,7 @@ class Registry:
     def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
         self._driver = driver
         self._clock = clock
+        self._refusals = Refusals(clock)
         self._missing: dict[str, float] = {}  # names without a queue, and since when
         self._removed: set[str] = set()  # names taken out in the last pass: looked at once more
         self._listed: set[str] = set()
@@ -65,14 +70,18 @@ class Registry:
 
     def look(self, names: list[str]) -> dict[str, Record]:
         """Those of the queues that are there. The others are remembered for `tidy`."""
+        found = self.records(names)
+        self._without += [name for name in names if name not in found and name in self._listed]
+        self._returned |= self._removed & found.keys() - self._listed
+        return found
+
+    def records(self, names: list[str]) -> dict[str, Record]:
+        """The records of those of these queues that are there."""
         found: dict[str, Record] = {}
         for name, fields in self._look(names, *FIELDS):
             if fields[0] is not None:
                 due = fields[1]
                 found[name] = Record(int(due) if due and due.isdigit() else None, tuple(fields))
-            elif name in self._listed:
-                self._without.append(name)
-        self._returned |= self._removed & found.keys() - self._listed
         return found
 
     def tidy(self) -> None:
@@ -89,11 +98,10 @@ class Registry:
 
     def targets(self, queue: str) -> set[str]:
         """Where dead letters of a queue go."""
-        try:
+        with suppress(QueueNotFound), self._refusals.noted("options of queues cannot be read"):
             options = self._driver.step(flows.Look(queue)).options
-        except QueueNotFound:
-            return set()
-        return {options.target(reason) for reason in REASONS} - {""}
+            return {options.target(reason) for reason in REASONS} - {""}
+        return set()
 
     def _look(self, names: list[str], *fields: str) -> Iterator[tuple[str, list[bytes | None]]]:
         for start in range(0, len(names), PAGE):
@@ -103,13 +111,21 @@ class Registry:
                 yield name, [b"?"] * len(fields) if isinstance(answer, Exception) else answer
 
     def _records(self, page: list[str], fields: tuple[str, ...]) -> list[Any]:
+        """The fields of each record, or the error that its key gives. Raises the errors of a Redis that is away."""
         keyspace = self._driver.keyspace
-        return self._driver.store.ask([("HMGET", keyspace.key(name, "meta"), *fields) for name in page])
+        answers = self._driver.store.ask([("HMGET", keyspace.key(name, "meta"), *fields) for name in page])
+        for answer in answers:
+            if isinstance(answer, RedisError) and is_away(answer):
+                raise answer
+        return answers
 
     def _enter(self, names: set[str]) -> list[str]:
-        entered = [name for name in sorted(names) if self._driver.step(flows.Enter(name))]
-        for name in entered:
-            note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
+        entered: list[str] = []
+        for name in sorted(names):
+            with self._refusals.noted("queues stay out of the registry"):
+                if self._driver.step(flows.Enter(name)):
+                    entered.append(name)
+                    note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
         return entered
 
     def _take_out(self, missing: list[str]) -> None:
@@ -120,7 +136,8 @@ class Registry:
         self._removed = {name for name, fields in self._look(stale, "version") if fields[0] is None}
         removed = sorted(self._removed)
         if removed:
-            self._driver.store.run_plain("SREM", lambda client: client.srem(key, *removed))
+            with self._refusals.noted("names without a queue stay in the registry"):
+                self._driver.store.call(_replies.number, "SREM", key, *removed)
         for name in removed:
             del self._missing[name]
             note(logging.INFO, "removed", f"queue {name}: is not there, taken out of the registry", queue=name)

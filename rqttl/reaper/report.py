@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 
+from redis.exceptions import ResponseError
+
+from rqttl._refusals import is_away
+from rqttl.text import plural
 from rqttl.types import Swept
 
 logger = logging.getLogger("rqttl.reaper")
 
 #: A queue that has endless work is reported on this often, in seconds.
 PERIOD = 1.0
+#: Seconds in which a warning about refused upkeep is not repeated.
+QUIET = 60.0
 
 
 @dataclass(slots=True)
@@ -58,6 +65,33 @@ def note(level: int, event: str, text: str, **facts: object) -> None:
     logger.log(level, "%s", text, extra={"event": event, "facts": facts})
 
 
+class Refusals:
+    """Upkeep that Redis refuses: a warning now and then, and the reaper goes on. A later pass tries again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._noted: dict[tuple[str, str], float] = {}
+
+    @contextmanager
+    def noted(self, effect: str) -> Iterator[None]:
+        """Log an error that Redis answers within the block, once in `QUIET` for each effect and kind of error.
+
+        Errors of a Redis that is away are raised.
+        """
+        try:
+            yield
+        except ResponseError as error:
+            if is_away(error):
+                raise
+            kind, now = (effect, type(error).__name__), self._clock()
+            if now - self._noted.get(kind, -QUIET) >= QUIET:
+                self._noted[kind] = now
+                note(
+                    logging.WARNING, "refused", f"Redis refuses upkeep, {effect}: {error}; a later pass tries again",
+                    error=type(error).__name__, message=str(error),
+                )  # fmt: skip
+
+
 class Report:
     """Collects what is done per queue until the queue has caught up, then logs it in one line."""
 
@@ -83,7 +117,7 @@ class Report:
     def _retired(self, queue: str, dropped: int) -> None:
         text = f"queue {queue}: its lifetime is over, deleted"
         if dropped:
-            text += f" with {dropped} message{'s' * (dropped != 1)}"
+            text += f" with {plural(dropped, 'message')}"
         note(logging.INFO, "retired", text, queue=queue, dropped=dropped)
 
     def failed(self, queue: str, error: Exception) -> None:

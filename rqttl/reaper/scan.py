@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -51,6 +52,16 @@ class Scan:
     def gap(self, period: float) -> float:
         """Seconds from one part to the next, if all queues are to be seen once in `period` seconds."""
         return period / max(1, self._size)
+
+    def __contains__(self, queue: str) -> bool:
+        return queue in self._records
+
+    def ask(self, names: list[str]) -> Mapping[str, Record]:
+        """Look at queues that a hint names and no scan has found. Those that are there count as found."""
+        found = self._registry.records(names)
+        self._records |= found
+        self.queues |= found.keys()
+        return found
 
     def look(self) -> Part:
         """Look at the next part. The last one ends the scan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 
 class Timetable:
@@ -14,6 +14,9 @@ class Timetable:
     served alternately, each first come, first served, so neither a queue with endless work nor a pass over very many
     queues keeps the others waiting.
     """
+
+    def __len__(self) -> int:
+        return len(self._due)
 
     def __init__(self) -> None:
         self._due: dict[str, int] = {}
@@ -50,6 +53,12 @@ class Timetable:
     def forget(self, queue: str) -> None:
         """There is nothing to be done for the queue any more."""
         self._due.pop(queue, None)
+
+    def keep(self, queues: Container[str]) -> None:
+        """Forget due times of all but these queues."""
+        self._due = {queue: due for queue, due in self._due.items() if queue in queues}
+        self._heap = [(due, queue) for queue, due in self._due.items()]
+        heapq.heapify(self._heap)
 
     def begin_pass(self, queues: Iterable[str]) -> None:
         """All these are to be swept, due or not."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-from rqttl import flows, units
+from rqttl import _replies, flows, units
 from rqttl._driver import Driver
 from rqttl._interrupt import Interrupt
 from rqttl.broker import Broker
@@ -103,8 +103,7 @@ class ClockedDriver(Driver):
 
     def _hear(self, step: flows.Listen) -> bytes | None:
         """Take what the bell holds now, without waiting. `ENDED` after an interrupt."""
-        found: Any = self.store.run_plain("LPOP", lambda client: client.lpop(self._bell(step)))
-        heard: bytes | None = found
+        heard = self.store.call(_replies.data_or_none, "LPOP", self._bell(step))
         return ENDED if heard is None and self._is_interrupted(step) else heard
 
     def _bell(self, step: flows.Listen) -> str:

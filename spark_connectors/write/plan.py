@@ -94,13 +94,14 @@ def plan(schema: StructType, options: Options, *, overwrite: bool) -> Plan:
 
 def check_queue(options: Options, queue: str | None) -> None:
     """Raise `NoSuchQueue` if there is no queue of this name; or whatever is wrong with the connection."""
+    from rqttl import _replies
     from rqttl._driver import driver_of
     from spark_connectors.redis.clients import insist, open_broker
 
     broker = open_broker(options)
     try:
         if queue is None:
-            insist(options, lambda: driver_of(broker).store.run_plain("PING", lambda client: client.ping()))
+            insist(options, lambda: driver_of(broker).store.call(_replies.data, "PING"))
         else:
             insist(options, lambda: broker.queue(queue).options())
     except QueueNotFound:

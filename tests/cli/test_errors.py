@@ -52,7 +52,7 @@ NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
         (("send", "orders", "x", "--ttl", "-5s"), "'--ttl': expected a number with a unit"),
         (("send", "orders", "x", "--ttl", "999999w"), "'--ttl': expected 0 to 315360000000 ms"),
         (("send", "orders", "x", "--ttl", "9" * 5000), "'--ttl': expected a number with a unit"),
-        (("send", "orders", "x", "--header", "novalue"), "invalid value for '--header': expected KEY=VALUE, got 'novalue'"),
+        (("send", "orders", "x", "--header", "novalue"), "'--header': expected KEY=VALUE, got 'novalue'"),
         (("send", "orders", "x", "y", "--id", "one"), "--id: give exactly one body"),
         (("send", "or ders", "x"), "queue name: expected 1 to 128 of"),
         (("receive", "orders", "--max", "-1"), "'--max'"),

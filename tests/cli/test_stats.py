@@ -119,7 +119,8 @@ def test_a_queue_that_is_not_there_is_refused(run: Run, broker: Broker, watch: t
     result = run("stats", "orders", "nobody", *watch)
 
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == "rqttl: queue 'nobody' does not exist: `rqttl queue declare nobody` creates it [not_found]\n"
+    line = "queue 'nobody' does not exist: `rqttl queue declare nobody` creates it [not_found]"
+    assert result.stderr == f"rqttl: {line}\n"
 
 
 def test_no_queue_is_an_empty_answer_and_a_note(run: Run) -> None:

@@ -22,7 +22,7 @@ def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_awa
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as outage, caplog.at_level(logging.WARNING, "rqttl"):
-        outage.setattr(driver_of(clocked).store, "run_plain", away)
+        outage.setattr(driver_of(clocked).store, "call", away)
         receipt = queue.enqueue(b"2")
 
     assert [one.id for one in queue.peek()] == [receipt.id]

@@ -179,7 +179,7 @@ def test_a_command_waits_for_a_connection_that_another_thread_has(
     with redis.Redis.from_url(redis_url, max_connections=2) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
-        held = [client.connection_pool.get_connection() for _ in range(2 - len(driver_of(broker).store._idle))]
+        held = [client.connection_pool.get_connection() for _ in range(2 - len(driver_of(broker).store.connections))]
         sent = [threads.submit(queue.enqueue, b"%d" % i) for i in range(4)]
         for connection in held:
             client.connection_pool.release(connection)

@@ -36,7 +36,7 @@ def queue(broker: Broker) -> Queue:
     [
         (lambda queue: queue.enqueue(b"x", ttl="1m"), 1),
         (lambda queue: queue.enqueue_many([b"x"] * 100), 1),
-        (lambda queue: queue.enqueue_many([b"x"] * 1_000), 4),
+        (lambda queue: queue.enqueue_many([b"x"] * 1_000), 4),  # as one transaction
         (lambda queue: queue.receive(), 1),
         (lambda queue: queue.receive_many(100), 1),
         (lambda queue: queue.receive(wait="1m"), 1),
@@ -52,7 +52,9 @@ def test_a_call_is_one_script(
     action(queue)
 
     after = calls(client)
-    assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {"evalsha": expected}
+    assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {
+        "evalsha": expected, **({"multi": 1} if expected > 1 else {})
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("settle", ["ack", "nack", "reject", "renew"])

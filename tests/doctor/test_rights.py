@@ -188,7 +188,7 @@ def test_what_may_not_run_is_a_problem_of_the_scripts_too(server: Server, client
 
 
 def test_something_that_changes_scripts_on_the_way_is_found(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis.Redis, "script_load", lambda client, text: "0" * 40)
+    monkeypatch.setattr("rqttl.doctor.work._load", lambda driver, text: "0" * 40)
 
     assert only(examine(broker), "scripts")[0] == "problem"
 

@@ -39,7 +39,7 @@ class Client(Driver):
 
     def begin(self, clock: Clock) -> None:
         """Know nothing, as a process that has just started."""
-        self._known.clear()
+        self.known.clear()
         self.clock = clock
         self.log: list[tuple[Command, Reply]] = []
         self.stale = 0

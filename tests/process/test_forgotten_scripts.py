@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import pytest
 import redis
 
 import rqttl
+from rqttl import _scripts
+from rqttl._driver import driver_of
+from tests.process.proxy import Proxy
+from tests.servers import Server
 
 
 @pytest.fixture
@@ -37,3 +45,87 @@ def test_batches_that_went_out_together_keep_their_order_where_the_script_is_gon
 
     assert [one.body for one in orders.peek(2000)] == bodies
     assert [one.id for one in receipts if isinstance(one, rqttl.Receipt)] == [one.id for one in orders.peek(2000)]
+
+
+@contextmanager
+def again_and_again(act: Callable[[], object]) -> Iterator[None]:
+    """Do something in another thread, as often as it can, within the block."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            act()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_batches_keep_their_order_while_others_flush_and_load_the_script(orders: rqttl.Queue, server: Server) -> None:
+    bodies = [b"%d" % i + b" " * 500 for i in range(2000)]
+    text = _scripts.load("enqueue").text
+    with server.client() as one, server.client() as other:
+        for _ in range(5):
+            with again_and_again(one.script_flush), again_and_again(lambda: other.script_load(text)):
+                receipts = orders.enqueue_many(bodies)
+            assert [one.body for one in orders.peek(3000)] == bodies
+            assert len({receipt.id for receipt in receipts if isinstance(receipt, rqttl.Receipt)}) == len(bodies)
+            orders.purge()
+
+
+def test_scripts_that_are_forgotten_over_and_over_never_reach_the_caller_as_no_script(
+    orders: rqttl.Queue, server: Server
+) -> None:
+    with server.client() as one, again_and_again(one.script_flush):
+        for i in range(50):
+            orders.enqueue(b"%d" % i)
+
+    assert [one.body for one in orders.peek(250)] == [b"%d" % i for i in range(50)]
+
+
+def test_a_script_that_is_gone_after_each_loading_is_a_typed_error(server: Server, redis_url: str) -> None:
+    proxy = Proxy(server.socket)
+    with redis.Redis("127.0.0.1", proxy.port) as client, rqttl.Broker(client) as broker:
+        queue = broker.declare_queue("orders")
+        gone = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+        proxy.spoil(gone, *[b"$40\r\n" + b"0" * 40 + b"\r\n" + gone] * 5, script="touch")
+
+        with pytest.raises(rqttl.RqttlError, match="touch: Redis forgot it again and again") as forgotten:
+            queue.touch()
+
+        assert forgotten.value.code == "scripts_forgotten"
+    proxy.stop_listening()
+
+
+def test_a_user_who_may_make_no_transaction_sends_batches_all_the_same(
+    orders: rqttl.Queue, client: redis.Redis, server: Server
+) -> None:
+    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "&*", "+@all", "-multi", "-exec")
+    bodies = [b"%d" % i for i in range(1000)]
+    with rqttl.Broker(server.client(username="half")) as broker:
+        broker.queue("orders").enqueue_many(bodies)
+        driver_of(broker).store.client.close()
+    client.execute_command("ACL", "DELUSER", "half")
+
+    assert [one.body for one in orders.peek(2000)] == bodies
+
+
+def test_a_message_can_be_acked_under_full_memory_although_its_script_is_forgotten(
+    start_server: Callable[..., Server],
+) -> None:
+    server = start_server()
+    with server.client() as client, rqttl.Broker(client) as broker:
+        queue = broker.declare_queue("orders")
+        queue.enqueue(b"x")
+        delivery = queue.receive()
+        assert delivery is not None
+        client.config_set("maxmemory", 1)
+        client.script_flush()
+
+        delivery.ack()
+
+        assert queue.stats().acked == 1

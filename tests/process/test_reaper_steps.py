@@ -15,6 +15,7 @@ import redis
 from rqttl import Broker, InvalidDuration, Swept
 from rqttl._driver import driver_of
 from rqttl.reaper import Reaper, Totals, hints
+from rqttl.reaper.loop import HINTS
 from rqttl.reaper.registry import STALE, Registry
 from tests.process.reapers import PATIENCE, enqueue_dead
 from tests.servers import Server
@@ -258,3 +259,48 @@ def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
     reaper.run()
 
     assert counted == [1]
+
+
+def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_are_not(
+    broker: Broker, client: redis.Redis
+) -> None:
+    """50,000 of them: what the reaper remembers does not grow."""
+    swept, expired = threading.Event(), threading.Event()
+
+    def on_swept(queue: str, done: Swept) -> None:
+        swept.set()
+        if queue == "new" and done.expired:
+            expired.set()
+
+    broker.declare_queue("orders")
+    reaper = Reaper(broker, scan_period="1h", on_swept=on_swept)
+    thread = threading.Thread(target=reaper.run)
+    thread.start()
+    try:
+        assert swept.wait(PATIENCE)
+        while broker.reapers() == 0:
+            threading.Event().wait(0.01)
+        for start in range(0, 50_000, 1_000):
+            with client.pipeline(transaction=False) as pipeline:
+                for i in range(start, start + 1_000):
+                    pipeline.publish("rqttl:due", f"9999999999999 bogus{i}")
+                pipeline.execute()
+        broker.declare_queue("new").enqueue(b"x", ttl="1ms")
+        assert expired.wait(PATIENCE)
+    finally:
+        reaper.stop()
+        thread.join(PATIENCE)
+
+    assert len(reaper._timetable) <= 2
+    assert len(reaper._strange) <= HINTS
+    assert set(reaper._scan._records) <= {"orders", "new"}
+    assert len(driver_of(broker).known) <= 2
+
+
+def test_a_client_remembers_no_more_queues_than_its_bound(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.declare_queue("other")
+    known = driver_of(broker).known
+    monkeypatch.setattr(known, "_half", 10)
+    for i in range(100):
+        broker.declare_queue(f"q{i}").enqueue(b"x")
+        assert len(known) <= 20

@@ -86,11 +86,9 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("rqttl._retrying.time.monotonic", lambda: now[0])
     monkeypatch.setattr("rqttl._retrying.time.sleep", lambda _: None)
     with rqttl.connect("redis://localhost:1/0") as broker:
-        monkeypatch.setattr(driver_of(broker).store, "_send_one", hang)
-        for ask in (
-            broker.queue("orders").touch,
-            lambda: driver_of(broker).store.run_plain("PING", hang),
-        ):
+        for send in ("_send_one", "_send_plain"):
+            monkeypatch.setattr(driver_of(broker).store, send, hang)
+        for ask in (broker.queue("orders").touch, broker.reapers):
             asked[0] = 0
             with pytest.raises(redis.TimeoutError):
                 ask()

@@ -6,7 +6,7 @@ import pytest
 from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError
 
 from rqttl import Swept
-from rqttl.reaper.loop import is_away
+from rqttl._refusals import is_away
 from rqttl.reaper.report import PERIOD, Report, Totals
 
 

@@ -116,6 +116,16 @@ def test_many_changes_of_one_queue_take_no_memory() -> None:
     assert timetable.earliest() == 1
 
 
+def test_names_that_a_pass_does_not_find_are_forgotten() -> None:
+    timetable = Timetable()
+    for i in range(50_000):
+        timetable.expect(f"q{i}", i + 1)
+
+    timetable.keep({"q7", "other"})
+
+    assert (len(timetable), len(timetable._heap), timetable.earliest()) == (1, 1, 8)
+
+
 def test_a_hint_is_a_due_time_and_a_queue() -> None:
     assert read_hint(b"1700000000000 orders") == ("orders", 1_700_000_000_000)
     assert read_hint(b"0 {tag}.orders") == ("{tag}.orders", 0)

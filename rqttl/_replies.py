@@ -1,0 +1,67 @@
+"""Readers for replies to plain commands of Redis. Each raises an ordinary error of Python for any other shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def number(reply: Any) -> int:
+    """A whole number."""
+    if type(reply) is not int:
+        raise TypeError("no number")
+    return reply
+
+
+def data(reply: Any) -> bytes:
+    """Bytes."""
+    if type(reply) is not bytes:
+        raise TypeError("no bytes")
+    return reply
+
+
+def data_or_none(reply: Any) -> bytes | None:
+    """Bytes, or `None`."""
+    return None if reply is None else data(reply)
+
+
+def sequence(reply: Any) -> list[Any]:
+    """A list."""
+    if type(reply) is not list:
+        raise TypeError("no list")
+    return reply
+
+
+def moment(reply: Any) -> tuple[int, int]:
+    """Seconds and microseconds, the reply to `TIME`."""
+    seconds, micros = sequence(reply)
+    return int(seconds), int(micros)
+
+
+def page(reply: Any) -> tuple[int, list[bytes]]:
+    """The cursor and the names of one page of a scan."""
+    cursor, names = sequence(reply)
+    return int(cursor), [data(name) for name in names]
+
+
+def pairs(reply: Any) -> dict[bytes, Any]:
+    """Names and values: a list of both in turn, or with RESP3 a mapping."""
+    if isinstance(reply, Mapping):
+        return dict(reply)
+    words = sequence(reply)
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def facts(reply: Any) -> dict[str, int | float | str]:
+    """The fields of `INFO`."""
+    lines = (line.partition(":") for line in data(reply).decode("utf-8", "replace").splitlines())
+    return {name: _value(value) for name, colon, value in lines if colon and not name.startswith("#")}
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,84 @@
+"""A program whose signal handler raises again and again, in the middle of whatever is under way. Run as a process.
+
+Arguments: the URL, and the number of interrupts. It prints, as JSON, what it was told and how many connections it has.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import time
+from contextlib import suppress
+from types import FrameType
+
+import rqttl
+from rqttl._driver import driver_of
+
+
+class Interrupt(BaseException):
+    """Raised by the signal handler."""
+
+
+def interrupt(_: int, __: FrameType | None) -> None:
+    """The signal handler."""
+    raise Interrupt
+
+
+def main(url: str, interrupts: int) -> None:
+    """Work until so many interrupts have come."""
+    chance = random.Random(1)
+    facts = {"interrupts": 0, "strange": 0}
+    stored: list[str] = []
+    refused: list[str] = []
+    with rqttl.connect(url) as broker:
+        queue, full = broker.queue("orders"), broker.queue("full")
+        queue.enqueue(0)  # links the script, which takes longer than most interrupts leave
+        not_its_own_reply(broker)
+        signal.signal(signal.SIGALRM, interrupt)
+        number = 0
+        while facts["interrupts"] < interrupts:
+            number += 1
+            id = f"m{number}"
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.00001 + 0.03 * chance.random() ** 3)
+                for _ in range(20):
+                    number += 1
+                    id = f"m{number}"
+                    queue.enqueue(number, id=id)
+                    stored.append(id)
+                    broker.time()
+                    with suppress(rqttl.QueueFull):
+                        full.enqueue(b"x", id=id)
+                        refused.append(id)  # told as stored, and there is no room
+                    broker.queues()
+            except Interrupt:
+                facts["interrupts"] += 1
+            finally:
+                while True:
+                    with suppress(Interrupt):
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                        break
+            facts["strange"] += not_its_own_reply(broker)
+        pool = driver_of(broker).store.client.connection_pool
+        in_use = len(pool._in_use_connections)
+        connections = len([one for one in driver_of(broker).store.client.client_list() if one["name"] != "other"])
+        told = {**facts, "stored": len(stored), "refused": len(refused), "in_use": in_use, "connections": connections}
+        sys.stdout.write(json.dumps(told))
+
+
+def not_its_own_reply(broker: rqttl.Broker) -> bool:
+    """Return True if a call is answered by something else."""
+    try:
+        return (
+            abs(broker.time().timestamp() - time.time()) > 60
+            or broker.queues() != ["full", "orders"]
+            or broker.queue("full").options().max_length != 0
+        )
+    except (rqttl.RqttlError, TypeError, ValueError, AttributeError):
+        return True
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

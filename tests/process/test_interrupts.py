@@ -1,0 +1,161 @@
+"""Exceptions that signal handlers raise in the middle of a call: no reply answers another call, and nothing leaks."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import _pools
+from rqttl._driver import driver_of
+from rqttl.errors import ContractError
+from tests.servers import Server
+
+PATIENCE = 60.0
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+@pytest.fixture
+def broker(redis_url: str) -> Iterator[rqttl.Broker]:
+    with rqttl.connect(redis_url) as broker:
+        broker.declare_queue("orders")
+        yield broker
+
+
+@pytest.mark.parametrize("when", ["send_packed_command", "read_response"])
+@pytest.mark.parametrize("how", ["plain", "script", "pipeline", "transaction"])
+def test_the_reply_to_an_interrupted_call_answers_no_other_call(
+    broker: rqttl.Broker, server: Server, monkeypatch: pytest.MonkeyPatch, how: str, when: str
+) -> None:
+    queue, pool = broker.queue("orders"), driver_of(broker).store.client.connection_pool
+    calls: dict[str, Callable[[], object]] = {
+        "plain": broker.time,
+        "script": queue.touch,
+        "pipeline": lambda: broker.stats(["orders"], sweep=False),
+        "transaction": lambda: queue.enqueue_many([b"x"] * 251),
+    }
+    calls[how]()
+    broker.queues()
+    real = getattr(pool.connection_class, when)
+
+    def interrupted(connection: Any, *args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        if when == "send_packed_command":
+            real(connection, *args, **options)
+        raise Interrupt
+
+    monkeypatch.setattr(pool.connection_class, when, interrupted)
+    server.process.send_signal(signal.SIGSTOP)  # no reply comes yet
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            with pytest.raises(Interrupt):
+                calls[how]()
+            names = thread.submit(broker.queues)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+
+        assert names.result(timeout=PATIENCE) == ["orders"]
+    gc.collect()
+    assert len(pool._in_use_connections) == 1
+
+
+def test_a_connection_that_nobody_holds_any_more_takes_no_place_in_its_pool(redis_url: str) -> None:
+    with rqttl.connect(f"{redis_url}?max_connections=2") as broker:
+        pool = driver_of(broker).store.client.connection_pool
+        for _ in range(5):
+            pool.get_connection()  # as if a signal handler had raised before anybody had it
+        broker.time()
+
+
+def test_a_place_to_wait_that_nobody_holds_any_more_is_free(redis_url: str) -> None:
+    with rqttl.connect(f"{redis_url}?max_connections=2") as broker:
+        places = _pools.places_of(driver_of(broker).store.client.connection_pool)
+        for _ in range(3):
+            assert places.take(0, lambda: False)
+
+        assert broker.declare_queue("orders").receive(wait="10ms") is None
+
+
+@pytest.mark.slow
+def test_a_storm_of_interrupts_crashes_nothing_leaks_nothing_and_mixes_up_nothing(
+    broker: rqttl.Broker, client: redis.Redis, redis_url: str
+) -> None:
+    broker.declare_queue("full", max_length=0, overflow="reject-publish")
+    command = [sys.executable, "-m", "tests.process.interrupted", redis_url, "1000"]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["strange"], told["refused"]) == (0, 0)
+    assert client.xlen("rqttl:{orders}:log") >= told["stored"] > 0
+    assert told["in_use"] <= 2
+    assert told["connections"] <= 8  # the fixtures have some
+
+
+def test_a_number_is_packed_as_text_since_hiredis_crashes_where_a_signal_handler_raises() -> None:
+    ask = """
+import signal
+from rqttl._packing import pack_command
+class Interrupt(Exception): pass
+def interrupt(*_): raise Interrupt
+signal.signal(signal.SIGALRM, interrupt)
+words, interrupts = ("SET", *[123456] * 2000), 0
+while interrupts < 300:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0002)
+        while True:
+            pack_command(words)
+    except Interrupt:
+        interrupts += 1
+"""
+    assert subprocess.run([sys.executable, "-c", ask], timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("reply", [b"+OK\r\n", b":7\r\n", b"*1\r\n$2\r\nok\r\n", b"*2\r\n$3\r\nyes\r\n:1\r\n"])
+def test_a_reply_that_a_script_cannot_give_is_a_bug_and_its_connection_is_closed(
+    broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch, reply: bytes
+) -> None:
+    queue, store = broker.queue("orders"), driver_of(broker).store
+    queue.touch()
+    kept = store.connections.take()
+    store.connections.keep(kept)
+    reader = type(kept)
+    wrong = iter([{b"+": b"OK", b":": 7}.get(reply[:1], [b"yes"])])
+    monkeypatch.setattr(reader, "read_response", lambda *_, **__: next(wrong))
+
+    with pytest.raises(ContractError, match="unexpected reply"):
+        queue.touch()
+
+    monkeypatch.undo()
+    assert len(store.connections) == 0
+    queue.touch()
+
+
+def test_a_plain_reply_of_another_shape_is_a_bug_and_its_connection_is_closed(
+    broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = driver_of(broker).store
+    kept = store.connections.take()
+    store.connections.keep(kept)
+    monkeypatch.setattr(type(kept), "read_response", lambda *_, **__: b"OK")
+
+    with pytest.raises(ContractError, match="TIME: unexpected reply"):
+        broker.time()
+
+    monkeypatch.undo()
+    assert len(store.connections) == 0
+    assert isinstance(broker.time(), datetime)

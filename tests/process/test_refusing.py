@@ -1,0 +1,191 @@
+"""A Redis that refuses for now: consumers, runs and reapers wait for it, and go on when it takes calls again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+import redis
+
+from rqttl import Broker, connect
+from rqttl.reaper import Reaper
+from tests.process.reapers import reaping
+from tests.servers import Server
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60.0
+REGISTRY = "rqttl:queues"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Ask until it holds. What hangs is ended by the time-out of the test."""
+    while not condition():
+        threading.Event().wait(0.01)
+
+
+class Refusing:
+    """A server, and one way to make it refuse."""
+
+    def __init__(self, server: Server, how: str) -> None:
+        self._server, self._how = server, how
+        self._client = server.client()
+        self._client.ping()
+        self._busy: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """From now on it refuses."""
+        client = self._client
+        if self._how == "few replicas":
+            client.config_set("min-replicas-to-write", 1)
+        elif self._how == "replica":
+            client.replicaof("127.0.0.1", 1)
+        elif self._how == "disk":
+            self._fail_to_save()
+        else:
+            client.config_set("lua-time-limit", 10)
+            self._busy = threading.Thread(target=self._hang)
+            self._busy.start()
+            until(self._is_busy)
+
+    def end(self) -> None:
+        """It takes calls again."""
+        client = self._client
+        if self._how == "few replicas":
+            client.config_set("min-replicas-to-write", 0)
+        elif self._how == "replica":
+            client.replicaof("NO", "ONE")
+        elif self._how == "disk":
+            client.config_set("save", "")
+        elif self._busy is not None:
+            client.script_kill()
+            self._busy.join()
+
+    def _fail_to_save(self) -> None:
+        (self._server.path / "dump.rdb").mkdir()  # no file can take its place
+        self._client.config_set("save", "3600 1000000")
+        self._client.bgsave()
+        until(lambda: self._client.info("persistence")["rdb_last_bgsave_status"] == "err")
+
+    def _hang(self) -> None:
+        with self._server.client() as client, suppress(redis.ResponseError):
+            client.eval("while true do end", 0)
+
+    def _is_busy(self) -> bool:
+        try:
+            self._client.get("x")
+        except redis.ResponseError:
+            return True
+        return False
+
+
+@pytest.fixture
+def server(start_server: Callable[..., Server]) -> Server:
+    return start_server()
+
+
+@pytest.fixture(params=["few replicas", "replica", "disk", "busy"])
+def refusing(request: pytest.FixtureRequest, server: Server) -> Refusing:
+    return Refusing(server, request.param)
+
+
+@pytest.fixture
+def broker(server: Server) -> Iterator[Broker]:
+    with connect(server.url) as broker:
+        broker.declare_queue("orders", dead_letter="dead")
+        broker.declare_queue("dead")
+        yield broker
+
+
+def test_a_consumer_outlives_a_redis_that_refuses(
+    broker: Broker, refusing: Refusing, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = broker.queue("orders")
+    queue.enqueue(b"first")
+
+    def handle() -> list[bytes]:
+        with queue.consume() as deliveries:
+            bodies = []
+            for delivery in deliveries:
+                with delivery:
+                    bodies.append(delivery.body)
+                    if delivery.body == b"first":
+                        refusing.begin()
+                if delivery.body == b"last":
+                    break
+            return bodies
+
+    with ThreadPoolExecutor() as pool:
+        bodies = pool.submit(handle)
+        until(lambda: "Redis refuses for now" in caplog.text or bodies.done())
+        refusing.end()
+        queue.enqueue(b"last")
+
+        assert bodies.result(timeout=PATIENCE) == [b"first", b"last"]
+
+
+def test_a_reaper_outlives_a_redis_that_refuses(broker: Broker, refusing: Refusing, server: Server) -> None:
+    with reaping(server.url, "--scan-period", "1h") as reaper:
+        broker.queue("orders").enqueue(b"x", ttl="500ms")
+        refusing.begin()
+        assert reaper.await_event("away")["level"] == "warning"
+        refusing.end()
+
+        assert broker.queue("dead").receive(wait="60s") is not None
+        reaper.await_event("back")
+
+
+def test_an_ordinary_call_that_is_refused_for_longer_raises_the_error_of_redis(
+    broker: Broker, refusing: Refusing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl._retrying.PAUSES", (0.001,))
+    refusing.begin()
+
+    with pytest.raises(redis.ResponseError):
+        broker.queue("orders").enqueue(b"x")
+
+    refusing.end()
+    assert broker.queue("orders").stats().ready == 0
+
+
+def test_an_ordinary_call_is_repeated_until_redis_takes_it(
+    broker: Broker, refusing: Refusing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl._retrying.PAUSES", (0.01,) * 3000)
+    queue = broker.queue("orders")
+    queue.enqueue(b"1")
+    refusing.begin()
+    with ThreadPoolExecutor() as pool:
+        sent = pool.submit(queue.enqueue, b"2")
+        refusing.end()
+
+        assert sent.result(timeout=PATIENCE).id
+    assert [one.body for one in queue.peek()] == [b"1", b"2"]
+
+
+def test_a_reaper_goes_on_where_full_memory_refuses_its_upkeep(
+    broker: Broker, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = broker.queue("orders")
+    queue.enqueue(b"x")
+    delivery = queue.receive()
+    assert delivery is not None
+    delivery.reject()
+    with server.client() as client, caplog.at_level(logging.INFO, "rqttl.reaper"):
+        client.srem(REGISTRY, "dead")
+        client.config_set("maxmemory", 1)
+
+        done = Reaper(broker).run_once()
+
+        refused = [record for record in caplog.records if getattr(record, "event", "") == "refused"]
+        assert done.failed == 0
+        assert [record.levelname for record in refused] == ["WARNING"] * len(refused)
+        assert refused
+        assert not client.sismember(REGISTRY, "dead")
+        client.config_set("maxmemory", 0)
+        Reaper(broker).run_once()
+        assert client.sismember(REGISTRY, "dead")

@@ -1,0 +1,33 @@
+"""A repeated call whose attempts all fail: it may have been carried out, and the caller is told so."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import _retrying
+from tests.process.proxy import Proxy
+from tests.servers import Server
+
+
+@pytest.mark.parametrize("action", ["enqueue", "ack", "nack", "reject"])
+@pytest.mark.parametrize("last", [b"", b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"])
+def test_after_the_last_attempt_the_outcome_of_a_call_that_may_have_been_carried_out_is_unknown(
+    server: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch, action: str, last: bytes
+) -> None:
+    monkeypatch.setattr(_retrying, "PAUSES", (0.001,) * 4)
+    proxy = Proxy(server.socket)
+    with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
+        orders = broker.declare_queue("orders", duplicate_window="1m")
+        orders.enqueue(b"x")
+        delivery = orders.receive()
+        call = {"enqueue": lambda: orders.enqueue(b"x", id="x")}.get(action) or getattr(delivery, action)
+        proxy.spoil(*["cut"] * (1 if last else 5), *[last] * bool(last))
+
+        with pytest.raises(rqttl.OutcomeUnknown) as unknown:
+            call()
+
+        assert unknown.value.action == action
+        assert isinstance(unknown.value.__cause__, redis.ResponseError if last else redis.ConnectionError)
+    proxy.stop_listening()
