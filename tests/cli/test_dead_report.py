@@ -91,14 +91,14 @@ def test_only_what_the_filters_mean_is_counted(
     assert result.stdout.startswith(f"letters  {count} (") == bool(count)
 
 
-def test_what_is_out_and_what_never_died_is_told(run_clocked: Run, letters: Queue) -> None:
+def test_notes_count_letters_that_are_not_ready_and_messages_that_never_died(run_clocked: Run, letters: Queue) -> None:
     letters.enqueue_many([b"by hand"] * 2)
     letters.receive_many(3)[2].nack("5m")
 
     result = run_clocked("dead", "report", "orders.dead", "--json")
 
-    told = {name: json.loads(result.stdout)[name] for name in ("count", "leased", "delayed", "never_died")}
-    assert told == {"count": 7, "leased": 2, "delayed": 1, "never_died": 2}
+    answer = {name: json.loads(result.stdout)[name] for name in ("count", "leased", "delayed", "never_died")}
+    assert answer == {"count": 7, "leased": 2, "delayed": 1, "never_died": 2}
     assert result.stderr == (
         "rqttl: of these, 2 leased and 1 delayed\nrqttl: 2 messages never died: not counted\n"
     )  # fmt: skip
@@ -158,7 +158,7 @@ def test_a_report_without_letters_is_an_empty_answer_and_a_note(run: Run, broker
     }  # fmt: skip
 
 
-def test_for_a_queue_that_dead_letters_elsewhere_it_is_said_where(run: Run, broker: Broker) -> None:
+def test_a_queue_with_another_target_has_a_note(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders", dead_letter="orders.dead").enqueue(b"x")
 
     assert run("dead", "report", "orders").stderr == (
@@ -169,7 +169,7 @@ def test_for_a_queue_that_dead_letters_elsewhere_it_is_said_where(run: Run, brok
     assert "go to" not in run("dead", "report", "ord*s").stderr
 
 
-def test_a_queue_that_is_not_there_is_refused_before_any_is_read(
+def test_a_missing_queue_is_refused_before_any_is_read(
     run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.declare_queue("a.dead")
@@ -188,12 +188,12 @@ def test_a_matched_queue_that_goes_meanwhile_is_passed_and_a_named_one_is_refuse
         broker.declare_queue(name, dead_letter=f"{name}.dead").enqueue_many([Message(b"x", ttl=0)] * 3)
     peek = Queue.peek
 
-    def gone(queue: Queue, limit: int = 20, after: str | None = None) -> list[Any]:
+    def deleted(queue: Queue, limit: int = 20, after: str | None = None) -> list[Any]:
         if queue.name == "b.dead":
             queue.delete()
         return peek(queue, limit, after)
 
-    monkeypatch.setattr(Queue, "peek", gone)
+    monkeypatch.setattr(Queue, "peek", deleted)
 
     assert json.loads(run("dead", "report", "*.dead", "--json").stdout)["count"] == 6
     broker.declare_queue("b.dead")
@@ -234,7 +234,7 @@ def damaged(word: str, died: int) -> bytes:
     return b";;%d;" % len(deaths) + deaths
 
 
-def test_damaged_letters_are_counted_and_shown_escaped(run: Run, broker: Broker) -> None:
+def test_damaged_letters_are_counted_and_escaped(run: Run, broker: Broker) -> None:
     words = [one.replace(" ", "_")[:60] or "-" for one in TEXTS]
     broker.declare_queue("dead")
     for i, word in enumerate(words):
@@ -263,18 +263,18 @@ def long_named(clocked: Clocked, die: Die) -> None:
 @pytest.mark.usefixtures("long_named")
 @pytest.mark.parametrize("columns", [80, 50, 24])
 def test_a_report_fits_a_terminal_and_nothing_is_cut(redis_url: str, columns: int) -> None:
-    shown = on_terminal("dead", "report", "dead", "--url", redis_url, columns=columns, NO_COLOR="1", TZ="UTC")
+    screen = on_terminal("dead", "report", "dead", "--url", redis_url, columns=columns, NO_COLOR="1", TZ="UTC")
 
-    assert max(map(len, shown.split("\n"))) <= columns
-    assert LONG in "".join(line.split("   ")[0].strip() for line in shown.split("\n"))
+    assert max(map(len, screen.split("\n"))) <= columns
+    assert LONG in "".join(line.split("   ")[0].strip() for line in screen.split("\n"))
     if columns == 80:
-        rows = [line for line in shown.split("\n") if line.startswith("orders ")]
+        rows = [line for line in screen.split("\n") if line.startswith("orders ")]
         assert (len(rows), len(rows[0]), rows[0][-1]) == (1, 80, "█")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("long_named")
-def test_where_blocks_cannot_be_written_bars_are_plain(redis_url: str) -> None:
+def test_bars_are_plain_if_the_encoding_has_no_blocks(redis_url: str) -> None:
     latin = environment(RQTTL_URL=redis_url, PYTHONIOENCODING="latin-1")
 
     done = subprocess.run(command("dead", "report", "dead"), env=latin, capture_output=True, check=True)

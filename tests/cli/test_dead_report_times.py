@@ -75,8 +75,8 @@ def test_over_a_longer_time_a_longer_unit_is_used_and_a_note_names_it(
 
     counts = list(table(result.stdout, unit).values())
     assert (len(counts), counts[0], counts[-1], sum(counts)) == (lines, 3, 4, 7)
-    said = f"rqttl: too many hours for a table, so by {unit}: --newer-than 2d or --json shows hours\n"
-    assert result.stderr == ("" if unit == "hour" else said)
+    expected = f"rqttl: too many hours for a table, so by {unit}: --newer-than 2d or --json shows hours\n"
+    assert result.stderr == ("" if unit == "hour" else expected)
     hours = json.loads(run_clocked("dead", "report", "dead", "--by", "hour", "--json").stdout)["by"]["hour"]
     assert [one["count"] for one in hours] == [3, 4]
 

@@ -147,16 +147,16 @@ def test_into_a_pipe(run: Run, dead: Queue, arguments: tuple[str, ...]) -> None:
 
     assert (result.exit_code, result.stderr) == (0, "")
     harmless(result.stdout)
-    told = strict(run(*arguments, "--json").stdout)
-    assert len(told) == (len(pieces()) if "ls" not in arguments else 1)
+    document = strict(run(*arguments, "--json").stdout)
+    assert len(document) == (len(pieces()) if "ls" not in arguments else 1)
 
 
 def test_received_as_json_each_is_a_line_from_which_the_body_can_be_had_again(run: Run, orders: Queue) -> None:
     lines = run("receive", "orders", "--max", "0", "--json").stdout.removesuffix("\n").split("\n")
 
-    told = [strict(line) for line in lines]
-    assert [one["body"] for one in told[: len(TEXTS)]] == list(TEXTS)
-    for one, piece in zip(told, pieces(), strict=True):
+    documents = [strict(line) for line in lines]
+    assert [one["body"] for one in documents[: len(TEXTS)]] == list(TEXTS)
+    for one, piece in zip(documents, pieces(), strict=True):
         assert isinstance(piece.body, bytes)
         if "body_base64" in one:
             assert base64.b64decode(one["body_base64"]) == piece.body
@@ -169,11 +169,11 @@ def test_received_as_json_each_is_a_line_from_which_the_body_can_be_had_again(ru
 @pytest.mark.slow
 def test_each_of_them_alone(run: Run, dead: Queue) -> None:
     for one in dead.peek(1_000):
-        shown = run("message", "show", "dead", one.sequence)
-        assert (shown.exit_code, shown.stderr) == (0, "")
-        harmless(shown.stdout)
-        told = strict(run("message", "show", "dead", one.sequence, "--json").stdout)
-        assert told["sequence"] == one.sequence
+        screen = run("message", "show", "dead", one.sequence)
+        assert (screen.exit_code, screen.stderr) == (0, "")
+        harmless(screen.stdout)
+        document = strict(run("message", "show", "dead", one.sequence, "--json").stdout)
+        assert document["sequence"] == one.sequence
         assert run("message", "show", "dead", one.sequence, "--raw").stdout_bytes == one.body
 
 
@@ -194,7 +194,7 @@ def test_errors_name_them_in_one_harmless_line(run: Run, broker: Broker) -> None
             harmless(result.stderr, longest=200_000)
 
 
-def test_ids_and_headers_that_are_no_text_are_shown_all_the_same(run: Run, broker: Broker) -> None:
+def test_ids_and_headers_that_are_no_text_are_printed_all_the_same(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders")
     extras = msgpack.packb(["\udc80", {"\udc81": "\udc82"}], unicode_errors="surrogateescape")
     known = driver_of(broker).step(Look("orders"))
@@ -204,8 +204,8 @@ def test_ids_and_headers_that_are_no_text_are_shown_all_the_same(run: Run, broke
 
     assert result.exit_code == 0, result.stderr
     harmless(result.stdout)
-    (told,) = strict(run("receive", "orders", "--json").stdout)["headers"].items()
-    assert told == ("\ufffd", "\ufffd")
+    (header,) = strict(run("receive", "orders", "--json").stdout)["headers"].items()
+    assert header == ("\ufffd", "\ufffd")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_the_traceback_of_a_bug_neither_tells_secrets_nor_acts_on_a_terminal(
     harmless(result.stderr)
 
 
-def test_a_password_that_redis_refuses_is_not_told(run: Run, server: Server) -> None:
+def test_a_password_that_redis_refuses_is_not_printed(run: Run, server: Server) -> None:
     url = server.url.replace("unix://", "unix://user:hunter2@")
 
     result = run("--debug", "--url", url, "receive", "orders")

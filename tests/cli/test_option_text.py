@@ -37,12 +37,12 @@ def test_an_option_within_a_message_has_the_name_of_its_flag(name: str) -> None:
         "expires after use, with a lease",
     ],
 )
-def test_what_only_looks_like_an_option_stays(message: str) -> None:
+def test_words_that_only_look_like_options_stay(message: str) -> None:
     assert with_flags(message) == naming_flag(message) == message
 
 
 @pytest.mark.parametrize(
-    "written, told",
+    "written, expected",
     [
         ("id: expected text", "--id: expected text"),
         ("headers: 70000 bytes", "--header: 70000 bytes"),
@@ -51,8 +51,8 @@ def test_what_only_looks_like_an_option_stays(message: str) -> None:
         ("min_ttl: 2 ms is more than max_ttl, 1 ms", "--min-ttl: 2 ms is more than --max-ttl, 1 ms"),
     ],
 )
-def test_an_argument_that_begins_a_message_has_the_name_of_its_flag(written: str, told: str) -> None:
-    assert naming_flag(written) == told
+def test_an_argument_that_begins_a_message_has_the_name_of_its_flag(written: str, expected: str) -> None:
+    assert naming_flag(written) == expected
 
 
 def test_the_names_of_durations_end_in_ms_in_json() -> None:

@@ -45,7 +45,7 @@ def test_every_option_can_be_declared(run: Run, broker: Broker) -> None:
     assert dict(broker.queue("orders").options()) == VALUES
 
 
-def test_declare_says_whether_it_made_the_queue(run_clocked: Run, clocked: Clocked) -> None:
+def test_declare_says_whether_it_created_the_queue(run_clocked: Run, clocked: Clocked) -> None:
     def declared(queue: str) -> list[object]:
         text, document = (run_clocked("queue", "declare", queue, *flags).stdout for flags in ((), ("--json",)))
         return [text, json.loads(document)["declared"]]
@@ -137,9 +137,9 @@ def test_a_dry_run_of_update_shows_the_difference_and_changes_nothing(run_clocke
 
     golden.check("queue-update-dry-run.txt", text.stdout)
     assert clocked.queue("orders").options() == before
-    said, done = json.loads(answer.stdout), json.loads(run_clocked(*UPDATE, "--json").stdout)
-    assert (said.pop("dry_run"), done.pop("dry_run")) == (True, False)
-    assert said == done
+    line, done = json.loads(answer.stdout), json.loads(run_clocked(*UPDATE, "--json").stdout)
+    assert (line.pop("dry_run"), done.pop("dry_run")) == (True, False)
+    assert line == done
 
 
 def test_an_update_that_changes_nothing_says_so(run: Run, broker: Broker) -> None:
@@ -203,7 +203,7 @@ def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clock
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, line",
     [
         ([], "nothing to change: give an option, or --unset OPTION"),
         (["--lease", "1m", "--unset", "lease"], "--lease is given a value and unset"),
@@ -215,18 +215,18 @@ def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clock
         (["--max-length", "many"], "invalid value for '--max-length': 'many' is not a valid integer"),
     ],
 )  # fmt: skip
-def test_a_wrong_update_is_one_line(run: Run, broker: Broker, words: list[str], said: str) -> None:
+def test_a_wrong_update_is_one_line(run: Run, broker: Broker, words: list[str], line: str) -> None:
     broker.declare_queue("orders", lease="2m")
 
     result = run("queue", "update", "orders", *words)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.replace("`cli", "`rqttl") == f"rqttl: {said} (see `rqttl queue update --help`)\n"
+    assert result.stderr.replace("`cli", "`rqttl") == f"rqttl: {line} (see `rqttl queue update --help`)\n"
     assert broker.queue("orders").options().given == {"lease": 120_000}
 
 
 @pytest.mark.parametrize("extra", [[], ["--dry-run"]])
-def test_an_update_that_contradicts_what_is_there_is_refused(run: Run, broker: Broker, extra: list[str]) -> None:
+def test_an_update_that_contradicts_options_in_force_is_refused(run: Run, broker: Broker, extra: list[str]) -> None:
     broker.declare_queue("orders", max_ttl="1m")
 
     result = run("queue", "update", "orders", "--min-ttl", "2m", *extra)
@@ -259,7 +259,7 @@ MISSING = [
 
 
 @pytest.mark.parametrize("words", MISSING, ids=" ".join)
-def test_a_queue_that_is_not_there_is_refused_in_one_line(run: Run, broker: Broker, words: tuple[str, ...]) -> None:
+def test_a_missing_queue_is_refused_in_one_line(run: Run, broker: Broker, words: tuple[str, ...]) -> None:
     broker.declare_queue("orders")
 
     result = run("queue", *words)
@@ -309,7 +309,7 @@ def test_touch_lets_the_lifetime_begin_anew(run_clocked: Run, clocked: Clocked) 
     assert clocked.queue("mails").stats().ends_at == at(1_900)
 
 
-def test_touch_can_answer_in_json_and_names_what_is_not_there(run: Run, broker: Broker) -> None:
+def test_touch_can_answer_in_json_and_names_missing_queues(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders")
 
     result = run("queue", "touch", "nope", "orders", "--json")
@@ -322,7 +322,7 @@ def test_touch_can_answer_in_json_and_names_what_is_not_there(run: Run, broker: 
     )
 
 
-def test_what_was_done_before_redis_went_away_is_still_told(run: Run, broker: Broker, client: redis.Redis) -> None:
+def test_results_before_an_error_are_still_printed(run: Run, broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders")
     client.set("rqttl:{broken}:meta", "not a hash")
 
@@ -346,5 +346,5 @@ def test_what_was_done_before_redis_went_away_is_still_told(run: Run, broker: Br
         ("overflow", "drop-head", "drop-head"),
     ],
 )
-def test_values_are_shown_as_people_write_them(name: str, value: float | str | bool | None, text: str) -> None:
+def test_values_are_printed_as_people_write_them(name: str, value: float | str | bool | None, text: str) -> None:
     assert format_value(OPTIONS[name], value) == text

@@ -85,7 +85,7 @@ def test_columns_of_zeros_are_left_out_first() -> None:
     assert table(TOTALS, every, every[0], 30, gap=2).left_out["expired"] is False
 
 
-def test_names_are_folded_or_cut_where_there_is_no_room() -> None:
+def test_names_without_room_are_folded_or_cut() -> None:
     every = rows("a" * 30 + "b" * 30)
 
     folded = table(TOTALS, every, every[0], 60, gap=2)
@@ -134,9 +134,9 @@ def test_a_frame_on_a_wide_terminal_has_all_columns() -> None:
 def test_a_frame_with_troubles() -> None:
     late = trend_of({"a": stats(3)}, {"a": stats(3, overdue=2_000)}, reapers=0)
 
-    shown = text_of(late, replace(TERMINAL, width=60), "Redis does not answer: \x1b[31mgone; " + "trying again " * 5)
+    printed = text_of(late, replace(TERMINAL, width=60), "Redis does not answer: \x1b[31mgone; " + "trying again " * 5)
 
-    golden.check("stats-frame-troubles.txt", shown)
+    golden.check("stats-frame-troubles.txt", printed)
     assert [line.style for line in frame(late, TERMINAL, ["x"])] == ["bold", "alarm", "alarm", "bold", ""]
 
 
@@ -147,11 +147,11 @@ def test_a_frame_never_is_higher_than_the_terminal_and_says_how_many_are_missing
         lines = text_of(trend, replace(TERMINAL, height=height)).splitlines()
 
         assert len(lines) <= height
-        shown = sum(line.startswith("orders.") for line in lines)
+        printed = sum(line.startswith("orders.") for line in lines)
         if height >= 6:
             missing = [line for line in lines if "not shown" in line]
-            assert missing == [] if shown == n else missing[0].startswith(f"({n - shown} queues not shown, ")
-            assert shown == n or len(lines) == height
+            assert missing == [] if printed == n else missing[0].startswith(f"({n - printed} queues not shown, ")
+            assert printed == n or len(lines) == height
             assert lines[-1].startswith(f"{n} queues") == (n > 1)
 
 
