@@ -41,7 +41,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 class Terminal:
-    """A command on a terminal of its own, which it is in charge of: Ctrl-C and Ctrl-D are what they are for a person.
+    """A command on a terminal of its own, on which Ctrl-C and Ctrl-D act as for a person.
 
     Use it with `with`. `screen` is its output so far, with bold text plain; `\\r\\n` is `\\n`.
     """
@@ -70,7 +70,7 @@ class Terminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def until(self, text: str, times: int = 1) -> None:
-        """Wait until it has shown this, or so often."""
+        """Wait until the screen has this text, `times` times."""
         deadline = time.monotonic() + PATIENCE
         while self.screen.count(text) < times:
             left = deadline - time.monotonic()
@@ -102,7 +102,7 @@ class Terminal:
         return False
 
     def _read(self, seconds: float) -> bool:
-        """Read what there is, waiting for it. Returns whether there may be more."""
+        """Wait for output and read it. Returns whether more may follow."""
         if not select.select([self._ours], [], [], seconds)[0]:
             return True
         try:

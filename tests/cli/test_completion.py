@@ -1,4 +1,4 @@
-"""Completion: what a half-typed line may become, asked as each shell asks, and typed into a real bash."""
+"""Completion of half-typed lines, asked as each shell asks, and typed into a real bash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Complete = Callable[..., list[str]]
 
 
 def asked(line: str, **environment: str) -> list[str]:
-    """What is offered where the cursor stands behind `line`, as our function for bash asks."""
+    """The completions behind `line`, asked as our function for bash asks."""
     result = CliRunner(env={"_RQTTL_COMPLETE": "bash_complete", "COMP_LINE": line, **environment}).invoke(cli)
     assert (result.exit_code, result.stderr) == (0, "")
     return [line.partition(",")[2] for line in result.stdout.split()]
@@ -171,7 +171,7 @@ def test_the_script_of_a_shell_is_one_that_it_can_read(shell: str, run: Run) -> 
 
 
 class Typed:
-    """A bash into which is typed, and what its screen shows."""
+    """A bash on a terminal, its input and its screen."""
 
     def __init__(self, folder: Path, url: str) -> None:
         shim = folder / "rqttl"

@@ -1,4 +1,4 @@
-"""What holds for every command, tested for whatever commands there are: a new one is found by walking the tree."""
+"""The conventions of all commands. A new command is tested, too: the tests walk the tree of commands."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ON_REDIS = [path for path in LEAVES if path not in APART]
 
 
 def names(path: Path) -> list[str]:
-    """What the arguments of a command are called."""
+    """The names of the arguments of a command."""
     context = click.Context(click.Command("any"))
     return [re.sub(r"[^A-Z]", "", one.make_metavar(context)) or one.human_readable_name for one in arguments(path)]
 
@@ -100,7 +100,7 @@ def test_commands_that_destroy_ask_first_and_have_a_dry_run(path: Path) -> None:
 
 
 def test_the_same_flag_means_the_same_everywhere() -> None:
-    """One name for what it takes, one type of value."""
+    """A flag has one metavar and one type in all commands."""
     meanings: dict[str, set[tuple[object, ...]]] = {}
     for path in LEAVES:
         for one in options(path):
@@ -112,7 +112,7 @@ def test_the_same_flag_means_the_same_everywhere() -> None:
 
 
 def test_an_argument_has_one_name() -> None:
-    """Other words for what some flag is called already."""
+    """Words that are synonyms of an existing flag."""
     synonyms = {"--force", "--count-only", "--output", "--out", "--utc-times", "--exact", "--names", "--tail", "--age",
                 "--simulate", "--number", "--ns", "--redis", "--host", "--timeout", "--confirm"}  # fmt: skip
 

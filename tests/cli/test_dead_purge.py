@@ -1,4 +1,4 @@
-"""`rqttl dead purge`: what was counted goes, if it is still ready, and nothing else."""
+"""`rqttl dead purge`: the counted letters go, if they are still ready, and no others."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_letter_that_is_no_longer_ready_stays_and_has_a_note(run: Run, many: Q
 
 
 class Terminal:
-    """A command on a terminal; what it shows, and what is typed."""
+    """A command on a terminal, with its input and its output."""
 
     def __init__(self, *arguments: str, url: str) -> None:
         self._ours, theirs = pty.openpty()

@@ -1,4 +1,4 @@
-"""`rqttl dead redrive`: what was counted goes back, if it is still ready and there is room, and nothing else."""
+"""`rqttl dead redrive`: the counted letters go back, if they are still ready and have room, and no others."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Zone]:
 
 
 def ms(text: str) -> int:
-    """How long after the start of the tests' clock it is then."""
+    """The milliseconds from the start of the tests' clock to a time."""
     return int(datetime.strptime(f"{text}+0000", "%Y-%m-%d %H:%M%z").timestamp() * 1000) - START
 
 

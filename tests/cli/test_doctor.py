@@ -1,4 +1,4 @@
-"""`rqttl doctor`: what an operator reads, what a program reads, and asking before anything is changed."""
+"""`rqttl doctor`: its output for people and programs, and its question before a change."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NOBODY = f"{START - 9}-100000"
 
 @pytest.fixture
 def fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what is the same on every server."""
+    """The lines that are the same on every server."""
     monkeypatch.setattr("rqttl.doctor.checkup.SERVER", ())
 
 
 def damage(broker: Broker, client: redis.Redis) -> None:
-    """One of each: what is mended, what is only told."""
+    """A queue of each kind: one that can be repaired, one that cannot."""
     broker.declare_queue("a", dead_letter="b")
     broker.declare_queue("b", dead_letter="a")
     orders = broker.declare_queue("orders", dead_letter="orders.dead")

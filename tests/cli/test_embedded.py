@@ -1,4 +1,4 @@
-"""Commands on the embedded server: which one they use, what they say of it, and which ones they refuse."""
+"""Commands on the embedded server: its choice, the note about it, and the folders that are refused."""
 
 from __future__ import annotations
 

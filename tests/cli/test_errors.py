@@ -1,4 +1,4 @@
-"""Each kind of failure has its exit code, and one line that says what to do."""
+"""Each kind of failure has its exit code, and one line with the remedy."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_an_example_stays_one_line_on_a_narrow_terminal(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_quoted_text_of_a_help_is_not_broken(path: Path) -> None:
-    """Neither what stands in backticks or quotes, nor a word with a hyphen, such as a default."""
+    """Text in backticks or quotes stays whole, as does a word with a hyphen, such as a default."""
     helped = [found(path).help or "", *(one.help or "" for one in options(path))]
     copied = [
         one for paragraph in helped for one in re.findall(r"`[^`]+`|(?<!\w)'[^']+'(?!\w)", " ".join(paragraph.split()))

@@ -47,7 +47,7 @@ def strict(printed: str) -> Any:
 
 
 def on_plain_terminal(*arguments: str) -> str:
-    """What is shown on a terminal that has no bold: whatever acts on it comes from a message."""
+    """The output on a terminal without bold text: a control character in it comes from a message."""
     with Terminal(*arguments, TERM="dumb", NO_COLOR="1") as terminal:
         assert terminal.end() == 0
         return terminal._bytes.decode("utf-8", "backslashreplace").replace("\r\n", "\n")

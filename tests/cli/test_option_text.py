@@ -1,4 +1,4 @@
-"""Queue options have one name in what the command line prints: that of their flags; in JSON durations say `_ms`."""
+"""Queue options have the names of their flags in all output; in JSON durations end in `_ms`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rqttl peek`: what is in a queue, in what state, page by page, and nothing changes."""
+"""`rqttl peek`: messages with their states, page by page, and nothing changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rqttl queue purge` and `rqttl queue delete`: asking, doing, and saying what would be done."""
+"""`rqttl queue purge` and `rqttl queue delete`: the question, the removal, and the dry run."""
 
 from __future__ import annotations
 

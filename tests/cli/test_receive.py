@@ -1,4 +1,4 @@
-"""`rqttl receive`: what is printed is acked, and nothing else."""
+"""`rqttl receive`: printed messages are acked, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rqttl receive` into a pipe: what its reader did not take out of it stays in the queue."""
+"""`rqttl receive` into a pipe: messages that the reader did not take stay in the queue."""
 
 from __future__ import annotations
 

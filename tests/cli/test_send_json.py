@@ -1,4 +1,4 @@
-"""`rqttl send --format json`: messages in JSON lines, and what `rqttl receive --format json` prints sent again."""
+"""`rqttl send --format json`: messages in JSON lines, also from the output of `rqttl receive --format json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rqttl send` as a process: signals, a server that goes away, and pipes; what it says is what is stored."""
+"""`rqttl send` as a process: signals, a server that goes away, and pipes. Its counts are exact."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def write_on(pipe: IO[bytes]) -> threading.Thread:
 
 
 def end(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
-    """The exit code, and what it wrote."""
+    """The exit code, and the output."""
     process.wait(PATIENCE)
     assert process.stdout is not None
     assert process.stderr is not None

@@ -25,7 +25,7 @@ END = "\x04END"
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Shown]]:
-    """Called in a test, it makes stderr a terminal of 80 columns; what it returns gives what that has shown since."""
+    """A function that makes stderr a terminal of 80 columns. It returns a function for the output since then."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     monkeypatch.setattr(send_progress, "MOMENT", 0)
@@ -54,7 +54,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Shown]]:
 
 
 def lines(drawn: str) -> list[str]:
-    """Each state that was drawn, without what moves the cursor or colours."""
+    """Each state that was drawn, without the escapes for cursor and colours."""
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn)
     return [line for line in re.split(r"[\r\n]+", plain) if line]
 

@@ -1,4 +1,4 @@
-"""`rqttl stats` on a terminal: live, whatever becomes of the terminal, of Redis and of the queues."""
+"""`rqttl stats` on a terminal, live, while the terminal, Redis and the queues change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WATCH = ("stats", "--watch", "--interval", "100ms")
 
 
 def screens(raw: bytes) -> list[list[str]]:
-    """The lines of each frame, without what styles and places them."""
+    """The lines of each frame, without the escapes for style and place."""
     frames = re.findall(rb"\x1b\[\?7l\x1b\[H(.*?)\x1b\[J\x1b\[\?7h", raw, re.DOTALL)
     return [re.sub(r"\x1b\[[0-9;]*[mK]", "", one.decode()).replace("\r", "").split("\n") for one in frames]
 

@@ -1,4 +1,4 @@
-"""Streams that are full or closed: the exit code is that of the command, whatever Python has in its buffers."""
+"""Full or closed streams do not change the exit code of a command."""
 
 from __future__ import annotations
 

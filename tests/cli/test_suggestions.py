@@ -1,4 +1,4 @@
-"""A word that is no command: the line says which command was meant, whatever other tools call it."""
+"""An unknown command has a suggestion, also if other tools have a command of that name."""
 
 from __future__ import annotations
 
