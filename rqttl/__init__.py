@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         QueueInUse,
         QueueMismatch,
         QueueNotFound,
+        RegistryDamaged,
         RqttlError,
         ScriptsForgotten,
     )
@@ -81,6 +82,7 @@ __all__ = [
     "QueueStats",
     "Receipt",
     "Redriven",
+    "RegistryDamaged",
     "RqttlError",
     "RunCounts",
     "ScriptsForgotten",

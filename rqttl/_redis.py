@@ -7,10 +7,11 @@ keep a connection whose reply is still to come, and that reply would answer the 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
@@ -53,11 +54,15 @@ def open_client(url: str) -> redis.Redis:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  # reading it is the check
+        _check_encoding(parts)
         if "@" in rest and "@" not in parts.netloc and scheme != "unix":
             raise ValueError  # an unencoded / ? or # in the password: what follows would be taken for the host
         if scheme != "unix" and not re.fullmatch(r"/?[0-9]*/?", parts.path):
             raise ValueError  # redis-py would quietly use database 0
         pool = open_pool(url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT)
+        if scheme == "unix":
+            # redis-py would read bytes that are no text as replacement characters
+            pool.connection_kwargs["path"] = os.fsdecode(unquote_to_bytes(os.fsencode(parts.path)))
         pool.connection_class(**pool.connection_kwargs)  # not opened: whether it knows all that the URL asks for
         return redis.Redis(connection_pool=pool)
     except (ValueError, TypeError, redis.RedisError):
@@ -66,6 +71,13 @@ def open_client(url: str) -> redis.Redis:
             "url: not a valid Redis URL, or one with an unknown option or a database that is no number "
             "(a password with special characters must be %-encoded)"
         ) from None
+
+
+def _check_encoding(parts: SplitResult) -> None:
+    """Raise `UnicodeError`, a `ValueError`, where a connection would: only a path may have bytes that are no text."""
+    os.fsencode(parts.path)
+    f"{parts.netloc}{parts.query}".encode()
+    (parts.hostname or "").encode("idna")
 
 
 class Store:

@@ -12,6 +12,9 @@ from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import Flow
 from rqttl.text import shown
 
+#: How a delivery is settled by a script that reads the message.
+READING = ("nack", "reject")
+
 #: Settles the deliveries (sequence and token in turn) of one call.
 Run = Callable[[Sequence[Word]], Flow[Reply]]
 
@@ -22,7 +25,9 @@ def settle(driver: Driver, queue: str, deliveries: Sequence[Delivery], how: str,
     Raises `OutcomeUnknown` for those of which nobody knows it, if no lease was lost; else it is the cause.
     """
     newest = _newest(queue, deliveries)
-    settled = driver.perform(flows.settle([delivery.lease_words(one) for one in newest], run))
+    pairs = [delivery.lease_words(one) for one in newest]
+    sizes = [delivery.size(one) for one in newest] if how in READING else ()
+    settled = driver.perform(flows.settle(pairs, run, sizes))
     for one in newest:
         sequence, _ = delivery.lease_words(one)
         outcome = LOST if sequence in settled.lost else UNKNOWN if sequence in settled.unknown else how
@@ -84,7 +89,7 @@ def _newest(queue: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
 
 def check_deliveries(deliveries: object) -> None:
     """Raise `InvalidInput` unless it is a sequence of deliveries."""
-    if not isinstance(deliveries, Sequence) or isinstance(deliveries, str):
+    if not isinstance(deliveries, Sequence) or isinstance(deliveries, (str, bytes, bytearray, memoryview)):
         raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
     for one in deliveries:
         if not isinstance(one, Delivery):

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from rqttl import flows, units
+from rqttl import checks, flows, units
 from rqttl._driver import Driver
 from rqttl._redis import open_client
 from rqttl.events import Events
 from rqttl.keys import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.queue import Queue
+from rqttl.text import plain_text
 from rqttl.types import Declared, PerQueue, QueueStats
 
 if TYPE_CHECKING:
@@ -34,13 +35,15 @@ def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
     started again by its users. Connections are opened when they are needed.
     Raises `InvalidInput`, and `EmbeddedUnavailable` where there is no redis-server to start.
     """
-    url = url or os.environ.get("RQTTL_URL") or "embedded://"
-    if not isinstance(url, str) or not url.startswith("embedded://"):
-        return Broker(open_client(url), namespace)
+    text = os.environ.get("RQTTL_URL") or "embedded://" if url is None else plain_text(url)
+    if text == "":
+        return connect(namespace=namespace)
+    if text is None or not text.startswith("embedded://"):
+        return Broker(open_client(url if text is None else text), namespace)  # type: ignore[arg-type]  # refuses other types
     from rqttl import embedded
     from rqttl._embedded_client import revive_with
 
-    server = embedded.acquire(embedded.folder_of(url))
+    server = embedded.acquire(embedded.folder_of(text))
     try:
         client = open_client(server.url)
         revive_with(client, server.revive)
@@ -82,8 +85,8 @@ class Broker:
         queue that only a dead letter has made is adopted. `declared` of the handle says which of these happened.
         Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
         """
-        read = QueueOptions.read(check_queue_name(name), options)
-        return self._handle(name, self._driver.perform(flows.declare(self._driver.keyspace, read)))
+        read = QueueOptions.read(name, options)
+        return self._handle(read.queue, self._driver.perform(flows.declare(self._driver.keyspace, read)))
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue, without asking Redis whether it exists. Raises `InvalidName`."""
@@ -109,7 +112,10 @@ class Broker:
         return self._driver.perform(flows.options_of(self._driver.keyspace, self._wanted(names)))
 
     def _wanted(self, names: Iterable[str] | None) -> list[str]:
-        return self.queues() if names is None else [check_queue_name(name) for name in dict.fromkeys(names)]
+        if names is None:
+            return self.queues()
+        given = checks.items(names, "names", "names of queues")
+        return list(dict.fromkeys(check_queue_name(name) for name in given))
 
     def reapers(self) -> int:
         """How many reapers run for this namespace: those that listen for what becomes due.

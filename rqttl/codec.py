@@ -22,7 +22,7 @@ import msgpack
 
 from rqttl import units
 from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
-from rqttl.text import shown
+from rqttl.text import plain_number, plain_text, shown
 from rqttl.types import Death, Header, Message
 from rqttl.units import as_datetime
 
@@ -47,14 +47,15 @@ _NO_HEADERS: Mapping[str, Header] = {}
 
 def pack_body(body: object) -> tuple[bytes, str | None]:
     """The stored bytes of a body, and its content type (`None` for bytes, which are stored as they are)."""
-    if isinstance(body, bytes):
+    if type(body) is bytes:
         return body, None
-    if isinstance(body, (bytearray, memoryview)):
-        return bytes(body), None
     try:
+        if isinstance(body, (bytes, bytearray, memoryview)):
+            return memoryview(body).tobytes(), None
         return msgpack.packb(body, use_bin_type=True), MSGPACK
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidInput(f"body: expected bytes or a value that msgpack can hold: {error}") from None
+    except Exception as error:  # also what the methods of the caller's own types raise
+        why = describe(error)[:200]
+        raise InvalidInput(f"body: expected bytes or a value that msgpack can hold: {why}") from error
 
 
 def unpack(data: bytes) -> Any:
@@ -72,43 +73,54 @@ def _refuse_extension(code: int, _: bytes) -> object:
 
 def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) -> bytes:
     """Content type and headers as the opaque end of a packed header; empty if there is nothing to say."""
-    if not headers:
+    if headers is None:
         if content_type is None:
             return b""
-        if content_type == MSGPACK:
+        if content_type is MSGPACK:
             return _ONLY_MSGPACK
-    if headers is not None and not isinstance(headers, Mapping):
+    elif not isinstance(headers, Mapping):
         raise InvalidInput(f"headers: expected a mapping, got {shown(headers)}")
-    for name, value in (headers or _NO_HEADERS).items():
-        _check_header(name, value)
-    if content_type is not None and (not isinstance(content_type, str) or not content_type.isprintable()):
+    given = dict([_header(name, value) for name, value in headers.items()]) if headers is not None else None
+    text = plain_text(content_type)
+    if content_type is not None and (text is None or not text.isprintable()):
         raise InvalidInput(f"content_type: expected printable text, got {shown(content_type)}")
-    kind = _MSGPACK_CODE if content_type == MSGPACK else content_type
+    if text is None and not given:
+        return b""
+    kind = _MSGPACK_CODE if text == MSGPACK else text
     try:
-        packed: bytes = msgpack.packb([kind, dict(headers) if headers else None], use_bin_type=True)
+        packed: bytes = msgpack.packb([kind, given or None], use_bin_type=True)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"headers: {error}") from None
     if len(packed) > MAX_HEADER_BYTES:
-        what = "headers and content_type" if headers and content_type else "headers" if headers else "content_type"
+        what = "headers and content_type" if given and text else "headers" if given else "content_type"
         raise MessageTooLarge(f"{what}: {len(packed)} bytes are more than {MAX_HEADER_BYTES}")
     return packed
 
 
-def _check_header(name: object, value: object) -> None:
-    if not name or not isinstance(name, str):
+def _header(name: object, value: object) -> tuple[str, Header]:
+    """A header, checked: its name, and its value as a plain one."""
+    key = plain_text(name)
+    if not key:
         raise InvalidInput(f"headers: expected non-empty text as name, got {shown(name)}")
-    if not isinstance(value, (str, bytes, int, float, type(None))):
-        raise InvalidInput(f"headers: {name!r}: expected text, bytes, a number, a flag or None, got {shown(value)}")
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise InvalidInput(f"headers: {name!r}: expected a number of at most 64 bits, got {shown(value, int)}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidInput(f"headers: {name!r}: expected a finite number, got {value!r}")
+    if value is None or isinstance(value, bool):
+        return key, value
+    if isinstance(value, (str, bytes)):
+        return key, plain_text(value) if isinstance(value, str) else memoryview(value).tobytes()
+    number = plain_number(value)
+    if number is None:
+        raise InvalidInput(f"headers: {shown(key)}: expected text, bytes, a number, a flag or None, got {shown(value)}")
+    if isinstance(number, int) and not -(2**63) <= number < 2**64:
+        raise InvalidInput(f"headers: {shown(key)}: expected a number of at most 64 bits, got {shown(value, int)}")
+    if not math.isfinite(number):
+        raise InvalidInput(f"headers: {shown(key)}: expected a finite number, got {number!r}")
+    return key, number
 
 
 def check_id(id: str) -> bytes:
     """The bytes of a message id. Raises `InvalidName`."""
+    text = plain_text(id)
     try:
-        encoded = id.encode() if isinstance(id, str) and id.isprintable() else b""
+        encoded = text.encode() if text is not None and text.isprintable() else b""
     except UnicodeEncodeError:
         encoded = b""
     if len(encoded) > MAX_ID_BYTES:
@@ -257,9 +269,10 @@ def pack_description(text: str | None) -> bytes:
     """The description of a rejection or a failure as bytes. Raises `InvalidInput` beyond 4096 bytes."""
     if text is None:
         return b""
-    if not isinstance(text, str):
+    plain = plain_text(text)
+    if plain is None:
         raise InvalidInput(f"description: expected text, got {shown(text)}")
-    encoded = text.encode(errors="replace")
+    encoded = plain.encode(errors="replace")
     if len(encoded) > MAX_DESCRIPTION_BYTES:
         raise InvalidInput(f"description: {len(encoded)} bytes are more than {MAX_DESCRIPTION_BYTES}")
     return encoded
@@ -302,6 +315,14 @@ def deadline(retention: int | None, sequence: bytes, own: int | None) -> datetim
 def is_sequence(text: object) -> bool:
     """Whether it has the form of a place in a queue's order."""
     return isinstance(text, str) and _SEQUENCE.fullmatch(text) is not None
+
+
+def check_sequence(value: object, argument: str) -> str:
+    """Return `value` if it has the form of a place in a queue's order, raise `InvalidInput` otherwise."""
+    text = plain_text(value)
+    if text is None or not is_sequence(text):
+        raise InvalidInput(f"{argument}: expected the sequence of a message, got {shown(value)}")
+    return text
 
 
 def sequence_before(sequence: str) -> str:

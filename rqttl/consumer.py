@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from rqttl import delivery, flows, units
+from rqttl import checks, delivery, flows, units
 from rqttl._acks import Acks, Missed, Sending, first_of
 from rqttl._driver import driver_of
 from rqttl._held import Held
@@ -28,7 +28,6 @@ from rqttl.commands import BATCH, Presence
 from rqttl.delivery import LOST, UNKNOWN, Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.messages import ENDED
-from rqttl.text import shown
 from rqttl.units import MAX_DURATION, Duration
 
 if TYPE_CHECKING:
@@ -73,8 +72,7 @@ class Consumer:
     def __init__(
         self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
     ) -> None:
-        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not 1 <= prefetch <= BATCH:
-            raise InvalidInput(f"prefetch: expected a whole number from 1 to {BATCH}, got {shown(prefetch, int)}")
+        prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
         #: The queue that it consumes.
         self.queue = queue
         self._late, self._unsure = Missed(), Missed()

@@ -248,6 +248,11 @@ def lease_words(delivery: Delivery) -> tuple[bytes, bytes]:
     return delivery._sequence, delivery._token  # noqa: SLF001  # of this module
 
 
+def size(delivery: Delivery) -> int:
+    """The bytes that a script reads of the message."""
+    return len(delivery._header) + len(delivery.body)  # noqa: SLF001  # of this module
+
+
 def mark(delivery: Delivery, how: str) -> None:
     """Note how a delivery was settled."""
     delivery._settled = how  # noqa: SLF001  # of this module

@@ -41,6 +41,19 @@ class QueueDamaged(RqttlError):
         self.damage = damage
 
 
+class RegistryDamaged(RqttlError):
+    """The registry, the set of the names of all queues, is a key of another type. Somebody else has written it.
+
+    `rqttl doctor` names the key and says what to do.
+    """
+
+    code = "registry_damaged"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {key} is no set of queue names: somebody else has written it")
+        self.key = key
+
+
 class QueueMismatch(RqttlError):
     """The queue exists with other options. `differences` maps each option to (asked for, in force).
 

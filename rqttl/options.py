@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
 from rqttl.keys import check_queue_name
-from rqttl.text import did_you_mean, shown
+from rqttl.text import did_you_mean, plain_number, plain_text, plain_whole, shown
 
 if TYPE_CHECKING:
     from rqttl.option_types import OptionArguments
@@ -25,6 +25,8 @@ OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 ENDINGS = ("drop", "dead-letter", "keep")
 
 _MAX_COUNT = 2**53 - 1
+#: A longer text is no misspelt option.
+_LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +50,24 @@ def _duration(least: int) -> Callable[[str, object], Value]:
 
 def _count(least: int) -> Callable[[str, object], Value]:
     def read(name: str, value: object) -> Value:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_COUNT:
+        number = plain_whole(value)
+        if number is None or not least <= number <= _MAX_COUNT:
             raise InvalidOption(
                 f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {shown(value, int)}"
             )
-        return value
+        return number
 
     return read
 
 
 def _number(least: int, most: int = _MAX_COUNT) -> Callable[[str, object], Value]:
     def read(name: str, value: object) -> Value:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-            raise InvalidOption(f"{name}: expected a number from {least} to {most}, got {value!r}")
+        number = plain_number(value)
+        if number is None or not least <= number <= most:
+            got = shown(value, float if isinstance(value, float) else int)
+            raise InvalidOption(f"{name}: expected a number from {least} to {most}, got {got}")
         # equal numbers are stored as one text
-        return int(value) if value == int(value) else float(value)
+        return int(number) if number == int(number) else float(number)
 
     return read
 
@@ -77,24 +82,26 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str) -> Option:
     """An option whose default is the first of its values."""
 
     def read(name: str, value: object) -> Value:
-        if value not in choices:
+        text = plain_text(value)
+        if text not in choices:
             raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
-        return str(value)
+        return text
 
     return Option(name, "choice", choices[0], read, meaning, choices)
 
 
 def _target(empty_drops: bool) -> Callable[[str, object], Value]:
     def read(name: str, value: object) -> Value:
-        if isinstance(value, str) and value == "" and empty_drops:
+        text = plain_text(value)
+        if text == "" and empty_drops:
             return ""
-        if not isinstance(value, str):
+        if text is None:
             raise InvalidOption(f"{name}: expected a queue name or a template with {{queue}}, got {shown(value)}")
         try:
-            check_queue_name(value.replace("{queue}", "q"))
+            check_queue_name(text.replace("{queue}", "q"))
         except InvalidName as error:
             raise InvalidOption(f"{name}: {error}") from None
-        return value
+        return text
 
     return read
 
@@ -153,7 +160,7 @@ class QueueOptions(Mapping[str, Value | None]):
     @classmethod
     def read(cls, queue: str, arguments: Mapping[str, object]) -> QueueOptions:
         """Check what somebody declared. Raises `InvalidOption` or `InvalidDuration`; the message names the option."""
-        return cls(queue, {}).changed(arguments)
+        return cls(check_queue_name(queue), {}).changed(arguments)
 
     @classmethod
     def read_stored(cls, queue: str, stored: Mapping[str, object]) -> QueueOptions:
@@ -285,6 +292,8 @@ def _stored(named: Mapping[str, object]) -> dict[str, Value]:
 
 def _named(arguments: Mapping[str, object]) -> dict[str, object]:
     """The arguments under the options' own names."""
+    if not isinstance(arguments, Mapping):
+        raise InvalidOption(f"options: expected a mapping of options, got {shown(arguments)}")
     named: dict[str, object] = {}
     for written, value in arguments.items():
         option = _known(written)
@@ -294,9 +303,12 @@ def _named(arguments: Mapping[str, object]) -> dict[str, object]:
     return named
 
 
-def _known(name: str) -> Option:
-    option = OPTIONS.get(name.replace("-", "_"))
+def _known(name: object) -> Option:
+    text = plain_text(name)
+    if text is None or len(text) > _LONGEST_NAME:
+        raise InvalidOption(f"options: expected the name of an option, got {shown(name)}")
+    option = OPTIONS.get(text.replace("-", "_"))
     if option is None:
-        hint = did_you_mean(name.replace("-", "_"), OPTIONS)
-        raise InvalidOption(f"{name}: no such queue option{hint}")
+        hint = did_you_mean(text.replace("-", "_"), OPTIONS)
+        raise InvalidOption(f"{text if text.isprintable() else shown(text)}: no such queue option{hint}")
     return option

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rqttl import codec, commands, delivery, flows, units
+from rqttl import checks, codec, commands, delivery, flows, units
 from rqttl._driver import driver_of
 from rqttl._settling import check_deliveries, renew, settle
 from rqttl.commands import BATCH, Reply, Word
@@ -83,17 +83,19 @@ class Queue:
         """Store many messages, in order, in few round trips.
 
         The answer has for each message its receipt, or the `QueueFull` that refused it; all others are stored. A
-        message that is not valid raises, as in `enqueue`, before any is stored.
+        message that is not valid raises, as in `enqueue`, before any is stored. Where somebody lowers
+        `max_message_bytes` while the call goes on, `MessageTooLarge` may come after some batches of 250 were stored.
 
         With `duplicate_window` the ids of these messages are remembered for so long, whether the queue has such an
         option or not, and an id is not stored again that a call with a window has had remembered, or the queue's own
         option knows. So a writer that names all its messages may send them once more, and after a lost reply the call
         is repeated.
         """
-        if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
+        if isinstance(messages, Mapping):
             raise InvalidInput(f"messages: expected a sequence of messages, got {shown(messages)}")
+        given = checks.items(messages, "messages", "a sequence of messages")
         window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
-        return self._driver.perform(flows.enqueue(self.name, list(messages), int(window)))
+        return self._driver.perform(flows.enqueue(self.name, given, int(window)))
 
     # Receiving
 
@@ -115,8 +117,7 @@ class Queue:
 
         Fewer may come although more are ready where bodies are large: one answer holds about 4 MB.
         """
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidInput(f"count: expected a whole number from 1 on, got {shown(count, int)}")
+        count = checks.whole(count, "count")
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
         patience = 0 if wait is None else units.duration(wait, "wait")
         settler = Settler(self.ack_many, self.nack_many, self.reject_many, self.renew_many)
@@ -162,6 +163,8 @@ class Queue:
 
         Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
         """
+        if stop is not None and not callable(getattr(stop, "is_set", None)):
+            raise InvalidInput(f"stop: expected a threading.Event, got {shown(stop)}")
         return Runner(self, handler, threads, prefetch=prefetch, lease=lease, wait=wait).run(stop)
 
     # Settling
@@ -187,7 +190,7 @@ class Queue:
         ms = None if delay is None else int(units.duration(delay, "delay"))
         text = codec.pack_description(description)
         if text and not counted:
-            raise InvalidInput(f"description: expected none with counted=False, got {description!r:.80}")
+            raise InvalidInput(f"description: expected none with counted=False, got {shown(description)}")
         self._settle(
             deliveries,
             "nack",
@@ -237,8 +240,7 @@ class Queue:
         `after` is the `sequence` of the last one seen, for the next page. Expired messages that nobody has swept yet
         are left out. Where more than 5,000 messages are leased or delayed after a compaction, some may be missing.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidInput(f"limit: expected a whole number from 1 on, got {shown(limit, int)}")
+        limit = checks.whole(limit, "limit")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
 
     def stats(self, *, sweep: bool = True) -> QueueStats:

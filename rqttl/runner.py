@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from rqttl import _backoff, units
+from rqttl import _backoff, checks, units
 from rqttl._interrupt import Interrupt
 from rqttl._patience import patiently
 from rqttl._stop_signals import StopSignals
@@ -232,10 +232,7 @@ def _checked(handler: Handler) -> Handler:
 
 def _crew(threads: int, prefetch: int | None) -> tuple[int, int]:
     """Return the numbers of threads and of messages to fetch, checked."""
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= BATCH:
-        raise InvalidInput(f"threads: expected a whole number from 1 to {BATCH}, got {threads!r}")
+    threads = checks.whole(threads, "threads", 1, BATCH)
     if prefetch is None:
         return threads, min(EACH * threads, BATCH)
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or not threads <= prefetch <= BATCH:
-        raise InvalidInput(f"prefetch: expected a whole number from {threads} (threads) to {BATCH}, got {prefetch!r}")
-    return threads, prefetch
+    return threads, checks.whole(prefetch, "prefetch", threads, BATCH)

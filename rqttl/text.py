@@ -1,4 +1,4 @@
-"""Text for people: refused values, counts, ages and times; escaped where it must not act on a terminal."""
+"""Text for people: refused values, counts, ages and times, escaped for terminals; and plain values of callers."""
 
 from __future__ import annotations
 
@@ -30,6 +30,21 @@ _PASSWORD = re.compile(r"((?:password|username)=)[^&\s]+")
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LONGEST
+
+
+def plain_text(value: object) -> str | None:
+    """The text of a `str`, of a subclass too; None for any other value. No method of the subclass runs."""
+    return str.__str__(value) if isinstance(value, str) else None
+
+
+def plain_whole(value: object) -> int | None:
+    """The number of an `int`, of a subclass too but not of `bool`; None for any other value."""
+    return int.__int__(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def plain_number(value: object) -> int | float | None:
+    """The number of an `int` or a `float`, as `plain_whole` does."""
+    return float.__float__(value) if isinstance(value, float) else plain_whole(value)
 
 
 def type_name(value: object) -> str:

@@ -6,13 +6,13 @@ And sizes, as people read them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from numbers import Number
 from typing import Literal, NewType
 
 from rqttl.errors import InvalidDuration, InvalidInput
+from rqttl.text import plain_text, plain_whole, shown
 
 #: Milliseconds: what the parsers return, and all that is stored, compared or sent.
 Ms = NewType("Ms", int)
@@ -55,9 +55,10 @@ def duration(value: Duration, name: str, *, least: int = 0) -> Ms:
 
 def milliseconds(value: int, name: str) -> Ms:
     """Check the value of something whose name says the unit, such as a column `ttl_ms`. Raises `InvalidDuration`."""
-    if not 0 <= value <= MAX_DURATION:
+    number = plain_whole(value)
+    if number is None or not 0 <= number <= MAX_DURATION:
         raise InvalidDuration(_range(name, 0, value))
-    return Ms(value)
+    return Ms(number)
 
 
 def _range(name: str, least: int, value: object) -> str:
@@ -66,14 +67,16 @@ def _range(name: str, least: int, value: object) -> str:
 
 def _milliseconds(value: object, name: str, least: int) -> int:
     if isinstance(value, timedelta):
-        if value < timedelta(0):
+        length = timedelta(value.days, value.seconds, value.microseconds)
+        if length < timedelta(0):
             return -1
-        return int(value // _MILLISECOND) + bool(value % _MILLISECOND)
-    if isinstance(value, str):
-        match = _TEXT.fullmatch(value.strip())
+        return length // _MILLISECOND + bool(length % _MILLISECOND)
+    text = plain_text(value)
+    if text is not None:
+        match = _TEXT.fullmatch(text.strip())
         if match:
             return _rounded_up(Decimal(match[1]) * _UNITS[match[2]])
-        if value.strip() == "0":
+        if text.strip() == "0":
             return 0
     if type(value) is int and value == 0:
         return 0
@@ -103,15 +106,24 @@ def _number(value: object) -> Decimal | None:
     """The number that a value is, or that a text shows; `None` where it is none."""
     if isinstance(value, bool) or not isinstance(value, str | Number):
         return None
-    text = value.strip() if isinstance(value, str) else _shown(value, str)
+    text = plain_text(value)
+    if text is None:
+        try:
+            text = str(value)
+        except Exception:  # noqa: BLE001  # a class of the caller fails, or Python writes out no number of so many digits
+            return None
+    text = text.strip()
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
-def _shown(value: object, how: Callable[[object], str] = repr) -> str:
-    try:
-        return how(value)[:80]
-    except ValueError:  # of more digits than Python writes out
-        return "a number of more than 4,000 digits"
+def _shown(value: object) -> str:
+    """Show a value that is no duration. Numbers, texts and times are written as they are, up to 80 characters."""
+    if isinstance(value, (str, Number, timedelta, datetime)):
+        try:
+            return repr(value)[:80]
+        except Exception:  # noqa: BLE001  # as in `_number`
+            return shown(value)
+    return shown(value)
 
 
 def _rounded_up(ms: Decimal) -> int:
@@ -125,18 +137,31 @@ def instant(value: Instant, name: str) -> Ms:
     In text the `T` may be a space, and digits alone are milliseconds. What lies before 1970 is read as 1970. A number
     that lies before 2001 is refused: it was meant as seconds. Raises `InvalidInput`, naming `name`.
     """
-    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
-        value = _iso(value, name)
+    text = plain_text(value)
+    if text is not None and not _NUMBER.fullmatch(text.strip()):
+        return _since_epoch(_iso(text, name), name)
     if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise InvalidInput(f"{name}: expected a datetime with a time zone, got the naive {value!r}")
-        return Ms(max(0, (value - _EPOCH) // _MILLISECOND))
-    number = _number(value)
+        return _since_epoch(value, name)
+    plain = plain_whole(value) if text is None else text
+    number = _number(value if plain is None else plain)
     if number is None:
         raise InvalidInput(f"{name}: expected an aware datetime, {_EXPECTED}, got {_shown(value)}")
-    if _LEAST_INSTANT <= number <= MAX_INSTANT and isinstance(value, int | str) and number == int(number):
+    if _LEAST_INSTANT <= number <= MAX_INSTANT and plain is not None and number == int(number):
         return Ms(int(number))
     raise InvalidInput(f"{name}: expected milliseconds since 1970, got {_shown(value)}{_correction(number)}")
+
+
+def _since_epoch(value: datetime, name: str) -> Ms:
+    try:
+        offset = value.utcoffset()
+        since = None if offset is None else value - _EPOCH
+    except Exception as error:
+        kind = type(error).__name__
+        raise InvalidInput(f"{name}: expected a datetime with a time zone, got one whose zone raises {kind}") from error
+    if since is None:
+        got = "the naive" if value.tzinfo is None else "one whose zone has no offset,"
+        raise InvalidInput(f"{name}: expected a datetime with a time zone, got {got} {_shown(value)}")
+    return Ms(max(0, since // _MILLISECOND))
 
 
 def _correction(number: Decimal) -> str:

@@ -3,7 +3,7 @@
 -- `source` is the part whose ids are looked at, `after` is empty or the `next` of the page before. `due`, `cursor` and
 -- `last` are as they should be (`due`: at the latest), `record` is all that is there.
 --
--- @use    queue sweep places damage reply
+-- @use    queue agenda places damage reply
 -- @keys   meta log loose expiry leases returned delayed redelivered
 -- @args   source after limit
 -- @reply  next record due cursor last seen ready bytes faults: faults are ids and words in turn
@@ -31,6 +31,6 @@ for _, id in ipairs(ids) do
     ready, size = ready + 1, size + bytes
   end
 end
-local due = sweep.next_due(q)
+local due = agenda.next(q)
 return reply.ok(q, after, places.text(q), due and string.format('%.0f', due) or '', q.cursor, q.last, #ids, ready, size,
   faults)

@@ -1,29 +1,34 @@
 --- Make a queue, or find it as it should be. One that only a dead letter has made is adopted. Its lifetime begins anew.
 --
 -- A call whose reply was lost is repeated with the same `version`, by which it knows the queue that it made.
+-- A queue that is there needs no further memory, so that consumers can start while Redis has none left.
 --
 -- @use    clock options announce lapse reply
 -- @keys   meta gone
 -- @args   version now given options...
--- @reply  made: 1 if the queue is new, 2 if it was adopted, else 0
+-- @reply  made version: made is 1 if the queue is new, 2 if it was adopted, else 0
 -- @refuse mismatch lapsed: followed by the version and the options in force
 
-local now, made = clock.now(arg.now), 0
+local now, made, version = clock.now(arg.now), 0, arg.version
 local found = redis.call('HMGET', q.meta, 'version', 'given', 'adopted', 'plain')
 if found[4] == 'mortal' and lapse.read(q, now) then
   return reply.refuse('lapsed', found[1], found[2])
-elseif not found[1] then
-  options.create(q.meta, arg.version, 1, now, options.last(q.gone, now), arg.options)
-  redis.call('HSET', q.meta, 'given', arg.given)
-  made = 1
 elseif found[3] == '1' and found[2] ~= arg.given then
   return reply.refuse('mismatch', found[1], found[2])
-elseif found[3] == '0' then
-  redis.call('HSET', q.meta, 'version', arg.version, 'adopted', 1, 'given', arg.given, unpack(arg.options))
-  announce.now(q.meta)
-  made = 2
-elseif found[1] == arg.version then
+elseif not found[1] then
+  options.create(q.meta, version, 1, now, options.last(q.gone, now), arg.options)
+  redis.call('HSET', q.meta, 'given', arg.given)
   made = 1
+else
+  redis.call('HDEL', q.meta, '') -- so that it passes when memory is full
+  if found[3] == '0' then
+    redis.call('HSET', q.meta, 'version', version, 'adopted', 1, 'given', arg.given, unpack(arg.options))
+    announce.now(q.meta)
+    made = 2
+  elseif found[1] == version then
+    made = 1
+  end
+  version = made == 0 and found[1] or version
 end
 lapse.renew(q, now)
-return reply.ok(q, made)
+return reply.ok(q, made, version)

@@ -3,7 +3,7 @@
 -- Without a `delay` (empty) the pause of the queue's options acts, where the delivery failed. `counted` is 0 for what a
 -- consumer never looked at: that is no failed delivery. `description` is empty, or says why the delivery failed.
 --
--- @use     clock queue record lease returns length dead_letter wake reply
+-- @use     clock queue record lease restore length expiry dead_letter wake reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now again delay counted description deliveries...
@@ -16,12 +16,11 @@ if refusal then
   return reply.refuse(refusal)
 end
 local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.again ~= '' and 'back' or '')
-returns.back(q, now, q.leases, held,
-  {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description})
-if length.hold(q, now, #held + 250) then
-  queue.due_by(q, now)
-end
+local how = {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description, wholly = true}
 if #held > 0 then
+  -- what is over makes room before what lives
+  how.crowded = length.drops(q) and q.due and q.due <= now and expiry.make_room(q, now, 250)
+  restore.back(q, now, q.leases, held, how)
   wake.ring(q, now)
 end
 record.save(q)

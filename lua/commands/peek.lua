@@ -1,27 +1,23 @@
 --- Look at messages in order, without touching them: ready, leased and delayed ones.
 --
--- @use    clock loose lapse reply queue
+-- @use    clock page lapse budget reply
 -- @keys   meta log loose leases returned delayed redelivered
 -- @args   now after limit
 -- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failures as `redelivered` holds them
 -- @refuse not_found lapsed
 
-local now, found = clock.now(arg.now), redis.call('HMGET', q.meta, 'cursor', 'message_ttl', 'bytes', 'plain')
+local now, found = clock.now(arg.now), redis.call('HMGET', q.meta, 'version', 'message_ttl', 'plain', 'large')
 if not found[1] then
   return reply.refuse('not_found')
 end
-if found[4] == 'mortal' then
+if found[3] == 'mortal' then
   if rare(lapse).read(q, now) then return reply.refuse('lapsed') end
   rare(lapse).stir(q, now)
   redis.call('HDEL', q.meta, '') -- so that what follows passes when memory is full
   rare(lapse).save(q)
 end
-q.cursor, q.bytes = found[1], tonumber(found[3])
-local most = queue.readable(q, tonumber(arg.limit))
-local entries = redis.call('XRANGE', q.log, arg.after == '' and '-' or '(' .. arg.after, '+', 'COUNT', most)
-if redis.call('HLEN', q.loose) > 0 then
-  entries = loose.merge(q, entries, arg.after, most)
-end
+q.large = budget.place(found[4])
+local entries = page.read(q, arg.after, tonumber(arg.limit))
 local facts = {}
 for i, entry in ipairs(entries) do
   local id = entry[1]

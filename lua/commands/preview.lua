@@ -4,29 +4,32 @@
 -- ones, then those over a limit. One call walks over a few hundred of them; `behind`, `after`, `expired`, `trimmed` and
 -- `size` carry the walk on: the place in `returned`, the place in the log, and the counts with their body bytes.
 --
--- @use    clock queue log reply
+-- @use    clock queue log fetch budget reply
 -- @keys   meta log loose leases returned delayed
 -- @args   version now message_ttl max_length max_length_bytes behind after expired trimmed size
 -- @reply  more behind after expired trimmed size
 -- @refuse not_found stale lapsed
 
 local now, after = clock.now(arg.now), arg.after
-local refusal, record = queue.open(q, arg.version, now, 'cursor')
+local refusal, record = queue.open(q, arg.version, now, 'cursor', 'large')
 if refusal then
   return reply.refuse(refusal)
 end
 local ttl, most, most_bytes = tonumber(arg.message_ttl), tonumber(arg.max_length), tonumber(arg.max_length_bytes)
 local behind, expired, trimmed, size = tonumber(arg.behind), tonumber(arg.expired), tonumber(arg.trimmed), tonumber(arg.size)
-local ready, page = queue.ready(q), queue.readable(q, 250)
+local ready, page = queue.ready(q), 250
+q.large = budget.place(record[8])
 
 local ids = redis.call('ZRANGE', q.returned, behind, behind + page - 1)
-local entries = log.read(q, ids)
-for _, entry in ipairs(#ids < page and redis.call('XRANGE', q.log, '(' .. (after == '' and record[7] or after), '+',
-  'COUNT', page - #ids) or {}) do
-  entries[#entries + 1] = entry
+local entries, looked = fetch.read(q, ids)
+local returned, all = #entries, false
+if looked == #ids and #ids < page then
+  local ahead
+  ahead, all = log.range(q, after == '' and record[7] or after, '+', page - #ids)
+  log.join(entries, ahead)
 end
 
-local more = #entries == page
+local more = not all
 for i, entry in ipairs(entries) do
   local id = entry[1]
   if ttl and string.sub(id, 1, 13) + ttl <= now then
@@ -38,6 +41,6 @@ for i, entry in ipairs(entries) do
     break
   end
   size = size + #entry[2][2]
-  if i <= #ids then behind = behind + 1 else after = id end
+  if i > returned then after = id end
 end
-return reply.ok(q, more and 1 or 0, behind, after, expired, trimmed, string.format('%d', size))
+return reply.ok(q, more and 1 or 0, behind + looked, after, expired, trimmed, string.format('%d', size))

@@ -3,7 +3,7 @@
 -- Leased, delayed and unknown messages are left alone. Nothing is dead-lettered. `ids` rise. If nothing is out, all go
 -- at once.
 --
--- @use     queue record ready purge reply
+-- @use     queue record ready stale purge reply
 -- @keys    meta log loose expiry leases returned delayed redelivered
 -- @args    upto ids...
 -- @reply   purged more upto: where the whole purge ends, or the last of the ids that was looked at
@@ -14,22 +14,20 @@ local refusal = queue.open_all(q, version or '')
 if refusal then
   return reply.refuse(refusal)
 end
-local upto, purged, more = arg.upto ~= '' and arg.upto or q.last, 0, 0
+local upto, purged, more = arg.upto ~= '' and arg.upto or q.last, 0, false
 if arg.ids[1] then
-  local most = queue.readable(q, #arg.ids)
-  purged = purge.remove(q, purge.find(q, {unpack(arg.ids, 1, most)}), false)
-  upto, more = arg.ids[most], most < #arg.ids and 1 or 0
+  local chosen, last = purge.find(q, arg.ids)
+  purged, more, upto = purge.remove(q, chosen, false), last ~= arg.ids[#arg.ids], last
 elseif redis.call('ZCARD', q.leases) + redis.call('ZCARD', q.delayed) == 0 and upto >= q.last then
   purged = purge.clear(q)
 else
-  local most = queue.readable(q, 250)
-  local entries = ready.read(q, most)
+  local entries, all = ready.read(q, 250)
   while #entries > 0 and entries[#entries][1] > upto do
-    entries[#entries] = nil
+    entries[#entries], all = nil, true
   end
   purged = purge.remove(q, entries, true)
-  more = purged == most and 1 or 0
+  more = stale.forget(q) + purged > 0 and not all
 end
 if purged > 0 then queue.count(q, 'purged', purged) end
 record.save(q)
-return reply.ok(q, purged, more, upto)
+return reply.ok(q, purged, more and 1 or 0, upto)

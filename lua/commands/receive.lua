@@ -4,7 +4,7 @@
 -- ms, in the same step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts
 -- as a consumer for `stay` ms. `ticket` is what the bell gave it.
 --
--- @use     clock queue lapse record lease sweep claim failures wake reply
+-- @use     clock queue lapse record lease sweep ticket claim failures wake reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now again count lease auto room consumer block stay ticket finished...
@@ -28,9 +28,9 @@ end
 local more, swept = sweep.if_due(q, now)
 local state = {taken = {}, ids = {}, own = {}, over = {}, size = 0}
 if most > 0 then
-  if arg.ticket ~= '' then rare(claim).ticket(q, now, arg.ticket, state) end
+  if arg.ticket ~= '' then rare(ticket).show(q, now, arg.ticket, state) end
   -- before what is ready: nobody else may come for it
-  if waits and arg.block == '0' then rare(claim).late_ticket(q, now, most, state) end
+  if waits and arg.block == '0' then rare(ticket).find(q, now, most, state) end
   claim.take(q, now, most, state)
 end
 local ids, failed = state.ids, {}
@@ -39,7 +39,7 @@ if state.returned then
   if #failed > 0 then queue.count(q, 'redelivered', #failed / 2) end
 end
 
-claim.settle(q, now, state)
+claim.settle(q, now, state, more)
 local token, ends = '', now + arg.lease
 if #ids > 0 then
   if arg.auto ~= '' then

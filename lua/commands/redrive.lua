@@ -18,7 +18,7 @@ if refusal then
 end
 queue.open_rest(q)
 q.dead_letters_new = false
-local letters, looked = redrive.find(q.source, now, arg.ids)
+local letters, last, missing = redrive.find(q.source, now, arg.ids)
 local results = {}
 if #letters > 0 then
   local items = redrive.read(q, q.source, now, letters)
@@ -31,4 +31,4 @@ if #letters > 0 then
   redrive.leave(q.source, letters, items)
   intake.finish(q, now, items, plan, record[7] + items.n)
 end
-return reply.ok(q, redrive.tell(q.source, arg.ids, looked, letters, results, arg.again))
+return reply.ok(q, redrive.tell(arg.ids, last, letters, results, missing, arg.again))

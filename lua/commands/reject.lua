@@ -1,6 +1,6 @@
 --- Refuse deliveries for good: they die with reason `rejected`.
 --
--- @use     clock queue record lease log dead_letter wake reply
+-- @use     clock queue record lease refuse dead_letter wake reply
 -- @keys    meta log loose leases redelivered bell waiting
 -- @targets rejected
 -- @args    version targets now again description deliveries...
@@ -14,10 +14,7 @@ if refusal then
 end
 local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.again)
 if #held > 0 then
-  local entries = log.read(q, held)
-  log.remove(q, held)
-  redis.call('ZREM', q.leases, unpack(held))
-  dead_letter.bury(q, now, 'rejected', entries, 1, arg.description)
+  refuse.all(q, now, held, arg.description)
   wake.ring(q, now)
 end
 record.save(q)

@@ -1,7 +1,7 @@
 --- What a queue holds, and what has happened in it. What is due is swept first, as far as one call may go;
 -- `overdue` is how many ms the oldest of it had been waiting.
 --
--- @use     clock queue record sweep ready wake dead_letter reply
+-- @use     clock queue record sweep agenda ready wake dead_letter reply
 -- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
@@ -13,16 +13,16 @@ local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local overdue = sweep.overdue(q, now)
+local overdue = agenda.overdue(q, now)
 local more = sweep.if_due(q, now)
 redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
 wake.pass_on(q, now)
 record.save(q)
-local oldest = ready.read(q, 1)[1]
+local oldest = ready.oldest(q)
 local lease_end = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]
 local delay_end = redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]
 return reply.ok(q, more and 1 or 0, queue.ready(q), q.bytes, redis.call('ZCARD', q.leases),
-  redis.call('ZCARD', q.delayed), oldest and now - tonumber(string.sub(oldest[1], 1, 13)) or '',
+  redis.call('ZCARD', q.delayed), oldest and now - oldest or '',
   redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), overdue,
   lease_end and math.floor(lease_end / 1000) or '', delay_end and tonumber(delay_end) or '',
   redis.call('HGETALL', q.meta))

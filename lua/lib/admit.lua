@@ -1,6 +1,6 @@
 --- Making room for what arrives: deciding, and carrying out what `room.decide` decided.
 --
--- @use room length expiry queue record dead_letter handover
+-- @use room length expiry queue record dead_letter handover budget
 local admit = {}
 
 --- The plan; or nothing, where so much has to go first that one call may do no more. That has gone then.
@@ -21,12 +21,18 @@ end
 
 --- Bury those who must go.
 function admit.carry_out(q, now, plan)
-  if #plan.kept + #plan.own > 0 then
-    expiry.bury(q, now, plan.kept, plan.own)
-  end
+  if plan.dead then expiry.bury(q, now, plan.dead) end
   if #plan.victims > 0 then
     length.bury(q, now, plan.victims)
   end
+end
+
+--- Of a batch that is larger than a limit only the end stays. What is read again here has come with the call.
+function admit.trim(q, now, most)
+  repeat
+    budget.renew()
+    local gone, more = length.trim(q, now, most)
+  until not more or gone == 0
 end
 
 --- Bury arriving messages that are dead at once, and refused ones where they are dead letters; then whoever must go.
@@ -44,7 +50,7 @@ function admit.finish(q, now, plan, items)
     dead_letter.bury(q, now, 'maxlen', refused)
   end
   admit.carry_out(q, now, plan)
-  length.trim(q, now, items.n)
+  admit.trim(q, now, items.n)
   if #refused > 0 then queue.count(q, 'refused', #refused) end
   return #refused
 end

@@ -1,6 +1,9 @@
 --- Putting messages at the end of the log, under ids `<13 digits of ms>-<6 digits>`: equally long, so that they sort as
 -- text too.
+--
+-- @use budget
 local append = {}
+local SMALL = 16384
 local FIRST, LAST = 100000, 999999
 
 --- The next id: never lower than the one before, even if the server's clock steps back.
@@ -26,13 +29,14 @@ end
 function append.one(q, now, header, body)
   local id = append.next_id(q, now)
   redis.call('XADD', q.log, id, header, body)
+  if #header + #body > SMALL then rare(budget).note(q, id, #header + #body) end
   return id
 end
 
 --- Append `count` messages: every `step`-th of `words` is a body, and where `step` is 2 its header stands before it.
 -- Returns their ids. Nothing here costs Lua more than to write out a number, so that is done once for ten ids.
 function append.all(q, now, words, step, count)
-  local ids, n, id, digits, ten, digit = {}, 0, nil, nil, nil, 9
+  local ids, n, id, digits, ten, digit, most = {}, 0, nil, nil, nil, 9, SMALL
   for i = step, step * count, step do
     if digit < 9 then
       if not ten then
@@ -44,10 +48,13 @@ function append.all(q, now, words, step, count)
       id, ten = append.next_id(q, now), nil
       digit = q.serial % 10
     end
-    redis.call('XADD', q.log, id, step == 2 and words[i - 1] or '', words[i])
+    local header, body = step == 2 and words[i - 1] or '', words[i]
+    redis.call('XADD', q.log, id, header, body)
     n = n + 1
     ids[n] = id
+    if #header + #body > most then most = #header + #body end
   end
   q.last = id or q.last
+  if most > SMALL then rare(budget).note(q, q.last, most) end
   return ids
 end

@@ -1,7 +1,7 @@
 --- Giving memory back: a stream frees only whole nodes, so survivors among the expired keep 4 KB each alive.
 -- Where that costs much, the messages at the beginning of the log move to `loose`, one by one, whatever their state.
 --
--- @use queue loose
+-- @use queue loose log budget
 local compact = {}
 local FEW, LARGE = 64, 2048
 local NODE, OVERHEAD = 4096, 200
@@ -33,21 +33,20 @@ function compact.run(q, most, busy)
     return 0, pays
   end
   local entries = compact.read(q, most)
-  compact.move(q, entries)
-  return #entries, true
+  if #entries > 0 then compact.move(q, entries) end
+  return #entries, #entries > 0
 end
 
 --- Up to `most` entries from the beginning of the log, a few at a time, until they are large.
 function compact.read(q, most)
-  local entries, size, from, step = {}, 0, '-', STEP
-  while #entries < most and size < MOVED_BYTES do
-    local some = redis.call('XRANGE', q.log, from, '+', 'COUNT', math.min(step, most - #entries))
+  local entries, size, all = {}, 0, false
+  while #entries < most and size < MOVED_BYTES and not all and budget.is_open() do
+    local some
+    some, all = log.range(q, #entries > 0 and entries[#entries][1] or '0-0', '+', math.min(STEP, most - #entries))
     for _, entry in ipairs(some) do
-      entries[#entries + 1], size = entry, size + #entry[2][1] + #entry[2][2]
-      from = '(' .. entry[1]
+      size = size + #entry[2][1] + #entry[2][2]
     end
-    if #some < step then break end
-    if size > LARGE * #entries then step = 1 end
+    log.join(entries, some)
   end
   return entries
 end

@@ -33,11 +33,11 @@ end
 -- first, so that it is not among them; or there are more of them than one call may read. Nothing is written.
 function handover.decide(q, now, plan, items, ready, pressed)
   local last, n = handover.choose(wake.free(q, now), ready, items, pressed)
-  if n > 0 and #plan.kept + #plan.own > 0 then
+  if n > 0 and plan.dead and #plan.dead.kept + #plan.dead.own > 0 then
     plan.again = true
     return
   elseif n > 0 then
-    local older = {taken = {}, ids = {}, own = {}, over = {}, size = 0}
+    local older = {taken = {}, ids = {}, own = {}, over = {}, size = 0, older = true}
     claim.take(q, now, math.min(n, BUDGET), older)
     plan.older, plan.again = older, #older.ids < n and #older.ids + #older.over > 0
     if #older.ids < n then last = 0 end -- nothing overtakes what could not be read

@@ -27,6 +27,15 @@ function lifetime.is_over(q, now, entry)
   return deadline ~= nil and deadline <= now
 end
 
+--- Put entries that all have a deadline into the order of their deadlines.
+function lifetime.sort(q, entries)
+  local at = {}
+  for _, entry in ipairs(entries) do
+    at[entry] = lifetime.deadline(q, entry[1], entry[2][1])
+  end
+  table.sort(entries, function(a, b) return at[a] < at[b] or at[a] == at[b] and a[1] < b[1] end)
+end
+
 --- The own TTL of an arriving message in ms; nil = none. `kind` is '+' for a relative TTL, '@' for an instant, '' for none.
 -- Clamps act floor first, so where the two cross the ceiling wins.
 function lifetime.resolve(q, now, kind, value)

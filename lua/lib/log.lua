@@ -1,39 +1,41 @@
 --- Where messages are kept: the log (a stream), and `loose` for those that were moved out of it one by one.
--- An entry is {id, {packed header, body}} everywhere, as XRANGE gives it.
+-- An entry is {id, {packed header, body}} everywhere, as XRANGE gives it. All that is read is counted by `budget`.
 --
--- @use loose
+-- @use loose budget
 local log = {}
 
 function log.find(q, id)
   local entry = redis.call('XRANGE', q.log, id, id)[1]
-  if entry then
-    return entry
+  if not entry then
+    local packed = redis.call('HGET', q.loose, id)
+    entry = packed and {id, loose.split(packed)} or nil
   end
-  local packed = redis.call('HGET', q.loose, id)
-  return packed and {id, loose.split(packed)} or nil
+  if entry then budget.spend({entry}) end
+  return entry
 end
 
---- The entries of these ids, in their order. Neighbours are read in one go; `dense` says that they all are neighbours.
-function log.read(q, ids)
-  if #ids == 0 then return {} end
-  local low, high, known = ids[1], ids[1], {}
-  for i = 2, #ids do
-    if ids[i] < low then low = ids[i] elseif ids[i] > high then high = ids[i] end
-  end
-  local entries = redis.call('XRANGE', q.log, low, high, 'COUNT', #ids)
-  local dense = #entries == #ids
-  for i = 1, #entries do
-    known[entries[i][1]] = entries[i]
-    dense = dense and entries[i][1] == ids[i]
-  end
-  entries.dense = dense
-  return dense and entries or log.pick(q, ids, known)
-end
-
-function log.pick(q, ids, known)
+--- The entries after `from`, up to `upto` (`+`, or an instant in ms as text), at most `most`. The second result says
+-- whether these are all.
+function log.range(q, from, upto, most)
   local entries = {}
-  for i = 1, #ids do
-    entries[#entries + 1] = known[ids[i]] or log.find(q, ids[i])
+  while #entries < most and budget.is_open() do
+    local large = q.large and from < q.large
+    local stop = large and (upto == '+' or upto >= string.sub(q.large, 1, 13)) and q.large or upto
+    local n = budget.step(q, large, most - #entries)
+    local some = redis.call('XRANGE', q.log, '(' .. from, stop, 'COUNT', n)
+    budget.spend(some)
+    entries = #entries == 0 and some or log.join(entries, some)
+    if #some < n and stop == upto then
+      return entries, true
+    end
+    from = #some == n and some[n][1] or stop
+  end
+  return entries, false
+end
+
+function log.join(entries, others)
+  for i = 1, #others do
+    entries[#entries + 1] = others[i]
   end
   return entries
 end
@@ -42,7 +44,7 @@ end
 -- Neighbours at the very beginning of the log go by XTRIM, which drops whole nodes instead of walking through them.
 function log.remove(q, ids, dense)
   if #ids == 0 then return end
-  local first = dense and #ids > 1 and redis.call('XRANGE', q.log, '-', '+', 'COUNT', 1)[1]
+  local first = dense and not q.large and #ids > 1 and redis.call('XRANGE', q.log, '-', '+', 'COUNT', 1)[1]
   if first and first[1] == ids[1] then
     local ms, serial = string.match(ids[#ids], '^(%d+)-(%d+)$')
     redis.call('XTRIM', q.log, 'MINID', string.format('%s-%d', ms, serial + 1))

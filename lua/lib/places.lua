@@ -1,6 +1,6 @@
 --- Where each message has to be, as the table of states says: for those who look for damage, and mend it.
 --
--- @use loose
+-- @use loose log budget
 local places = {}
 local ASIDE = {'leases', 'delayed', 'returned'}
 
@@ -36,11 +36,14 @@ end
 function places.page(q, part, after, most)
   local ids, entries = {}, {}
   if part == 'log' then
-    for i, entry in ipairs(redis.call('XRANGE', q.log, after == '' and '-' or '(' .. after, '+', 'COUNT', most)) do
+    local page, all = log.range(q, after == '' and '0-0' or after, '+', most)
+    for i, entry in ipairs(page) do
       ids[i], entries[entry[1]] = entry[1], entry[2]
     end
-    return ids, #ids == most and ids[most] or '', entries
+    return ids, all and '' or ids[#ids], entries
   end
+  -- Redis gives the messages of `loose` with their ids; those that other parts name are read one by one
+  most = budget.step(q, q.large, most)
   local scan = (part == 'loose' or part == 'redelivered') and 'HSCAN' or 'ZSCAN'
   local found = redis.call(scan, q[part], after == '' and '0' or after, 'COUNT', most)
   for i = 1, #found[2], 2 do

@@ -1,16 +1,21 @@
 --- Purging: ready messages go for good, counted as purged; nothing is dead-lettered.
 --
--- @use log queue ready
+-- @use fetch queue ready
 local purge = {}
 
---- Those of these messages that are ready, in the order of `ids`. Leased, delayed and unknown ones are left out.
+--- Those of these messages that are ready, in the order of `ids`, as far as the budget goes; the last id that was looked
+-- at; and by id those that are not there. Leased and delayed ones are left out.
 function purge.find(q, ids)
   local leased, delayed = redis.call('ZMSCORE', q.leases, unpack(ids)), redis.call('ZMSCORE', q.delayed, unpack(ids))
-  local there = {}
+  local there, missing = {}, {}
   for i, id in ipairs(ids) do
     if not leased[i] and not delayed[i] then there[#there + 1] = id end
   end
-  return log.read(q, there)
+  local entries, looked, gone = fetch.read(q, there)
+  for _, id in ipairs(gone) do
+    missing[id] = true
+  end
+  return entries, looked < #there and there[looked] or ids[#ids], missing
 end
 
 --- Take ready messages out, with what is known of failed deliveries. Returns how many.

@@ -1,8 +1,7 @@
 --- A queue's own record (`meta`): one read at the start of a command, and one write at its end (`record.save`).
 --
--- @use options lapse
+-- @use options lapse budget
 local queue = {}
-local READ_BYTES = 4194304
 
 --- Read the record. Returns a refusal if the queue is gone, if the caller knows other options than are in force, or if
 -- the queue's lifetime is over at `now` (nil: not looked at). Further fields can be named; their values come back from
@@ -25,26 +24,26 @@ end
 
 --- `open` for commands that take messages out.
 function queue.open_all(q, version, now)
-  local refusal, m = queue.open(q, version, now, 'cursor', 'grants', 'letters', 'trimmed', 'delivered', 'capping')
+  local refusal, m = queue.open(q, version, now, 'cursor', 'grants', 'letters', 'trimmed', 'large', 'delivered', 'capping')
   if not refusal then
-    queue.place(q, m[7], m[8], m[9], m[10])
-    q.delivered, q.was.delivered = tonumber(m[11]), tonumber(m[11])
-    q.capping, q.was.capping = m[12] or '', m[12] or ''
+    queue.place(q, m[7], m[8], m[9], m[10], m[11])
+    q.delivered, q.was.delivered = tonumber(m[12]), tonumber(m[12])
+    q.capping, q.was.capping = m[13] or '', m[13] or ''
   end
   return refusal
 end
 
 --- Read what an enqueue needs only now and then, before anything is changed.
 function queue.open_rest(q)
-  local m = redis.call('HMGET', q.meta, 'cursor', 'grants', 'letters', 'trimmed')
-  queue.place(q, m[1], m[2], m[3], m[4])
+  local m = redis.call('HMGET', q.meta, 'cursor', 'grants', 'letters', 'trimmed', 'large')
+  queue.place(q, m[1], m[2], m[3], m[4], m[5])
 end
 
-function queue.place(q, cursor, grants, letters, trimmed)
+function queue.place(q, cursor, grants, letters, trimmed, large)
   q.cursor, q.grants, q.letters, q.counts = cursor, tonumber(grants), letters, {}
-  q.trimmed = trimmed or '0-0'
+  q.trimmed, q.large = trimmed or '0-0', budget.place(large)
   q.was = {last = q.last, bytes = q.bytes, due = q.due or '', attended = q.attended, cursor = cursor,
-    grants = q.grants, letters = letters, trimmed = trimmed}
+    grants = q.grants, letters = letters, trimmed = trimmed, large = q.large or ''}
 end
 
 --- Ready messages, in constant time.
@@ -68,12 +67,4 @@ function queue.due_by(q, at)
   if not q.due or at < q.due then
     q.due, q.hint = at, true
   end
-end
-
---- How many messages of average size may be read at once, so that large bodies do not fill Redis' memory.
-function queue.readable(q, most)
-  if most <= 1 or q.bytes <= READ_BYTES then
-    return most
-  end
-  return math.max(1, math.min(most, math.floor(READ_BYTES / (q.bytes / math.max(1, rare(queue).ready(q))))))
 end

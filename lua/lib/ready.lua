@@ -1,35 +1,39 @@
 --- Ready messages: those given back or moved aside (`returned`), then those ahead of the cursor in the log.
 --
--- @use log queue
+-- @use log stale queue
 local ready = {}
 
---- Up to `most` ready entries in order. `upto` ends them at an instant (in ms), `skip` holds ids to leave out.
+--- Up to `most` ready entries in order, as far as the budget goes. `upto` ends them at an instant (in ms).
 -- The second result says whether that was all there is. `dense` is set where they are neighbours in the log.
-function ready.read(q, most, upto, skip)
-  local last, entries = upto and string.format('%d', upto) or '+', nil
+function ready.read(q, most, upto)
+  local last = upto and string.format('%d', upto) or '+'
   local ids = redis.call('ZRANGEBYSCORE', q.returned, '-inf', upto or '+inf', 'LIMIT', 0, most)
   if #ids == 0 then
-    entries = redis.call('XRANGE', q.log, '(' .. q.cursor, last, 'COUNT', most)
+    local entries, all = log.range(q, q.cursor, last, most)
     entries.dense = true
-  else
-    entries = log.read(q, ids)
-    local ahead = #ids < most and redis.call('XRANGE', q.log, '(' .. q.cursor, last, 'COUNT', most - #ids) or {}
-    for i = 1, #ahead do
-      entries[#entries + 1], entries.dense = ahead[i], nil
-    end
+    return entries, all
   end
-  if not skip or not next(skip) then
-    return entries, #entries < most
+  local entries, looked = stale.read(q, q.returned, ids)
+  if looked < #ids or #ids == most then
+    return entries, false
   end
-  local others = {}
-  for _, entry in ipairs(entries) do
-    if not skip[entry[1]] then others[#others + 1] = entry end
-  end
-  return others, #entries < most
+  local ahead, all = log.range(q, q.cursor, last, most - #ids)
+  entries.dense = #ahead == 0 and entries.dense
+  return log.join(entries, ahead), all
 end
 
---- Note the highest of these places in `trimmed`: nobody has handled those messages. Whoever follows the log learns from
--- it that he has missed something.
+--- The ms in which the oldest ready message came, or nil. Ahead of the cursor it comes with its message, so it is kept.
+function ready.oldest(q)
+  local first = redis.call('ZRANGE', q.returned, 0, 0, 'WITHSCORES')[2]
+  if first then return tonumber(first) end
+  if q.head_after ~= q.cursor then
+    local entry = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', 1)[1]
+    q.head, q.head_after = entry and tonumber(string.sub(entry[1], 1, 13)), q.cursor
+  end
+  return q.head
+end
+
+--- Note the highest of these places in `trimmed`: nobody has handled those messages, and who follows the log missed them.
 function ready.miss(q, entries)
   for _, entry in ipairs(entries) do
     if entry[1] > q.trimmed then q.trimmed = entry[1] end
@@ -56,6 +60,7 @@ function ready.remove(q, entries, in_order)
     if redis.call('EXISTS', q.returned) == 1 then
       redis.call('ZREM', q.returned, unpack(ids))
     end
+    q.head_after = nil
   end
   q.bytes, q.cursor = q.bytes - size, cursor
 end

@@ -1,10 +1,11 @@
 --- Writing a queue's record (`meta`) once a command is done.
 --
--- @use announce lapse
+-- @use announce lapse stale
 local record = {}
 
 --- Write what has changed.
 function record.save(q)
+  if q.stale then rare(stale).forget(q) end
   local fields = {}
   for name, was in pairs(q.was) do
     local is = q[name] or ''

@@ -1,21 +1,21 @@
 --- Dead letters that go back: they leave the queue that holds them (`from`), and arrive in another (`q`).
 --
--- @use queue purge lifetime history record log
+-- @use queue purge lifetime history record
 local redrive = {}
 
---- Those of these letters that are ready and in time, in the order of `ids`; and how many of `ids` were looked at.
+--- Those of these letters that are ready and in time, in the order of `ids`; the last id that was looked at; and by id
+-- those that are not there (nil: the queue is not).
 function redrive.find(from, now, ids)
   local version = redis.call('HGET', from.meta, 'version')
   if #ids == 0 or queue.open_all(from, version or '') then
-    return {}, #ids
+    return {}, ids[#ids]
   end
-  local most = queue.readable(from, #ids)
-  local there = purge.find(from, {unpack(ids, 1, most)})
+  local there, last, missing = purge.find(from, ids)
   local timely = {}
   for _, entry in ipairs(there) do
     if not lifetime.is_over(from, now, entry) then timely[#timely + 1] = entry end
   end
-  return #timely == #there and there or timely, most
+  return #timely == #there and there or timely, last, missing
 end
 
 --- The letters as messages that arrive, sent without a TTL of their own.
@@ -49,14 +49,15 @@ function redrive.leave(from, letters, items)
   record.save(from)
 end
 
---- What became of each letter. After a lost reply, one that is not there any more has gone back already.
-function redrive.tell(from, ids, looked, letters, results, again)
+--- What became of each letter, as far as `last`. After a lost reply, one that is not there any more has gone back already.
+function redrive.tell(ids, last, letters, results, missing, again)
   local told, at = {}, {}
   for i, entry in ipairs(letters) do
     at[entry[1]] = results[i]
   end
-  for i = 1, looked do
-    told[i] = at[ids[i]] or again ~= '' and not log.find(from, ids[i]) and '=' or '-'
+  for i, id in ipairs(ids) do
+    told[i] = at[id] or again ~= '' and (not missing or missing[id]) and '=' or '-'
+    if id == last then break end
   end
   return told
 end

@@ -1,6 +1,6 @@
 --- The end of a queue's lifetime: its messages are dropped or dead-lettered, as `on_expire` says, and it is deleted.
 --
--- @use queue gone ready log dead_letter lapse reply announce
+-- @use queue gone ready log stale dead_letter lapse reply announce
 local retire = {}
 local BUDGET = 250
 
@@ -14,9 +14,10 @@ function retire.run(q, now)
   end
   local dead = 0
   if life.on_expire == 'dead-letter' and there > 0 then
-    dead = retire.bury(q, now, queue.readable(q, BUDGET))
-    if dead < there then return dead end
-    there = 0
+    dead = retire.bury(q, now, BUDGET)
+    there = there - dead
+    -- nobody can find what stands in no place: that is dropped
+    if there > 0 and stale.forget(q) + dead > 0 then return dead end
   end
   gone.delete(q)
   reply.note(q, 'gone', announce.name(q.meta))
@@ -32,11 +33,20 @@ function retire.bury(q, now, most)
     local ids = redis.call('ZRANGE', q.leases, 0, most - 1)
     failed = #ids > 0 and 1 or 0
     if #ids == 0 then ids = redis.call('ZRANGE', q.delayed, 0, most - 1) end
-    entries = log.read(q, ids)
-    ready.miss(q, entries)
-    log.remove(q, ids)
-    redis.call('ZREM', failed == 1 and q.leases or q.delayed, unpack(ids))
+    entries = retire.take(q, failed == 1 and q.leases or q.delayed, ids)
   end
   dead_letter.bury(q, now, 'expired', entries, failed)
   return #entries
+end
+
+--- Take messages out of the queue that are leased or delayed.
+function retire.take(q, source, ids)
+  local entries, gone = stale.read(q, source, ids), {''}
+  for i, entry in ipairs(entries) do
+    gone[i] = entry[1]
+  end
+  ready.miss(q, entries)
+  log.remove(q, gone)
+  redis.call('ZREM', source, unpack(gone))
+  return entries
 end

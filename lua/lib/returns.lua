@@ -1,34 +1,7 @@
 --- Leased or delayed messages that come back: dead, or ready again at their old place and with their old deadline.
 --
--- @use log lifetime message queue ready failures pause delays dead_letter
+-- @use log lifetime message queue ready failures delays dead_letter length fates
 local returns = {}
-
---- The fate of each: over the delivery limit, expired, or back. A failure counts when `counted`.
-function returns.judge(q, now, entries, failed, counted)
-  local spent, expired, back = {}, {}, {}
-  for _, entry in ipairs(entries) do
-    local n = (failed[entry[1]] or 0) + counted
-    if counted == 1 and q.max_deliveries and n >= q.max_deliveries then
-      spent[#spent + 1] = entry
-    elseif lifetime.is_over(q, now, entry) then
-      expired[#expired + 1] = entry
-    else
-      back[#back + 1] = entry
-    end
-  end
-  return spent, expired, back
-end
-
---- Remove those that are dead from the queue.
-function returns.bury(q, now, reason, entries, how)
-  local ids = {}
-  for i, entry in ipairs(entries) do
-    ids[i] = entry[1]
-  end
-  if reason == 'expired' then ready.miss(q, entries) end
-  log.remove(q, ids)
-  dead_letter.bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
-end
 
 --- Make one message ready again, or set it aside until `ends`. Returns what `delays.put` does.
 function returns.put(q, now, entry, ends)
@@ -47,24 +20,61 @@ function returns.put(q, now, entry, ends)
   end
 end
 
---- Take messages back from `source` (the leases or the delayed). `how` has `counted`: 1 if their delivery failed, else 0;
--- `description` of the failure, or empty; `delay` in ms where the caller gives one; `ran_out` for leases that ended.
-function returns.back(q, now, source, ids, how)
-  if #ids == 0 then return end
-  local entries, failed, said, away = log.read(q, ids), failures.read(q, ids)
-  local ends = source == q.delayed and away or pause.ends(q, now, ids, failed, how)
-  local spent, expired, back = returns.judge(q, now, entries, failed, how.counted)
-  local fields = {}
+--- Messages that were read come back. Returns how many did or died, how many had to go for them, and whether some stay
+-- away for want of room. What comes first frees memory.
+function returns.some(q, now, source, entries, how)
+  if #entries == 0 then return 0, 0, false end
+  local fate, away = fates.judge(q, now, source, entries, how), {}
+  local room = fates.make_room(q, fate, how)
+  returns.leave(q, source, fate)
+  for _, entry in ipairs(fate.later) do
+    away[entry[1]] = returns.put(q, now, entry, fate.ends[entry[1]])
+  end
+  for _, entry in ipairs(fate.back) do
+    returns.put(q, now, entry)
+  end
+  for _, entry in ipairs(fate.aside) do
+    redis.call('ZADD', q.delayed, now, entry[1])
+    queue.due_by(q, now)
+  end
+  returns.note(q, fate, how, away)
+  returns.bury(q, now, 'delivery_limit', fate.spent, how)
+  returns.bury(q, now, 'expired', fate.expired, how)
+  length.bury(q, now, room.all)
+  return #entries - #fate.staying, #room.all, #fate.staying > 0
+end
+
+--- All but those that stay leave the place where they were.
+function returns.leave(q, source, fate)
+  local ids = {''}
+  for _, part in ipairs({fate.spent, fate.expired, fate.later, fate.back, fate.aside}) do
+    for _, entry in ipairs(part) do ids[#ids + 1] = entry[1] end
+  end
   redis.call('ZREM', source, unpack(ids))
-  for _, entry in ipairs(back) do
-    local id = entry[1]
-    local later = returns.put(q, now, entry, ends[id])
-    if how.counted == 1 or later or away[id] then
-      local description = how.counted == 1 and how.description ~= '' and how.description or said[id]
-      failures.note(q, fields, id, (failed[id] or 0) + how.counted, description, later)
+end
+
+--- Note the failures of those that live on, with their descriptions, and until when they are to be `away`.
+function returns.note(q, fate, how, away)
+  local fields = {}
+  for _, part in ipairs({fate.back, fate.later, fate.aside}) do
+    for _, entry in ipairs(part) do
+      local id = entry[1]
+      if how.counted == 1 or away[id] or fate.away[id] then
+        local description = how.counted == 1 and how.description ~= '' and how.description or fate.said[id]
+        failures.note(q, fields, id, (fate.failed[id] or 0) + how.counted, description, away[id])
+      end
     end
   end
   if #fields > 0 then redis.call('HSET', q.redelivered, unpack(fields)) end
-  returns.bury(q, now, 'delivery_limit', spent, how)
-  returns.bury(q, now, 'expired', expired, how)
+end
+
+--- Remove those that are dead from the queue.
+function returns.bury(q, now, reason, entries, how)
+  local ids = {}
+  for i, entry in ipairs(entries) do
+    ids[i] = entry[1]
+  end
+  if reason == 'expired' then ready.miss(q, entries) end
+  log.remove(q, ids)
+  dead_letter.bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
 end

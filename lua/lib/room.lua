@@ -1,19 +1,20 @@
 --- Room for arriving messages: who must go, and who may come in. Nothing is written here.
 --
--- @use length expiry queue handover
+-- @use length expiry queue handover budget
 local room = {}
 local BUDGET = 250
 
 --- Decide. `again` in the plan means: what it names must go first, and that is all that one call may do.
 function room.decide(q, now, items)
-  local plan = {kept = {}, own = {}, victims = {}}
+  budget.renew() -- letters that go back were read before
+  local plan = {victims = {}}
   items.limit, items.id = {}, {}
-  local ready, bytes, full = queue.ready(q), q.bytes, false
+  local ready, bytes = queue.ready(q), q.bytes
   local many, large = length.over(q, ready + items.count, bytes + items.size)
   local pressed = many > 0 or large > 0
   if q.due and q.due <= now then
-    plan.kept, plan.own, full = expiry.overdue(q, now, BUDGET)
-    ready, bytes = ready - #plan.kept - #plan.own, bytes - room.size(plan.kept) - room.size(plan.own)
+    plan.dead = expiry.overdue(q, now, BUDGET)
+    ready, bytes = ready - #plan.dead.kept - #plan.dead.own, bytes - room.size(plan.dead.kept) - room.size(plan.dead.own)
   end
   handover.decide(q, now, plan, items, ready, pressed)
   if plan.again then return plan end
@@ -22,7 +23,7 @@ function room.decide(q, now, items)
   end
   many, large = length.over(q, ready + items.count, bytes + items.size)
   if many > 0 or large > 0 then
-    room.make_room(q, plan, items, ready, bytes, many, large, full)
+    room.make_room(q, plan, items, ready, bytes, many, large)
   end
   return plan
 end
@@ -35,17 +36,17 @@ function room.size(entries)
   return size
 end
 
-function room.make_room(q, plan, items, ready, bytes, many, large, full)
-  if full then
+--- Living messages go only once nothing else is overdue.
+function room.make_room(q, plan, items, ready, bytes, many, large)
+  local dead = plan.dead
+  if dead and dead.full then
     plan.again = true
   elseif q.drops_head then
-    local older, skip, enough = plan.older and plan.older.ids or {}, {}
-    for _, entries in ipairs({plan.kept, plan.own}) do
-      for _, entry in ipairs(entries) do skip[entry[1]] = true end
+    local going, enough = {}
+    for _, entries in ipairs({dead and dead.all or {}, plan.older and plan.older.taken or {}}) do
+      for _, entry in ipairs(entries) do going[#going + 1] = entry end
     end
-    for _, id in ipairs(older) do skip[id] = true end
-    local skipped = #plan.kept + #plan.own + #older
-    plan.victims, enough = length.victims(q, many, large, BUDGET + skipped, skip)
+    plan.victims, enough = length.victims(q, many, large, BUDGET, going)
     plan.again = not enough
   else
     room.refuse(q, items, ready, bytes)

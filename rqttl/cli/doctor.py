@@ -6,7 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -134,13 +134,13 @@ def _repair(broker: Broker, planned: Repair, as_json: bool) -> dict[str, str]:
     return {"queue": planned.queue, "repair": planned.kind, "done": done}
 
 
-def _examine_again(broker: Broker, findings: Iterable[Finding], repairs: Iterable[Repair]) -> list[Finding]:
+def _examine_again(broker: Broker, findings: Iterable[Finding], repairs: Sequence[Repair]) -> list[Finding]:
     """The findings after repairs: new ones of the repaired queues, the old ones of the server and of other queues."""
     from rqttl.doctor import examine_queues
 
     repaired = {planned.queue for planned in repairs}
     existing = repaired & set(broker.queues())
-    of_server = [finding for finding in findings if finding.queue is None]
+    of_server = [finding for finding in findings if finding.queue is None and finding.repair not in repairs]
     others = [finding for finding in findings if finding.queue is not None and finding.queue not in repaired]
     again = examine_queues(broker, sorted(existing)) if existing else ()
     return of_server + others + [finding for finding in again if finding.queue is not None]

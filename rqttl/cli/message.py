@@ -12,7 +12,7 @@ import click
 from rqttl import codec, text
 from rqttl.cli.common import messages, output, terminal
 from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.params import json_flag, queue_argument, utc_flag
+from rqttl.cli.common.params import MESSAGE_ID, json_flag, queue_argument, utc_flag
 from rqttl.cli.common.progress import read_messages
 from rqttl.cli.common.settings import Settings, connecting, help_alone
 from rqttl.inspector import message_view
@@ -35,7 +35,7 @@ def message(context: click.Context) -> None:
 
 @message.command(epilog="\b\nExample: rqttl message show orders order-17")
 @queue_argument
-@click.argument("id")
+@click.argument("id", type=MESSAGE_ID)
 @click.option("--full", is_flag=True, help="Do not cut the body and the headers.")
 @click.option("--raw", is_flag=True, help="Write only the body, byte for byte.")
 @utc_flag

@@ -3,8 +3,18 @@
 `Known` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
 """
 
-from rqttl.commands.call import BATCH, BATCH_BYTES, Command, Known, Reply, Word
-from rqttl.commands.messages import ABSENT, Presence, enqueue, enqueue_named, enqueue_plain, pack, receive, redrive
+from rqttl.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Reply, Word
+from rqttl.commands.messages import (
+    ABSENT,
+    Presence,
+    check_size,
+    enqueue,
+    enqueue_named,
+    enqueue_plain,
+    pack,
+    receive,
+    redrive,
+)
 from rqttl.commands.queues import declare, delete, lookup, peek, preview, purge, stats, sweep, touch, update
 from rqttl.commands.settle import ack, nack, reject, renew
 
@@ -12,12 +22,14 @@ __all__ = [
     "ABSENT",
     "BATCH",
     "BATCH_BYTES",
+    "READ_BYTES",
     "Command",
     "Known",
     "Presence",
     "Reply",
     "Word",
     "ack",
+    "check_size",
     "declare",
     "delete",
     "enqueue",

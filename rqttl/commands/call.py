@@ -20,6 +20,9 @@ Reply = Sequence[Any]
 #: Messages, or deliveries to settle, that one script call takes at most.
 BATCH = 250
 
+#: Bytes of headers and bodies that one script call reads, and one message more. Settles that read are cut by it.
+READ_BYTES = 2**22
+
 #: Prefixes of calls that a client keeps for a queue: one for each script, and for each source of dead letters.
 PREFIXES = 100
 

@@ -9,21 +9,27 @@ from rqttl import _scripts, codec
 from rqttl.commands.call import Command, Known, Word
 from rqttl.commands.settle import runs
 from rqttl.errors import MessageTooLarge
+from rqttl.text import plain_text
 from rqttl.types import Message
 
 
-def pack(message: Message | object, max_body: int) -> tuple[bytes, bytes]:
-    """What the sender says of a message, and its body, as `enqueue` takes them. Raises `InvalidInput`."""
+def pack(message: Message | object) -> tuple[bytes, bytes]:
+    """Encode a message for `enqueue`: the sender's part of its header, and its body. Raises `InvalidInput`."""
     if type(message) is bytes:
         body, said = message, b""
     else:
         if not isinstance(message, Message):
             message = Message(message)
         body, content_type = codec.pack_body(message.body)
-        said = codec.pack_said(message, message.content_type or content_type)
-    if len(body) > max_body:
-        raise MessageTooLarge(f"body: {len(body)} bytes are more than max_message_bytes, {max_body}")
+        given = message.content_type
+        said = codec.pack_said(message, content_type if given is None or plain_text(given) == "" else given)
     return said, body
+
+
+def check_size(known: Known, largest: int) -> None:
+    """Raise `MessageTooLarge` if a body of `largest` bytes is more than the queue takes."""
+    if largest > known.max_body:
+        raise MessageTooLarge(f"body: {largest} bytes are more than max_message_bytes, {known.max_body}")
 
 
 def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, window: int = 0, now: Word = "") -> Command:

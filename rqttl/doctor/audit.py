@@ -19,9 +19,8 @@ CONTENTS = ("log", "loose")
 INDEXES = ("leases", "delayed", "returned", "expiry", "redelivered")
 #: How often the bodies are counted before a queue is too busy for it.
 TRIES = 5
-#: Ids that a page has at most, and body bytes that it should not exceed.
-PAGE, PAGE_BYTES = 250, 2**22
-_FIRST = 20
+#: Ids that a page has at most. The script cuts pages of large bodies.
+PAGE = 250
 #: Ids of each kind that are kept as examples.
 _SHOWN = 3
 
@@ -78,17 +77,15 @@ def walk(keyspace: Keyspace, queue: str, sources: tuple[str, ...], *, mend: bool
     audit = Audit()
     for source in sources:
         after: bytes = b""
-        limit = _FIRST
         while True:
-            reply = yield from plain(calls.audit(keyspace, queue, source, after, limit))
+            reply = yield from plain(calls.audit(keyspace, queue, source, after, PAGE))
             wrong = audit.add(source, list(reply[2:]))
             if mend and wrong:
                 done = yield from plain(calls.repair(keyspace, queue, wrong))
                 audit.mended.update(_counts(done))
-            after, ready, size = reply[2], reply[8], reply[9]
+            after = reply[2]
             if not after:
                 break
-            limit = max(1, min(PAGE, PAGE_BYTES * max(1, ready) // max(1, size)))
     audit.close()
     return audit
 

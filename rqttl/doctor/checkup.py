@@ -91,6 +91,11 @@ def repair(broker: Broker, wanted: Repair) -> str:
         return "entered into the registry" if driver.step(flows.Enter(name)) else "was in the registry already"
     if wanted.kind == "take_out":
         return _take_out(driver, name)
+    if wanted.kind == "strike":
+        (gone,) = driver.store.ask([("SREM", keyspace.registry, wanted.member)])
+        if isinstance(gone, Exception):
+            raise gone
+        return "struck out of the registry" if gone else "left alone: it is not there any more"
     if wanted.kind == "clear":
         gone = driver.store.run(calls.clear(keyspace, name))[2]
         return "its keys are deleted" if gone else "left alone: the queue is there now"

@@ -6,17 +6,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 Level = Literal["ok", "warning", "problem"]
-#: `enter` a queue into the registry, `take_out` a name without a queue, `clear` keys without a queue, `mend` a queue.
-Kind = Literal["enter", "take_out", "clear", "mend"]
+#: `enter` a queue into the registry, `take_out` a name without a queue, `clear` keys without a queue, `mend` a queue,
+#: `strike` a member out of the registry that no queue can be called.
+Kind = Literal["enter", "take_out", "clear", "mend", "strike"]
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Something that `repair` can do, safely while the queue is in use. `text` says what, in the imperative."""
+    """Something that `repair` can do, safely while the queue is in use. `text` says what, in the imperative.
+
+    `member` is the one to strike; `queue` shows it then.
+    """
 
     kind: Kind
     queue: str
     text: str
+    member: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from rqttl import _replies
 from rqttl._driver import Driver
 from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
-from rqttl.keys import PARTS, TRACE
-from rqttl.text import plural
+from rqttl.errors import RegistryDamaged
+from rqttl.keys import PARTS, TRACE, queue_name, queue_names
+from rqttl.text import plural, shown
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Stock:
 def take(driver: Driver, names: Sequence[str] = ()) -> Stock:
     """Look at all keys of the namespace, or at those of these queues."""
     stock = Stock()
-    listed = set(names) if names else _registry(driver)
+    listed = set(names) if names else _registry(driver, stock)
     found, strange = ({name: set(PARTS) for name in names}, []) if names else _scan(driver)
     candidates = sorted(listed | found.keys())
     records = dict(zip(candidates, _records(driver, candidates), strict=True))
@@ -68,9 +69,26 @@ def take(driver: Driver, names: Sequence[str] = ()) -> Stock:
     return stock
 
 
-def _registry(driver: Driver) -> set[str]:
-    names = driver.members(driver.keyspace.registry, PAGE)
-    return {name.decode("utf-8", "backslashreplace") for name in names}
+def _registry(driver: Driver, stock: Stock) -> set[str]:
+    """The names in the registry. What is wrong with the registry itself goes into the findings."""
+    key = driver.keyspace.registry
+    try:
+        members = driver.members(key, PAGE)
+    except RegistryDamaged as error:
+        advice = f"look at it, then DEL {key}; `rqttl doctor --repair` enters all queues again"
+        stock.findings.append(problem("registry", f"{error}; nothing can list the queues", advice))
+        return set()
+    for member in sorted(one for one in members if queue_name(one) is None):
+        told = shown(member, bytes)
+        stock.findings.append(
+            warning(
+                "registry",
+                f"{told} is in the registry, and no queue can be called so",
+                "a reaper takes it out in its next pass, `rqttl doctor --repair` now",
+                repair=Repair("strike", told, "strike it out of the registry", member),
+            )
+        )
+    return set(queue_names(members))
 
 
 def _scan(driver: Driver) -> tuple[dict[str, set[str]], list[str]]:
@@ -153,7 +171,7 @@ def _registered(driver: Driver, there: Sequence[str], missing: Sequence[str]) ->
             ],
             together=True,
         )
-        return _is_there(record), bool(listed)
+        return _is_there(record), listed == 1
 
     members = _permitted(_ask(driver, [("SISMEMBER", keyspace.registry, name) for name in there]))
     unlisted = [name for name, listed in zip(there, members, strict=True) if listed == 0]

@@ -24,15 +24,15 @@ CHECK = "rights"
 REST: dict[str, tuple[Word, ...]] = {
     "BLPOP": (1,), "EXISTS": (), "HDEL": ("f",), "HEXISTS": ("f",), "HGET": ("f",), "HGETALL": (), "HINCRBY": ("f", 1),
     "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "LLEN": (), "LPOP": (), "PEXPIRE": (1,),
-    "RPUSH": ("v",), "SADD": ("m",), "SMEMBERS": (), "SMISMEMBER": ("m",), "SREM": ("m",), "SSCAN": (0,),
-    "UNLINK": (),
+    "RPUSH": ("v",), "SADD": ("m",), "SMEMBERS": (), "SISMEMBER": ("m",), "SMISMEMBER": ("m",), "SREM": ("m",),
+    "SSCAN": (0,), "UNLINK": (),
     "XADD": ("*", "f", "v"), "XDEL": ("0-0",), "XLEN": (), "XRANGE": ("-", "+"), "XREVRANGE": ("+", "-"),
     "XTRIM": ("MAXLEN", 1),
     "ZADD": (0, "m"), "ZCARD": (), "ZCOUNT": (0, 0), "ZMSCORE": ("m",), "ZRANGE": (0, 0), "ZRANGEBYSCORE": (0, 0),
     "ZREM": ("m",), "ZREMRANGEBYSCORE": (0, 0), "ZSCAN": (0,), "ZSCORE": ("m",),
 }  # fmt: skip
 #: What clients call beside scripts: on the bell, on the record, on the registry.
-AROUND = {"bell": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SMEMBERS", "SSCAN")}
+AROUND = {"bell": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN")}
 _INNER = re.compile(r"'([A-Z]{3,})'")
 
 

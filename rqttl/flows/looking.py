@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from rqttl.errors import QueueDamaged, QueueNotFound
+from rqttl.errors import QueueDamaged, QueueNotFound, RegistryDamaged
 from rqttl.flows.numbers import Call, Numbers
 from rqttl.flows.records import LIFETIME, STATISTICS, Record
 from rqttl.flows.steps import Flow, Read
-from rqttl.keys import Keyspace
+from rqttl.keys import Keyspace, queue_names
 from rqttl.options import QueueOptions
 from rqttl.types import PerQueue, QueueStats
 
@@ -22,10 +22,12 @@ BODIES = 2**22
 
 
 def names(keyspace: Keyspace) -> Flow[list[str]]:
-    """The names of all queues that are there, sorted. A damaged queue is there."""
+    """The names of all queues that are there, sorted. A damaged queue is there. Raises `RegistryDamaged`."""
     (members,) = yield Read([("SMEMBERS", keyspace.registry)])
+    if isinstance(members, Exception):
+        raise RegistryDamaged(keyspace.registry)
     found: list[str] = []
-    for page in _pages(sorted(name.decode() for name in members)):
+    for page in _pages(queue_names(members)):
         damaged: Damaged = {}
         _, there = yield from _there(keyspace, page, LIFETIME, damaged)
         found += [name for name in page if name in there or name in damaged]

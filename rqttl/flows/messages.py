@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
 from typing import Any
 from zlib import crc32
 
 from rqttl import codec, commands
-from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, Command, Known, Presence, Reply, Word
+from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Presence, Reply, Word
 from rqttl.errors import PoolExhausted, QueueFull
 from rqttl.flows.steps import Clock, Flow, Follow, Listen, Look, Together, fenced
+from rqttl.text import plain_text
 from rqttl.types import Message, Receipt
 
 #: The longest that a consumer blocks before it looks at the queue again, in ms.
@@ -37,10 +40,8 @@ def _batches(packed: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[b
 def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFull]:
     """Store one message."""
     known: Known = yield Look(queue)
-    packed = (commands.pack(message, known.max_body),)
-    reply = yield from fenced(queue, lambda known: commands.enqueue(known, packed), known)
-    if known.retention is not None:
-        known = yield Look(queue)
+    packed = (commands.pack(message),)
+    (known, reply) = yield from _store(known, len(packed[0][1]), lambda known: commands.enqueue(known, packed))
     return _receipt(known, reply[2][0], message)
 
 
@@ -51,61 +52,94 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     because a batch that has to be repeated must not be overtaken.
     """
     known: Known = yield Look(queue)
-    if _plain(messages, known.max_body):
+    largest = _largest_of_plain(messages)
+    if largest is None:
+        packed = [commands.pack(message) for message in messages]
+        stored = yield from _in_batches(known, packed, window)
+    else:
         bodies: Any = messages
-        reply = yield from fenced(queue, lambda known: commands.enqueue_plain(known, bodies), known)
-        replies = [reply]
-    else:
-        packed = [commands.pack(message, known.max_body) for message in messages]
-        replies = yield from _in_batches(queue, known, packed, window)
-    results = [result for reply in replies for result in reply[2]]
-    known = yield Look(queue)
-    if known.retention is None and set(map(type, messages)) == {bytes} and set(map(len, results)) == {_SEQUENCE_BYTES}:
+        stored = [(yield from _store(known, largest, lambda known: commands.enqueue_plain(known, bodies)))]
+    results = [result for _, reply in stored for result in reply[2]]
+    forever = all(known.retention is None for known, _ in stored)
+    if forever and set(map(type, messages)) == {bytes} and set(map(len, results)) == {_SEQUENCE_BYTES}:
         return list(map(Receipt, map(bytes.decode, results)))
-    return [_receipt(known, result, message) for result, message in zip(results, messages, strict=True)]
+    options = [known for known, reply in stored for _ in reply[2]]
+    return [_receipt(*one) for one in zip(options, results, messages, strict=True)]
 
 
-def _plain(messages: Sequence[Message | object], most: int) -> bool:
-    """Whether these are bodies as they are, and fit into one batch."""
+def _largest_of_plain(messages: Sequence[Message | object]) -> int | None:
+    """The size of the largest, if all are bodies as they are and fit into one batch."""
     if len(messages) > BATCH or set(map(type, messages)) != {bytes}:
-        return False
+        return None
     sizes = list(map(len, messages))  # type: ignore[arg-type]  # all are bytes
-    return max(sizes) <= most and sum(sizes) <= BATCH_BYTES
+    return max(sizes) if sum(sizes) <= BATCH_BYTES else None
 
 
-def _in_batches(queue: str, known: Known, packed: Sequence[tuple[bytes, bytes]], window: int) -> Flow[list[Reply]]:
-    replies: list[Reply] = []
+#: The options that were in force when a call stored messages, and its reply.
+_Stored = tuple[Known, Reply]
+
+
+def _store(known: Known, largest: int, build: Callable[[Known], Command]) -> Flow[_Stored]:
+    """Store messages in one call, of which the largest body has `largest` bytes.
+
+    Raises `MessageTooLarge` by the options in force only, never by those that this client last saw.
+    """
+    known = yield from _roomy(known, largest)
+
+    def checked(newest: Known) -> Command:
+        nonlocal known
+        known = newest
+        commands.check_size(known, largest)
+        return build(known)
+
+    reply = yield from fenced(known.name, checked, known)
+    return known, reply
+
+
+def _roomy(known: Known, largest: int) -> Flow[Known]:
+    """Options that take a body of `largest` bytes: these, or those in force now. Raises `MessageTooLarge`."""
+    if largest > known.max_body:
+        known = yield Look(known.name, fresh=True)
+        commands.check_size(known, largest)
+    return known
+
+
+def _in_batches(known: Known, packed: Sequence[tuple[bytes, bytes]], window: int) -> Flow[list[_Stored]]:
     pieces = list(_batches(packed))
-    if len(pieces) == 1 or known.limited or window:
-        for piece in pieces:
-            replies += [(yield from _store(queue, piece, window))]
-    else:
-        for start in range(0, len(pieces), WINDOW):
-            replies += yield from _together(queue, known, pieces[start : start + WINDOW], window)
-    return replies
+    sizes = [max(len(body) for _, body in piece) for piece in pieces]
+    #: For each batch, the largest body of it and all later ones: none is stored before one that is refused.
+    largest = list(accumulate(reversed(sizes), max))[::-1]
+    stored: list[_Stored] = []
+    while len(stored) < len(pieces):
+        start = len(stored)
+        known = yield from _roomy(known, largest[start])
+        alone = len(pieces) == 1 or known.limited or window
+        some = pieces[start : start + (1 if alone else WINDOW)]
+        calls = [partial(commands.enqueue, packed=piece, window=window) for piece in some]
+        if alone:
+            stored.append((yield from _store(known, largest[start], calls[0])))
+        else:
+            stored += yield from _together(known, largest[start:], calls)
+        known = stored[-1][0]
+    return stored
 
 
-def _store(queue: str, piece: Sequence[tuple[bytes, bytes]], window: int) -> Flow[Reply]:
-    return (yield from fenced(queue, lambda known: commands.enqueue(known, piece, window=window)))
-
-
-def _together(
-    queue: str, known: Known, pieces: Sequence[Sequence[tuple[bytes, bytes]]], window: int
-) -> Flow[list[Reply]]:
-    replies: list[Reply] = yield Together([commands.enqueue(known, piece, window=window) for piece in pieces])
-    done: list[Reply] = []
-    for piece, reply in zip(pieces, replies, strict=True):
+def _together(known: Known, largest: Sequence[int], calls: Sequence[Callable[[Known], Command]]) -> Flow[list[_Stored]]:
+    replies: list[Reply] = yield Together([call(known) for call in calls])
+    stored: list[_Stored] = []
+    for reply, call, size in zip(replies, calls, largest, strict=False):
         if reply[0] == b"ok":
             if reply[1]:
                 yield Follow(reply[1])
-            done.append(reply)
+            stored.append((known, reply))
         else:
-            done.append((yield from _store(queue, piece, window)))
-    return done
+            newest: Known = yield Look(known.name, fresh=True)
+            stored.append((yield from _store(newest, size, call)))
+    return stored
 
 
 def _receipt(known: Known, result: bytes, message: Message | object) -> Receipt | QueueFull:
-    id = message.id if type(message) is Message else None
+    id = plain_text(message.id) if isinstance(message, Message) else None
     if result == b"=":
         return Receipt(id or "", duplicate=True)
     if len(result) == _SEQUENCE_BYTES and known.retention is None:
@@ -221,11 +255,13 @@ class Settled:
 
 
 def settle(deliveries: Sequence[tuple[bytes, bytes]],
-           run: Callable[[Sequence[Word]], Flow[Reply]]) -> Flow[Settled]:  # fmt: skip
-    """Settle deliveries (sequence and token) in batches; or renew their leases."""
+           run: Callable[[Sequence[Word]], Flow[Reply]], sizes: Sequence[int] = ()) -> Flow[Settled]:  # fmt: skip
+    """Settle deliveries (sequence and token) in batches; or renew their leases.
+
+    `sizes` are the bytes of each message, for a script that reads them: they cut the batches too.
+    """
     settled = Settled(set(), set(), {})
-    for start in range(0, len(deliveries), BATCH):
-        batch = deliveries[start : start + BATCH]
+    for batch in _cut(deliveries, sizes):
         _, _, told, lost = yield from run([word for pair in batch for word in pair])
         settled.lost.update(lost)
         if isinstance(told, bytes):
@@ -233,3 +269,15 @@ def settle(deliveries: Sequence[tuple[bytes, bytes]],
         else:
             settled.unknown.update(told)
     return settled
+
+
+def _cut(deliveries: Sequence[tuple[bytes, bytes]], sizes: Sequence[int]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+    start = size = 0
+    for i in range(len(deliveries)):
+        more = sizes[i] if sizes else 0
+        if i - start == BATCH or (i > start and size + more > READ_BYTES):
+            yield deliveries[start:i]
+            start, size = i, 0
+        size += more
+    if start < len(deliveries):
+        yield deliveries[start:]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rqttl import codec, commands
+from rqttl import checks, codec, commands
 from rqttl.commands import BATCH, Command, Known, Reply, Word
-from rqttl.errors import InvalidInput, QueueInUse, QueueMismatch, QueueNotFound
-from rqttl.flows.steps import Enter, Flow, Look, fenced, living, plain, refused, retire, sweep
+from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged
+from rqttl.flows.steps import Enter, Flow, Look, Read, fenced, living, plain, refused, retire, sweep
 from rqttl.keys import Keyspace
 from rqttl.options import QueueOptions, UpdateResult, written
-from rqttl.text import shown
 from rqttl.types import Declared, Peeked
 from rqttl.units import as_datetime
 
@@ -22,10 +21,11 @@ DECLARED: tuple[Declared, ...] = ("found", "created", "adopted")
 def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
     """Make a queue, adopt it, or find it with the same options.
 
-    The registry comes first, so that no queue is unlisted.
+    The registry comes first, so that no queue is unlisted. A queue that is listed costs no write there: such a write
+    would be refused while Redis has no memory left.
     """
     queue = options.queue
-    yield Enter(queue)
+    yield from _listed(keyspace, queue)
     command = commands.declare(keyspace, options)
     while True:
         reply: Reply = yield command
@@ -33,7 +33,7 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
             break
         if reply[1] == b"lapsed":
             yield from retire(_known(keyspace, queue, reply))
-            yield Enter(queue)  # `retire` took it out
+            yield from _listed(keyspace, queue)  # `retire` took it out
         elif reply[1] == b"mismatch":
             in_force = QueueOptions.from_json(queue, reply[3])
             differences = options.differences(in_force)
@@ -46,9 +46,18 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
             raise refused(command, reply)
     if reply[2]:
         # whoever ended a queue of this name may have taken it out since, having looked before this one was made
-        yield Enter(queue)
-    yield Look(queue, fresh=True)
+        yield from _listed(keyspace, queue)
+    # without a look at the queue, which may be over by now: the caller has declared it all the same
+    yield Look(queue, newest=Known(keyspace, queue, reply[3], options))
     return DECLARED[reply[2]]
+
+
+def _listed(keyspace: Keyspace, queue: str) -> Flow[None]:
+    (listed,) = yield Read([("SISMEMBER", keyspace.registry, queue)])
+    if isinstance(listed, Exception):
+        raise RegistryDamaged(keyspace.registry)
+    if not listed:
+        yield Enter(queue)
 
 
 def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
@@ -58,7 +67,8 @@ def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
 
 def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     """Change options, let them act on the messages that are there, and count those that die by it."""
-    before = after = (yield from _fresh(queue, changes)).options
+    first = yield from _fresh(queue, changes)
+    keyspace, before, after = first.keyspace, first.options, first.options
 
     def build(known: Known) -> Command:
         nonlocal before, after
@@ -68,7 +78,10 @@ def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     # Messages that are due under the options in force die before the change, and are not counted as its effect.
     yield from sweep(queue)
     yield from fenced(queue, build)
-    yield Look(queue, fresh=True)
+    known = yield from known_if_there(keyspace, queue)
+    if known is None:
+        return UpdateResult(before, after, 0, 0)  # its lifetime was over at once
+    yield Look(queue, newest=known)
     swept = yield from sweep(queue)
     return UpdateResult(before, after, sum(one.expired for one in swept), sum(one.trimmed for one in swept))
 
@@ -125,13 +138,8 @@ def purge_these(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flo
 
 
 def _checked(sequences: Iterable[str]) -> set[str]:
-    if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
-        raise InvalidInput(f"sequences: expected sequences of messages, got {shown(sequences)}")
-    found = list(sequences)
-    for one in found:
-        if not codec.is_sequence(one):
-            raise InvalidInput(f"sequences: expected the sequence of a message, got {shown(one)}")
-    return set(found)
+    given = checks.items(sequences, "sequences", "sequences of messages")
+    return {codec.check_sequence(one, "sequences") for one in given}
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
@@ -177,10 +185,8 @@ def _known(keyspace: Keyspace, queue: str, reply: Reply) -> Known:
 
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[Peeked]]:
     """Look at messages, in pages that a script can carry."""
-    if after is not None and not codec.is_sequence(after):
-        raise InvalidInput(f"after: expected the sequence of a message, got {shown(after)}")
+    place = "" if after is None else codec.check_sequence(after, "after")
     seen: list[Peeked] = []
-    place = after or ""
     while len(seen) < limit:
         most = min(limit - len(seen), BATCH)
         command = commands.peek(keyspace, queue, after=place, limit=most)

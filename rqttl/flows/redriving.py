@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rqttl import codec, commands
+from rqttl import checks, codec, commands
 from rqttl.commands import BATCH, Reply
 from rqttl.errors import InvalidInput
 from rqttl.flows.queues import known_if_there, peek
 from rqttl.flows.steps import Flow, Follow, Look, fenced, refused, sweep
 from rqttl.keys import Keyspace, check_queue_name
 from rqttl.options import REASONS
-from rqttl.text import shown
+from rqttl.text import plain_text, shown
 from rqttl.types import Outcome, Peeked, Redriven
 
 
@@ -28,15 +28,12 @@ def redrive_these(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, s
 
 
 def _checked(letters: object) -> list[tuple[str, str]]:
-    if isinstance(letters, str | bytes) or not isinstance(letters, Iterable):
-        raise InvalidInput(f"letters: expected pairs of a sequence and a queue, got {shown(letters)}")
     found: list[tuple[str, str]] = []
-    for pair in letters:
+    for pair in checks.items(letters, "letters", "pairs of a sequence and a queue"):
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {shown(pair)}")
-        if not codec.is_sequence(pair[0]):
-            raise InvalidInput(f"letters: expected the sequence of a message, got {shown(pair[0])}")
-        found.append((pair[0], check_queue_name(pair[1])))
+        sequence, origin = pair
+        found.append((codec.check_sequence(sequence, "letters"), check_queue_name(origin, "letters")))
     return found
 
 
@@ -126,13 +123,12 @@ class _Redrive:
 def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason: str | None = None,
             source: str | None = None, to: str | None = None) -> Flow[int]:  # fmt: skip
     """Put letters back, the oldest first, that are there now. A queue that has no room for one gets no further ones."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise InvalidInput(f"limit: expected a whole number from 1 on, got {shown(limit, int)}")
-    if reason is not None and reason not in REASONS:
+    limit = None if limit is None else checks.whole(limit, "limit")
+    if reason is not None and plain_text(reason) not in REASONS:
         raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {shown(reason)}")
-    for name in (source, to):
-        if name is not None:
-            check_queue_name(name)
+    reason = plain_text(reason)
+    source = None if source is None else check_queue_name(source, "source")
+    to = None if to is None else check_queue_name(to, "to")
     if to == queue:
         raise InvalidInput(f"to: expected another queue than {queue!r}")
     yield from sweep(queue)

@@ -21,10 +21,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Step: what is known of a queue, from the cache unless `fresh`; the answer is `Known`."""
+    """Step: what is known of a queue, from the cache unless `fresh`; the answer is `Known`.
+
+    `newest` goes into the cache: a reply has just brought it.
+    """
 
     queue: str
     fresh: bool = False
+    newest: Known | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from redis.exceptions import RedisError
 from rqttl import flows, units
 from rqttl._driver import KNOWN, driver_of
 from rqttl._refusals import is_away, refuses_for_now
-from rqttl.errors import BrokerClosed, QueueNotFound
+from rqttl.errors import BrokerClosed, InvalidInput, QueueNotFound
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, Hints
 from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import Report, Totals, note
 from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
-from rqttl.text import plural
+from rqttl.text import plain_text, plain_whole, plural, shown
 from rqttl.types import Swept
 from rqttl.units import Duration
 
@@ -60,8 +60,10 @@ class Reaper:
         scan_period: Duration | Literal[-1] | None = "5m",
         on_swept: Callable[[str, Swept], None] | None = None,
     ) -> None:
+        if on_swept is not None and not callable(on_swept):
+            raise InvalidInput(f"on_swept: expected a function of a queue and a sweep, got {shown(on_swept)}")
         self._driver = driver_of(broker)
-        none = scan_period is None or scan_period in (-1, "-1")
+        none = scan_period is None or plain_whole(scan_period) == -1 or plain_text(scan_period) == "-1"
         self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
         self._on_swept = on_swept
         self._inbox: SimpleQueue[_Event | tuple[str, int]] = SimpleQueue()

@@ -3,6 +3,7 @@
 A queue is entered before it is made, so one that is made is in the registry. Two things can go wrong. A script made a
 dead-letter target and the client died before it entered it: the options of the queues that are known lead to it. And
 a client died after it had entered a queue, or before it had taken out a deleted one: the name stays without a queue.
+A member that no queue can be called, which somebody else has added, is taken out at once.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from redis.exceptions import RedisError
 from rqttl import _replies, flows
 from rqttl._refusals import is_away
 from rqttl.errors import QueueNotFound
+from rqttl.keys import queue_name, queue_names
 from rqttl.options import REASONS
 from rqttl.reaper.report import Refusals, note
+from rqttl.text import shown
 
 if TYPE_CHECKING:
     from rqttl._driver import Driver
@@ -64,7 +67,10 @@ class Registry:
 
     def names(self) -> list[str]:
         """The names to look at, sorted: those in the registry, and those taken out the last time. Begins a pass."""
-        self._listed = {name.decode() for name in self._driver.members(self._driver.keyspace.registry, PAGE)}
+        members = self._driver.members(self._driver.keyspace.registry, PAGE)
+        self._listed = set(queue_names(members))
+        if len(self._listed) < len(members):
+            self._strike([member for member in members if queue_name(member) is None])
         self._without, self._returned = [], set()
         return sorted(self._listed | self._removed)
 
@@ -127,6 +133,16 @@ class Registry:
                     entered.append(name)
                     note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
         return entered
+
+    def _strike(self, strangers: list[bytes]) -> None:
+        """Take members out that no queue can be called. Where Redis refuses it, the next pass tries again."""
+        key = self._driver.keyspace.registry
+        for start in range(0, len(strangers), PAGE):
+            page = strangers[start : start + PAGE]
+            for member, answer in zip(page, self._driver.store.ask([("SREM", key, one) for one in page]), strict=True):
+                if answer == 1:
+                    told = shown(member, bytes)
+                    note(logging.WARNING, "struck", f"registry: {told} is no name of a queue, taken out", member=told)
 
     def _take_out(self, missing: list[str]) -> None:
         key, now = self._driver.keyspace.registry, self._clock()

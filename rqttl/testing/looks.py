@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
-from rqttl import codec
+from rqttl import checks, codec
 from rqttl.errors import InvalidInput
+from rqttl.options import REASONS
 from rqttl.queue import Queue
-from rqttl.text import shown
+from rqttl.text import plain_text, shown
 from rqttl.types import Peeked, QueueStats, State
 
 _PAGE = 250
 _SHOWN = 10
+_MOST = 2**53 - 1
 _STATES = get_args(State)
 
 
@@ -21,10 +23,12 @@ def messages(queue: Queue, state: State | None = None) -> list[Peeked]:
 
     What is due happens first, so nothing that has expired is among them. Otherwise nothing changes.
     """
-    if state is not None and state not in _STATES:
+    _check_queue(queue)
+    wanted = plain_text(state)
+    if state is not None and wanted not in _STATES:
         raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, got {shown(state)}")
     queue.sweep()
-    return [one for one in _all(queue) if state in (None, one.state)]
+    return [one for one in _all(queue) if wanted in (None, one.state)]
 
 
 def bodies(found: Queue | Iterable[Peeked]) -> list[Any]:
@@ -32,8 +36,11 @@ def bodies(found: Queue | Iterable[Peeked]) -> list[Any]:
 
     `bodies(orders)`, `bodies(messages(orders, "leased"))`, `bodies(dead_letters(orders))`.
     """
-    shown = messages(found) if isinstance(found, Queue) else found
-    return [codec.unpack(one.body) if one.content_type == codec.MSGPACK else one.body for one in shown]
+    peeked = messages(found) if isinstance(found, Queue) else checks.items(found, "found", "a queue or messages")
+    for one in peeked:
+        if not isinstance(one, Peeked):
+            raise InvalidInput(f"found: expected messages as `peek` shows them, got {shown(one)}")
+    return [codec.unpack(one.body) if one.content_type == codec.MSGPACK else one.body for one in peeked]
 
 
 def dead_letters(queue: Queue, reason: str | None = None) -> list[Peeked]:
@@ -44,6 +51,10 @@ def dead_letters(queue: Queue, reason: str | None = None) -> list[Peeked]:
     once more in its dead-letter queue is one of that queue; one that was acked, or dropped for lack of a target, is
     nowhere (`queue.stats().deaths` and `.dropped` count them all).
     """
+    _check_queue(queue)
+    if reason is not None and plain_text(reason) not in REASONS:
+        raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {shown(reason)}")
+    reason = plain_text(reason)
     queue.sweep()
     letters = []
     for name in queue.broker.queues():
@@ -58,13 +69,21 @@ def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "read
     What is due happens first. The failure says what is there instead.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
-    if state not in (*_STATES, "all"):
+    _check_queue(queue)
+    depth = checks.whole(depth, "depth", 0, _MOST)
+    place = plain_text(state)
+    if place is None or place not in (*_STATES, "all"):
         raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {shown(state)}")
     stats = queue.stats()
     counts = {one: getattr(stats, one) for one in _STATES}
-    found = sum(counts.values()) if state == "all" else counts[state]
+    found = sum(counts.values()) if place == "all" else counts[place]
     if found != depth:
-        raise AssertionError("\n".join(_difference(queue, depth, state, found, stats)))
+        raise AssertionError("\n".join(_difference(queue, depth, place, found, stats)))
+
+
+def _check_queue(queue: object) -> None:
+    if not isinstance(queue, Queue):
+        raise InvalidInput(f"queue: expected a Queue, got {shown(queue)}")
 
 
 def _all(queue: Queue) -> list[Peeked]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
-from rqttl.keys import Keyspace
+from rqttl.keys import Keyspace, queue_names
 from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
@@ -91,13 +91,13 @@ def selected(options: Options, wire: Wire, keys: Keyspace, window: Window) -> di
         if missing := [queue for queue in options.queues if queue not in found]:
             raise _not_found(wire, keys, missing)
     else:
-        names = [name.decode() for name in wire.ask("SMEMBERS", keys.registry)]
+        names = queue_names(wire.ask("SMEMBERS", keys.registry))
         found = facts(wire, keys, patterns.select(pattern, names))
     return {name: one for name, one in found.items() if window.queues is None or name in window.queues}
 
 
 def _not_found(wire: Wire, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
-    names = sorted(name.decode() for name in wire.ask("SMEMBERS", keys.registry))
+    names = queue_names(wire.ask("SMEMBERS", keys.registry))
     near = difflib.get_close_matches(missing[0], names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "; a queue for dead letters is made by its first letter"
     others = f" (nor {len(missing) - 1} others of those named)" if len(missing) > 1 else ""

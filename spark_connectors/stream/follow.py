@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rqttl.keys import Keyspace
+from rqttl.keys import Keyspace, queue_names
 from spark_connectors.errors import NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
@@ -211,7 +211,7 @@ class Follower:
         """The queues to look at: those that are named, or all that match, which may be there no longer."""
         if self._options.queues:
             return sorted(self._options.queues)
-        registered = [name.decode() for name in self._connected().ask("SMEMBERS", self._keys.registry)]
+        registered = queue_names(self._connected().ask("SMEMBERS", self._keys.registry))
         return self._selected({*registered, *known})
 
     def _selected(self, names: Iterable[str]) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import TypeVar
 
 from rqttl import commands
 from rqttl.commands import BATCH_BYTES, Command, Known, Reply
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
-from rqttl.flows import Flow, Follow, Look, Together, fenced
+from rqttl.flows import Follow, Look, Together, fenced
 from spark_connectors.write.pieces import Job, Piece, Pump
 from spark_connectors.write.rows import Batch, Messages, Packer
 
@@ -53,8 +53,9 @@ class Enqueue:
             return
         sizes = messages.sizes
         if max(sizes) > known.max_body:
+            known = self._known(queue, fresh=True) or known
             large = [row for row in rows if sizes[row] > known.max_body]
-            self._refuse(large, MessageTooLarge.code, f"body: larger than max_message_bytes, {known.max_body}")
+            self._refuse_large(known, large)
             rows = [row for row in rows if sizes[row] <= known.max_body]
         start = 0
         while start < len(rows):
@@ -70,7 +71,7 @@ class Enqueue:
         start = 0
         while start < len(pieces):
             some = pieces[start : start + self._independent(pieces[start:])]
-            for piece, reply in zip(some, self._calls(some), strict=True):
+            for piece, reply in self._calls(some):
                 if reply is None:
                     self._refuse_gone(piece.queue, piece.rows)
                 else:
@@ -88,34 +89,51 @@ class Enqueue:
                 limited.add(piece.queue)
         return len(pieces)
 
-    def _calls(self, pieces: Sequence[Piece]) -> list[Reply | None]:
-        """The replies to calls in one round trip, `None` where a queue is gone."""
+    def _calls(self, pieces: Sequence[Piece]) -> list[tuple[Piece, Reply | None]]:
+        """Send calls in one round trip. Returns each piece as it was stored, and its reply, `None` without a queue."""
         known = [(self._known(piece.queue), piece) for piece in pieces]
         calls = [self._call(one, piece) for one, piece in known if one is not None]
         replies = iter(self._insist(lambda: self._job.driver.step(Together(calls))) if calls else ())
-        return [None if one is None else self._settled(piece, next(replies)) for one, piece in known]
+        return [(piece, None) if one is None else self._settled(piece, next(replies)) for one, piece in known]
 
-    def _settled(self, piece: Piece, reply: Reply) -> Reply | None:
-        """The reply to a call, which is made again with what is known now if the queue has changed meanwhile."""
+    def _settled(self, piece: Piece, reply: Reply) -> tuple[Piece, Reply | None]:
+        """Return a piece and its reply. If the queue has changed, the call is made again by the options in force."""
         if reply[0] == b"ok":
             if reply[1]:
                 self._job.driver.step(Follow(reply[1]))
-            return reply
-        try:
-            return self._insist(lambda: self._job.driver.perform(self._again(piece)))
-        except QueueNotFound:
-            return None
+            return piece, reply
 
-    def _again(self, piece: Piece) -> Flow[Reply]:
-        return fenced(piece.queue, lambda known: self._call(known, piece))
+        def build(known: Known) -> Command:
+            nonlocal piece
+            piece = self._fitting(known, piece)
+            if not piece.rows:
+                raise MessageTooLarge("every row of the call was refused")
+            return self._call(known, piece)
+
+        try:
+            again = self._insist(lambda: self._job.driver.perform(fenced(piece.queue, build)))
+        except (QueueNotFound, MessageTooLarge):
+            return piece, None  # a piece of which no row fits has none
+        return piece, again
+
+    def _fitting(self, known: Known, piece: Piece) -> Piece:
+        """Refuse the rows that are larger than the queue takes now. Returns the piece without them."""
+        bodies = piece.sent[1::2] if self._named else [body for _, body in piece.sent]
+        fits = [len(body) <= known.max_body for body in bodies]
+        if all(fits):
+            return piece
+        self._refuse_large(known, [row for row, fit in zip(piece.rows, fits, strict=True) if not fit])
+        rows = list(compress(piece.rows, fits))
+        words = [fit for fit in fits for _ in range(2)] if self._named else fits
+        return Piece(piece.queue, rows, list(compress(piece.sent, words)))
 
     def _call(self, known: Known, piece: Piece) -> Command:
         store = commands.enqueue_named if self._named else commands.enqueue
         return store(known, piece.sent, window=self._window)
 
-    def _known(self, queue: str) -> Known | None:
+    def _known(self, queue: str, *, fresh: bool = False) -> Known | None:
         try:
-            known: Known = self._job.insist(lambda: self._job.driver.step(Look(queue)))
+            known: Known = self._job.insist(lambda: self._job.driver.step(Look(queue, fresh=fresh)))
         except QueueNotFound:
             return None
         return known
@@ -145,6 +163,9 @@ class Enqueue:
     def _refuse_gone(self, queue: str, rows: Sequence[int]) -> None:
         error = QueueNotFound(queue)
         self._refuse(rows, error.code, str(error))
+
+    def _refuse_large(self, known: Known, rows: Sequence[int]) -> None:
+        self._refuse(rows, MessageTooLarge.code, f"body: larger than max_message_bytes, {known.max_body}")
 
     def _refuse(self, rows: Sequence[int], reason: str, why: str) -> None:
         for row in rows:

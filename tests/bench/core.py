@@ -195,7 +195,7 @@ def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         known = driver_of(broker).step(flows.Look("q", fresh=True))
         for i in range(MILLION // 250):
             batch = [BODY if k % 20 == 7 else Message(BODY, ttl="1s") for k in range(250)]
-            packed = [commands.pack(message, known.max_body) for message in batch]
+            packed = [commands.pack(message) for message in batch]
             driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
         with slowest_call(client) as slowest:
             sweeping = cost(client, lambda: driver_of(broker).perform(flows.sweep("q", now=START + 100_000)))
@@ -252,7 +252,7 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         n = 100_000
         known = driver_of(broker).step(flows.Look("q", fresh=True))
         for i in range(n // 250):
-            packed = [commands.pack(Message(BODY, ttl="1s"), known.max_body)] * 250
+            packed = [commands.pack(Message(BODY, ttl="1s"))] * 250
             driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
         moving = cost(client, lambda: driver_of(broker).perform(flows.sweep("q", now=START + 100_000)))
         assert broker.queue("q.dead").stats().ready == n

@@ -124,12 +124,21 @@ def test_an_id_that_several_have_is_refused_with_their_sequences(run: Run, order
     assert json.loads(run("message", "show", "orders", sequences[3], "--json").stdout)["body"] == "3"
 
 
-@pytest.mark.parametrize("id", ["nope", "1700000000000-100000", "", "\x1b[31m"])
+@pytest.mark.parametrize("id", ["nope", "1700000000000-100000"])
 def test_a_missing_message_is_refused(run: Run, orders: Queue, id: str) -> None:
     result = run("message", "show", "orders", id)
 
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr.endswith("`rqttl peek orders` shows those it holds [not_found]\n")
+    assert result.stderr.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize("id", ["", "\x1b[31m", "x" * 256])
+def test_an_id_that_no_message_can_have_is_wrong_usage(run: Run, orders: Queue, id: str) -> None:
+    result = run("message", "show", "orders", id)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "expected 1 to 255 bytes of printable text" in result.stderr
     assert result.stderr.removesuffix("\n").isprintable()
 
 

@@ -300,3 +300,36 @@ def test_who_may_not_count_listeners_still_sees_what_is_overdue(
     with Broker(redis.Redis.from_url(redis_url, username="half")) as half:
         assert only(examine(half), "reaper")[1].startswith("it cannot be seen whether a reaper listens; ")
     client.execute_command("ACL", "DELUSER", "half")
+
+
+def test_members_of_the_registry_that_no_queue_can_be_called_are_struck_out(
+    broker: Broker, client: redis.Redis
+) -> None:
+    broker.declare_queue("orders")
+    client.sadd("rqttl:queues", b"\xff\xfe", b"two words")
+
+    assert wrong(broker) == [
+        (None, "warning", "b'two words' is in the registry, and no queue can be called so"),
+        (None, "warning", r"b'\xff\xfe' is in the registry, and no queue can be called so"),
+    ]
+    wishes = [one.repair for one in examine(broker) if one.repair is not None]
+    assert [repair(broker, wish) for wish in wishes] == ["struck out of the registry"] * 2
+    assert [repair(broker, wish) for wish in wishes] == ["left alone: it is not there any more"] * 2
+    assert wrong(broker) == []
+    assert broker.queues() == ["orders"]
+
+
+def test_a_registry_of_another_type_is_named_with_the_way_out(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders").enqueue(b"x")
+    client.delete("rqttl:queues")
+    client.set("rqttl:queues", "not a set")
+
+    (finding,) = [one for one in examine(broker) if one.check == "registry"]
+    assert (finding.level, finding.queue) == ("problem", None)
+    assert "the key rqttl:queues is no set of queue names" in finding.found
+    assert "DEL rqttl:queues" in finding.advice
+
+    client.delete("rqttl:queues")
+    for one in [one.repair for one in examine(broker) if one.repair is not None]:
+        repair(broker, one)
+    assert broker.queues() == ["orders"]

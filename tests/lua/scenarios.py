@@ -32,7 +32,7 @@ class Scenario:
 def _enqueue(*messages: object) -> Callable[[Lab], Command]:
     def call(lab: Lab) -> Command:
         known = lab.known()
-        return commands.enqueue(known, [commands.pack(message, known.max_body) for message in messages], now=NOW)
+        return commands.enqueue(known, [commands.pack(message) for message in messages], now=NOW)
 
     return call
 
@@ -304,7 +304,11 @@ CONSUMERS = {
 #: What makes a queue.
 MAKERS = {
     "declare": Scenario(lambda lab: commands.declare(lab.keyspace, QueueOptions.read("new", {"max_length": 5}))),
-    "declare again": Scenario(lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {}))),
+    "declare again": Scenario(lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {}), now=NOW)),
+    "declare again, mortal": Scenario(
+        lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {"expires": "1h"}), now=NOW + 5),
+        options={"expires": 3_600_000},
+    ),
     "adopt": Scenario(
         lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {"max_length": 5})),
         parts={"meta": {"adopted": 0}},

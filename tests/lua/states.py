@@ -22,6 +22,8 @@ Entry = tuple[bytes, bytes]
 #: The injected clock of all tests.
 NOW = 1_700_000_000_000
 VERSION = "v1"
+#: The bytes that a message beyond the place of the last large one may have, header and body.
+SMALL = 16_384
 
 
 def place(ms: int = 0, serial: int = 0) -> str:
@@ -124,6 +126,10 @@ class Lab:
                 state.setdefault(tagged.strip("{}"), {})[part] = contents
         return state
 
+    def snapshot_of(self, queue: str, part: str) -> Any:
+        """The contents of one part of a queue."""
+        return self._read(part, self.keyspace.key(queue, part).encode())
+
     def _facts(self, queue: str, parts: Mapping[str, Any]) -> dict[str, Any]:
         entries = {**parts.get("log", {}), **parts.get("loose", {})}
         away = {**parts.get("leases", {}), **parts.get("delayed", {})}
@@ -133,7 +139,11 @@ class Lab:
         retention: Any = self._options[queue].message_ttl
         if retention is not None and ready:
             due.append(int(min(ready)[:13]) + retention)
+        sizes = {one: len(header) + len(body) for one, (header, body) in entries.items()}
+        large = {one: size for one, size in sizes.items() if size > SMALL}
+        places = {"large": max(large), "largest": max(large.values())} if large else {}
         return {
+            **places,
             "version": VERSION,
             "last": max(entries, default="0-0"),
             "cursor": max([*away, *parts.get("returned", {})], default="0-0"),

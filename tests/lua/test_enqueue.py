@@ -13,7 +13,7 @@ from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 def enqueue(lab: Lab, *messages: object, now: int = NOW) -> Command:
     known = lab.known()
-    return commands.enqueue(known, [commands.pack(message, known.max_body) for message in messages], now=now)
+    return commands.enqueue(known, [commands.pack(message) for message in messages], now=now)
 
 
 def test_messages_are_stored_in_order_under_rising_ids(lab: Lab) -> None:

@@ -35,7 +35,7 @@ def batches(chance: random.Random) -> list[list[tuple[bytes, bytes]]]:
     ids = [f"{i:0{1 + i % 12}d}" for i in range(200)]
     sent = [[Message(b"x" * chance.randrange(4), id=chance.choice(ids)) for _ in range(chance.choice((1, 3, 12, 25)))]
             for _ in range(4)]  # fmt: skip
-    return [[commands.pack(message, 99) for message in batch] for batch in sent]
+    return [[commands.pack(message) for message in batch] for batch in sent]
 
 
 def settled(lab: Lab, command: Command) -> Reply:

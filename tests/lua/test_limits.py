@@ -13,7 +13,7 @@ DROP, REFUSE, DLX = "drop-head", "reject-publish", "reject-publish-dlx"
 
 def enqueue(lab: Lab, *messages: object, queue: str = "orders") -> Command:
     known = lab.known(queue)
-    return commands.enqueue(known, [commands.pack(message, known.max_body) for message in messages], now=NOW)
+    return commands.enqueue(known, [commands.pack(message) for message in messages], now=NOW)
 
 
 @pytest.mark.parametrize("overflow", [DROP, REFUSE, DLX])

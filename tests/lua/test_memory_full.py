@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 import redis
 
+from rqttl import Broker, OptionArguments
 from tests.lua.scenarios import CONSUMERS, MAKERS, PRODUCERS
 from tests.lua.states import Lab, State
 
@@ -67,12 +68,50 @@ def test_whoever_settles_looks_sweeps_or_removes_goes_on_as_ever(lab: Lab, full_
     assert without_version(lab.snapshot()) == after
 
 
-@pytest.mark.parametrize("way", ["declare", "adopt"])
-def test_a_declaration_that_needs_memory_is_refused_and_leaves_no_trace(lab: Lab, full_memory: Full, way: str) -> None:
-    command = MAKERS[way].prepare(lab)
+def test_the_declaration_of_a_new_queue_is_refused_and_leaves_no_trace(lab: Lab, full_memory: Full) -> None:
+    command = MAKERS["declare"].prepare(lab)
     before = lab.dump()
 
     with full_memory(), pytest.raises(redis.ResponseError):
         lab.run(command)
 
     assert lab.dump() == before
+
+
+@pytest.mark.parametrize("way", ["declare again", "declare again, mortal", "adopt"])
+def test_a_queue_that_is_there_is_declared_all_the_same(lab: Lab, full_memory: Full, way: str) -> None:
+    expected = lab.run(MAKERS[way].prepare(lab))
+    after = without_version(lab.snapshot())
+
+    lab.client.flushall()
+    command = MAKERS[way].prepare(lab)
+    with full_memory():
+        reply = lab.run(command)
+
+    assert reply[:3] == expected[:3]
+    assert without_version(lab.snapshot()) == after
+
+
+@pytest.mark.parametrize("options", [{}, {"expires": "1h"}, {"auto_delete_on_idle": "1h", "max_length": 5}])
+def test_a_program_that_starts_anew_declares_its_queue_and_works_on(
+    client: redis.Redis, full_memory: Full, options: OptionArguments
+) -> None:
+    Broker(client).declare_queue("q", **options).enqueue_many([b"1", b"2"])
+
+    with full_memory():
+        queue = Broker(client).declare_queue("q", **options)
+        with queue.consume(wait="0s") as deliveries:
+            for delivery in deliveries:
+                delivery.ack()
+
+    assert queue.declared == "found"
+    assert queue.stats().acked == 2
+
+
+def test_a_new_queue_is_in_no_list_after_its_declaration_was_refused(client: redis.Redis, full_memory: Full) -> None:
+    broker = Broker(client)
+
+    with full_memory(), pytest.raises(redis.ResponseError):
+        broker.declare_queue("q")
+
+    assert (broker.queues(), client.keys("*")) == ([], [])

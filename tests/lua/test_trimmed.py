@@ -21,7 +21,7 @@ def trimmed(lab: Lab, queue: str = "orders") -> object:
 
 def enqueue(lab: Lab, *messages: object) -> Command:
     known = lab.known()
-    return commands.enqueue(known, [commands.pack(message, known.max_body) for message in messages], now=NOW)
+    return commands.enqueue(known, [commands.pack(message) for message in messages], now=NOW)
 
 
 SETTLED: dict[str, Callable[[Lab], Command]] = {

@@ -62,30 +62,30 @@ MUTANTS = (
     Mutant(
         "a delay may outlast the deadline", "lib/returns.lua", "deadline and math.min(ends, deadline) or ends", "ends"
     ),
-    Mutant("one delivery more than the limit", "lib/returns.lua", "n >= q.max_deliveries", "n > q.max_deliveries"),
+    Mutant("one delivery more than the limit", "lib/fates.lua", "n >= q.max_deliveries", "n > q.max_deliveries"),
     Mutant(
         "expired messages come back",
-        "lib/returns.lua",
+        "lib/fates.lua",
         "elseif lifetime.is_over(q, now, entry) then",
         "elseif false then",
     ),
-    Mutant("what is not counted counts", "lib/returns.lua", "    if how.counted == 1 then\n", "    if true then\n"),
+    Mutant("what is not counted counts", "lib/returns.lua", "if how.counted == 1 or", "if true or"),
     Mutant(
         "failed deliveries are forgotten",
         "lib/returns.lua",
-        "failures.packed((failed[id] or 0) + 1,",
-        "failures.packed(1,",
+        "(fate.failed[id] or 0) + how.counted",
+        "how.counted",
     ),
     Mutant(
         "the first description stays",
         "lib/returns.lua",
-        "how.description ~= '' and how.description or said[id]",
-        "said[id] or how.description",
+        "how.description ~= '' and how.description or fate.said[id]",
+        "fate.said[id] or how.description",
     ),
     Mutant(
         "a failure without a description forgets the one before",
         "lib/returns.lua",
-        "how.description ~= '' and how.description or said[id]",
+        "how.description ~= '' and how.description or fate.said[id]",
         "how.description",
     ),
     Mutant("descriptions are not kept", "lib/failures.lua", "description and description ~= '' and", "false and"),
@@ -190,13 +190,14 @@ MUTANTS = (
     Mutant("one byte over the limit", "lib/length.lua", "size - q.max_length_bytes)", "size - q.max_length_bytes - 1)"),
     Mutant("a deleted queue forgets what it lost", "lib/gone.lua", "'trimmed', q.trimmed)", "'trimmed', '0-0')"),
     Mutant("what lost nothing leaves a trace", "lib/gone.lua", "held == '0-0' and q.trimmed == '0-0'", "false"),
-    Mutant("returned messages are not trimmed", "commands/nack.lua", "length.hold(q, now, #held + 250)", "false"),
+    Mutant("returned messages are not trimmed", "lib/returns.lua", "  length.bury(q, now, room.all)\n", ""),
     Mutant(
         "live messages are dropped before expired ones",
-        "lib/length.lua",
-        "elseif q.due and q.due <= now then",
-        "elseif false then",
+        "commands/nack.lua",
+        "length.drops(q) and q.due and q.due <= now and",
+        "false and",
     ),
+    Mutant("what comes back drops the youngest", "lib/squeeze.lua", "mine[1] < head[1]", "mine[1] > head[1]"),
     Mutant(
         "an arriving message does not see expired ones",
         "lib/room.lua",
@@ -205,15 +206,15 @@ MUTANTS = (
     ),
     Mutant(
         "expired at random",
-        "lib/expiry.lua",
-        "return first < second or (first == second and a[1] < b[1])",
-        "return a[1] > b[1]",
+        "lib/overdue.lua",
+        "return at[a] < at[b] or at[a] == at[b] and a < b",
+        "return a > b",
     ),
     Mutant(
         "retention ends a millisecond late",
-        "lib/expiry.lua",
-        "now - q.message_ttl, seen",
-        "now - q.message_ttl - 1, seen",
+        "lib/candidates.lua",
+        "upto - q.message_ttl)",
+        "upto - q.message_ttl - 1)",
     ),
     Mutant("circles go round", "lib/history.lua", "if history.in_circle(target, death, older) then return nil end", ""),
     Mutant("a rejection does not end a circle", "lib/history.lua", "record.reason == 'rejected' or ", ""),
@@ -244,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "a ticket outlives its lease",
-        "lib/claim.lua",
+        "lib/ticket.lua",
         "if id and lease.held(q, now, {token, 1, id}, '')[1] then",
         "if id and log.find(q, id) then",
     ),
@@ -279,8 +280,8 @@ MUTANTS = (
     Mutant(
         "chosen messages take those before them along",
         "commands/purge.lua",
-        "purge.find(q, {unpack(arg.ids, 1, most)}), false)",
-        "purge.find(q, {unpack(arg.ids, 1, most)}), true)",
+        "purge.remove(q, chosen, false)",
+        "purge.remove(q, chosen, true)",
     ),
     Mutant("purged: not missed", "lib/purge.lua", "  ready.miss(q, entries)\n", ""),
     Mutant("expired or over a limit: not missed", "lib/ready.lua", "  ready.miss(q, entries)\n", ""),
@@ -307,7 +308,7 @@ MUTANTS = (
         ", #own_id, 0) .. own_id .. extras\nend\n\n--- The history",
     ),
     Mutant("what is gone is never taken for redriven", "lib/redrive.lua", "again ~= '' and", "false and"),
-    Mutant("what is out is taken for redriven", "lib/redrive.lua", "and not log.find(from, ids[i]) and", "and"),
+    Mutant("what is out is taken for redriven", "lib/redrive.lua", "(not missing or missing[id]) and", ""),
 )
 
 

@@ -181,7 +181,7 @@ class QueueRules(Machine):
             return
         all_seqs = [m.seq.decode() for m in q.messages]
         after = all_seqs[skip - 1] if 0 < skip <= len(all_seqs) else None
-        shown = [m for m in q.messages if not (m.state == "ready" and q.expired(m, self.clock.now))]
+        shown = [m for m in q.messages if m.state == "leased" or not q.expired(m, self.clock.now)]
         shown = [m for m in shown if after is None or m.seq.decode() > after][:limit]
         peeked = self.clients[who].perform(flows.peek(self.clients[who].keyspace, name, limit, after))
         assert [(p.sequence, p.state, p.body, p.delivery_count, p.description) for p in peeked] == [

@@ -137,9 +137,10 @@ class ModelQueue:
         return deadline is not None and now >= deadline
 
     def overdue(self, now: int) -> list[Msg]:
-        """Ready messages past their deadline, in deadline order."""
-        found = [m for m in self.ready if self.expired(m, now)]
-        return sorted(found, key=lambda m: (self.deadline(m), m.seq))
+        """Ready messages past their deadline, and between them delayed ones that are due, in deadline order."""
+        ready = [m for m in self.ready if self.expired(m, now)]
+        away = [m for m in self.in_state("delayed") if self.back_at(m) <= now and self.expired(m, now)]
+        return sorted(ready + away if ready else [], key=lambda m: (self.deadline(m), m.seq))
 
     def back_at(self, m: Msg) -> int:
         """When a delayed message comes back, or dies."""

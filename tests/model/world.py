@@ -88,6 +88,7 @@ class World:
         most = q.number("max_deliveries")
         spent = [m for m in messages if failed and most is not None and m.failures + 1 >= most]
         dead = [m for m in messages if m not in spent and q.expired(m, now)]
+        dead.sort(key=lambda m: (q.deadline(m), m.seq))
         for m in messages:
             if m not in spent and m not in dead:
                 at = m.until if ran_out else now
@@ -102,12 +103,15 @@ class World:
         self.bury(q, now, "expired", dead, cause=int(failed))
 
     def sweep(self, name: str, now: int) -> None:
+        """What is overdue goes first, then what a limit drops; then others come back, and make room for themselves."""
         q = self.queues[name]
+        self.bury(q, now, "expired", q.overdue(now))
+        self._trim(q, now)
         lapsed = sorted((m for m in q.in_state("leased") if m.until <= now), key=lambda m: (int(m.token or 0), m.seq))
         self._give_back(q, now, lapsed, failed=True, ran_out=True)
+        self._trim(q, now)
         due = sorted((m for m in q.in_state("delayed") if q.back_at(m) <= now), key=lambda m: (q.back_at(m), m.seq))
         self._give_back(q, now, due, failed=False)
-        self.bury(q, now, "expired", q.overdue(now))
         self._trim(q, now)
 
     # Commands
@@ -151,7 +155,8 @@ class World:
         mortal = [m for m in fresh if q.is_mortal(m, now)]
         vital = [m for m in fresh if m not in mortal]
         pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
-        overdue = q.overdue(now) if pressed or mortal or d is not None else []
+        dying = q.overdue(now) if pressed or mortal or d is not None else []
+        overdue = [m for m in dying if m.state == "ready"]
 
         older, handed = self._handed(q, [m for m in fresh if m not in late], mortal, overdue, waiting, pressed=pressed)
         if older and overdue:  # these go first, and then it is decided anew
@@ -173,7 +178,7 @@ class World:
         if d is None and q.options.get("overflow") == "reject-publish-dlx" and q.target("maxlen"):
             self.bury(q, now, "maxlen", refused)
             q.refused_deaths += len(refused)
-        self.bury(q, now, "expired", overdue)
+        self.bury(q, now, "expired", dying)
         if pressed:
             self._trim(q, now)
         return [refused.get(m, m) for m in fresh]
@@ -260,9 +265,10 @@ class World:
              description: str | None) -> list[bytes]:  # fmt: skip
         q = self.queues[name]
         held, lost = self._split(q, now, pairs, again=again, gives_back=True)
-        self._give_back(q, now, held, failed=counted, delay=delay, description=description if counted else None)
-        if q.drops_head and q.is_over():
+        if held and q.drops_head and (q.number("max_length"), q.number("max_length_bytes")) != (None, None):
             self.bury(q, now, "expired", q.overdue(now))
+        self._give_back(q, now, held, failed=counted, delay=delay, description=description if counted else None)
+        if held:
             self._trim(q, now)
         return lost
 

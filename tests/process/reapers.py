@@ -80,7 +80,7 @@ def enqueue_dead(broker: Broker, queue: str, count: int) -> list[bytes]:
     known = driver_of(broker).step(flows.Look(queue))
     bodies = [b"%s %d" % (queue.encode(), i) for i in range(count)]
     for start in range(0, count, commands.BATCH):
-        packed = [(b"+1000;;", body) for body in bodies[start : start + commands.BATCH]]  # a TTL of a second
+        packed = [(b"+1000", body) for body in bodies[start : start + commands.BATCH]]  # a TTL of a second
         reply = driver_of(broker).store.run(commands.enqueue(known, packed, now=PAST))
         assert reply[0] == b"ok"
     return bodies

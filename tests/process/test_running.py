@@ -120,9 +120,11 @@ def test_a_second_signal_ends_the_worker_as_ever(
     assert code == -number
     assert ("KeyboardInterrupt" in told) == (number == signal.SIGINT)
     assert queue.stats().acked == 0
-    # SIGTERM leaves no time to give anything back: the leases end
+    # SIGTERM leaves no time to give anything back: the leases end, also of a message that no handler has begun
     until(lambda: queue.stats().leased == 0)
-    assert sorted(found(queue)) == [(str(i), 2 if i <= threads else 1) for i in range(1, 5)]
+    counts = dict(sorted(found(queue)))
+    assert list(counts) == ["1", "2", "3", "4"]
+    assert all(counts[id] == 2 if int(id) <= threads else counts[id] in (1, 2) for id in counts)
 
 
 # Servers that go away

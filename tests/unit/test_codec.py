@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rqttl import InvalidInput, InvalidName, Message, MessageTooLarge, codec, commands
+from rqttl import InvalidInput, InvalidName, Message, MessageTooLarge, QueueOptions, codec, commands
+from rqttl.keys import Keyspace
 from rqttl.types import Death
 from rqttl.units import MAX_INSTANT, as_datetime
 
@@ -82,7 +83,7 @@ def test_unpacking_is_safe(data: bytes) -> None:
 
 def packed(deadline: int | None, id: str | None, deaths: bytes, content_type: str | None, given: object) -> bytes:
     """A header as scripts write it, for what a sender says."""
-    said, _ = commands.pack(Message(b"", id=id, content_type=content_type, headers=given), 99)  # type: ignore[arg-type]  # generated
+    said, _ = commands.pack(Message(b"", id=id, content_type=content_type, headers=given))  # type: ignore[arg-type]  # generated
     _, length, _, rest = said.split(b";", 3) if said else (b"", b"", b"", b"")
     own = b"%d" % deadline if deadline is not None else b""
     end = int(length or 0)
@@ -142,9 +143,10 @@ def test_headers_have_a_limit_and_say_so() -> None:
 
 
 def test_a_body_has_a_limit_and_says_so() -> None:
-    assert commands.pack(b"x" * 5, 5) == (b"", b"xxxxx")
+    known = commands.Known(Keyspace(), "q", b"1", QueueOptions.read("q", {"max_message_bytes": 5}))
+    commands.check_size(known, 5)
     with pytest.raises(MessageTooLarge, match=r"^body: 6 bytes are more than max_message_bytes, 5"):
-        commands.pack(b"x" * 6, 5)
+        commands.check_size(known, 6)
 
 
 def test_a_description_is_up_to_4096_bytes_of_text() -> None:

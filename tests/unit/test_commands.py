@@ -154,7 +154,7 @@ def test_keys_that_no_limit_and_no_ttl_of_zero_can_need_are_left_out(
     options: dict[str, object], message: object, short: bool
 ) -> None:
     here = known(**options)
-    command = commands.enqueue(here, [(b"", b"x"), commands.pack(message, here.max_body)])
+    command = commands.enqueue(here, [(b"", b"x"), commands.pack(message)])
 
     script = command.script
     assert bound(command)["keys"][: len(script.keys)] == keys_of(
@@ -194,7 +194,7 @@ def test_what_must_not_be_repeated() -> None:
     ],
 )  # fmt: skip
 def test_what_a_sender_says_is_packed_for_the_script(message: object, said: bytes) -> None:
-    assert commands.pack(message, 100)[0] == said
+    assert commands.pack(message)[0] == said
 
 
 @pytest.mark.parametrize(

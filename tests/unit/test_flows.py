@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from rqttl import (
     ContractError,
@@ -14,14 +15,16 @@ from rqttl import (
     QueueMismatch,
     QueueNotFound,
     QueueOptions,
+    RegistryDamaged,
     commands,
     flows,
 )
 from rqttl.commands import BATCH, BATCH_BYTES, Command, Known
-from rqttl.flows import Enter, Follow, Look, Together
+from rqttl.flows import Enter, Follow, Look, Read, Together
 from rqttl.keys import Keyspace
 
 KEYSPACE = Keyspace()
+LISTED = Read([("SISMEMBER", KEYSPACE.registry, "orders")])
 PLACE = b"1700000000000-100000"
 REFUSED, OK = b"refused", b"ok"
 
@@ -212,23 +215,42 @@ def test_deliveries_are_settled_in_batches_and_lost_and_unknown_ones_collected()
     assert (drive.result.lost, drive.result.unknown) == ({b"3", b"500"}, {b"499"})
 
 
-@pytest.mark.parametrize("made", [0, 1])
-def test_a_queue_is_entered_before_it_is_declared_and_once_more_when_it_was_made(made: int) -> None:
+def test_a_queue_is_entered_before_it_is_declared_and_once_more_when_it_was_made() -> None:
     drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
 
-    assert drive.step == Enter("orders")
+    assert drive.step == LISTED
+    assert drive.answer([0]) == Enter("orders")
     drive.answer(1)
     assert drive.script == "declare"
-    then = drive.answer([OK, b"", made])
+    assert drive.answer([OK, b"", 1, b"v1"]) == LISTED
+    assert drive.answer([0]) == Enter("orders")
+    drive.answer(1)
+    assert drive.step == Look("orders", newest=Known(KEYSPACE, "orders", b"v1", QueueOptions("orders", {})))
+
+
+@pytest.mark.parametrize("made", [0, 1, 2])
+def test_a_queue_that_is_listed_is_not_entered_again(made: int) -> None:
+    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+
+    drive.answer([1])
+    assert drive.script == "declare"
+    then = drive.answer([OK, b"", made, b"v1"])
     if made:
-        assert then == Enter("orders")
-        then = drive.answer(0)
-    assert then == Look("orders", fresh=True)
+        assert then == LISTED
+        then = drive.answer([1])
+    assert then == Look("orders", newest=Known(KEYSPACE, "orders", b"v1", QueueOptions("orders", {})))
+
+
+def test_a_registry_of_another_type_is_named_before_anything_is_declared() -> None:
+    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+
+    with pytest.raises(RegistryDamaged, match="the key rqttl:queues is no set of queue names"):
+        drive.answer([ResponseError("WRONGTYPE")])
 
 
 def test_a_declaration_that_differs_names_each_option_with_both_values() -> None:
     drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {"max_length": 3})))
-    drive.answer(1)
+    drive.answer([1])
 
     with pytest.raises(
         QueueMismatch, match="max_length: asked for 3, in force 4; lease: asked for '30s', in force '5ms'"

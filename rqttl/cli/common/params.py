@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
-from rqttl import units
+from rqttl import codec, units
 from rqttl.cli.common.queue_names import complete_queues
-from rqttl.errors import InvalidInput
+from rqttl.errors import InvalidInput, InvalidName
+from rqttl.keys import check_queue_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,7 +65,25 @@ class PairType(ValueType):
         return key, content
 
 
+class CheckedType(ValueType):
+    """A text that a check of the library accepts. A search for an impossible name or id could find nothing."""
+
+    name = "text"
+
+    def __init__(self, check: Callable[[str], object]) -> None:
+        self._check = check
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check a text."""
+        try:
+            self._check(value)
+        except InvalidName as error:
+            self.fail(str(error).partition(": ")[2], param, ctx)
+        return value
+
+
 DURATION, INSTANT, PAIR = DurationType(), InstantType(), PairType()
+QUEUE_NAME, MESSAGE_ID = CheckedType(check_queue_name), CheckedType(codec.check_id)
 
 queue_argument = click.argument("queue", shell_complete=complete_queues)
 #: The same argument for functions in a module that has a command `queue`.

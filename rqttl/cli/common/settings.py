@@ -70,8 +70,9 @@ def note_default_server(url: str | None) -> None:
     from rqttl import embedded
 
     folder, home = str(embedded.locate(None)), os.path.expanduser("~")  # noqa: PTH111  # `Path` raises without a home
-    short = f"~{folder[len(home) :]}" if folder.startswith(f"{home}{os.sep}") else folder
-    output.note(f"using the embedded server in {text.escape(short)}: no --url is given, and $RQTTL_URL is not set")
+    at_home = home.startswith(os.sep) and folder.startswith(f"{home}{os.sep}")
+    place = f"~{folder[len(home) :]}" if at_home else folder
+    output.note(f"using the embedded server in {text.escape(place)}: no --url is given, and $RQTTL_URL is not set")
 
 
 def connecting(command: F) -> F:

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rqttl import text, units
-from rqttl.cli.common.params import PAIR, F, ValueType
+from rqttl.cli.common.params import PAIR, QUEUE_NAME, F, ValueType
 from rqttl.cli.common.queue_names import complete_queues
 from rqttl.errors import InvalidInput
 from rqttl.inspector.letters import LetterFilter, When
@@ -85,6 +85,7 @@ _OPTIONS = (
         "--source",
         "sources",
         multiple=True,
+        type=QUEUE_NAME,
         metavar="QUEUE",
         shell_complete=complete_queues,
         help="Only letters that died in this queue; may be repeated.",

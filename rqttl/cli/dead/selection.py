@@ -10,6 +10,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
+from rqttl.cli.common.params import MESSAGE_ID
 from rqttl.cli.common.progress import Progress, read_messages
 from rqttl.cli.common.signals import SignalGuard, SignalReceived
 from rqttl.cli.dead.render import format_not_ready, print_groups
@@ -27,7 +28,9 @@ BATCH = 1_000
 #: Groups that a question names.
 NAMED = 3
 
-ids_option = click.option("--id", "ids", multiple=True, metavar="ID", help="Only this letter; may be repeated.")
+ids_option = click.option(
+    "--id", "ids", multiple=True, type=MESSAGE_ID, metavar="ID", help="Only this letter; may be repeated."
+)
 
 
 @dataclass

@@ -10,7 +10,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import messages, output, terminal
-from rqttl.cli.common.params import json_flag, queue_argument, utc_flag
+from rqttl.cli.common.params import MESSAGE_ID, json_flag, queue_argument, utc_flag
 from rqttl.cli.common.progress import read_messages
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.dead.filters import letter_filters
@@ -26,7 +26,7 @@ LETTERS, BODY, HEADER = 10, 300, 100
 
 @click.command(epilog="\b\nExample: rqttl dead show orders.dead --reason rejected --limit 3")
 @queue_argument
-@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=MESSAGE_ID)
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="Number of letters at most.  [default: 10; with IDs all]"
 )

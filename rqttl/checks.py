@@ -1,0 +1,25 @@
+"""Checks of arguments that several calls have in common. Each raises `InvalidInput`, naming the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rqttl.errors import InvalidInput
+from rqttl.text import plain_whole, shown
+
+
+def whole(value: object, name: str, least: int = 1, most: int | None = None) -> int:
+    """Check a whole number. Raises `InvalidInput`, naming `name`."""
+    number = plain_whole(value)
+    if number is None or number < least or (most is not None and number > most):
+        upto = "on" if most is None else f"to {most}"
+        raise InvalidInput(f"{name}: expected a whole number from {least} {upto}, got {shown(value, int)}")
+    return number
+
+
+def items(value: object, argument: str, expected: str) -> list[Any]:
+    """The items of an iterable. Raises `InvalidInput` for text, for bytes of any kind and for no iterable."""
+    if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Iterable):
+        raise InvalidInput(f"{argument}: expected {expected}, got {shown(value)}")
+    return list(value)

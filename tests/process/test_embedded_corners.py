@@ -1,0 +1,101 @@
+"""The embedded server where its folder, its home or its disk is not as expected."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import rqttl
+from rqttl._embedded_folder import claim
+from rqttl.embedded import EmbeddedUnavailable, acquire, locate
+
+
+def used(folder: Path) -> list[bytes]:
+    """The bodies in the queue `q` of a folder, read by a server that starts for it and ends."""
+    with rqttl.connect(f"embedded://{folder}") as broker:
+        return [one.body for one in broker.queue("q").peek()]
+
+
+@pytest.fixture
+def filled(folder: Path) -> Path:
+    """A folder with a message, without a server."""
+    with rqttl.connect(f"embedded://{folder}") as broker:
+        broker.declare_queue("q").enqueue(b"kept")
+    return folder
+
+
+def test_a_folder_whose_name_is_no_text_serves_by_its_path_and_by_its_url(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff b"))
+    server = acquire(folder)
+
+    with rqttl.connect(server.url) as broker:
+        broker.declare_queue("q").enqueue(b"kept")
+    server.close()
+
+    assert "%FF" in server.url
+    assert used(folder) == [b"kept"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"garbage", b"9" * 5_000 + b".1", b"1.2.3.4\n"])
+def test_a_version_file_that_holds_no_version_is_written_anew(filled: Path, content: bytes) -> None:
+    before = (filled / "version").read_bytes()
+    (filled / "version").write_bytes(content)
+
+    assert used(filled) == [b"kept"]
+    assert (filled / "version").read_bytes() == before
+
+
+def test_a_version_file_that_holds_no_version_lets_no_older_server_overlook_the_data(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (filled / "appendonlydir").exists():
+        pytest.skip("the data is of Redis 6")
+    (filled / "version").write_bytes(b"garbage")
+    monkeypatch.setattr("rqttl._embedded_binary._version_of", lambda _: (6, 2))
+
+    with pytest.raises(EmbeddedUnavailable, match=r"was written by Redis 7\.0: install that or a later one"):
+        acquire(filled)
+
+
+def test_a_disk_on_which_no_file_can_be_made_lets_its_readers_in(filled: Path) -> None:
+    for name in ("version.new", "address.new"):
+        (filled / name).mkdir()  # whoever writes such a file fails
+
+    assert used(filled) == [b"kept"]
+
+
+def test_what_cannot_be_written_is_a_typed_error_that_names_the_file(folder: Path) -> None:
+    claim(folder)
+    (folder / "version.new").mkdir()
+
+    with pytest.raises(EmbeddedUnavailable, match=r"version\.new.*RQTTL_HOME may name another folder"):
+        acquire(folder)
+
+
+@pytest.mark.parametrize("home", ["", "relative/path"])
+def test_a_home_that_is_no_absolute_path_is_the_one_that_the_system_knows(
+    monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    for name in ("RQTTL_HOME", "XDG_DATA_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    expected = locate(None)
+
+    monkeypatch.setenv("HOME", home)
+
+    assert locate(None) == expected
+    assert locate("~/own") == expected.parents[2] / "own"
+
+
+def test_without_any_home_the_error_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.delenv("RQTTL_HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+    with pytest.raises(EmbeddedUnavailable, match=r"HOME is '', expected an absolute path, .*: set RQTTL_HOME"):
+        locate(None)

@@ -1,0 +1,41 @@
+"""How a flow cuts what it settles into calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rqttl import flows
+from rqttl.commands import Reply, Word
+from rqttl.flows import Flow
+
+
+def cut(sizes: Sequence[int], count: int = 0) -> list[int]:
+    """How many deliveries each call settles."""
+    calls: list[int] = []
+
+    def run(words: Sequence[Word]) -> Flow[Reply]:
+        calls.append(len(words) // 2)
+        yield from ()
+        return [b"ok", b"", [], [words[0]]]
+
+    pairs = [(b"%d" % i, b"token") for i in range(len(sizes) or count)]
+    with pytest.raises(StopIteration) as done:
+        next(flows.settle(pairs, run, sizes))
+    assert len(done.value.value.lost) == len(calls)
+    return calls
+
+
+def test_messages_that_a_script_reads_are_settled_4_mb_at_a_time() -> None:
+    assert cut([2**20] * 10) == [4, 4, 2]
+    assert cut([2**22, 1, 2**22 - 1, 2**24, 2**24]) == [1, 2, 1, 1]
+
+
+def test_small_messages_are_settled_250_at_a_time() -> None:
+    assert cut([20] * 600) == [250, 250, 100]
+
+
+def test_messages_that_no_script_reads_are_cut_by_their_number_only() -> None:
+    assert cut([], 600) == [250, 250, 100]
+    assert cut([]) == []
