@@ -131,8 +131,8 @@ def test_lines_of_text_are_not_warned_about(run: Run) -> None:
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        (("--id", ""), "--id: expected 1 to 255 bytes of printable text, got ''"),
-        (("--id", "a\nb"), r"--id: expected 1 to 255 bytes of printable text, got 'a\nb'"),
+        (("--id", ""), "invalid value for '--id': expected 1 to 255 bytes of printable text, got ''"),
+        (("--id", "a\nb"), r"invalid value for '--id': expected 1 to 255 bytes of printable text, got 'a\nb'"),
         (("--content-type", "a\nb"), r"--content-type: expected printable text, got 'a\nb'"),
         (("--header", "a=" + "x" * 70_000), "--header: "),
     ],

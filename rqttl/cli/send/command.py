@@ -16,7 +16,7 @@ from rqttl import text
 from rqttl.cli.common import exits, output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.option_text import flag, naming_flag, with_flags
-from rqttl.cli.common.params import DURATION, INSTANT, PAIR, json_flag, queue_argument
+from rqttl.cli.common.params import DURATION, INSTANT, MESSAGE_ID, PAIR, json_flag, queue_argument
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
@@ -89,7 +89,7 @@ class Outcomes:
     "--expires-at", type=INSTANT, metavar="WHEN", help="End of their lifetime: 2026-11-21T10:00:00Z, or ms since 1970."
 )
 @click.option("--header", "headers", multiple=True, type=PAIR, metavar="KEY=VALUE", help="A header; may be repeated.")
-@click.option("--id", "id", metavar="ID", help="The id of the message, for one BODY or --format body.")
+@click.option("--id", "id", type=MESSAGE_ID, metavar="ID", help="The id of the message, for one BODY or --format body.")
 @click.option("--content-type", metavar="TYPE", help="The type of the bodies, such as application/json.")
 @json_flag
 @connecting
