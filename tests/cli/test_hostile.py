@@ -13,9 +13,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from rqttl import Broker, Message, Queue, codec, commands, text
+from rqttl import Broker, Message, Queue, codec, commands
 from rqttl._driver import driver_of
 from rqttl.flows import Look
+from rqttl.text import MARKS
 from tests.cli.conftest import Run
 from tests.cli.hostile import BYTES, PACKED, TEXTS
 from tests.cli.processes import Terminal
@@ -34,7 +35,7 @@ def harmless(printed: str, longest: int = _LONGEST_LINE) -> None:
         assert [c for c in used if 0xFE00 <= ord(c) < 0xFE0E or 0xE0100 <= ord(c) <= 0xE01EF] == []
         if not line.isascii():
             marks = "".join("m" if unicodedata.category(c) in ("Mn", "Me") else " " for c in line)
-            assert "m" * (text.MARKS + 1) not in marks
+            assert "m" * (MARKS + 1) not in marks
 
 
 def strict(printed: str) -> Any:
@@ -54,13 +55,18 @@ def on_plain_terminal(*arguments: str) -> str:
 
 
 def pieces() -> list[Message]:
-    """The corpus as messages: texts as ids, headers and content types too, as nobody may send them."""
-    found = [
-        Message(one.encode(), id=one[:80] or "-", headers={one[:9_000] or "-": one[:9_000]}, content_type=one[:80])
-        for one in TEXTS
+    """The corpus as messages: texts as ids, headers and content types too, which the library refuses from senders."""
+    texts = [
+        Message(
+            text.encode(),
+            id=text.encode()[: codec.MAX_ID_BYTES].decode(errors="ignore")[:80] or "-",
+            headers={text[:9_000] or "-": text[:9_000]},
+            content_type=text[:80],
+        )
+        for text in TEXTS
     ]
-    found += [Message(one, headers={"bytes": one[:9_000]}) for one in BYTES]
-    return found + [Message(one, content_type=codec.MSGPACK) for one in PACKED]
+    broken = [Message(body, headers={"bytes": body[:9_000]}) for body in BYTES]
+    return texts + broken + [Message(body, content_type=codec.MSGPACK) for body in PACKED]
 
 
 @pytest.fixture

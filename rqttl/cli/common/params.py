@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rqttl import codec, units
+from rqttl import units
 from rqttl.cli.common.queue_names import complete_queues
 from rqttl.errors import InvalidInput, InvalidName
 from rqttl.keys import check_queue_name
@@ -65,25 +65,37 @@ class PairType(ValueType):
         return key, content
 
 
-class CheckedType(ValueType):
-    """A text that a check of the library accepts. A search for an impossible name or id could find nothing."""
+class QueueNameType(ValueType):
+    """The name of a queue. A search for an impossible name could find nothing."""
 
-    name = "text"
-
-    def __init__(self, check: Callable[[str], object]) -> None:
-        self._check = check
+    name = "queue"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check a text."""
+        """Check a name."""
         try:
-            self._check(value)
+            return check_queue_name(value)
+        except InvalidName as error:
+            self.fail(str(error).partition(": ")[2], param, ctx)
+
+
+class MessageIdType(ValueType):
+    """The id of a message. A search for an impossible id could find nothing."""
+
+    name = "id"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check an id."""
+        from rqttl import codec  # slow to load, and few commands need it
+
+        try:
+            codec.check_id(value)
         except InvalidName as error:
             self.fail(str(error).partition(": ")[2], param, ctx)
         return value
 
 
 DURATION, INSTANT, PAIR = DurationType(), InstantType(), PairType()
-QUEUE_NAME, MESSAGE_ID = CheckedType(check_queue_name), CheckedType(codec.check_id)
+QUEUE_NAME, MESSAGE_ID = QueueNameType(), MessageIdType()
 
 queue_argument = click.argument("queue", shell_complete=complete_queues)
 #: The same argument for functions in a module that has a command `queue`.
