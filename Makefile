@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 SPREAD   := -n 2 --dist worksteal
 PARALLEL := $(SPREAD) -m 'not spark'
 
-.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark coverage-of-spec
+.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark chaos coverage-of-spec
 
 help:
 	@echo 'make demo              the main job, end to end, on real input'
@@ -19,6 +19,7 @@ help:
 	@echo 'make setup             only the environment'
 	@echo 'make bench             the table of measurements against raw redis-py'
 	@echo 'make bench-spark       the same for the Spark data source'
+	@echo 'make chaos MINUTES=10   kills, refusals, bad lines, bad input: is anything lost, late or told wrongly?'
 	@echo 'make coverage-of-spec  which rows of the behaviour specification a test shows'
 
 # Quick when nothing has changed: only pyproject.toml says what is installed.
@@ -61,6 +62,12 @@ bench: setup
 
 bench-spark: setup
 	@$(BIN)/python -m tests.bench.spark
+
+# Each of them is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2.
+chaos: $(READY)
+	@bash .ci/setup server
+	@$(BIN)/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(NEMESES),--nemeses $(NEMESES)) $(if $(SERVER),--server $(SERVER))
 
 coverage-of-spec: $(READY)
 	@$(BIN)/python -m tests.spec_coverage

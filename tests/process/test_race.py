@@ -20,26 +20,14 @@ import redis
 import rqttl
 from rqttl import Broker, Queue
 from rqttl._driver import driver_of
+from tests.depth import DEPTH, DEPTH_PARTS
 from tests.process.race_worker import QUEUE
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = ("produce", "produce", "produce", "consume", "consume", "consume", "both", "sweep")
 SECONDS = 10
 LENGTH, BYTES = 40, 2_000
-PARTS = ("log", "loose", "leases", "delayed", "returned", "meta")
 REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
-
-#: What is ready, and how many of its bytes; and the same without messages that came back.
-LOOK = """
-local ready = redis.call('XLEN', KEYS[1]) + redis.call('HLEN', KEYS[2]) - redis.call('ZCARD', KEYS[3])
-  - redis.call('ZCARD', KEYS[4])
-local bytes, back = tonumber(redis.call('HGET', KEYS[6], 'bytes')), redis.call('ZRANGE', KEYS[5], 0, -1)
-local fresh = bytes
-for _, id in ipairs(back) do
-  fresh = fresh - #redis.call('XRANGE', KEYS[1], id, id)[1][2][2]
-end
-return {ready, bytes, ready - #back, fresh}
-"""
 
 
 @dataclass
@@ -83,8 +71,8 @@ class Watcher:
 
     def __init__(self, client: redis.Redis, broker: Broker) -> None:
         self.seen: list[list[int]] = []
-        self._look = client.register_script(LOOK)
-        self._keys = [driver_of(broker).keyspace.key(QUEUE, part) for part in PARTS]
+        self._look = client.register_script(DEPTH)
+        self._keys = [driver_of(broker).keyspace.key(QUEUE, part) for part in DEPTH_PARTS]
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 

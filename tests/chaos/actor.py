@@ -1,0 +1,142 @@
+"""One client process of a campaign: its journal, its connection, and the rule for errors that it may meet."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import logging
+import random
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from redis.exceptions import (
+    ConnectionError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+
+import rqttl
+from tests.chaos.journal import Journal
+from tests.chaos.witness import Witness
+
+#: Words by which a Redis says that it does not serve now; 6.2 wraps what a script meets into another error.
+REFUSALS = ("READONLY", "NOREPLICAS", "MISCONF", "MASTERDOWN", "BUSY", "LOADING", "OOM", "UNBLOCKED")
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of one process: its name, its role, its seed, the URL that it uses and the folder of its journal."""
+
+    name: str
+    role: str
+    seed: str
+    url: str
+    folder: Path
+
+
+def may_happen(error: BaseException) -> bool:
+    """Return True for an error that faults explain: no connection, a refusal, an unknown outcome, a lost lease."""
+    if isinstance(error, ConnectionError | TimeoutError | ReadOnlyError | OutOfMemoryError | MasterDownError):
+        return True
+    if isinstance(error, ResponseError):
+        return any(word in str(error) for word in REFUSALS)
+    return isinstance(error, rqttl.OutcomeUnknown | rqttl.LeaseLost | rqttl.QueueFull)
+
+
+@dataclass
+class Actor:
+    """What every role works with."""
+
+    part: Part
+    journal: Journal
+    broker: rqttl.Broker
+    witness: Witness
+    random: random.Random
+    stopping: threading.Event = field(default_factory=threading.Event)
+    #: Called by SIGTERM, for a role that waits in a loop of rqttl.
+    on_stop: Callable[[], object] = lambda: None
+    made: int = 0
+
+    def new_id(self) -> str:
+        """Return an id that no other message of the campaign has."""
+        self.made += 1
+        return f"{self.part.name}-{self.made}"
+
+    def stop(self, number: int = 0, frame: FrameType | None = None) -> None:
+        """Begin nothing new. It is the handler of SIGTERM."""
+        # `Event.set` takes a lock that the interrupted thread may hold, so another thread does it
+        threading.Thread(target=self.stopping.set, daemon=True).start()
+        self.on_stop()
+
+    def attempt(self, act: Callable[[], object]) -> bool:
+        """Do something that faults may hinder. Returns False if it failed."""
+        try:
+            act()
+        except (RedisError, rqttl.RqttlError) as error:
+            self.report(error)
+        except Exception as error:  # noqa: BLE001  # whatever else comes out of a call is a finding
+            self.unexplained(error)
+        else:
+            return True
+        self.stopping.wait(0.02)
+        return False
+
+    def report(self, error: BaseException) -> None:
+        """Write down an error: one that may happen, or one that is a finding."""
+        if may_happen(error):
+            self.journal.write("error", type=type(error).__name__, text=str(error)[:200])
+        else:
+            self.unexplained(error)
+
+    def unexplained(self, error: BaseException, where: str = "") -> None:
+        """Write down an error that no fault explains, with its traceback in the log."""
+        sys.stderr.write("".join(traceback.format_exception(error)))
+        text = f"{where or self.part.role}: {type(error).__name__}: {str(error)[:300]}"
+        self.journal.write("unexplained", text=text)
+
+    def rest(self, most: float) -> None:
+        """Leave the machine to others for up to so many seconds."""
+        self.stopping.wait(self.random.random() * most)
+
+
+def perform(part: Part, roles: dict[str, Callable[[Actor], None]]) -> None:
+    """Play a part until SIGTERM: the body of a client process."""
+    _prepare(part)
+    journal = Journal(part.folder, f"{part.name}.{time.monotonic_ns() % 10**9}")
+    witness = Witness(journal)
+    witness.install()
+    broker = rqttl.connect(part.url)
+    actor = Actor(part, journal, broker, witness, random.Random(part.seed))
+    signal.signal(signal.SIGTERM, actor.stop)
+    journal.write("note", text=f"{part.role} began")
+    try:
+        roles[part.role](actor)
+        broker.close()
+    except BaseException as error:
+        actor.unexplained(error, f"{part.role} ended")
+        raise
+    journal.write("note", text=f"{part.role} ended")
+
+
+def _prepare(part: Part) -> None:
+    """Let the process end with the one that started it, write its log to a file, and show its stacks at SIGUSR1."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    log = (part.folder / f"{part.name}.log").open("a", buffering=1)
+    sys.stdout = sys.stderr = log
+    logging.basicConfig(stream=log, level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    faulthandler.enable(log)
+    faulthandler.register(signal.SIGUSR1, log, all_threads=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of the terminal is for the director

@@ -1,0 +1,51 @@
+"""The queues of a campaign, and which processes work on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A queue whose messages are all accounted for. `dead` is where its dead letters go."""
+
+    name: str
+    options: dict[str, Any]
+
+    @property
+    def dead(self) -> str | None:
+        """The queue of its dead letters, `None` if they are dropped."""
+        target: str | None = self.options.get("dead_letter")
+        return target
+
+
+#: The limit of queues that have one: small, so that it is reached all the time.
+LENGTH, BYTES = 40, 4_000
+
+QUEUES = (
+    Judged("plain", {"dead_letter": "plain.dead", "max_deliveries": 6, "redelivery_delay": "20ms", "lease": "900ms"}),
+    Judged("aging", {"dead_letter": "aging.dead", "message_ttl": "300ms", "lease": "700ms"}),
+    Judged("window", {"dead_letter": "window.dead", "duplicate_window": "1h", "lease": "900ms"}),
+    Judged("head", {"dead_letter": "head.dead", "max_length": LENGTH, "lease": "500ms"}),
+    Judged("full", {"dead_letter": "full.dead", "max_length": LENGTH, "max_length_bytes": BYTES,
+                    "overflow": "reject-publish", "lease": "700ms"}),
+    Judged("dlx", {"dead_letter": "dlx.dead", "max_length": LENGTH, "overflow": "reject-publish-dlx",
+                   "lease": "700ms"}),
+    Judged("drop", {"lease": "700ms"}),
+    Judged("once", {"dead_letter": "once.dead"}),
+    Judged("tainted", {"dead_letter": "tainted.dead", "lease": "700ms"}),
+)  # fmt: skip
+
+#: The names of all queues whose messages are accounted for.
+ACCOUNTED = frozenset(name for queue in QUEUES for name in (queue.name, queue.dead) if name)
+
+#: Roles of the processes that always work, each with the number of them.
+CREW = {
+    "sender": 2, "receiver": 2, "consumer": 2, "runner": 1, "hoarder": 1, "taker": 1, "reaper": 2, "redriver": 1,
+    "observer": 1,
+}  # fmt: skip
+#: Roles that come with a nemesis.
+GUESTS = {"interrupts": {"interrupted": 2}, "input": {"vandal": 1, "meddler": 1}, "damage": {"wrecker": 1}}
+#: Names of the queues that guests may damage; no message in them is accounted for.
+SIDE = ("side.a", "side.b", "side.c")

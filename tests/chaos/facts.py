@@ -1,0 +1,240 @@
+"""The facts of a campaign as its journals have them: what became of each message, and who held it when. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.journal import LEFT_OVER, Event
+
+#: A pair that names one handing-out of one message: its sequence and the token of its lease.
+Pair = tuple[str, str]
+
+
+@dataclass
+class Attempt:
+    """One try to settle a claim. `done` is None while no reply is known; `granted` is the end of a renewed lease."""
+
+    how: str
+    began: int
+    done: bool | None = None
+    ended: int | None = None
+    granted: int | None = None
+
+
+@dataclass
+class Claim:
+    """One handing-out of one message. Times are in microseconds; `granted` is the end of its lease, 0 without one."""
+
+    process: str
+    queue: str
+    sequence: str
+    id: str
+    written: int
+    began: int
+    deadline: int | None
+    count: int
+    deaths: int
+    granted: int
+    handed: bool = False
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def final(self) -> Attempt | None:
+        """The attempt that ended the message for good, as it was told."""
+        return next((one for one in self.attempts if one.done and one.how in ("ack", "reject")), None)
+
+    @property
+    def unknown(self) -> bool:
+        """Return True if an attempt may have ended the message, and nobody was told."""
+        return any(one.done is None and one.how in ("ack", "reject") for one in self.attempts)
+
+    def leased_until(self, instant: int) -> int:
+        """Return the end of its lease as of an instant."""
+        renewals = [one.granted for one in self.attempts if one.granted is not None and one.began <= instant]
+        return renewals[-1] if renewals else self.granted
+
+    def given_back_by(self, instant: int) -> bool:
+        """Return True if it may have been given back before an instant.
+
+        An attempt that was told that the lease had ended may have ended it: the call is repeated after a lost reply.
+        """
+        return any(one.how in ("nack", "release") and one.began <= instant for one in self.attempts)
+
+
+@dataclass
+class Sent:
+    """All that is known of one message: the queue it was sent to, and the answers to its sender."""
+
+    id: str
+    queue: str
+    began: int
+    ended: int
+    stored: int = 0
+    unknown: int = 0
+    refused: int = 0
+    duplicate: int = 0
+    expired: int = 0
+    deadline: int | None = None
+    deadline_known: bool = False
+    call: str = ""
+
+
+#: Microseconds for which a message stays leased that was handed to a waiting consumer on arrival.
+PICKUP = 5_000_000
+
+
+def _was_handed(event: Event, sequence: str, count: int, began: int) -> bool:
+    """Return True if a message may have been leased since it arrived, because a consumer waited for it."""
+    if event.get("handed") != LEFT_OVER:
+        return event.get("handed") == sequence
+    return count == 1 and began - int(sequence.partition("-")[0]) * 1000 <= PICKUP
+
+
+class Facts:
+    """The events of a campaign, sorted by what they are about."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.queues: dict[str, Event] = {}
+        self.sent: dict[str, Sent] = {}
+        self.claims: dict[str, list[Claim]] = defaultdict(list)
+        self.letters: list[Event] = []
+        self.depths: list[Event] = []
+        self.stats: list[Event] = []
+        self.forgettable: list[tuple[int, int]] = []
+        self.told: list[Event] = []
+        self.counted: Counter[str] = Counter()
+        self.lost_takings: Counter[str] = Counter()
+        self.calls: dict[str, list[str]] = {}
+        self.last = 0
+        self._held: dict[tuple[str, str, str], Claim] = {}
+        self._settles: dict[str, tuple[str, list[tuple[Claim, Attempt]]]] = {}
+        self._collected: dict[tuple[str, str, str], Attempt] = {}
+        self._takings: dict[str, Event] = {}
+        self._taking_since: dict[str, int] = {}
+        for event in events:
+            self.last = event["t"]
+            getattr(self, f"_{event['k']}")(event)
+        for event in self._takings.values():
+            self.lost_takings[event["q"]] += event["count"]
+
+    # Sending
+
+    def _queue(self, event: Event) -> None:
+        self.queues[event["q"]] = event
+
+    def _send(self, event: Event) -> None:
+        self.calls[event["n"]] = event["ids"]
+        for id in event["ids"]:
+            one = self.sent.setdefault(id, Sent(id, event["q"], event["t"], event["t"]))
+            one.unknown += 1
+            one.call = event["n"]
+
+    def _sent(self, event: Event) -> None:
+        told = event.get("told") or [[event["outcome"]]] * len(self.calls[event["n"]])
+        for id, (outcome, *deadline) in zip(self.calls[event["n"]], told, strict=True):
+            one = self.sent[id]
+            one.ended = event["t"]
+            if outcome == "unknown":
+                continue
+            one.unknown -= 1
+            if outcome != "none":
+                setattr(one, outcome, getattr(one, outcome) + 1)
+            if outcome in ("stored", "expired"):
+                one.deadline, one.deadline_known = (deadline[0] if deadline else None), True
+
+    # Handing out and settling
+
+    def _claim(self, event: Event) -> None:
+        token: str = event["token"]
+        granted = int(token or 0)
+        since = self._taking_since.get(event["p"], int(event["t"]))
+        began = granted - event["lease"] * 1000 if token else since
+        for sequence, id, deadline, count, deaths in event["got"]:
+            claim = Claim(
+                event["p"], event["q"], sequence, id, event["t"], began, deadline, count, deaths, granted,
+                _was_handed(event, sequence, count, began),
+            )  # fmt: skip
+            self.claims[id].append(claim)
+            if not token:
+                claim.attempts.append(Attempt("ack", began, done=True, ended=event["t"]))
+            else:
+                self._held[event["q"], sequence, token] = claim
+
+    def _taking(self, event: Event) -> None:
+        self._takings[event["n"]] = event
+        self._taking_since[event["p"]] = event["t"]
+
+    def _took(self, event: Event) -> None:
+        del self._takings[event["n"]]
+
+    def _settle(self, event: Event) -> None:
+        tried = []
+        for sequence, token in event["got"]:
+            claim = self._held.get((event["q"], sequence, token))
+            if claim is None:
+                continue  # the claim was cut off by an interrupt before it was written
+            attempt = Attempt(event["how"], event["t"])
+            claim.attempts.append(attempt)
+            tried.append((claim, attempt))
+            if event.get("collected"):
+                self._collected[event["q"], sequence, token] = attempt
+        self._settles[event["n"]] = (event["q"], tried)
+
+    def _settled(self, event: Event) -> None:
+        queue, tried = self._settles.get(event["n"], ("", []))
+        lost, unknown = set(event["lost"]), set(event.get("unknown", ()))
+        for claim, attempt in tried:
+            if claim.sequence in unknown:
+                continue
+            attempt.done, attempt.ended = claim.sequence not in lost, event["t"]
+            token = event.get("tokens", {}).get(claim.sequence)
+            if token is not None and attempt.done:
+                attempt.granted = int(token)
+                self._held[queue, claim.sequence, token] = claim
+
+    def _acks(self, event: Event) -> None:
+        for name, done in (("done", True), ("lost", False)):
+            for sequence, token in event[name]:
+                attempt = self._collected.pop((event["q"], sequence, token), None)
+                if attempt is not None:
+                    attempt.done, attempt.ended = done, event["t"]
+
+    # Looks, and what the nemeses tell
+
+    def _letter(self, event: Event) -> None:
+        self.letters.append(event)
+
+    def _depth(self, event: Event) -> None:
+        self.depths.append(event)
+
+    def _stats(self, event: Event) -> None:
+        self.stats.append(event)
+
+    def _forget(self, event: Event) -> None:
+        self.forgettable.append((event["since"], event["until"]))
+
+    def _error(self, event: Event) -> None:
+        self.counted["refused calls" if event["type"] != "LeaseLost" else "late settles"] += 1
+
+    def _wrong(self, event: Event) -> None:
+        self.told.append(event)
+
+    def _unexplained(self, event: Event) -> None:
+        self.told.append(event)
+
+    def _count(self, event: Event) -> None:
+        self.counted[event["what"]] += event["times"]
+
+    def _note(self, event: Event) -> None:
+        """An event for the reader of a timeline only."""
+
+    def may_be_forgotten(self, began: int, ended: int) -> bool:
+        """Return True if what happened between two instants may be unknown to the server after a failover."""
+        return any(began <= until and ended >= since for since, until in self.forgettable)
+
+    def option(self, queue: str, name: str) -> Any:
+        """An option of a judged queue, `None` where the queue has none."""
+        return self.queues[queue]["options"].get(name) if queue in self.queues else None

@@ -1,0 +1,82 @@
+"""The journal of one process of a campaign: lines of JSON that survive whatever happens to the process.
+
+Each line is one event: `t` (microseconds since 1970), `p` (the process), `k` (the kind) and its facts. One `os.write`
+brings a line to the kernel, so a process that is killed has written a line completely or not at all. `t` is comparable
+with the clock of Redis, because both run on one machine.
+
+| kind | facts | meaning |
+| --- | --- | --- |
+| `queue` | `q`, `options`, `dead` | a judged queue, its options in milliseconds, and its dead-letter queue |
+| `send` | `n`, `q`, `ids` | a call of `enqueue` or `enqueue_many` begins |
+| `sent` | `n`, `told` or `outcome` | its answer for each id, or `unknown`, or `none` (certainly nothing was stored) |
+| `claim` | `q`, `token`, `lease`, `got` | messages were handed out: sequence, id, deadline, count, number of deaths |
+| | `handed` | the sequence of the one that was handed to this consumer when it arrived, `*` if unknown, or empty |
+| `taking`, `took` | `n`, `q`, `count` | a receive with `auto_ack` begins, and has its reply |
+| `settle` | `n`, `q`, `how`, `got` | a settle of (sequence, token) pairs begins |
+| `settled` | `n`, `done`, `lost`, `unknown`, `tokens` | its answer for each sequence, and new tokens |
+| `acks` | `q`, `done`, `lost` | acks that a consumer had collected were sent: (sequence, token) pairs |
+| `letter` | `q`, `id`, `reason`, `died`, `deadline`, `count`, `origin` | the newest death of a drained letter |
+| `depth` | `q`, `ready`, `bytes` | a depth of a queue that must keep its limits |
+| `stats` | `q`, `numbers` | the numbers of one `stats()` |
+| `forget` | `since`, `until` | what happened in between may be forgotten by the server (an unplanned failover) |
+| `error` | `type`, `text` | a call failed as it may |
+| `wrong` | `text` | a call told a thing that is not true |
+| `unexplained` | `text` | an error, an end or a silence that no nemesis explains |
+| `count` | `what`, `times` | something to count: kills, refusals, faults |
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]
+SUFFIX = ".journal"
+#: Stands for the sequence of a message that was handed to some waiting consumer on arrival.
+LEFT_OVER = "*"
+
+
+def now() -> int:
+    """Return the time in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class Journal:
+    """A file that events are appended to. Safe to share between threads."""
+
+    def __init__(self, folder: Path, process: str) -> None:
+        self.process = process
+        self._file = os.open(folder / f"{process}{SUFFIX}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._numbers = itertools.count()
+
+    def number(self) -> str:
+        """Return a name for a call, unique in the campaign."""
+        return f"{self.process}:{next(self._numbers)}"
+
+    def write(self, kind: str, **facts: object) -> None:
+        """Append an event."""
+        event = {"t": now(), "p": self.process, "k": kind, **facts}
+        os.write(self._file, json.dumps(event, separators=(",", ":")).encode() + b"\n")
+
+    def count(self, what: str, times: int = 1) -> None:
+        """Append an event that only counts."""
+        if times:
+            self.write("count", what=what, times=times)
+
+
+def read(folder: Path) -> list[Event]:
+    """Return all events of a folder in the order of time."""
+    lines = itertools.chain.from_iterable(_lines(path) for path in sorted(folder.glob(f"*{SUFFIX}")))
+    return sorted(lines, key=lambda event: event["t"])
+
+
+def _lines(path: Path) -> Iterable[Event]:
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):  # a full disk may cut the last line
+                yield json.loads(line)

@@ -1,0 +1,317 @@
+"""The judge of a campaign: replays its journals, and names every promise that was broken. Pure: no Redis, no clock.
+
+It accepts what at-least-once delivery explains: a lost lease, a reply that was lost, a message that was given back. All
+else is a violation, with the id of the message where there is one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter, itemgetter
+from typing import Literal
+
+from tests.chaos.facts import Claim, Facts, Sent
+from tests.chaos.journal import Event
+
+Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "unexplained"]
+#: The kinds of violations, in the order of the table.
+KINDS: tuple[Kind, ...] = (
+    "lost", "late", "twice", "over a limit", "out of order", "told wrongly", "unexplained",
+)  # fmt: skip
+#: Stands for a queue that is not judged itself.
+FOREIGN: Event = {"foreign": True}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken promise. `id` is empty where it is not about one message."""
+
+    kind: Kind
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The violations and the figures of a campaign."""
+
+    violations: list[Violation]
+    figures: Counter[str]
+
+    @property
+    def bad(self) -> Counter[str]:
+        """How many violations of each kind."""
+        return Counter(one.kind for one in self.violations)
+
+
+def judge(events: Iterable[Event]) -> Verdict:
+    """Replay the events, which are in the order of time."""
+    facts = Facts(events)
+    figures = facts.counted + Counter()
+    violations: list[Violation] = []
+    for rule in RULES:
+        violations += rule(facts, figures)
+    figures["sent"] = len(facts.sent)
+    figures["stored"] = sum(_certain(facts, one) for one in facts.sent.values())
+    figures["delivered"] = sum(map(len, facts.claims.values()))
+    figures["settled"] = sum(claim.final is not None for claims in facts.claims.values() for claim in claims)
+    figures["dead"] = sum(1 for letter in facts.letters if letter["reason"])
+    return Verdict(violations, figures)
+
+
+# What became of each message
+
+
+def _target_of(facts: Facts, queue: str) -> str | None:
+    target: str | None = facts.queues[queue].get("dead")
+    return target
+
+
+def _certain(facts: Facts, one: Sent) -> int:
+    """How many copies of a message the server has certainly got."""
+    died = one.expired if _target_of(facts, one.queue) or one.deadline is None else 0
+    refused = one.refused if facts.option(one.queue, "overflow") == "reject-publish-dlx" else 0
+    if facts.option(one.queue, "duplicate_window"):
+        return min(1, one.stored + died + one.duplicate)
+    return one.stored + died + refused
+
+
+def _possible(facts: Facts, one: Sent) -> int:
+    """How many copies of a message the server can have got at most."""
+    most = _certain(facts, one) + one.unknown
+    return min(1, most) if facts.option(one.queue, "duplicate_window") else most
+
+
+def _ends(facts: Facts, claims: list[Claim]) -> tuple[int, int]:
+    """How often a message was ended for good: as consumers were told, and possibly beyond that."""
+    told = unknown = 0
+    for claim in claims:
+        final = claim.final
+        # a rejected message lives on as a letter where there is a target
+        leaves = final is not None and (final.how == "ack" or not _target_of_claim(facts, claim))
+        told += leaves
+        unknown += not leaves and claim.unknown
+    return told, unknown
+
+
+def _target_of_claim(facts: Facts, claim: Claim) -> str | None:
+    return _target_of(facts, claim.queue) if claim.queue in facts.queues else None
+
+
+def accounts(facts: Facts, figures: Counter[str]) -> Iterator[Violation]:
+    """Each stored message was ended exactly once, and no other message was."""
+    missing: Counter[str] = Counter()
+    for one in facts.sent.values():
+        claims = facts.claims.get(one.id, [])
+        told, unknown = _ends(facts, claims)
+        certain, possible = _certain(facts, one), _possible(facts, one)
+        if told + unknown < certain and not _may_vanish(facts, one):
+            if _forgotten(facts, one, claims):
+                figures["server forgot"] += 1
+            else:
+                missing[one.queue] += certain - told - unknown
+                if missing[one.queue] > facts.lost_takings[one.queue]:
+                    yield Violation("lost", one.id, f"{one.queue}: stored {certain} times, ended {told} times")
+        if told > possible:
+            if _forgotten(facts, one, claims):
+                figures["server forgot"] += 1
+            elif possible == 0:
+                yield Violation("told wrongly", one.id, f"{one.queue}: told as not stored, and handled")
+            else:
+                yield Violation("twice", one.id, f"{one.queue}: stored {possible} times at most, ended {told} times")
+    for id, claims in facts.claims.items():
+        if id not in facts.sent:
+            yield Violation("unexplained", id, f"{claims[0].queue}: delivered, and nobody sent it")
+
+
+def _may_vanish(facts: Facts, one: Sent) -> bool:
+    """Return True if the message may be gone without a trace: it expired in a queue without a dead-letter queue."""
+    dropped = not _target_of(facts, one.queue) and one.deadline is not None and one.deadline * 1000 <= facts.last
+    return dropped or (not one.deadline_known and one.duplicate > 0 and not _target_of(facts, one.queue))
+
+
+def _forgotten(facts: Facts, one: Sent, claims: list[Claim]) -> bool:
+    if facts.may_be_forgotten(one.began, one.ended):
+        return True
+    return any(
+        facts.may_be_forgotten(attempt.began, attempt.ended or attempt.began)
+        for claim in claims
+        for attempt in claim.attempts
+    )
+
+
+# Who held a message when
+
+
+def deadlines(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """No message was handed out at its deadline or after it, by the clock of the server."""
+    for id, claims in facts.claims.items():
+        sent = facts.sent.get(id)
+        for claim in claims:
+            # one that was handed to a waiting consumer on arrival has been leased since then, and does not expire
+            if claim.deadline is not None and claim.began >= claim.deadline * 1000 and not claim.handed:
+                late = (claim.began - claim.deadline * 1000) // 1000
+                yield Violation("late", id, f"{claim.queue}: handed out {late} ms after its deadline")
+            if sent is None or claim.deaths or claim.queue != sent.queue:
+                continue
+            if sent.deadline_known and not sent.unknown and not sent.duplicate and claim.deadline != sent.deadline:
+                text = f"{claim.queue}: deadline {sent.deadline} in the receipt, {claim.deadline} in the delivery"
+                yield Violation("told wrongly", id, text)
+            if sent.expired and not (sent.stored or sent.unknown):
+                yield Violation("told wrongly", id, f"{claim.queue}: told as dead on arrival, and handed out")
+
+
+def handings_out(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """Two claims of one message never held at once, and nothing is handed out after it was settled for good."""
+    for id, claims in facts.claims.items():
+        places: dict[tuple[str, str], list[Claim]] = {}
+        for claim in claims:
+            places.setdefault((claim.queue, claim.sequence), []).append(claim)
+        for held in places.values():
+            held.sort(key=attrgetter("began"))
+            for i, claim in enumerate(held):
+                yield from _after(facts, id, claim, held[i + 1 :])
+
+
+def _after(facts: Facts, id: str, claim: Claim, later: list[Claim]) -> Iterator[Violation]:
+    """What is wrong with the claims of a message that came after one of them."""
+    final = claim.final
+    for other in later:
+        if facts.may_be_forgotten(claim.began, other.began):
+            return
+        if final is not None:
+            text = f"{claim.queue}: {claim.process} was told that its {final.how} is done; {other.process} got it later"
+            yield Violation("told wrongly", id, text)
+            return
+    if not later or not claim.granted:
+        return
+    other = later[0]
+    renewals = [one for one in claim.attempts if one.how == "renew"]
+    if any(one.done is None for one in renewals):
+        return  # nobody knows when this lease ended
+    if any(one.done and one.began > other.began for one in renewals):
+        yield Violation("told wrongly", id, f"{claim.queue}: {claim.process} renewed after {other.process} got it")
+    ends = claim.leased_until(other.began)
+    if other.began // 1000 < ends // 1000 and not claim.given_back_by(other.began + 1000):
+        text = f"{claim.queue}: {other.process} got it {(ends - other.began) // 1000} ms before the lease of "
+        yield Violation("twice", id, f"{text}{claim.process} ended")
+
+
+def counts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """No message is delivered more often than `max_deliveries` allows."""
+    for id, claims in facts.claims.items():
+        for claim in claims:
+            most = facts.option(claim.queue, "max_deliveries")
+            if most is not None and claim.count > most:
+                yield Violation("over a limit", id, f"{claim.queue}: delivery {claim.count}, max_deliveries is {most}")
+
+
+def order(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """Messages of one call are stored in the order of the call."""
+    for number, ids in facts.calls.items():
+        places: list[tuple[str, str]] = []
+        for id in ids:
+            sent = facts.sent[id]
+            if sent.call != number or sent.duplicate or sent.stored != 1 or sent.unknown:
+                continue
+            fresh = [c.sequence for c in facts.claims.get(id, []) if c.queue == sent.queue and not c.deaths]
+            places += [(min(fresh), id)] if fresh else []
+        for (before, _id), (after, id) in pairwise(places):
+            if after <= before:
+                yield Violation("out of order", id, f"stored as {after}, its predecessor in the call as {before}")
+
+
+# Letters, limits and numbers
+
+
+def letters(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """Each letter died of a reason that the facts justify."""
+    for letter in facts.letters:
+        sent = facts.sent.get(letter["id"])
+        if sent is None:
+            yield Violation("unexplained", letter["id"], f"{letter['q']}: a letter that nobody sent")
+            continue
+        problem = _unjustified(facts, sent, letter)
+        if problem:
+            yield Violation("told wrongly", sent.id, f"{letter['q']}: died of {letter['reason']}, but {problem}")
+
+
+def _unjustified(facts: Facts, sent: Sent, letter: Event) -> str:
+    """Return the objection against the reason of a death, if there is one."""
+    reason, origin = letter["reason"], letter["origin"]
+    if origin != sent.queue:
+        return f"it was sent to {sent.queue}, not to {origin}"
+    if reason == "expired":
+        if letter["deadline"] is None or letter["died"] < letter["deadline"]:
+            return f"it died at {letter['died']}, and its deadline was {letter['deadline']}"
+        return ""
+    if reason == "maxlen":
+        limited = facts.option(origin, "max_length") is not None or facts.option(origin, "max_length_bytes") is not None
+        return "" if limited and facts.option(origin, "overflow") != "reject-publish" else "no limit pushes out here"
+    if reason == "rejected":
+        tried = any(one.how == "reject" for claim in facts.claims.get(sent.id, []) for one in claim.attempts)
+        return "" if tried else "nobody rejected it"
+    most = facts.option(origin, "max_deliveries")
+    return "" if most is not None and letter["count"] >= most else f"after {letter['count']} of {most} deliveries"
+
+
+def limits(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """Nobody ever sees or is told a depth over a limit."""
+    for event in facts.depths:
+        for number, name in (("ready", "max_length"), ("bytes", "max_length_bytes")):
+            most = facts.option(event["q"], name)
+            if most is not None and event[number] > most:
+                text = f"{event['q']}: {event['by']} has {event[number]}, {name} is {most}"
+                yield Violation("over a limit", "", text)
+
+
+def conservation(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """What came into a queue is there, or has left it in a way that was counted; at the end nothing is left."""
+    for event in facts.stats:
+        told = event["numbers"]
+        there = told["ready"] + told["leased"] + told["delayed"]
+        left = told["acked"] + told["purged"] + told["redriven"] + told["deaths"]
+        if facts.option(event["q"], "overflow") == "reject-publish-dlx":
+            left -= told["refused"]
+        if told["enqueued"] != there + left:
+            text = f"{event['q']}: {told['enqueued']} came in, {there} are there, {left} have left"
+            yield Violation("told wrongly", "", text)
+        if event.get("drained") and there:
+            yield Violation(
+                "unexplained", "", f"{event['q']}: {there} messages stay in the queue, and nobody gets them"
+            )
+
+
+def receipts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """The counter of acks agrees with what consumers were told."""
+    told: Counter[str] = Counter()
+    perhaps: Counter[str] = Counter()
+    for claims in facts.claims.values():
+        for claim in claims:
+            final = claim.final
+            told[claim.queue] += final is not None and final.how == "ack"
+            perhaps[claim.queue] += final is None and claim.unknown
+    for event in facts.stats:
+        if not event.get("drained") or facts.forgettable or facts.queues.get(event["q"], FOREIGN).get("foreign"):
+            continue
+        queue, acked = event["q"], event["numbers"]["acked"]
+        most = told[queue] + perhaps[queue] + facts.lost_takings[queue]
+        if not told[queue] <= acked <= most:
+            text = f"{queue}: {acked} acks counted, {told[queue]} told as done, {most - told[queue]} unknown"
+            yield Violation("told wrongly", "", text)
+
+
+def reports(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """Whatever a process of the campaign itself has called wrong or unexplained."""
+    for event in sorted(facts.told, key=itemgetter("t")):
+        kind: Kind = "told wrongly" if event["k"] == "wrong" else "unexplained"
+        yield Violation(kind, event.get("id", ""), f"{event['p']}: {event['text']}")
+
+
+Rule = Callable[[Facts, Counter[str]], Iterator[Violation]]
+RULES: tuple[Rule, ...] = (
+    accounts, deadlines, handings_out, counts, order, letters, limits, conservation, receipts, reports,
+)  # fmt: skip

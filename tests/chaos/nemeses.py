@@ -1,0 +1,286 @@
+"""The nemeses: what goes wrong in a campaign. Each one does its harm, and heals it before it returns.
+
+A nemesis is a function that takes the stage and a source of chance. Those that harm the server strike one after the
+other; those that harm clients and the line strike at the same time in another thread.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.chaos.journal import now
+from tests.chaos.stage import Stage, until
+
+Nemesis = Callable[[Stage, random.Random], None]
+
+
+# On clients and the line
+
+
+def kill_client(stage: Stage, chance: random.Random) -> None:
+    """End a client at once."""
+    stage.kill(chance.choice(stage.victims()))
+    stage.journal.count("client kills")
+
+
+def pause_client(stage: Stage, chance: random.Random) -> None:
+    """Let a client sleep past its leases, and go on as if nothing had happened."""
+    name = chance.choice(stage.victims())
+    stage.send(name, signal.SIGSTOP)
+    time.sleep(0.1 + 1.2 * chance.random())
+    stage.send(name, signal.SIGCONT)
+    stage.journal.count("pauses")
+
+
+def bad_line(stage: Stage, chance: random.Random) -> None:
+    """Let the line lose and delay for a while."""
+    before = sum(stage.wire.faults.values())
+    stage.wire.rate = chance.choice((0.01, 0.05, 0.3))
+    time.sleep(0.1 + 0.5 * chance.random())
+    stage.wire.rate = 0.0
+    stage.journal.count("network faults", sum(stage.wire.faults.values()) - before)
+
+
+def cut_connections(stage: Stage, chance: random.Random) -> None:
+    """Let Redis end all connections, several times in a row."""
+    with stage.admin() as admin:
+        for _ in range(chance.randint(1, 5)):
+            for kind in ("normal", "pubsub"):
+                admin.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+            time.sleep(0.05 * chance.random())
+            stage.journal.count("network faults")
+
+
+def forget_scripts(stage: Stage, chance: random.Random) -> None:
+    """Let Redis forget all scripts, several times in a row."""
+    with stage.admin() as admin:
+        for _ in range(chance.randint(1, 4)):
+            admin.script_flush()
+            stage.journal.count("scripts forgotten")
+            time.sleep(0.05 * chance.random())
+
+
+# On the server
+
+
+def kill_server(stage: Stage, chance: random.Random) -> None:
+    """End the server at once, and start it again after a moment."""
+    stage.server.kill()
+    stage.journal.write("note", text="killed the server")
+    time.sleep(0.3 * chance.random() ** 2)
+    stage.server.start()
+    stage.journal.write("note", text="the server is back")
+    stage.journal.count("server kills")
+    stage.journal.count("restarts")
+
+
+def pause_server(stage: Stage, chance: random.Random) -> None:
+    """Let the server sleep, sometimes for longer than clients behind the line wait."""
+    stage.server.process.send_signal(signal.SIGSTOP)
+    time.sleep(chance.choice((0.1, 0.4, 2.3)))
+    stage.server.process.send_signal(signal.SIGCONT)
+    stage.journal.count("pauses")
+
+
+def refuse(stage: Stage, chance: random.Random) -> None:
+    """Let the server refuse to serve for a while, in one of the ways that Redis has."""
+    name = chance.choice(sorted(REFUSALS))
+    stage.journal.write("note", text=f"{name} begins")
+    with stage.admin() as admin, REFUSALS[name](stage, admin):
+        time.sleep(0.1 + chance.random() ** 2)
+    stage.journal.write("note", text=f"{name} is over")
+    stage.journal.count("refusals")
+
+
+@contextmanager
+def _no_replicas(stage: Stage, admin: redis.Redis) -> Iterator[None]:
+    admin.config_set("min-replicas-to-write", 3)
+    try:
+        yield
+    finally:
+        admin.config_set("min-replicas-to-write", 0)
+
+
+@contextmanager
+def _read_only(stage: Stage, admin: redis.Redis) -> Iterator[None]:
+    admin.replicaof("127.0.0.1", 1)
+    try:
+        yield
+    finally:
+        admin.replicaof("NO", "ONE")
+
+
+@contextmanager
+def _master_down(stage: Stage, admin: redis.Redis) -> Iterator[None]:
+    admin.config_set("replica-serve-stale-data", "no")
+    try:
+        with _read_only(stage, admin):
+            yield
+    finally:
+        admin.config_set("replica-serve-stale-data", "yes")
+
+
+@contextmanager
+def _full_memory(stage: Stage, admin: redis.Redis) -> Iterator[None]:
+    admin.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        admin.config_set("maxmemory", 0)
+
+
+@contextmanager
+def _failed_save(stage: Stage, admin: redis.Redis) -> Iterator[None]:
+    """The dump cannot be written, because a folder is in its place."""
+    dump = Path(stage.server.path, "dump.rdb")
+    dump.unlink(missing_ok=True)
+    dump.mkdir()
+    try:
+        _save(admin, "err")
+        yield
+    finally:
+        dump.rmdir()
+        _save(admin, "ok")
+
+
+def _save(admin: redis.Redis, outcome: str) -> None:
+    """Save in the background until that ends with an outcome."""
+
+    def told() -> bool:
+        info: Any = admin.info("persistence")
+        if info["rdb_bgsave_in_progress"] or info["aof_rewrite_in_progress"]:
+            return False
+        if info["rdb_last_bgsave_status"] == outcome:
+            return True
+        with suppress(redis.ResponseError):  # a fork is under way
+            admin.bgsave()
+        return False
+
+    until(told)
+
+
+@contextmanager
+def _busy(stage: Stage, admin: redis.Redis) -> Iterator[None]:
+    """A script that never ends by itself; it has written nothing, so it can be killed."""
+    admin.config_set("lua-time-limit", 100)
+    try:
+        with stage.server.client(socket_timeout=None) as caller:
+            connection = caller.connection_pool.get_connection()
+            connection.send_command("EVAL", "while true do end", 0)
+            try:
+                yield
+            finally:
+                until(lambda: _killed(admin))
+                with suppress(redis.RedisError):
+                    connection.read_response()
+                caller.connection_pool.release(connection)
+    finally:
+        admin.config_set("lua-time-limit", 5000)
+
+
+def _killed(admin: redis.Redis) -> bool:
+    try:
+        admin.script_kill()
+    except redis.ResponseError as error:
+        return "NOTBUSY" in str(error) and _answers(admin)
+    return False
+
+
+def _answers(admin: redis.Redis) -> bool:
+    try:
+        return bool(admin.ping())
+    except redis.ResponseError:
+        return False
+
+
+REFUSALS: dict[str, Any] = {
+    "NOREPLICAS": _no_replicas, "READONLY": _read_only, "MASTERDOWN": _master_down, "OOM": _full_memory,
+    "MISCONF": _failed_save, "BUSY": _busy,
+}  # fmt: skip
+
+
+def fail_over(stage: Stage, chance: random.Random) -> None:
+    """Promote a replica: planned, with writes paused until it has all, or unplanned, after a kill of the primary.
+
+    The planned one loses nothing. What the unplanned one may forget is what came after a moment at which the replica
+    was known to have everything.
+    """
+    other = stage.launch()
+    try:
+        planned = chance.random() < 0.5
+        since = _replicate(stage, other)
+        with stage.admin() as admin:
+            if planned:
+                admin.client_pause(20_000, all=False)
+                offset: Any = admin.info("replication")
+                _await_offset(other, int(offset["master_repl_offset"]))
+        stage.server.kill()
+        with other.client() as client:
+            client.replicaof("NO", "ONE")
+        before, other = stage.move_to(other), stage.server
+        other = before
+        if not planned:
+            stage.journal.write("forget", since=since, until=now())
+        stage.journal.write("note", text=f"failover, {'planned' if planned else 'unplanned'}")
+        stage.journal.count("failovers")
+    finally:
+        _remove(stage, other)
+
+
+def _replicate(stage: Stage, other: Any) -> int:
+    """Make another server a replica. Returns an instant up to which it has everything."""
+    port = int(str(stage.server._config["port"]))
+    with other.client() as client:
+        client.replicaof("127.0.0.1", port)
+        # a replica rewrites its append-only file after it has got everything; until then a crash would lose all
+        until(lambda: _info(client)["master_link_status"] == "up" and not _rewrites(client))
+    with stage.admin() as admin:
+        since = now()
+        offset: Any = admin.info("replication")
+    _await_offset(other, int(offset["master_repl_offset"]))
+    return since
+
+
+def _rewrites(client: redis.Redis) -> bool:
+    info: Any = client.info("persistence")
+    return bool(info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
+
+
+def _info(client: redis.Redis) -> Any:
+    return client.info("replication")
+
+
+def _await_offset(other: Any, offset: int) -> None:
+    with other.client() as client:
+        until(lambda: int(_info(client).get("slave_repl_offset", 0)) >= offset)
+
+
+def _remove(stage: Stage, other: Any) -> None:
+    """End a server that nobody uses. The link of the round lies in the folder of the first one, which stays."""
+    if other is stage.server:
+        return
+    if other.path == stage.link.parent:
+        other.kill()
+    else:
+        other.remove()
+
+
+#: Nemeses by the name of their campaign: those that strike clients, and those that strike the server.
+ON_CLIENTS: dict[str, tuple[Nemesis, ...]] = {
+    "kills": (kill_client, kill_client, kill_client), "pauses": (pause_client,), "network": (bad_line, bad_line),
+}  # fmt: skip
+ON_SERVER: dict[str, tuple[Nemesis, ...]] = {
+    "kills": (kill_server, kill_server), "pauses": (pause_server,), "refusals": (refuse, refuse, refuse),
+    "network": (cut_connections,), "scripts": (forget_scripts,), "failover": (fail_over,),
+}  # fmt: skip
+#: Campaigns whose harm comes from processes that take part: see `cast.GUESTS`.
+BY_GUESTS = ("interrupts", "input", "damage")
+NAMES = (*dict.fromkeys((*ON_CLIENTS, *ON_SERVER, *BY_GUESTS)),)

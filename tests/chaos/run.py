@@ -1,0 +1,174 @@
+"""The campaign: rounds of chaos on real servers, each judged at its end. `make chaos`.
+
+`python -m tests.chaos.run --minutes 10 --seed 7 --nemeses kills,refusals --server 7.0`. A round is a world of its own:
+a server, queues, processes. What a seed fixes is the choice of harm and of calls, not the instant of either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos import judge
+from tests.chaos.journal import read
+from tests.chaos.judge import KINDS, Verdict, Violation
+from tests.chaos.nemeses import NAMES, ON_CLIENTS, ON_SERVER, Nemesis
+from tests.chaos.stage import Stage
+from tests.chaos.timeline import timeline
+from tests.servers import find_binary
+
+#: Seconds of one round, before its queues are emptied and its journals are judged.
+ROUND = 20.0
+FIGURES = (
+    "client kills", "server kills", "restarts", "failovers", "pauses", "refusals", "refused calls", "network faults",
+    "scripts forgotten", "interrupts", "bad inputs", "damages", "sent", "stored", "delivered", "settled",
+    "late settles", "dead", "server forgot",
+)  # fmt: skip
+#: How many violations of a round are shown, and how many messages get a timeline.
+SHOWN = 12
+
+
+@dataclass
+class Result:
+    """What a campaign has found so far."""
+
+    figures: Counter[str] = field(default_factory=Counter)
+    bad: Counter[str] = field(default_factory=Counter)
+    failures: list[tuple[str, Path, list[Violation]]] = field(default_factory=list)
+    rounds: int = 0
+
+
+def play(seed: str, seconds: float, nemeses: tuple[str, ...], binary: Path, folder: Path) -> Verdict:
+    """Play one round, and judge it. Its journals and logs are in `folder` afterwards."""
+    stage = Stage(binary, folder, seed)
+    try:
+        stage.begin(nemeses)
+        over = threading.Event()
+        beside = threading.Thread(target=_harm, args=(stage, ON_CLIENTS, nemeses, over.wait, f"{seed}/clients"))
+        beside.start()
+        # by this thread, because a server ends with the thread that has started it
+        ends = time.monotonic() + seconds
+        _harm(stage, ON_SERVER, nemeses, lambda pause: _sleep(3 * pause, ends), f"{seed}/server")
+        over.set()
+        beside.join()
+        stage.end()
+        shutil.copy(stage.server.path / "redis.log", folder / "redis.log")
+    finally:
+        stage.close()
+    return judge.judge(read(folder))
+
+
+def _sleep(seconds: float, ends: float) -> bool:
+    """Sleep for a while. Returns True once the round is over."""
+    time.sleep(seconds)
+    return time.monotonic() >= ends
+
+
+def _harm(
+    stage: Stage,
+    kinds: dict[str, tuple[Nemesis, ...]],
+    nemeses: tuple[str, ...],
+    over: Callable[[float], bool],
+    seed: str,
+) -> None:
+    """Let one nemesis after the other strike. One that fails is a fault of the campaign, and is told as such."""
+    chance = random.Random(seed)
+    strikes = [strike for name in nemeses for strike in kinds.get(name, ())]
+    while not over(0.05 + 0.3 * chance.random()):
+        for name in stage.victims() if kinds is ON_CLIENTS else ():
+            stage.check(name)
+        if not strikes:
+            continue
+        strike = chance.choice(strikes)
+        try:
+            strike(stage, chance)
+        except Exception as error:  # noqa: BLE001  # the round goes on, and ends as a failed one
+            text = "".join(traceback.format_exception(error))[-1500:]
+            stage.journal.write("unexplained", text=f"the nemesis {strike.__name__} failed: {text}")
+
+
+def campaign(minutes: float, seed: int, nemeses: tuple[str, ...], binary: Path, seconds: float = ROUND) -> Result:
+    """Play rounds for so many minutes. The folder of a round that failed stays."""
+    result, ends = Result(), time.monotonic() + minutes * 60
+    while time.monotonic() < ends:
+        name = f"{seed}.{result.rounds}"
+        folder = Path(tempfile.mkdtemp(prefix=f"rqttl-chaos-{name}-"))
+        verdict = play(name, min(seconds, max(2.0, ends - time.monotonic())), nemeses, binary, folder)
+        note(result, name, verdict, folder)
+    return result
+
+
+def note(result: Result, name: str, verdict: Verdict, folder: Path) -> None:
+    """Add the verdict on a round; keep its folder if it failed."""
+    result.rounds += 1
+    result.figures += verdict.figures
+    result.bad += verdict.bad
+    if not verdict.violations:
+        shutil.rmtree(folder)
+        return
+    result.failures.append((name, folder, verdict.violations))
+    lines = [f"{one.kind}: {one.id} {one.text}" for one in verdict.violations]
+    (folder / "violations.txt").write_text("\n".join(lines) + "\n")
+    events = read(folder)
+    for one in [one for one in verdict.violations if one.id][:SHOWN]:
+        (folder / f"timeline-{one.id}.txt").write_text(timeline(events, one.id))
+
+
+def table(result: Result, seed: int, server: str) -> str:
+    """The figures of a campaign, and what was wrong, as text."""
+    rows = [("seed", str(seed)), ("server", server), ("rounds", str(result.rounds))]
+    rows += [(name, f"{result.figures[name]:,}") for name in FIGURES]
+    rows += [(name, f"{result.bad[name]:,}") for name in KINDS]
+    text = "\n".join(f"{name:<18}{value:>12}" for name, value in rows)
+    for name, folder, violations in result.failures:
+        text += f"\n\nround {name}: {len(violations)} violations; journals, logs and timelines: {folder}"
+        for one in _first_of_each(violations):
+            text += f"\n  {one.kind}: {one.id} {one.text[:400]}"
+    return text
+
+
+def _first_of_each(violations: list[Violation]) -> list[Violation]:
+    """Some violations, as different as possible."""
+    seen: Counter[tuple[str, str]] = Counter()
+    found = []
+    for one in violations:
+        likeness = one.kind, one.text.partition(":")[2][:60]
+        seen[likeness] += 1
+        if seen[likeness] <= 2:
+            found.append(one)
+    return found[:SHOWN]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play a campaign from the command line. Returns 1 if anything was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.run", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=2.0, help="how long (default 2)")
+    parser.add_argument("--seed", type=int, default=None, help="fixes the choices (default: by chance)")
+    parser.add_argument("--nemeses", default=",".join(NAMES), help=f"which harm, of {', '.join(NAMES)} (default all)")
+    parser.add_argument("--server", choices=("7.0", "6.2"), default="7.0", help="which redis-server (default 7.0)")
+    parser.add_argument("--round", type=float, default=ROUND, help=f"seconds of one round (default {ROUND:g})")
+    given = parser.parse_args(arguments)
+    nemeses = tuple(given.nemeses.split(","))
+    if unknown := set(nemeses) - set(NAMES):
+        parser.error(f"--nemeses: expected some of {', '.join(NAMES)}, got {', '.join(sorted(unknown))}")
+    binary = find_binary(given.server)
+    if binary is None:
+        parser.error(f"--server {given.server}: there is no such redis-server: `make setup` says what to install")
+    seed = random.randrange(1_000_000) if given.seed is None else given.seed
+    result = campaign(given.minutes, seed, nemeses, binary, given.round)
+    sys.stdout.write(table(result, seed, given.server) + "\n")
+    return 1 if result.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""The stage of one round: servers, the line, the queues, and the processes that work on them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import redis
+
+import rqttl
+from tests.chaos.actor import Actor, Part, perform
+from tests.chaos.cast import CREW, GUESTS, QUEUES
+from tests.chaos.journal import SUFFIX, Journal
+from tests.chaos.strangers import interrupted, meddler, vandal, wrecker
+from tests.chaos.wire import Wire
+from tests.chaos.workers import (
+    consumer,
+    drainer,
+    hoarder,
+    observer,
+    reaper,
+    receiver,
+    redriver,
+    runner,
+    sender,
+    taker,
+)
+from tests.servers import Server
+
+#: Every role that a process can play. A role of a later part of the project is one more line here, and one in `cast`.
+ROLES: dict[str, Callable[[Actor], None]] = {
+    "sender": sender, "receiver": receiver, "consumer": consumer, "runner": runner, "hoarder": hoarder, "taker": taker,
+    "reaper": reaper, "redriver": redriver, "observer": observer, "drainer": drainer, "interrupted": interrupted,
+    "vandal": vandal, "meddler": meddler, "wrecker": wrecker,
+}  # fmt: skip
+#: Seconds after which a process that was asked to end counts as one that hangs.
+PATIENCE = 60.0
+#: Seconds that a client behind the line waits for a reply.
+IMPATIENCE = 2
+
+
+def _play(part: Part) -> None:
+    perform(part, ROLES)
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens at now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Stage:
+    """All that one round needs. `folder` keeps its journals and logs; the servers have folders of their own."""
+
+    def __init__(self, binary: Path, folder: Path, seed: str) -> None:
+        self.folder, self.seed = folder, seed
+        self.random = random.Random(seed)
+        self.journal = Journal(folder, "director")
+        self._binary = binary
+        # forked from a process that has imported all and has one thread, so that a client starts in milliseconds
+        self._nursery = multiprocessing.get_context("forkserver")
+        self._nursery.set_forkserver_preload(["tests.chaos.stage"])
+        self._clients: dict[str, tuple[str, BaseProcess]] = {}
+        self._changing = threading.Lock()
+        self._births = 0
+        self._over = False
+        self.server = self.launch()
+        self.link = self.server.path / "link"
+        self.link.symlink_to(self.server.socket)
+        self._first_folder = self.server.path
+        self.wire = Wire(self.link, seed)
+        self._declare()
+
+    def launch(self) -> Server:
+        """Start a server that has everything on disk before it answers."""
+        return Server(
+            self._binary, appendonly="yes", appendfsync="always", save="3600 1000000", port=free_port(),
+            bind="127.0.0.1", dbfilename="dump.rdb", repl_diskless_sync="yes", repl_diskless_sync_delay=0,
+            repl_ping_replica_period=1,
+        )  # fmt: skip
+
+    def _declare(self) -> None:
+        with rqttl.connect(f"unix://{self.link}") as broker:
+            for queue in QUEUES:
+                options = broker.declare_queue(queue.name, **queue.options).options()
+                foreign = queue.name == "tainted"
+                self.journal.write(
+                    "queue", q=queue.name, options=_plain(options), dead=queue.dead, foreign=foreign
+                )  # fmt: skip
+
+    # Clients
+
+    def begin(self, nemeses: tuple[str, ...]) -> None:
+        """Start all processes that take part in a round with these nemeses, and wait until they are at work."""
+        crew = dict(CREW)
+        for nemesis in nemeses:
+            crew.update(GUESTS.get(nemesis, {}))
+        for role, times in crew.items():
+            for number in range(times):
+                self.start(f"{role}{number}", role)
+        until(lambda: len(list(self.folder.glob(f"*{SUFFIX}"))) > len(self._clients))
+
+    def start(self, name: str, role: str) -> None:
+        """Start a process; one of the same name that has ended is forgotten."""
+        with self._changing:
+            if self._over:
+                return
+            self._births += 1
+            through_line = self.random.random() < 0.5 and role != "drainer"
+            url = f"redis://127.0.0.1:{self.wire.port}/0?socket_timeout={IMPATIENCE}"
+            part = Part(
+                f"{name}-{self._births}", role, f"{self.seed}/{self._births}",
+                url if through_line else f"unix://{self.link}", self.folder,
+            )  # fmt: skip
+            process: Any = self._nursery.Process(target=_play, args=(part,), name=part.name, daemon=True)
+            process.start()
+            self._clients[name] = (role, process)
+
+    def victims(self) -> list[str]:
+        """The names of the processes that are at work."""
+        return sorted(self._clients)
+
+    def kill(self, name: str) -> None:
+        """End a process at once, and start another one in its place."""
+        role, process = self._clients[name]
+        self.check(name)
+        process.kill()
+        process.join()
+        self.journal.write("note", text=f"killed {process.name}")
+        self.start(name, role)
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process."""
+        with suppress(ProcessLookupError):
+            os.kill(self._clients[name][1].pid or 0, number)
+
+    def check(self, name: str) -> None:
+        """Write down a process that has ended although nobody ended it, and start another one."""
+        role, process = self._clients[name]
+        if process.exitcode is not None:
+            text = f"{process.name} ended by itself with {process.exitcode}"
+            self.journal.write("unexplained", text=text)
+            self.start(name, role)
+
+    def end(self) -> None:
+        """Ask all processes to end, when no fault is under way any more; then empty the queues."""
+        for name in self.victims():
+            self.check(name)
+        with self._changing:
+            self._over = True
+        for name in self.victims():
+            self.send(name, signal.SIGTERM)
+        for name in self.victims():
+            self._await(name)
+        self._clients.clear()
+        self._over = False
+        self.start("drainer", "drainer")
+        self._await("drainer")
+
+    def _await(self, name: str) -> None:
+        _, process = self._clients[name]
+        process.join(PATIENCE)
+        if process.exitcode is None:
+            self.journal.write("unexplained", text=f"{process.name} does not end: its stacks are in its log")
+            self.send(name, signal.SIGUSR1)
+            process.join(1)
+            process.kill()
+            process.join()
+        elif process.exitcode not in (0, -signal.SIGTERM):  # the latter ends one that has hardly begun
+            self.journal.write("unexplained", text=f"{process.name} ended with {process.exitcode}")
+
+    # Servers
+
+    def admin(self) -> redis.Redis:
+        """A plain client of the server that is the primary now."""
+        return self.server.client(socket_timeout=10)
+
+    def move_to(self, server: Server) -> Server:
+        """Let all clients meet another server from now on. Returns the one that they met before."""
+        beside = self.link.with_name("link.new")
+        beside.symlink_to(server.socket)
+        beside.replace(self.link)
+        before, self.server = self.server, server
+        return before
+
+    def close(self) -> None:
+        """End everything that is left."""
+        for _, process in self._clients.values():
+            process.kill()
+            process.join()
+        self.wire.close()
+        self.server.remove()
+
+
+def _plain(options: rqttl.QueueOptions) -> dict[str, Any]:
+    """Options as a journal has them: durations in milliseconds."""
+    names = ("message_ttl", "max_length", "max_length_bytes", "max_deliveries", "duplicate_window", "lease")
+    numbers = {name: options.number(name) for name in names}
+    return {**numbers, "overflow": options.overflow}
+
+
+def until(what: Callable[[], object], patience: float = PATIENCE) -> None:
+    """Poll until something holds. Raises `TimeoutError` after a generous time."""
+    ends = time.monotonic() + patience
+    while not what():
+        if time.monotonic() > ends:
+            raise TimeoutError("a server did not do what a nemesis waited for")
+        time.sleep(0.005)

@@ -1,0 +1,257 @@
+"""Roles that do what no application should: signals that raise, bad input, raw access, damage."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from types import FrameType
+from typing import Any
+
+from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
+
+import rqttl
+from rqttl import commands, flows
+from rqttl._driver import driver_of
+from tests import hostile
+from tests.chaos.actor import Actor
+from tests.chaos.bodies import MEDDLED, body_of
+from tests.chaos.cast import QUEUES, SIDE
+
+#: Calls that one interrupted process makes with one broker.
+ROUND = 50
+
+
+class Interrupted(BaseException):
+    """Raised by the handler of a signal, in the middle of whatever the process does."""
+
+
+class Alarm:
+    """Raises `Interrupted` once, some time after `set`."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        signal.signal(signal.SIGALRM, self._ring)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        if self.armed:
+            self.armed = False
+            raise Interrupted
+
+    def during(self, call: Callable[[], object], seconds: float) -> bool:
+        """Make a call that a signal may interrupt after some seconds. Returns True if it did."""
+        try:
+            self.armed = True
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            try:
+                call()
+            finally:
+                self.armed = False
+        except Interrupted:
+            return True
+        finally:
+            self.armed = False
+        return False
+
+
+def interrupted(me: Actor) -> None:
+    """Make calls that signals interrupt. The next call gets its own reply, and no connection is left in use."""
+    alarm = Alarm()
+    calls = (_send_one, _send_one, _receive_one, _names, _time, _options, _look)
+    while not me.stopping.is_set():
+        times = 0
+        for _ in range(ROUND):
+            call = me.random.choice(calls)
+            # most of it hits connecting, the loading of scripts, sending and waiting for the reply
+            moment = me.random.random() ** 2 * 0.0015
+            times += alarm.during(lambda call=call: me.attempt(lambda: call(me)), moment)  # type: ignore[misc]  # bound at once
+            me.attempt(lambda call=call: call(me))  # type: ignore[misc]  # bound at once
+            if me.stopping.is_set():
+                break
+        me.journal.count("interrupts", times)
+        _begin_anew(me)
+
+
+def _begin_anew(me: Actor) -> None:
+    """Close the broker, which gives all connections back, and write down those that it has lost. Connect again."""
+    pool = driver_of(me.broker).store.client.connection_pool
+    me.broker.close()
+    if in_use := len(pool._in_use_connections):
+        me.journal.write("unexplained", text=f"{in_use} connections are in use, and no call is under way")
+    me.broker = rqttl.connect(me.part.url)
+
+
+def _send_one(me: Actor) -> None:
+    id = me.new_id()
+    me.witness.send(me.broker.queue(me.random.choice(("plain", "full"))), [rqttl.Message(body_of(id, 40), id=id)],
+                    single=True)  # fmt: skip
+
+
+def _receive_one(me: Actor) -> None:
+    delivery = me.broker.queue("plain").receive(lease="600ms")
+    if delivery:
+        with suppress(rqttl.LeaseLost):
+            delivery.ack()
+
+
+def _names(me: Actor) -> None:
+    names = me.broker.queues()
+    if not isinstance(names, list) or not {queue.name for queue in QUEUES} <= set(names):
+        me.journal.write("wrong", text=f"queues() told {names!r:.200}")
+
+
+def _time(me: Actor) -> None:
+    told = me.broker.time()
+    if not isinstance(told, datetime) or abs(told.timestamp() - time.time()) > 60:
+        me.journal.write("wrong", text=f"time() told {told!r:.200}")
+
+
+def _options(me: Actor) -> None:
+    queue = me.random.choice(QUEUES)
+    told = me.broker.queue(queue.name).options()
+    if told.dead_letter != queue.dead:
+        me.journal.write("wrong", text=f"options() of {queue.name} told {told!r:.200}")
+
+
+def _look(me: Actor) -> None:
+    told = me.broker.stats(["plain", "window"], sweep=False)
+    if set(told) != {"plain", "window"} or not all(isinstance(one, rqttl.QueueStats) for one in told.values()):
+        me.journal.write("wrong", text=f"stats() told {told!r:.200}")
+
+
+# Bad input
+
+
+def vandal(me: Actor) -> None:
+    """Call the public API with hostile values; a queue beside those of others bears it."""
+    calls = [call for call in hostile.CALLS if _is_safe(call.label)]
+    values = list(hostile.VALUES)
+    stage = _stage(me)
+    while not me.stopping.is_set():
+        call, value = me.random.choice(calls), me.random.choice(values)
+        stage = stage or _stage(me)
+        if stage is None:
+            return
+        try:
+            hostile.attempt(call, stage, value)
+        except RedisError as error:
+            me.report(error)
+            stage = None
+        except Exception as error:  # noqa: BLE001  # a value passed without a typed error
+            me.unexplained(error, f"{call.label} with {value}")
+        me.journal.count("bad inputs")
+        if me.random.random() < 0.02:
+            stage = None
+
+
+def _is_safe(label: str) -> bool:
+    """Return True for a call that needs no other server, and cannot wait."""
+    return not any(word in label for word in ("wait", "connect", "Broker(", "Reaper", "fake_", "Clock", "run("))
+
+
+def _stage(me: Actor) -> hostile.Stage | None:
+    """A queue with two messages, one of which is leased; `None` while Redis cannot serve."""
+    while not me.stopping.is_set():
+        try:
+            queue = me.broker.declare_queue("q")
+        except rqttl.QueueMismatch:
+            queue = me.broker.queue("q")
+        except RedisError as error:
+            me.report(error)
+            me.rest(0.05)
+            continue
+        with suppress(RedisError, rqttl.RqttlError):
+            queue.purge()
+            queue.update(**dict.fromkeys(queue.options().as_arguments()))
+            queue.enqueue_many([b"1", b"2"])
+            if delivery := queue.receive(lease="10m"):
+                return hostile.Stage(me.broker, queue, delivery)
+    return None
+
+
+#: What a client says of a message, as no client says it.
+SAID = (
+    b"x", b";", b";;", b";;;", b"5;;;", b";3;;", b";900;;ab", b";2;900;ab", b";2;4;abzzzz", b";-1;;a", b"+;", b"+9x;;",
+    b"+-5", b"@", b"@x", b";1e3;;a", b"\xff\xfe", b";1;12;aplain expired", b";1;46;aplain expired 1 1 1 1 - 1 0 ",
+    b"99999999999999999999;;;", b";;;\xc1", b";2;;ab\x92\xc0", b"+0;", b";0;0;", b" ", b"1700000000000;;;;;;;;;",
+)  # fmt: skip
+
+
+#: What an honest client says of a message with a TTL of a second.
+HONEST = b"+1000;;"
+
+
+def _meddled(command: commands.Command, said: list[bytes]) -> commands.Command:
+    """The same call with other things said of its messages."""
+    another = iter(said)
+    return replace(command, words=tuple(next(another) if word == HONEST else word for word in command.words))
+
+
+def meddler(me: Actor) -> None:
+    """Call the scripts past the API, with headers that no client makes, beside good messages."""
+    known: Any = None
+    while not me.stopping.is_set():
+        body = MEDDLED + b"%d" % me.random.randint(0, 9)
+        said = [me.random.choice(SAID) for _ in range(me.random.randint(1, 5))]
+        try:
+            known = known or driver_of(me.broker).step(flows.Look("tainted"))
+            driver_of(me.broker).store.run(_meddled(commands.enqueue(known, [(HONEST, body)] * len(said)), said))
+        except (ResponseError, rqttl.RqttlError) as error:
+            me.journal.write("note", text=f"refused: {type(error).__name__}: {str(error)[:100]}")
+            known = None
+        except (ConnectionError, TimeoutError) as error:
+            me.report(error)
+        me.journal.count("bad inputs", len(said))
+        me.rest(0.1)
+
+
+# Damage
+
+
+def wrecker(me: Actor) -> None:
+    """Damage side queues and the registry by hand, and go on using them. Every call ends, if only with an error."""
+    client = driver_of(me.broker).store.client
+    while not me.stopping.is_set():
+        name = me.random.choice(SIDE)
+        me.attempt(lambda name=name: _wreck(me, client, name))  # type: ignore[misc]  # bound at once
+        me.journal.count("damages")
+        me.rest(0.1)
+
+
+def _wreck(me: Actor, client: Any, name: str) -> None:
+    try:
+        queue = me.broker.declare_queue(name)
+        queue.enqueue_many([b"x"] * 5)
+        queue.receive(lease="1ms")
+    except (rqttl.QueueMismatch, rqttl.QueueDamaged, ResponseError):
+        client.delete(*[driver_of(me.broker).keyspace.key(name, part) for part in ("meta", "log", "expiry", "leases")])
+        return
+    _damage(me, client, name)
+    for act in (queue.sweep, queue.stats, queue.receive, queue.peek, queue.purge, queue.delete,
+                lambda: queue.update(max_length=5), me.broker.queues, me.broker.stats):  # fmt: skip
+        try:
+            act()
+        except rqttl.ContractError:
+            raise
+        except (rqttl.RqttlError, RedisError) as error:
+            me.journal.write("note", text=f"{name}: {type(error).__name__}: {str(error)[:100]}")
+
+
+def _damage(me: Actor, client: Any, name: str) -> None:
+    keyspace, stale = driver_of(me.broker).keyspace, f"{1_600_000_000_000 + me.random.randint(0, 999)}-100000"
+    part = me.random.choice(("expiry", "returned", "leases", "delayed"))
+    registry: Any = keyspace.registry
+    act: Callable[[], object] = me.random.choice((
+        lambda: client.zadd(keyspace.key(name, part), {stale: 1}),
+        lambda: client.zadd(keyspace.key(name, part), {b"\xff": 1}),
+        lambda: client.sadd(registry, b"\xff\xfe", b"side.gone", b"a b"),
+        lambda: client.publish(keyspace.due_channel, b"\xff nonsense"),
+        lambda: client.hdel(keyspace.key(name, "meta"), "bytes"),
+        lambda: client.delete(keyspace.key(name, "log")),
+        lambda: client.set(keyspace.key(name, "expiry"), "no zset"),
+    ))  # fmt: skip
+    with suppress(ResponseError):
+        act()

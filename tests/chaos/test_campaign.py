@@ -1,0 +1,111 @@
+"""Bounded campaigns: real servers, real processes, real harm, and a judge that finds nothing wrong.
+
+Each round has a fixed seed, which fixes the choice of harm. `make chaos` plays longer ones.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import judge, run
+from tests.chaos.cast import QUEUES
+from tests.chaos.journal import read
+from tests.chaos.judge import Violation
+from tests.chaos.nemeses import NAMES, ON_SERVER
+from tests.chaos.stage import Stage
+from tests.servers import find_binary
+
+SERIES = os.environ.get("RQTTL_TEST_REDIS", "7.0")
+#: What one round is about, and its seconds. On the second kind of server there is one round with everything.
+ROUNDS = {
+    "7.0": [
+        ("kills and pauses", ("kills", "pauses"), 6.0),
+        ("refusals and bad lines", ("refusals", "network", "scripts"), 7.0),
+        ("strangers", ("interrupts", "input", "damage"), 6.0),
+        ("failovers", ("failover",), 4.0),
+    ],
+    "6.2": [("everything", NAMES, 8.0)],
+}
+
+
+@pytest.fixture
+def binary() -> Path:
+    found = find_binary(SERIES)
+    if found is None:
+        missing = pytest.fail if os.environ.get("CI") else pytest.skip
+        missing(f"no redis-server for RQTTL_TEST_REDIS={SERIES}: `make setup` says what to install")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name, nemeses, seconds", ROUNDS[SERIES], ids=[name for name, *_ in ROUNDS[SERIES]])
+def test_no_promise_breaks_under_harm(
+    binary: Path, name: str, nemeses: tuple[str, ...], seconds: float, tmp_path: Path
+) -> None:
+    verdict = run.play(f"ci-{name}", seconds, nemeses, binary, tmp_path)
+
+    assert verdict.violations == [], f"journals and logs: {tmp_path}"
+    assert min(verdict.figures[figure] for figure in ("stored", "delivered", "settled", "dead")) > 0
+
+
+def steal(stage: Stage, chance: random.Random) -> None:
+    """Remove messages behind the back of everybody, as no nemesis may: enough that some of them were not handled."""
+    with stage.admin() as admin:
+        stolen = 0
+        while stolen < 50:
+            stolen += sum(admin.xtrim(f"rqttl:{{{queue.name}}}:log", maxlen=0, approximate=False) for queue in QUEUES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_round_in_which_messages_are_stolen_is_a_failed_one(
+    binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ON_SERVER, "theft", (steal,))
+    monkeypatch.setattr("tests.chaos.stage.PATIENCE", 5.0)  # the queues cannot be emptied any more
+
+    verdict = run.play("theft", 2.0, ("theft",), binary, tmp_path)
+
+    assert verdict.bad["lost"] > 0
+
+
+def test_the_table_has_each_figure_and_the_first_violations(tmp_path: Path) -> None:
+    violations = [Violation("lost", "m-1", "plain: gone"), Violation("late", "", "plain: late")]
+    result = run.Result(Counter(sent=1234), Counter(lost=1, late=1), [("7.0", tmp_path, violations)], rounds=3)
+
+    lines = run.table(result, 7, "6.2").splitlines()
+
+    table = dict(line.rsplit(maxsplit=1) for line in lines if line and not line.startswith((" ", "round")))
+    assert (table["seed"], table["server"], table["sent"], table["lost"], table["twice"]) == (
+        "7",
+        "6.2",
+        "1,234",
+        "1",
+        "0",
+    )
+    assert lines[-2:] == ["  lost: m-1 plain: gone", "  late:  plain: late"]
+
+
+def test_a_failed_campaign_keeps_its_journals_and_shows_the_way_of_a_message(tmp_path: Path) -> None:
+    (tmp_path / "sender.journal").write_text(
+        '{"t":1,"p":"director","k":"queue","q":"q","options":{},"dead":null}\n'
+        '{"t":2,"p":"sender","k":"send","n":"1","q":"q","ids":["m-1"]}\n'
+        '{"t":3,"p":"sender","k":"sent","n":"1","told":[["stored",null]]}\n'
+        '{"t":4,"p":"director","k":"note","text":"killed the server"}\n'
+        '{"t":5,"p":"sender","k":"send","n":"2","q":"q","id'
+    )
+    result = run.Result()
+
+    run.note(result, "7.0", judge.judge(read(tmp_path)), tmp_path)
+
+    assert [(name, folder, [one.kind for one in found]) for name, folder, found in result.failures] == [
+        ("7.0", tmp_path, ["lost"])
+    ]
+    way = (tmp_path / "timeline-m-1.txt").read_text()
+    assert [line.split()[3] for line in way.splitlines()] == ["send", "sent", "note"]

@@ -1,0 +1,104 @@
+"""The judge on histories that are made up: a sound one, each kind of violation, and what excuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.chaos import judge
+from tests.chaos.broken import BROKEN
+from tests.chaos.histories import START, History, sound
+
+
+def test_a_sound_history_has_no_violation() -> None:
+    verdict = judge.judge(sound().events)
+
+    assert verdict.violations == []
+    figures = verdict.figures
+    assert (figures["sent"], figures["stored"], figures["delivered"], figures["settled"], figures["dead"]) == (
+        10, 7, 12, 8, 2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("make, violations", BROKEN, ids=[make.__name__ for make, _ in BROKEN])
+def test_a_broken_promise_is_named(make: Callable[[], History], violations: dict[str, int]) -> None:
+    assert make().bad() == violations
+
+
+# What excuses
+
+
+def test_what_an_unplanned_failover_forgets_is_counted_apart() -> None:
+    history = History()
+    history.send("a", "b")
+    history.handle("b")
+    history.handle("b", sequence="another")
+    history.add("forget", since=START * 1000, until=(START + 100) * 1000)
+
+    verdict = judge.judge(history.events)
+
+    assert (verdict.violations, verdict.figures["server forgot"]) == ([], 2)
+
+
+def test_a_failover_excuses_nothing_that_happened_before_it() -> None:
+    history = History()
+    history.send("a")
+    history.add("forget", since=(START + 500) * 1000, until=(START + 600) * 1000)
+
+    assert history.bad() == {"lost": 1}
+
+
+def test_a_message_may_expire_without_a_trace_where_there_is_no_target() -> None:
+    history = History(dead=None)
+    history.send("a", told=[["stored", START + 10]])
+    history.at = 20
+    history.add("note", text="the end")
+
+    assert history.bad() == {}
+
+
+@pytest.mark.parametrize(
+    "handed, claimed, count, late",
+    [
+        (f"{START}-a", 60, 1, 0),
+        ("*", 60, 1, 0),
+        ("*", 60, 2, 1),
+        ("*", 5_060, 1, 1),
+        (f"{START}-b", 60, 1, 1),
+        ("", 60, 1, 1),
+    ],
+)
+def test_a_message_that_was_handed_over_on_arrival_does_not_expire(
+    handed: str, claimed: int, count: int, late: int
+) -> None:
+    history = History()
+    history.send("a", told=[["stored", START + 50]])
+    history.handle("a", claimed=claimed, deadline=START + 50, handed=handed, count=count)
+
+    assert history.bad().get("late", 0) == late
+
+
+def test_a_renewed_lease_is_longer() -> None:
+    history = History()
+    history.send("a")
+    held = history.claim("a", "one")
+    history.settle(held, "renew", "one", **{held[1]: f"{START + 5_000}999"})
+    history.at = 4_000
+    history.claim("a", "two")
+
+    assert history.bad()["twice"] == 1
+
+
+def test_acks_that_a_consumer_collects_count_when_they_were_sent() -> None:
+    history = History()
+    history.send("a", "b")
+    for id, told in (("a", "done"), ("b", "lost")):
+        _, sequence, token = history.claim(id)
+        history.add("settle", n=id, q="q", how="ack", got=[[sequence, token]], collected=True)
+        answer: dict[str, Any] = {"done": [], "lost": [], told: [[sequence, token]]}
+        history.add("acks", q="q", **answer)
+    history.stats(drained=True, enqueued=1, acked=1)
+
+    assert history.bad() == {"lost": 1}

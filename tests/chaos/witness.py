@@ -1,0 +1,182 @@
+"""The witness: writes down each call of rqttl in this process, before and after it, with what it told.
+
+It stands between the public API and the process, and also sees what `consume` and `run` do by themselves: renewals,
+releases, acks that are sent later. Only a process of a campaign installs it, because it replaces methods of classes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+import rqttl
+from rqttl import commands, consumer, delivery
+from rqttl.delivery import LOST, Delivery, lease_words
+from tests.chaos.bodies import MEDDLED, is_body_of
+from tests.chaos.cast import ACCOUNTED
+from tests.chaos.journal import LEFT_OVER, Journal
+
+#: Messages that one script call stores at most; a call with more may fail halfway.
+ONE_STEP = 250
+
+
+class Witness:
+    """Writes into one journal what happens to messages of this process."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self._call = threading.local()
+
+    def install(self) -> None:
+        """Watch all queues and consumers of this process."""
+        hand_out = delivery.deliveries
+
+        def deliveries(settler: Any, claimed: Any, lease: int | None) -> list[Delivery]:
+            found = hand_out(settler, claimed, lease)
+            self._claimed(claimed, lease, found)
+            return found
+
+        receive = commands.receive
+
+        def command(*args: Any, **options: Any) -> commands.Command:
+            self._call.handed = _handed(options.get("presence", commands.ABSENT))
+            return receive(*args, **options)
+
+        delivery.deliveries = deliveries
+        commands.receive = command
+        for name, how in (("ack_many", "ack"), ("nack_many", "nack"), ("reject_many", "reject"),
+                          ("renew_many", "renew")):  # fmt: skip
+            setattr(rqttl.Queue, name, self._settling(how, getattr(rqttl.Queue, name)))
+        self._watch_consumers()
+
+    # Sending
+
+    def send(self, queue: rqttl.Queue, messages: Sequence[rqttl.Message], *, single: bool = False) -> bool:
+        """Send messages, all of which have ids. Returns False where the outcome is not known."""
+        number = self.journal.number()
+        self.journal.write("send", n=number, q=queue.name, ids=[message.id for message in messages])
+        told: list[rqttl.Receipt | rqttl.QueueFull]
+        try:
+            told = [queue.enqueue(messages[0])] if single else queue.enqueue_many(messages)
+        except rqttl.QueueFull as full:
+            told = [full]
+        except rqttl.OutcomeUnknown:
+            return False
+        except (ConnectionError, TimeoutError, ResponseError):
+            # what fails so was never carried out; only a call of several steps may have begun
+            outcome = "none" if len(messages) <= ONE_STEP else "unknown"
+            self.journal.write("sent", n=number, outcome=outcome)
+            raise
+        self.journal.write("sent", n=number, told=[self._told(*pair) for pair in zip(messages, told, strict=True)])
+        return True
+
+    def _told(self, message: rqttl.Message, told: rqttl.Receipt | rqttl.QueueFull) -> list[object]:
+        if isinstance(told, rqttl.QueueFull):
+            return ["refused"]
+        if told.id != message.id:
+            self.journal.write("wrong", id=message.id, text=f"the receipt names {told.id}")
+        if told.duplicate:
+            return ["duplicate"]
+        deadline = None if told.expires_at is None else milliseconds(told.expires_at)
+        return ["expired" if told.expired else "stored", deadline]
+
+    # Handing out and settling
+
+    def _claimed(self, claimed: Any, lease: int | None, found: Sequence[Delivery]) -> None:
+        if claimed.known.name not in ACCOUNTED:
+            return
+        got = []
+        for one in found:
+            if one.body.startswith(MEDDLED):
+                continue
+            if not is_body_of(one.id, one.body):
+                self.journal.write("wrong", id=one.id, text=f"{one.queue}: the body is another one: {one.body[:60]!r}")
+            deadline = None if one.expires_at is None else milliseconds(one.expires_at)
+            got.append([one.sequence, one.id, deadline, one.delivery_count, len(one.deaths)])
+        if got:
+            name, token = claimed.known.name, claimed.token.decode()
+            self.journal.write(
+                "claim", q=name, token=token, lease=lease or claimed.known.lease, got=got, handed=self._call.handed
+            )
+
+    def _settling(self, how: str, settle: Callable[..., None]) -> Callable[..., None]:
+        """A method of a queue that settles deliveries, with a journal."""
+
+        def settling(queue: rqttl.Queue, deliveries: Sequence[Delivery], *args: Any, **options: Any) -> None:
+            if queue.name not in ACCOUNTED:
+                settle(queue, deliveries, *args, **options)
+                return
+            counted = options.get("counted", True)
+            number = self._begin(queue.name, how if counted else "release", deliveries)
+            before = [_pair(one) for one in deliveries]
+            try:
+                settle(queue, deliveries, *args, **options)
+            finally:
+                self._end(number, how, deliveries, before)
+
+        return settling
+
+    def _begin(self, queue: str, how: str, deliveries: Sequence[Delivery], *, collected: bool = False) -> str:
+        number = self.journal.number()
+        pairs = [_pair(one) for one in deliveries]
+        self.journal.write("settle", n=number, q=queue, how=how, got=pairs, collected=collected)
+        return number
+
+    def _end(self, number: str, how: str, deliveries: Sequence[Delivery], before: Sequence[tuple[str, str]]) -> None:
+        """Write down the outcome as the deliveries have it. After an error it may be open for some of them."""
+        outcomes: dict[str, list[str]] = {"done": [], "lost": [], "unknown": []}
+        for one, (sequence, token) in zip(deliveries, before, strict=True):
+            renewed = how == "renew" and one.settled is None and _pair(one)[1] != token
+            outcome = "done" if renewed or one.settled == how else "lost" if one.settled == LOST else "unknown"
+            outcomes[outcome].append(sequence)
+        tokens = dict(_pair(one) for one in deliveries if how == "renew")
+        self.journal.write("settled", n=number, **outcomes, tokens=tokens)
+
+    def _watch_consumers(self) -> None:
+        """Write down acks when a consumer collects them, and again when they were sent."""
+        collect, perform = consumer.Consumer._ack, consumer.Consumer._perform
+
+        def ack(one: consumer.Consumer, deliveries: Sequence[Delivery]) -> None:
+            if one.queue.name in ACCOUNTED:
+                self._begin(one.queue.name, "ack", deliveries, collected=True)
+            collect(one, deliveries)
+
+        def send(one: consumer.Consumer, flow: Any, sending: Any) -> Any:
+            before = len(sending._sent)
+            claimed = perform(one, flow, sending)
+            sent = sending._sent[before:]
+            if sent:
+                self.journal.write(
+                    "acks",
+                    q=one.queue.name,
+                    done=[_pair(ack) for ack in sent if ack.settled == "ack"],
+                    lost=[_pair(ack) for ack in sent if ack.settled == LOST],
+                )
+            return claimed
+
+        consumer.Consumer._ack = ack  # type: ignore[method-assign, assignment]
+        consumer.Consumer._perform = send  # type: ignore[method-assign, assignment]
+
+
+def _handed(presence: commands.Presence) -> str:
+    """Return the sequence of a message that was handed to this waiting consumer on arrival.
+
+    `LEFT_OVER` where the consumer looks for the last time, and takes what was handed to any consumer.
+    """
+    if presence.consumer and presence.block == 0:
+        return LEFT_OVER
+    return presence.ticket.decode().partition(" ")[0]
+
+
+def _pair(one: Delivery) -> tuple[str, str]:
+    sequence, token = lease_words(one)
+    return sequence.decode(), token.decode()
+
+
+def milliseconds(instant: datetime) -> int:
+    """Return an aware datetime as milliseconds since 1970."""
+    return round(instant.timestamp() * 1000)

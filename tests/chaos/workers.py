@@ -1,0 +1,326 @@
+"""Roles that a healthy application has: sending, receiving, handling, looking after dead letters, looking."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import rqttl
+from rqttl._driver import driver_of
+from rqttl.reaper import Reaper
+from tests.chaos.actor import Actor, may_happen
+from tests.chaos.bodies import MEDDLED, body_of
+from tests.chaos.cast import QUEUES
+from tests.chaos.witness import milliseconds
+from tests.depth import DEPTH, DEPTH_PARTS
+
+#: Queues that receivers, consumers and runners work on; others have a role of their own.
+WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop", "tainted")
+#: A batch that takes several script calls in one round trip.
+LARGE_BATCH = 600
+HEADERS: dict[str, rqttl.Header] = {"region": "eu", "try": 1}
+
+
+class HandlerError(Exception):
+    """A handler failed on purpose."""
+
+
+# Sending
+
+
+def sender(me: Actor) -> None:
+    """Send one, some, or now and then many messages; what was sent to `window` is sent again until it is certain."""
+    doubtful: list[list[rqttl.Message]] = []
+    while not me.stopping.is_set():
+        if doubtful:
+            me.attempt(lambda: _send_again(me, doubtful))
+        me.attempt(lambda: _send(me, me.random.choice(QUEUES).name, doubtful))
+        me.rest(0.06)
+    for _ in range(50):  # the faults are over
+        if doubtful:
+            me.attempt(lambda: _send_again(me, doubtful))
+
+
+def _send(me: Actor, name: str, doubtful: list[list[rqttl.Message]]) -> None:
+    many = LARGE_BATCH if name == "plain" and me.random.random() < 0.05 else me.random.randint(2, 12)
+    single = me.random.random() < 0.4
+    messages = [_message(me, plain=many == LARGE_BATCH) for _ in range(1 if single else many)]
+    if name == "window":
+        doubtful.append(messages)
+    if me.witness.send(me.broker.queue(name), messages, single=single) and name == "window":
+        doubtful.remove(messages)
+
+
+def _send_again(me: Actor, doubtful: list[list[rqttl.Message]]) -> None:
+    if me.witness.send(me.broker.queue("window"), doubtful[0]):
+        doubtful.pop(0)
+
+
+def _message(me: Actor, *, plain: bool) -> rqttl.Message:
+    id = me.new_id()
+    ttl = None if plain else me.random.choice((None, None, None, None, "0", "5ms", "60ms", "400ms", "10s"))
+    headers = None if plain else me.random.choice((None, None, HEADERS))
+    return rqttl.Message(body_of(id, me.random.choice((30, 60, 200))), ttl=ttl, headers=headers, id=id)
+
+
+# Receiving
+
+
+def receiver(me: Actor) -> None:
+    """Take some, also by waiting for them, and settle each in one way or another, or not at all."""
+    while not me.stopping.is_set():
+        queue = me.broker.queue(me.random.choice(WORKED))
+        me.attempt(lambda queue=queue: _receive(me, queue))  # type: ignore[misc]  # bound at once
+
+
+def _receive(me: Actor, queue: rqttl.Queue) -> None:
+    wait = me.random.choice((None, None, "30ms", "200ms"))
+    batch = queue.receive_many(me.random.randint(1, 8), wait=wait, lease=me.random.choice((None, "150ms", "700ms")))
+    if not batch:
+        me.rest(0.05)
+    elif me.random.random() < 0.3:
+        queue.ack_many(batch)
+    else:
+        for one in batch:
+            with suppress(rqttl.LeaseLost):
+                _settle(me, one)
+
+
+def _settle(me: Actor, one: rqttl.Delivery) -> None:
+    how = me.random.choice(("ack", "ack", "ack", "ack", "nack", "later", "reject", "renew", "slow", "lapse", "raise"))
+    if how == "ack":
+        one.ack()
+    elif how == "nack":
+        one.nack()
+    elif how == "later":
+        one.nack(delay="50ms", description="later")
+    elif how == "reject":
+        one.reject("no")
+    elif how == "renew":
+        one.renew("600ms")
+        one.ack()
+    elif how == "slow":
+        me.rest(0.3)
+        one.ack()
+    elif how == "raise":
+        with suppress(HandlerError), one:
+            raise HandlerError(one.id)
+
+
+def hoarder(me: Actor) -> None:
+    """Take many messages of a queue with a limit, and let all their leases end at once."""
+    queue = me.broker.queue("head")
+    while not me.stopping.is_set():
+        for _ in range(8):
+            me.attempt(lambda: queue.receive_many(200, lease="400ms"))
+            me.rest(0.1)
+        me.stopping.wait(0.6)
+
+
+def taker(me: Actor) -> None:
+    """Take messages at most once."""
+    queue = me.broker.queue("once")
+
+    def take() -> None:
+        number, count = me.journal.number(), me.random.randint(1, 5)
+        me.journal.write("taking", n=number, q=queue.name, count=count)
+        queue.receive_many(count, wait=me.random.choice((None, "50ms")), auto_ack=True)
+        me.journal.write("took", n=number)
+
+    while not me.stopping.is_set():
+        me.attempt(take)
+        me.rest(0.03)
+
+
+# Loops of rqttl. No fault may end one, so an error that leaves it is a finding.
+
+
+def consumer(me: Actor) -> None:
+    """Iterate over `consume`, on one queue after another; some handlers fail, some are slow."""
+    while not me.stopping.is_set():
+        queue = me.broker.queue(me.random.choice(WORKED))
+        me.attempt(lambda queue=queue: _consume(me, queue))  # type: ignore[misc]  # bound at once
+
+
+def _consume(me: Actor, queue: rqttl.Queue) -> None:
+    consuming = queue.consume(prefetch=me.random.choice((1, 8, 30)), lease=me.random.choice((None, "600ms")))
+    # the queue may fall silent, so that a number of messages alone would not end this
+    ending = threading.Timer(2 + 3 * me.random.random(), consuming.stop)
+    me.on_stop = consuming.stop
+    if me.stopping.is_set():
+        consuming.stop()
+    ending.start()
+    try:
+        with consuming as deliveries:
+            while (delivery := _next(me, deliveries)) is not None:
+                me.attempt(lambda delivery=delivery: _handle_one(me, delivery))  # type: ignore[misc]  # bound at once
+    finally:
+        ending.cancel()
+        me.on_stop = lambda: None
+
+
+def _next(me: Actor, deliveries: rqttl.Consumer) -> rqttl.Delivery | None:
+    """Return the next delivery, `None` at the end. No fault may end the iteration with an error."""
+    try:
+        return next(deliveries, None)
+    except Exception as error:  # noqa: BLE001  # every error is a finding here
+        me.unexplained(error, "consume ended")
+        return None
+
+
+def _handle_one(me: Actor, delivery: rqttl.Delivery) -> None:
+    with suppress(HandlerError), delivery:
+        _handle(me, delivery)
+
+
+def _handle(me: Actor, delivery: rqttl.Delivery) -> None:
+    dice = me.random.random()
+    if dice < 0.05:
+        raise HandlerError(delivery.id)
+    if dice < 0.10:
+        delivery.reject("no")
+    elif dice < 0.11:
+        me.rest(1.5)
+
+
+def runner(me: Actor) -> None:
+    """Let `run` handle messages in threads until SIGTERM, for which it has a handler of its own."""
+    queue = me.broker.queue(me.random.choice(("plain", "window")))
+    while not me.stopping.is_set():
+        try:
+            queue.run(lambda delivery: _handle(me, delivery), threads=2, stop=me.stopping)
+            return
+        except Exception as error:  # noqa: BLE001  # every error is a finding here
+            me.unexplained(error, "run ended")
+            me.rest(0.1)
+
+
+def reaper(me: Actor) -> None:
+    """Be a reaper. Until Redis has answered once, a reaper does not wait for it; from then on no fault may end it."""
+    while not me.stopping.is_set():
+        answers: list[str] = []
+        listener = _hearing(answers)
+        me.broker.events.on_command.append(listener)
+        reaping = Reaper(me.broker, scan_period="2s")
+        me.on_stop = reaping.stop
+        if me.stopping.is_set():
+            return
+        try:
+            reaping.run()
+        except Exception as error:  # noqa: BLE001  # judged right here
+            if answers or not may_happen(error):
+                me.unexplained(error, "the reaper ended")
+            me.rest(0.1)
+        me.broker.events.on_command.remove(listener)
+
+
+def _hearing(answers: list[str]) -> Callable[[rqttl.CommandEvent], None]:
+    """Return a listener that notes the calls that were answered, until there is one."""
+
+    def listen(event: rqttl.CommandEvent) -> None:
+        if event.outcome == "ok" and not answers:
+            answers.append(event.name)
+
+    return listen
+
+
+# Looking after dead letters, and looking
+
+
+def redriver(me: Actor) -> None:
+    """Put letters back where they died, and delete some for good."""
+    names = [queue.dead for queue in QUEUES if queue.dead]
+
+    def work() -> None:
+        dead = me.broker.queue(me.random.choice(names))
+        with suppress(rqttl.QueueNotFound):  # no message has died yet
+            # a letter that a redrive leaves is counted as refused there, and is no death: the sum would not be exact
+            if me.random.random() < 0.7 and dead.name != "dlx.dead":
+                dead.redrive(limit=me.random.randint(1, 30), reason=me.random.choice((None, "expired", "rejected")))
+            else:
+                dead.ack_many(dead.receive_many(10, lease="500ms"))
+
+    while not me.stopping.is_set():
+        me.attempt(work)
+        me.rest(0.3)
+
+
+def observer(me: Actor) -> None:
+    """Look at depths and numbers all the time, and write down those that must keep a rule."""
+    depth = driver_of(me.broker).store.client.register_script(DEPTH)
+    while not me.stopping.is_set():
+        for queue in QUEUES:
+            me.attempt(lambda queue=queue: look(me, queue.name))  # type: ignore[misc]  # bound at once
+            if "max_length" in queue.options:
+                me.attempt(lambda queue=queue: _measure(me, queue.name, depth))  # type: ignore[misc]  # bound at once
+        me.rest(0.05)
+
+
+def look(me: Actor, name: str, **more: Any) -> int:
+    """Write down the numbers of a queue. Returns how many messages are in it."""
+    stats = me.broker.queue(name).stats()
+    numbers = {
+        field: getattr(stats, field)
+        for field in ("ready", "leased", "delayed", "enqueued", "acked", "refused", "purged", "redriven")
+    }
+    me.journal.write("stats", q=name, numbers={**numbers, "deaths": sum(stats.deaths.values())}, **more)
+    if name == "head":  # what comes back may exceed the limit of a queue that refuses
+        me.journal.write("depth", q=name, by="stats()", ready=stats.ready, bytes=stats.ready_bytes)
+    return stats.ready + stats.leased + stats.delayed
+
+
+def _measure(me: Actor, name: str, depth: Any) -> None:
+    """Look at the keys themselves, between two scripts."""
+    keyspace = driver_of(me.broker).keyspace
+    _, _, fresh, size = depth(keys=[keyspace.key(name, part) for part in DEPTH_PARTS])
+    me.journal.write("depth", q=name, by="the queue without what came back", ready=fresh, bytes=size)
+
+
+# The end
+
+
+def drainer(me: Actor) -> None:
+    """Empty all judged queues and their dead-letter queues when all others have ended."""
+    names = [name for queue in QUEUES for name in (queue.name, queue.dead) if name]
+    sound = set(names)
+    for _ in range(4000):
+        # a queue before its dead letters; an error ends the work on one, and the others are judged for what they hold
+        left = [_drain_one(me, name, sound) for name in names if name in sound]
+        if not any(left):
+            break
+        me.stopping.wait(0.02)
+    for name in names:
+        with suppress(rqttl.QueueNotFound):
+            look(me, name, drained=True)
+
+
+def _drain_one(me: Actor, name: str, sound: set[str]) -> bool:
+    """Take what is ready in a queue. Returns True while more may come."""
+    try:
+        return _drain(me, me.broker.queue(name)) > 0
+    except rqttl.QueueNotFound:
+        return False
+    except Exception as error:  # noqa: BLE001  # no fault is under way, so each error is a finding
+        me.unexplained(error, f"the end of {name}")
+        sound.discard(name)
+        return True
+
+
+def _drain(me: Actor, queue: rqttl.Queue) -> int:
+    """Ack all that is ready. Returns how many messages are still in the queue, or were."""
+    batch = queue.receive_many(250)
+    for one in batch:
+        if one.body.startswith(MEDDLED):
+            continue
+        death = one.deaths[0] if one.deaths else None
+        if death is not None and queue.name.endswith(".dead"):
+            deadline = None if death.expires_at is None else milliseconds(death.expires_at)
+            me.journal.write(
+                "letter", q=queue.name, id=one.id, reason=death.reason, origin=death.queue, count=death.delivery_count,
+                died=milliseconds(death.last_at), deadline=deadline,
+            )  # fmt: skip
+    queue.ack_many(batch)
+    stats = queue.stats()
+    return len(batch) + stats.ready + stats.leased + stats.delayed
