@@ -20,14 +20,14 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object for each line: time, level, event, and the facts of the event."""
+    """A JSON object for each line: time, level, event, and the fields of the event."""
 
     def format(self, record: logging.LogRecord) -> str:
         """A record as a line."""
         event = getattr(record, "event", None)
-        facts = getattr(record, "facts", {}) if event else {"message": record.getMessage()}
+        fields = getattr(record, "facts", {}) if event else {"message": record.getMessage()}
         return json_text.dump(
-            {"time": _time(record), "level": record.levelname.lower(), "event": event or "log", **facts}
+            {"time": _time(record), "level": record.levelname.lower(), "event": event or "log", **fields}
         )
 
 
