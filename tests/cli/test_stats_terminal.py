@@ -75,7 +75,7 @@ def test_a_watch_outlives_redis(start_server: Callable[..., Server]) -> None:
             terminal.until("1 queue")
             server.kill()
             terminal.until("Redis does not answer: ")
-            terminal.until("trying again (what is")
+            terminal.until("trying again (these numbers")
             server.start()
             terminal.until("not there: orders")
             broker.declare_queue("orders").enqueue_many([b"x"] * 4_321)
@@ -164,16 +164,16 @@ def test_stats_fit_a_terminal_and_say_what_is_left_out(broker: Broker, redis_url
     orders.enqueue_many([b"x"] * 1_234)
     orders.receive_many(1_000)
 
-    def expected(columns: int) -> list[str]:
+    def notes(columns: int) -> list[str]:
         printed = on_terminal("stats", "--url", redis_url, columns=columns)
         assert max(map(len, printed.splitlines())) <= columns
         lines = printed.replace("\n  ", " ").splitlines()  # a note is folded
         assert ("".join(lines).count("a") >= 60, "".join(lines).count("b") >= 60) == (True, True)
         return [line for line in lines if line.startswith("rqttl: ")]
 
-    zeros = "rqttl: 0 in all queues: delayed, "
-    assert expected(80) == [f"{zeros}acked, expired, refused, cons"]
-    assert expected(45) == [
-        f"{zeros}acked, expired, dead, refused, cons, overdue",
+    zeros = "rqttl: columns left out, all 0: delayed, "
+    assert notes(80) == [f"{zeros}acked, expired, refused, consumers"]
+    assert notes(45) == [
+        f"{zeros}acked, expired, dead, refused, consumers, overdue",
         "rqttl: no room for leased, oldest: a wider terminal or --json shows them",
     ]
