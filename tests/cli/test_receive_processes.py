@@ -24,6 +24,8 @@ from tests.servers import Server
 
 pytestmark = pytest.mark.slow
 
+MODES = pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
+
 
 @pytest.fixture
 def orders(broker: Broker) -> Queue:
@@ -172,24 +174,75 @@ def test_leases_are_renewed_while_the_reader_is_slow(orders: Queue, redis_url: s
     assert (orders.stats().acked, orders.stats().redelivered) == (3, 0)
 
 
-@pytest.mark.parametrize("mode", [(), ("--auto-ack",)], ids=" ".join)
-def test_a_redis_that_goes_away_is_an_error_of_one_line(
+@MODES
+def test_following_goes_on_when_redis_was_away_and_says_so(
     start_server: Callable[..., Server], mode: tuple[str, ...]
 ) -> None:
     server = start_server()
-    with server.client() as client, receiving(server.url, "--follow", *mode) as process:
-        orders = Broker(client).declare_queue("orders")
-        orders.enqueue(b"before")
+    with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
+        broker.declare_queue("orders").enqueue(b"before")
         assert process.stdout is not None
+        assert process.stderr is not None
         assert process.stdout.readline() == b"before\n"
         assert waiting(client)
 
         server.kill()
-        code, out, line = ended(process)
+        assert process.stderr.readline() == b"rqttl: queue orders: Redis is away (ConnectionError), trying again\n"
+        server.start()
+        with server.client() as fresh:
+            Broker(fresh).declare_queue("orders").enqueue(b"after")
+            assert process.stdout.readline() == b"after\n"
 
-    assert (code, out) == (4, b"")
-    assert line.startswith(b"rqttl: Redis does not answer: ")
-    assert line.count(b"\n") == 1
+
+@MODES
+def test_following_goes_on_when_redis_refused_and_says_so(
+    start_server: Callable[..., Server], mode: tuple[str, ...]
+) -> None:
+    server = start_server()
+    with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
+        orders = broker.declare_queue("orders")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert waiting(client)
+
+        client.config_set("min-replicas-to-write", 1)
+        client.client_kill_filter(skipme=True, _type="normal")
+        assert process.stderr.readline().startswith(b"rqttl: queue orders: Redis refuses for now (NOREPLICAS")
+        client.config_set("min-replicas-to-write", 0)
+        orders.enqueue(b"after")
+        assert process.stdout.readline() == b"after\n"
+
+
+@MODES
+def test_a_signal_ends_following_while_redis_is_away(
+    start_server: Callable[..., Server], mode: tuple[str, ...]
+) -> None:
+    server = start_server()
+    with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
+        broker.declare_queue("orders")
+        assert process.stderr is not None
+        assert waiting(client)
+        server.kill()
+        assert b"trying again" in process.stderr.readline()
+
+        process.send_signal(signal.SIGTERM)
+
+        assert ended(process) == (0, b"", b"")
+
+
+@MODES
+def test_following_is_one_wait_and_not_many(
+    orders: Queue, redis_url: str, client: redis.Redis, mode: tuple[str, ...]
+) -> None:
+    with receiving(redis_url, "--follow", *mode):
+        assert waiting(client)
+        key = "rqttl:{orders}:waiting"
+        consumer = client.zrange(key, 0, -1)[0]
+        assert isinstance(consumer, bytes)
+        until_ms = client.zscore(key, consumer)
+
+    assert until_ms is not None
+    assert until_ms / 1000 - orders.broker.time().timestamp() > 60
 
 
 def test_following_survives_a_redis_that_is_back_soon(orders: Queue, redis_url: str, client: redis.Redis) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 import redis
 
+from rqttl._redis import Store
 from rqttl.cli.common import redis_errors
+from rqttl.events import Events
 
 
 def test_a_server_that_hangs_up_may_want_tls() -> None:
-    client = redis.Redis(port=1)
+    store = Store(redis.Redis(port=1), Events())
 
     explained = redis_errors.explain(
-        redis.ConnectionError("Error while reading from localhost:1 : (104, 'Connection reset by peer')"), client
+        redis.ConnectionError("Error while reading from localhost:1 : (104, 'Connection reset by peer')"), store
     )
 
     assert explained == (

@@ -6,17 +6,14 @@ Redis 6.2 wraps an error within a script into another one, so errors are recogni
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rqttl import _replies
 from rqttl.cli.common.exits import REFUSED, UNREACHABLE
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
-    import redis
-
-    Client = redis.Redis | None
+    from rqttl._redis import Store
 
 _CHECK = "check --url or $RQTTL_URL"
 #: The place of an error in a script, as Redis 6.2 writes it, and as Redis since 7.0 does.
@@ -51,26 +48,26 @@ _KNOWN: tuple[tuple[str, int, str], ...] = (
 )  # fmt: skip
 
 
-def explain(error: Exception, client: Client = None) -> tuple[int, str] | None:
-    """Exit code and line of an error of redis-py; None for any other error. `client` gives facts for the line."""
+def explain(error: Exception, store: Store | None = None) -> tuple[int, str] | None:
+    """Exit code and line of an error of redis-py; None for any other error. `store` gives facts for the line."""
     from redis import exceptions  # slow to load, and most errors are about the command line
 
     if not isinstance(error, exceptions.RedisError):
         return None
     message = str(error)
     if _matches("OOM command|used memory > 'maxmemory'|out of memory", message):
-        return REFUSED, f"Redis is out of memory{_maxmemory(client)}: consume, purge, or raise it"
+        return REFUSED, f"Redis is out of memory{_maxmemory(store)}: consume, purge, or raise it"
     if missing := _missing_right(message):
-        return REFUSED, f"Redis refuses {_user(client)}: {missing}; `rqttl doctor` says which rights this user needs"
+        return REFUSED, f"Redis refuses {_user(store)}: {missing}; `rqttl doctor` says which rights this user needs"
     hung_up = _matches("while writing|closed by server|reset by peer", message)
     if hung_up:
-        message = _greeting(client) or message
+        message = _greeting(store) or message
     for pattern, code, line in _KNOWN:
         if _matches(pattern, message):
             return code, line
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
         reason = _OF_SOCKET.sub("", message).rstrip(".").replace(". ", ": ") or type(error).__name__
-        tls = " (a port with TLS wants rediss://)" if hung_up and _is_plain_tcp(client) else ""
+        tls = " (a port with TLS wants rediss://)" if hung_up and _is_plain_tcp(store) else ""
         return UNREACHABLE, f"Redis does not answer: {reason}{tls}; {_CHECK}"
     return REFUSED, f"Redis refused: {without_script(message)}"
 
@@ -97,10 +94,17 @@ def _missing_right(message: str) -> str:
     return "a right is missing" if _matches("NOPERM|no permissions", message) else ""
 
 
-def _maxmemory(client: Client) -> str:
+def _maxmemory(store: Store | None) -> str:
     """The memory limit of Redis, in brackets; empty if it is unknown."""
-    limit = _ask(client, lambda client: client.info("memory").get("maxmemory"))
-    return f" (maxmemory {_as_configured(int(limit))})" if limit else ""
+    from redis import exceptions
+
+    if store is None:
+        return ""
+    try:
+        limit = store.call(_replies.facts, "INFO", "memory").get("maxmemory")
+    except exceptions.RedisError:
+        return ""  # the line does without it
+    return f" (maxmemory {_as_configured(limit)})" if isinstance(limit, int) and limit else ""
 
 
 def _as_configured(size: int) -> str:
@@ -111,23 +115,23 @@ def _as_configured(size: int) -> str:
     return as_size(size)
 
 
-def _user(client: Client) -> str:
-    name = client.connection_pool.connection_kwargs.get("username") if client is not None else None
+def _user(store: Store | None) -> str:
+    name = store.connections.pool.connection_kwargs.get("username") if store is not None else None
     return f"user {name!r}" if name else "this user"
 
 
-def _is_plain_tcp(client: Client) -> bool:
+def _is_plain_tcp(store: Store | None) -> bool:
     from redis.connection import SSLConnection, UnixDomainSocketConnection
 
-    kind = client.connection_pool.connection_class if client is not None else UnixDomainSocketConnection
+    kind = store.connections.pool.connection_class if store is not None else UnixDomainSocketConnection
     return not issubclass(kind, (SSLConnection, UnixDomainSocketConnection))
 
 
-def _greeting(client: Client) -> str:
+def _greeting(store: Store | None) -> str:
     """The first words of the server. Redis sends none, or its reason for closing the connection."""
-    if client is None:
+    if store is None:
         return ""
-    pool = client.connection_pool
+    pool = store.connections.pool
     try:
         with pool.connection_class(**pool.connection_kwargs)._connect() as sock:  # noqa: SLF001  # without a word of ours
             sock.settimeout(0.5)
@@ -135,13 +139,3 @@ def _greeting(client: Client) -> str:
     except OSError:
         return ""
     return greeting.decode(errors="replace")
-
-
-def _ask(client: Client, question: Callable[[redis.Redis], Any]) -> Any:
-    """A fact for the line; None if Redis does not give it."""
-    from redis import exceptions
-
-    if client is not None:
-        with suppress(exceptions.RedisError):
-            return question(client)
-    return None

@@ -54,7 +54,7 @@ class Settings:
             except Exception as error:
                 from rqttl._driver import driver_of  # slow to load; the broker has loaded it
 
-                explanation = redis_errors.explain(error, driver_of(broker).store.client)
+                explanation = redis_errors.explain(error, driver_of(broker).store)
                 if explanation is None:
                     raise
                 raise RedisFailure(*explanation) from error

@@ -7,17 +7,20 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rqttl import text
+from rqttl._patience import patiently
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.params import DURATION, queue_argument
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.receive.files import Folder
+from rqttl.cli.receive.outages import noting_outages
 from rqttl.cli.receive.sinks import FileSink, Sink, StdoutSink, Stream
 from rqttl.cli.receive.stopping import GracefulStop
 from rqttl.delivery import lease_of
@@ -30,8 +33,10 @@ if TYPE_CHECKING:
 
 #: Messages of one call at most.
 BATCH = 100
-#: The longest wait of `--follow` between two checks for its end, and so the longest time that Redis may be away.
-ROUND = timedelta(seconds=5)
+#: The wait of `--follow`, also while Redis is away: a signal ends it.
+ENDLESS = as_timedelta(MAX_DURATION)
+
+logger = logging.getLogger("rqttl.cli")
 
 
 @dataclass(frozen=True)
@@ -96,9 +101,7 @@ def receive(queue: str, settings: Settings, **flags: Any) -> None:
     64 KB, and these are acked.
     """
     options = _check(**flags)
-    # the log of the consumer repeats the errors of this command
-    logging.getLogger("rqttl").addHandler(logging.NullHandler())
-    with settings.using() as broker, GracefulStop(broker.interrupt) as stop:
+    with noting_outages(), settings.using() as broker, GracefulStop(broker.interrupt) as stop:
         source, stream = broker.queue(queue), Stream(stop)
         sink: Sink = StdoutSink(stream, options.form)
         if options.folder is not None:
@@ -136,7 +139,7 @@ def _check(
         limit = 0 if follow else 1
     return ReceiveOptions(
         limit=limit or sys.maxsize,
-        wait=wait or timedelta(0),
+        wait=ENDLESS if follow else wait or timedelta(0),
         follow=follow,
         lease=lease,
         auto_ack=auto_ack,
@@ -149,13 +152,13 @@ def _check(
 def _ack_each(queue: Queue, options: ReceiveOptions, sink: Sink, stop: GracefulStop) -> int:
     """Receive messages and ack each one after it is written. Leases are renewed, however slow the reader is."""
     done = 0
-    wait = ROUND if options.follow else options.wait
-    with queue.consume(min(BATCH, options.limit), lease=options.lease, wait=wait) as deliveries:
+    with (
+        queue.consume(min(BATCH, options.limit), lease=options.lease, wait=options.wait) as deliveries,
+        stop.interrupt.ending(deliveries.stop),
+    ):
         while done < options.limit and not stop.asked:
             delivery = next(deliveries, None)
             if delivery is None:
-                if options.follow:
-                    continue
                 break
             written = False
             try:
@@ -186,11 +189,12 @@ def _refuse_unacked(queue: Queue, deliveries: Consumer) -> None:
 def _receive_only(queue: Queue, options: ReceiveOptions, sink: Sink, stop: GracefulStop) -> int:
     """Receive messages without acking the written ones."""
     done, lease = 0, 0
-    wait = as_timedelta(MAX_DURATION) if options.follow else options.wait
+    patience = int(options.wait / timedelta(milliseconds=1))
     while done < options.limit and not stop.asked:
         # a message with auto_ack is lost if the reader goes away: one at a time
         count = 1 if options.auto_ack else min(BATCH, options.limit - done)
-        batch = queue.receive_many(count, wait, options.lease, auto_ack=options.auto_ack)
+        take = partial(queue.receive_many, count, options.wait, options.lease, auto_ack=options.auto_ack)
+        batch = patiently(take, queue.name, patience, stop.interrupt, logger)
         if not batch:
             break
         written, lease = 0, lease_of(batch[0])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType, TracebackType
 
+from rqttl._interrupt import Interrupt
 from rqttl._stop_signals import SignalWatch
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 
@@ -20,15 +21,17 @@ class GracefulStop(SignalGuard):
     """A context manager that remembers the first signal. A second signal ends the process at once.
 
     `timeout` and other programs send the first signal twice, so a signal within a second is the same one. A signal
-    raises nothing, so that no call to Redis is broken off, but calls `on_signal`. The file `reader` is readable from
-    then on.
+    raises nothing, so that no call to Redis is broken off. It calls `end_wait` and asks `interrupt`, and the file
+    `reader` is readable from then on.
     """
 
-    def __init__(self, on_signal: Callable[[], None]) -> None:
+    def __init__(self, end_wait: Callable[[], None]) -> None:
         super().__init__()
         #: The signal, or 0.
         self.asked = 0
-        self._on_signal = on_signal
+        #: Ends waits outside of Redis, such as the pause between two attempts.
+        self.interrupt = Interrupt()
+        self._end_wait = end_wait
         self._since = 0.0
         self._watch = ExitStack()
         self.reader, self._writer = os.pipe()
@@ -36,7 +39,7 @@ class GracefulStop(SignalGuard):
     def __enter__(self) -> GracefulStop:
         super().__enter__()
         # without it, a signal right before the wait for a message would act after that wait
-        self._watch.enter_context(SignalWatch(self._before, self._on_signal))
+        self._watch.enter_context(SignalWatch(self._before, self._end_waits))
         return self
 
     def __exit__(
@@ -60,4 +63,8 @@ class GracefulStop(SignalGuard):
             return
         self.asked, self._since = number, time.monotonic()
         os.write(self._writer, b".")
-        self._on_signal()
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        self._end_wait()
+        self.interrupt.ask()
