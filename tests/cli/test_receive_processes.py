@@ -60,8 +60,8 @@ def in_pipe(process: subprocess.Popen[bytes]) -> int:
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
     out = process.stdout.read() if process.stdout else b""
     assert process.stderr is not None
-    told = process.stderr.read()
-    return process.wait(PATIENCE), out, told
+    line = process.stderr.read()
+    return process.wait(PATIENCE), out, line
 
 
 def nobody_is_left(client: redis.Redis) -> bool:
@@ -90,15 +90,15 @@ def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders
     orders.enqueue(b"kept")
 
     with full.open("wb") as out, receiving(redis_url, stdout=out) as process:
-        code, _, told = ended(process)
+        code, _, line = ended(process)
 
-    assert (code, told) == (3, b"rqttl: cannot go on: No space left on device\n")
+    assert (code, line) == (3, b"rqttl: cannot go on: No space left on device\n")
     unharmed(orders, [b"kept"])
 
 
 @pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
 @pytest.mark.parametrize(
-    "flags, number, code, told",
+    "flags, number, code, line",
     [
         (("--wait", "10m"), signal.SIGINT, 130, b"rqttl: interrupted\n"),
         (("--wait", "10m"), signal.SIGTERM, 143, b"rqttl: terminated\n"),
@@ -108,13 +108,13 @@ def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders
 )
 def test_a_signal_ends_the_wait(
     orders: Queue, redis_url: str, client: redis.Redis, mode: tuple[str, ...], flags: tuple[str, ...],
-    number: signal.Signals, code: int, told: bytes,
+    number: signal.Signals, code: int, line: bytes,
 ) -> None:  # fmt: skip
     with receiving(redis_url, *flags, *mode) as process:
         assert waiting(client)
         process.send_signal(number)
 
-        assert ended(process) == (code, b"", told)
+        assert ended(process) == (code, b"", line)
     assert nobody_is_left(client)
 
 
@@ -136,10 +136,10 @@ def test_ctrl_c_in_full_flow_loses_nothing_and_repeats_one_message_at_most(order
         assert process.stdout is not None
         first = b"".join(process.stdout.readline() for _ in range(500))
         process.send_signal(signal.SIGINT)
-        code, rest, told = ended(process)
+        code, others, line = ended(process)
 
-    assert (code, told) == (130, b"rqttl: interrupted\n")
-    written = (first + rest).split()
+    assert (code, line) == (130, b"rqttl: interrupted\n")
+    written = (first + others).split()
     assert written == sent[: len(written)]
     acked = orders.stats().acked
     assert orders.stats().leased == 0
@@ -168,9 +168,9 @@ def test_leases_are_renewed_while_the_reader_is_slow(orders: Queue, redis_url: s
         leased = [one.until for one in orders.peek()]
         assert None not in leased
         until(lambda: orders.broker.time() > max(one for one in leased if one))
-        code, out, told = ended(process)
+        code, out, line = ended(process)
 
-    assert (code, len(out), told) == (0, 900_003, b"")
+    assert (code, len(out), line) == (0, 900_003, b"")
     assert (orders.stats().acked, orders.stats().redelivered) == (3, 0)
 
 
@@ -263,7 +263,7 @@ def test_ctrl_c_on_a_terminal_ends_it(orders: Queue, redis_url: str, client: red
         terminal.type(b"\x03")
 
         assert terminal.end() == 130
-        assert terminal.shown.endswith("rqttl: interrupted\n")
+        assert terminal.screen.endswith("rqttl: interrupted\n")
 
 
 def test_a_killed_process_leaves_files_whole_and_messages_not_lost(

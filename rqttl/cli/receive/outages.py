@@ -1,4 +1,4 @@
-"""Outages while `rqttl receive` waits: a line on stderr for people, since the command itself goes on."""
+"""Notes on outages while `rqttl receive` waits. The command goes on."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from contextlib import contextmanager
 
 from rqttl.cli.common import output
 
-#: Seconds in which no second line is told.
+#: Seconds after a note without another one.
 QUIET = 60.0
 
 
 class Outages(logging.Handler):
-    """Tells that Redis is away and the command tries again, once a minute. All else is told elsewhere."""
+    """A log handler for new attempts while Redis is away: a note, once a minute. It drops all other records."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._told = -QUIET
+        self._noted = -QUIET
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell of a record if it is about another attempt, and the last line is old."""
+        """Print a note for a new attempt, if the last note is old."""
         from rqttl._patience import AGAIN  # imports redis-py, for which the help does not wait
 
-        if record.msg == AGAIN and time.monotonic() - self._told >= QUIET:
-            self._told = time.monotonic()
+        if record.msg == AGAIN and time.monotonic() - self._noted >= QUIET:
+            self._noted = time.monotonic()
             output.note(record.getMessage())
 
 
 @contextmanager
-def heard() -> Iterator[None]:
-    """Tell of outages within this block."""
+def noting_outages() -> Iterator[None]:
+    """Print notes on outages within this block."""
     logger, outages = logging.getLogger("rqttl"), Outages()
     logger.addHandler(outages)
     try:
