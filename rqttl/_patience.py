@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 #: Seconds: the first pause, which is doubled after each attempt, and the longest one.
 FIRST, LONGEST = 0.5, 5.0
+#: The text of the warning before each pause.
+AGAIN = "queue %s: %s, trying again"
 
 
 def patiently(call: Callable[[], T], queue: str, wait: int, stop: Interrupt, logger: logging.Logger) -> T | None:
@@ -27,7 +29,7 @@ def patiently(call: Callable[[], T], queue: str, wait: int, stop: Interrupt, log
         except RedisError as error:
             if not is_away(error) or (time.monotonic() - started) * 1000 >= wait:
                 raise
-            logger.warning("queue %s: %s, trying again", queue, _reason(error))
+            logger.warning(AGAIN, queue, _reason(error))
         if stop.wait(pause):
             return None
         pause = min(2 * pause, LONGEST)

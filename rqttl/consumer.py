@@ -216,9 +216,13 @@ class Consumer:
         self._held.announce()
 
     def _prolong(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
-        """Extend leases, at once. The consumer goes on renewing them in its own rhythm."""
+        """Extend leases, at once. With a `lease` the consumer goes on renewing them for so long."""
         with self._talking:
             self.queue.renew_many(deliveries, lease)
+            if lease is not None:
+                for one in deliveries:
+                    delivery.lend(one, int(units.duration(lease, "lease", least=1)))
+        self._pace.follow(delivery.by_lease(self._held.unsettled()))
 
     # Fetching
 

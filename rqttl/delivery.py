@@ -185,6 +185,7 @@ class Delivery:
     def renew(self, lease: Duration | None = None) -> None:
         """Extend the lease to `lease` from now; without it, to as long as it was given for.
 
+        A consumer renews the lease of its delivery for as long as the last `renew(lease)` says.
         Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`.
         """
         self._settler.renew([self], lease)
@@ -261,6 +262,11 @@ def mark(delivery: Delivery, how: str) -> None:
 def prolong(delivery: Delivery, token: bytes) -> None:
     """Note the token of a lease that was renewed."""
     delivery._token = token  # noqa: SLF001  # of this module
+
+
+def lend(delivery: Delivery, lease: int) -> None:
+    """Note for how many ms the lease is given from now on."""
+    delivery._lease = lease  # noqa: SLF001  # of this module
 
 
 def check_unsettled(delivery: Delivery) -> None:

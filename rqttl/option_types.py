@@ -88,7 +88,7 @@ class OptionArguments(TypedDict, total=False):
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
     auto_delete_on_idle: Duration | None
-    """The same, but sends and looks count as use too.
+    """Like `expires`, but arriving messages and `peek` count as use, too.
 
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """

@@ -5,7 +5,6 @@ Everything that speaks of options (declare, update, the command line, the docume
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
 from rqttl.keys import check_queue_name
-from rqttl.text import plain_number, plain_text, plain_whole, shown
+from rqttl.text import did_you_mean, plain_number, plain_text, plain_whole, shown
 
 if TYPE_CHECKING:
     from rqttl.option_types import OptionArguments
@@ -128,7 +127,8 @@ OPTIONS: Mapping[str, Option] = {
         _per_reason("rejected", "where rejected messages go; empty = drop"),
         _per_reason("delivery_limit", "where messages go that failed too often; empty = drop"),
         Option("expires", "duration", None, _duration(1), "the queue is deleted after so long without use"),
-        Option("auto_delete_on_idle", "duration", None, _duration(1), "the same, but sends and looks count as use too"),
+        Option("auto_delete_on_idle", "duration", None, _duration(1),
+               "like `expires`, but arriving messages and `peek` count as use, too"),
         _choice("on_expire", ENDINGS, "what becomes of the messages of a queue that expires"),
         Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
@@ -309,7 +309,6 @@ def _known(name: object) -> Option:
         raise InvalidOption(f"options: expected the name of an option, got {shown(name)}")
     option = OPTIONS.get(text.replace("-", "_"))
     if option is None:
-        near = difflib.get_close_matches(text.replace("-", "_"), OPTIONS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(text.replace("-", "_"), OPTIONS)
         raise InvalidOption(f"{text if text.isprintable() else shown(text)}: no such queue option{hint}")
     return option

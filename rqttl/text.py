@@ -1,8 +1,13 @@
-"""Values of callers: the plain ones, and the text of refused ones for messages of errors."""
+"""Text for people: refused values, counts, ages and times, escaped for terminals; and plain values of callers."""
 
 from __future__ import annotations
 
+import difflib
+import re
 import reprlib
+import unicodedata
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
 
 #: Characters of a value that a message shows.
 _LONGEST = 80
@@ -10,6 +15,18 @@ _LONGEST = 80
 _WRITTEN_BITS = 256
 #: Only values of these types are shown: the `repr` of anything else may be huge, or hold a password.
 _WRITTEN = (str, bytes, bytearray, bool, int, float)
+
+#: Characters of a body or a header that people see at most, unless they ask for all of it.
+LONGEST = 2_000
+#: Combining marks on one character; all further ones are escaped.
+MARKS = 4
+#: Characters that Python calls printable though nobody sees them: fillers, joiners, most variation selectors.
+_UNSEEN = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+    + "".join(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))
+)
+_USER = re.compile(r"(\w:/{1,2})\S*@")
+_PASSWORD = re.compile(r"((?:password|username)=)[^&\s]+")
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LONGEST
@@ -57,3 +74,90 @@ def shown(value: object, expected: type = str) -> str:
 def install(extra: str) -> str:
     """The command that installs what an extra brings. The package is in no index, so it needs a checkout."""
     return f"`pip install '.[{extra}]'` in a checkout of rqttl"
+
+
+def plural(n: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def nearest(word: str, names: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The name that is most like a word; `None` if no name is like it."""
+    near = difflib.get_close_matches(word, list(names), n=1, cutoff=likeness)
+    return near[0] if near else None
+
+
+def did_you_mean(word: str, names: Iterable[str], otherwise: str = "") -> str:
+    """`; did you mean NAME?` for the end of an error. If no name is like the word, `otherwise` stands there."""
+    near = nearest(word, names)
+    hint = f"did you mean {near}?" if near else otherwise
+    return f"; {hint}" if hint else ""
+
+
+def escape(text: str | bytes, longest: int | None = None) -> str:
+    """A text in which controls, bidi and invisible characters and broken UTF-8 are escaped; cut to `longest`.
+
+    Combining marks are escaped where many of them are stacked on one character.
+    """
+    size, unit = len(text), "bytes" if isinstance(text, bytes) else "characters"
+    if longest is not None and size > longest:
+        return f"{escape(_beginning(text, longest))}… ({size:,} {unit})"
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
+    if text.isascii() and text.isprintable():
+        return text
+    marks, escaped = 0, []
+    for c in text:
+        marks = marks + 1 if unicodedata.category(c) in ("Mn", "Me") else 0
+        plain = c.isprintable() and c not in _UNSEEN and marks <= MARKS
+        escaped.append(c if plain else c.encode("unicode_escape").decode())
+    return "".join(escaped)
+
+
+def _beginning(text: str | bytes, length: int) -> str | bytes:
+    """The first `length` characters or bytes, without half a character at the end."""
+    if isinstance(text, bytes):
+        for back in range(min(4, length)):
+            if text[length - back] & 0xC0 != 0x80:
+                return text[: length - back]
+    return text[:length]
+
+
+def without_secrets(line: str) -> str:
+    """A line in which users and passwords of URLs are left out."""
+    return _PASSWORD.sub(r"\1***", _USER.sub(r"\1***@", line))
+
+
+def format_count(n: int) -> str:
+    """12345 -> 12,345."""
+    return f"{n:,}"
+
+
+def format_age(time: timedelta | None) -> str:
+    """A duration in at most two units: 12s, 3m 4s, 2d 5h. `-` for None."""
+    if time is None:
+        return "-"
+    seconds = time.total_seconds()
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    remaining, parts = int(seconds), []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        n, remaining = divmod(remaining, length)
+        if n:
+            parts.append(f"{n}{unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def format_time(at: datetime | None, now: datetime, *, utc: bool = False) -> str:
+    """A time as an age: `in 12s`, `3m ago`, `now`; with `utc` exactly: `2026-01-31 12:00:00.000Z`. `-` for None."""
+    if at is None:
+        return "-"
+    if utc:
+        exact = at.astimezone(timezone.utc).isoformat(sep=" ", timespec="milliseconds")
+        return exact.replace("+00:00", "Z")
+    away = at - now
+    if abs(away) < timedelta(milliseconds=50):
+        return "now"
+    return f"in {format_age(away)}" if away > timedelta(0) else f"{format_age(-away)} ago"

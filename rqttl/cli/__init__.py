@@ -1,6 +1,7 @@
-"""The command line. Parses input and prints output; what is done is done by the library.
+"""The command line. It parses input and prints output; the library does the work.
 
-Answers go to stdout, notes and errors to stderr. Exit codes: 0 done, 1 a bug, 2 wrong usage, 3 refused, 4 no Redis.
+Answers go to stdout, notes and errors to stderr. Exit codes: 0 done, 1 a bug, 2 wrong usage, 3 refused, 4 Redis cannot
+be reached.
 """
 
 from rqttl.cli.program import cli

@@ -1,4 +1,4 @@
-"""`rqttl completion`: what a shell needs to complete commands, options and the names of queues."""
+"""`rqttl completion`: the script with which a shell completes commands, options and names of queues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from click.shell_completion import (
 )
 
 from rqttl.cli.common import output
-from rqttl.cli.common.settings import debug_flag
+from rqttl.cli.common.params import debug_flag
 
 
 @click.command(epilog="\b\nExample: rqttl completion bash")
@@ -23,10 +23,11 @@ from rqttl.cli.common.settings import debug_flag
 @debug_flag
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes a SHELL complete rqttl: bash, zsh or fish.
+    """Print the completion script for a SHELL: bash, zsh or fish.
 
-    Commands, options, their values, and the names of queues: those of the
-    Redis in use, if it answers within a second.
+    The shell then completes commands, options, their values, and the names
+    of queues. The names come from the Redis in use, if it answers within a
+    second.
 
     \b
     bash: put this line into ~/.bashrc
@@ -36,26 +37,26 @@ def completion(context: click.Context, shell: str) -> None:
     fish: run this once
       rqttl completion fish > ~/.config/fish/completions/rqttl.fish
     """  # noqa: D301  # \\b is for click: the lines below stay lines
-    made = get_completion_class(shell)
-    assert made is not None  # noqa: S101  # click has all three
-    output.answer(made(context.find_root().command, {}, "rqttl", "_RQTTL_COMPLETE").source().rstrip("\n"))
+    completer = get_completion_class(shell)
+    assert completer is not None  # noqa: S101  # click has all three
+    output.answer(completer(context.find_root().command, {}, "rqttl", "_RQTTL_COMPLETE").source().rstrip("\n"))
 
 
 @add_completion_class
 class Bash(BashComplete):
-    """Completion for bash, also of names with a colon, at which bash begins a new word.
+    """Completion for bash, also of names with a colon. Bash begins a new word at a colon.
 
-    So the line is read as a whole, and of each answer only what follows the last colon is given.
+    So this class reads the whole line, and of each answer it prints only the part behind the last colon.
     """
 
     source_template = r"""%(complete_func)s() {
-    local said
+    local answer
     COMPREPLY=()
-    while IFS= read -r said; do
-        case $said in
+    while IFS= read -r answer; do
+        case $answer in
             dir,*) compopt -o dirnames ;;
             file,*) compopt -o default ;;
-            plain,*) COMPREPLY+=("${said#plain,}") ;;
+            plain,*) COMPREPLY+=("${answer#plain,}") ;;
         esac
     done < <(COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_WORDBREAKS="$COMP_WORDBREAKS" \
         %(complete_var)s=bash_complete "$1")
@@ -68,13 +69,13 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         self._cut = 0
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The whole words before the cursor, and the one that is half typed."""
-        end = "\x00"  # shows whether the cursor is behind a word or in it
-        *words, begun = split_arg_string(os.environ["COMP_LINE"] + end)
-        begun = begun.removesuffix(end)
+        """The words before the cursor, and the half-typed one at it."""
+        end = "\x00"  # marks the cursor, which may be behind a word or in it
+        *words, half = split_arg_string(os.environ["COMP_LINE"] + end)
+        half = half.removesuffix(end)
         if ":" in os.environ.get("COMP_WORDBREAKS", ""):
-            self._cut = begun.rpartition("=")[2].rfind(":") + 1
-        return words[1:], begun
+            self._cut = half.rpartition("=")[2].rfind(":") + 1
+        return words[1:], half
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         """A line of the answer."""

@@ -1,36 +1,45 @@
-"""`rqttl demo`: the main job, end to end, on real input."""
+"""`rqttl demo`: queues, consumers and a reaper at work, on real data."""
 
 from __future__ import annotations
 
 import click
 
-from rqttl.cli.common.settings import Settings, debug_flag, json_flag, note_default_server
+from rqttl.cli.common.params import debug_flag, json_flag
+from rqttl.cli.common.settings import Settings, note_default_server
 
 
 @click.command(epilog="\b\nExample: rqttl demo --limit 5000")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50_000, show_default=True, metavar="N",
-    help="How many departures to play.",
-)  # fmt: skip
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50_000,
+    show_default=True,
+    metavar="N",
+    help="Number of departures to play.",
+)
 @click.option(
-    "--spark/--no-spark", default=True, show_default=True,
-    help="Whether Spark then counts the dead letters by carrier and hour, where it is installed.",
-)  # fmt: skip
+    "--spark/--no-spark",
+    default=True,
+    show_default=True,
+    help="Let Spark count the dead letters by carrier and hour at the end, if it is installed.",
+)
 @click.option(
-    "--picture", type=click.Path(dir_okay=False), metavar="FILE",
-    help="Where the picture of that goes, a PNG; without it into a temporary folder.",
-)  # fmt: skip
+    "--picture",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="File for the picture of these counts, a PNG.  [default: a file in a temporary folder]",
+)
 @json_flag
-@click.option("--url", metavar="URL", help="Redis to use; the demo's queues have a namespace of their own in it.")
+@click.option("--url", metavar="URL", help="Redis to use. The queues of the demo have a namespace of their own.")
 @debug_flag
 @click.pass_obj
 def demo(settings: Settings, limit: int, spark: bool, picture: str | None, as_json: bool, url: str | None) -> int:
-    """Show the main job end to end, on real input.
+    """Show queues, consumers and a reaper at work, on real data.
 
-    Departures of New York's airports become boarding calls that expire; consumers, a reaper and a table show what
-    becomes of each. In the end Spark counts the dead letters by carrier and hour.
+    Departures of New York's airports become boarding calls that expire. Consumers handle some of them, a reaper moves
+    the expired ones, and a table accounts for all. At the end Spark counts the dead letters by carrier and hour.
     """
-    from rqttl.demo import run  # it loads much that no other command needs
+    from rqttl.demo import run  # slow to load
 
     note_default_server(url or settings.url)
     return run(limit, url or settings.url, as_json=as_json, spark=spark, picture=picture)

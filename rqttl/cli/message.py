@@ -1,4 +1,4 @@
-"""`rqttl message`: one message, with everything that is known of it."""
+"""`rqttl message`: one message, with all its facts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rqttl import codec
-from rqttl.cli.common import messages, output, text
-from rqttl.cli.common.errors import Refused
-from rqttl.cli.common.settings import Settings, connecting, help_alone, json_flag, queue_argument, read_ids, utc_flag
-from rqttl.cli.dead.filters import read
+from rqttl import codec, text
+from rqttl.cli.common import messages, output, terminal
+from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.params import MESSAGE_ID, json_flag, queue_argument, utc_flag
+from rqttl.cli.common.progress import read_messages
+from rqttl.cli.common.settings import Settings, connecting, help_alone
+from rqttl.inspector import message_view
 from rqttl.types import Peeked
+from rqttl.units import as_size
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
 
-#: Sequences that an error names at most.
+#: Sequences that an error names.
 _NAMED = 5
 
 
@@ -32,79 +35,79 @@ def message(context: click.Context) -> None:
 
 @message.command(epilog="\b\nExample: rqttl message show orders order-17")
 @queue_argument
-@click.argument("id", callback=read_ids)
+@click.argument("id", type=MESSAGE_ID)
 @click.option("--full", is_flag=True, help="Do not cut the body and the headers.")
-@click.option("--raw", is_flag=True, help="Write the body alone, byte for byte.")
+@click.option("--raw", is_flag=True, help="Write only the body, byte for byte.")
 @utc_flag
 @json_flag
 @connecting
 def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, settings: Settings) -> None:
     """Show one message: state, headers, deaths, body.
 
-    ID is its id, or the sequence that `rqttl peek` shows. By its id it is
-    looked for in the whole queue, page by page; nothing is changed.
+    ID is its id, or the sequence that `rqttl peek` shows. To find an id the
+    command reads the whole queue, page by page. It changes nothing.
     """
     if raw and (as_json or full or utc):
-        raise click.UsageError("--raw writes the body alone: give it without --json, --full and --utc")
+        raise click.UsageError("--raw writes only the body: give it without --json, --full and --utc")
     if raw and sys.stdout.isatty():
         raise click.UsageError("--raw would let the body act on this terminal: write it into a file or a pipe")
     with settings.using() as broker:
-        one = _only(broker.queue(queue), id)
+        message = _find(broker.queue(queue), id)
         now = broker.time()
     if raw:
-        sys.stdout.buffer.write(one.body)
+        sys.stdout.buffer.write(message.body)
     elif as_json:
-        output.answer_json(messages.facts(one))
+        output.answer_json(message_view.to_json(message))
     else:
-        _tell(one, now, None if full else text.LONGEST, utc=utc)
+        _print_message(message, now, None if full else text.LONGEST, utc=utc)
 
 
-def _only(queue: Queue, id: str) -> Peeked:
-    """The message that is meant. Refused if there is none, or if there are several."""
-    found = _found(queue, id)
-    if not found:
-        raise Refused(f"queue {queue.name!r} holds no message {id!r}: `rqttl peek {queue.name}` shows those it holds",
-                      "not_found")  # fmt: skip
-    if len(found) > 1:
-        named = ", ".join(one.sequence for one in found[:_NAMED]) + ", …" * (len(found) > _NAMED)
-        raise Refused(f"{text.count(len(found))} messages have the id {id!r}; name one by its sequence: {named}",
-                      "ambiguous")  # fmt: skip
-    return found[0]
+def _find(queue: Queue, id: str) -> Peeked:
+    """The message with this id or sequence. Raises `Refused` if there is none, or if there are several."""
+    matches = _matches(queue, id)
+    if not matches:
+        hint = f"`rqttl peek {queue.name}` shows those it holds"
+        raise Refused(f"queue {queue.name!r} holds no message {id!r}: {hint}", "not_found")
+    if len(matches) > 1:
+        named = ", ".join(match.sequence for match in matches[:_NAMED]) + ", …" * (len(matches) > _NAMED)
+        count = text.format_count(len(matches))
+        raise Refused(f"{count} messages have the id {id!r}; name one by its sequence: {named}", "ambiguous")
+    return matches[0]
 
 
-def _found(queue: Queue, id: str) -> list[Peeked]:
+def _matches(queue: Queue, id: str) -> list[Peeked]:
     if codec.is_sequence(id):
-        there = queue.peek(1, codec.sequence_before(id))
-        if there and there[0].sequence == id:
-            return there
-    return [one for one in read(queue) if one.id == id]
+        page = queue.peek(1, codec.sequence_before(id))
+        if page and page[0].sequence == id:
+            return page
+    return [message for message in read_messages(queue) if message.id == id]
 
 
-def _tell(one: Peeked, now: datetime, longest: int | None, *, utc: bool) -> None:
-    output.facts([
-        ("id", text.visible(one.id)),
-        ("sequence", one.sequence),
-        ("queue", one.queue),
-        ("state", messages.state(one, now, utc=utc)),
-        ("enqueued", text.moment(one.enqueued_at, now, utc=utc)),
-        ("expires", text.moment(one.expires_at, now, utc=utc) if one.expires_at else "never"),
-        ("deliveries", text.count(one.delivery_count)),
-        *([("last failure", text.visible(one.description, longest))] if one.description else []),
-        ("content type", text.visible(one.content_type)),
-        ("size", text.size(len(one.body))),
-        *((f"header {text.visible(name, longest)}", messages.header(value, longest))
-          for name, value in one.headers.items()),
+def _print_message(message: Peeked, now: datetime, longest: int | None, *, utc: bool) -> None:
+    output.print_pairs([
+        ("id", text.escape(message.id)),
+        ("sequence", message.sequence),
+        ("queue", message.queue),
+        ("state", messages.format_state(message, now, utc=utc)),
+        ("enqueued", text.format_time(message.enqueued_at, now, utc=utc)),
+        ("expires", text.format_time(message.expires_at, now, utc=utc) if message.expires_at else "never"),
+        ("deliveries", text.format_count(message.delivery_count)),
+        *([("last failure", text.escape(message.description, longest))] if message.description else []),
+        ("content type", text.escape(message.content_type)),
+        ("size", as_size(len(message.body))),
+        *((f"header {text.escape(name, longest)}", message_view.header_text(value, longest))
+          for name, value in message.headers.items()),
     ])  # fmt: skip
-    if one.deaths:
+    if message.deaths:
         output.answer("")
-        output.table(
+        output.print_table(
             ["died", "in queue", "of", ">times", ">deliv.", "description"],
-            [[text.moment(death.last_at, now, utc=utc), death.queue, death.reason, text.count(death.count),
-              text.count(death.delivery_count), text.visible(death.description or "-", longest)]
-             for death in one.deaths],
+            [[text.format_time(death.last_at, now, utc=utc), death.queue, death.reason, text.format_count(death.count),
+              text.format_count(death.delivery_count), text.escape(death.description or "-", longest)]
+             for death in message.deaths],
         )  # fmt: skip
     output.answer("")
     cells = shutil.get_terminal_size().columns - 2 if sys.stdout.isatty() else None
-    for line in messages.body_lines(one, longest) if one.body else ("(no body)",):
-        for part in text.chopped(line, cells):
-            output.answer(f"  {part}".rstrip())
+    for line in messages.body_lines(message, longest) if message.body else ("(no body)",):
+        for piece in terminal.chunk(line, cells):
+            output.answer(f"  {piece}".rstrip())

@@ -1,4 +1,4 @@
-"""The root command: what all commands share, and what becomes of errors."""
+"""The root command: lazy loading of the commands, and the exit code for each error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any, NoReturn
 import click
 
 import rqttl
-from rqttl.cli.common import errors, output, streams, text
+from rqttl import text
+from rqttl.cli import streams
+from rqttl.cli.common import errors, exits, terminal
 from rqttl.cli.common.settings import Settings, connecting, help_alone
 
-#: The sections of the help with their commands. `name` is `name` in the module `rqttl.cli.name`, which is imported when
-#: the command is needed: starting takes most of the time of a short command, and of a completion.
+#: The sections of the help with their commands. The command `name` is `name` in the module `rqttl.cli.name`. A module
+#: is imported when its command is needed: imports take most of the time of a short command, and of a completion.
 SECTIONS = {
     "Messages": ("send", "receive", "peek", "message"),
     "Queues": ("queue", "dead"),
@@ -26,32 +28,32 @@ SECTIONS = {
 }
 
 
-class _Interrupted(Exception):
-    """Ctrl-C, kept from click, which would print an empty line."""
+class _CtrlC(Exception):
+    """Ctrl-C, hidden from click, which would print an empty line."""
 
 
 class _ReaderGone(Exception):
-    """Whoever read our output has seen enough; kept from click, for which that is a failure."""
+    """The reader of our output has seen enough. Hidden from click, for which that is a failure."""
 
 
-def _tell(line: str, columns: int | None = None) -> None:
-    """A line of an error, which may name what somebody else has made up, or a URL; folded at words to `columns`."""
-    said = text.visible(text.without_secrets(line))
+def _print_error(line: str, columns: int | None = None) -> None:
+    """Print a line of an error, folded at words to `columns`. It may hold hostile text, or the password of a URL."""
+    line = text.escape(text.without_secrets(line))
     if columns is not None:
-        said = text.folded_at_words(said, columns)
-    with suppress(OSError):  # where it cannot be told, there is still the exit code
-        print(said, file=sys.stderr)  # noqa: T201  # this is where errors are told
+        line = terminal.wrap_words(line, columns)
+    with suppress(OSError):  # without a stderr there is still the exit code
+        print(line, file=sys.stderr)  # noqa: T201  # the one place that prints errors
 
 
 class Program(click.Group):
-    """A group whose errors are one line on stderr, and an exit code that says what kind of error it was."""
+    """A group whose errors are one line on stderr, and an exit code for the kind of error."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click gives it
         """The names of all commands, in the order of the help."""
         return [name for names in SECTIONS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command, imported when it is asked for."""
+        """A command, imported when it is needed."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = getattr(import_module(f"rqttl.cli.{cmd_name}"), cmd_name)
@@ -69,41 +71,41 @@ class Program(click.Group):
         return command.get_short_help_str(60) if command else ""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # click's returns without standalone_mode
-        """Run, and exit. `click.testing.CliRunner` comes in here too."""
-        given = list(sys.argv[1:] if args is None else args)
+        """Run, and exit. `click.testing.CliRunner` calls this, too."""
+        arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         streams.prepare()
         if "_RQTTL_COMPLETE" in os.environ:
-            import_module("rqttl.cli.completion")  # brings our way to complete for bash; the rest is click's
+            import_module("rqttl.cli.completion")  # our completion for bash; click has the others
         try:
-            result = super().main(given, prog_name or "rqttl", **extra)
+            result = super().main(arguments, prog_name or "rqttl", **extra)
             sys.stdout.flush()
         except (_ReaderGone, BrokenPipeError):
             streams.drop(sys.stdout)
-            sys.exit(errors.DONE)
-        except _Interrupted:
-            _tell("rqttl: interrupted")
-            sys.exit(errors.INTERRUPTED)
+            sys.exit(exits.DONE)
+        except _CtrlC:
+            _print_error("rqttl: interrupted")
+            sys.exit(exits.INTERRUPTED)
         except Exception as error:  # noqa: BLE001  # explained to people, with an exit code
             code, line = errors.explain(error)
             streams.flush_or_drop(sys.stdout)
-            if code == errors.BUG and "--debug" in given:
-                for told in traceback.format_exc().rstrip("\n").split("\n"):
-                    _tell(told)
+            if code == exits.BUG and "--debug" in arguments:
+                for trace_line in traceback.format_exc().rstrip("\n").split("\n"):
+                    _print_error(trace_line)
             if line:
-                _tell(f"rqttl: {line}", output.columns_of(sys.stderr))
+                _print_error(f"rqttl: {line}", terminal.columns_of(sys.stderr))
             sys.exit(code)
         finally:
             streams.flush_or_drop(sys.stdout)
             streams.flush_or_drop(sys.stderr)
-        sys.exit(result if isinstance(result, int) else errors.DONE)
+        sys.exit(result if isinstance(result, int) else exits.DONE)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry out the command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise _Interrupted from error
+            raise _CtrlC from error
         except BrokenPipeError as error:
             raise _ReaderGone from error
 
@@ -121,8 +123,8 @@ class Program(click.Group):
 def cli(context: click.Context, settings: Settings) -> None:
     """Queues on Redis whose messages live and die by a TTL.
 
-    Which Redis: --url, else $RQTTL_URL, else an embedded server that all
-    processes of the user share.
+    The Redis in use is that of --url, else that of $RQTTL_URL, else an
+    embedded server that all processes of the user share.
     """
     context.obj = settings
     help_alone(context)

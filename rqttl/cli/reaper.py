@@ -1,4 +1,4 @@
-"""`rqttl reaper`: the reaper as a process."""
+"""`rqttl reaper`: a reaper in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,36 +10,57 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rqttl.cli.common import output, text
-from rqttl.cli.common.errors import Refused
+from rqttl import text
+from rqttl.cli.common import output
+from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.logs import logging_to_stderr
-from rqttl.cli.common.settings import Settings, connecting, json_flag, read_duration
+from rqttl.cli.common.params import DurationType, json_flag
+from rqttl.cli.common.settings import Settings, connecting
 
 if TYPE_CHECKING:
     from rqttl.reaper import Reaper, Totals
 
 
-def _read_period(context: click.Context, option: click.Parameter, value: str) -> timedelta | None:
-    return None if value == "-1" else read_duration(context, option, value)
+class PeriodType(DurationType):
+    """A duration, or -1 for no reaper; `None` for the command."""
+
+    def convert(  # type: ignore[override]  # the values of the parent, and one more
+        self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta | None:
+        """Read a duration."""
+        return None if value == "-1" else super().convert(value, param, ctx)
 
 
-@click.command(epilog="\b\nExample: rqttl reaper --log-format json")
+@click.command(
+    short_help="Expire, reclaim and return messages on time.",
+    epilog="\b\nExample: rqttl reaper --log-format json",
+)
 @click.option(
-    "--scan-period", callback=_read_period, default="5m", show_default=True, metavar="TIME",
-    help="How often every queue is looked at, in case a hint was lost; -1 = no reaper.",
-)  # fmt: skip
-@click.option("--once", is_flag=True, help="Do all that is due now, say what was done, and end.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of stderr.")
+    "--scan-period",
+    type=PeriodType(),
+    default="5m",
+    show_default=True,
+    metavar="TIME",
+    help="Time between two looks at every queue, in case a hint was lost; -1 = no reaper.",
+)
+@click.option("--once", is_flag=True, help="Do all due work, print the counts, and end.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of the log on stderr.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
 @json_flag
 @connecting
 def reaper(
     scan_period: timedelta | None, once: bool, log_format: str, verbose: bool, as_json: bool, settings: Settings
 ) -> None:
-    """Make what is due in queues happen on time.
+    """Expire messages, reclaim lost leases and return delayed messages on time.
 
-    Expired messages leave, lost leases come back, delayed messages return,
-    limits act. Any number may run at once. SIGTERM or Ctrl-C ends it.
+    A reaper also enforces limits, and deletes queues whose lifetime is over.
+    Any number of reapers may run at once. SIGTERM or Ctrl-C ends a reaper.
     """
     if scan_period is None:
         output.note("the reaper is disabled: --scan-period is -1")
@@ -48,21 +69,21 @@ def reaper(
 
     with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
         worker = Reaper(broker, scan_period=scan_period)
-        with _ended_by_signals(worker):
-            done = worker.run_once() if once else worker.run()
+        with _stopped_by_signals(worker):
+            totals = worker.run_once() if once else worker.run()
     if once:
-        _tell(done, as_json)
-        if done.failed:
-            raise Refused(f"{text.plural(done.failed, 'queue')} could not be swept; the log above says why")
+        _print_result(totals, as_json)
+        if totals.failed:
+            raise Refused(f"{text.plural(totals.failed, 'queue')} could not be swept; the log above says why")
 
 
 @contextmanager
-def _ended_by_signals(worker: Reaper) -> Iterator[None]:
-    def end(number: int, _: object) -> None:
+def _stopped_by_signals(worker: Reaper) -> Iterator[None]:
+    def stop(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
         worker.stop()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
@@ -70,11 +91,11 @@ def _ended_by_signals(worker: Reaper) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _tell(done: Totals, as_json: bool) -> None:
+def _print_result(totals: Totals, as_json: bool) -> None:
     if as_json:
-        output.answer_json({name: getattr(done, name) for name in done.__dataclass_fields__})
+        output.answer_json({name: getattr(totals, name) for name in totals.__dataclass_fields__})
         return
-    counts = [f"{duty} {text.count(n)}" for duty, n in done.by_duty().items()]
-    if done.retired:
-        counts.append(f"deleted {text.plural(done.retired, 'queue')} whose lifetime was over")
+    counts = [f"{duty} {text.format_count(n)}" for duty, n in totals.by_duty().items()]
+    if totals.retired:
+        counts.append(f"deleted {text.plural(totals.retired, 'queue')} whose lifetime was over")
     output.answer(", ".join(counts) or "nothing was due")

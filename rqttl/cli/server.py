@@ -8,33 +8,37 @@ import click
 
 from rqttl import embedded
 from rqttl.cli.common import output
-from rqttl.cli.common.settings import Settings, debug_flag, json_flag
+from rqttl.cli.common.params import debug_flag, json_flag
+from rqttl.cli.common.settings import Settings
 
 
 @click.command(epilog="\b\nExample: rqttl server --folder ./data")
 @click.option(
-    "--folder", type=click.Path(file_okay=False), metavar="PATH",
-    help="Where its data is.  [default: the folder of the URL, else the one that all commands share]",
-)  # fmt: skip
+    "--folder",
+    type=click.Path(file_okay=False),
+    metavar="PATH",
+    help="Folder of its data.  [default: the folder of the URL, else the one that all commands share]",
+)
 @json_flag
-@click.option("--url", metavar="URL", help="The same as a URL: embedded:///folder.")
+@click.option("--url", metavar="URL", help="Folder of its data, as a URL: embedded:///folder.")
 @debug_flag
 @click.pass_obj
 def server(settings: Settings, folder: str | None, as_json: bool, url: str | None) -> int:
     """Run the embedded Redis in the foreground.
 
-    Prints its URL, and ends with Ctrl-C or SIGTERM. Commands without --url start and stop it by themselves; this keeps
-    it running between them. It goes on while other processes use it, and comes
-    back when it is killed.
+    The command prints its URL, and ends with Ctrl-C or SIGTERM. Commands
+    without --url start and stop the server by themselves; `rqttl server` keeps
+    it running between them. The server goes on while other processes use it,
+    and comes back when it is killed.
     """
     url = url or settings.url
     if folder and url:
         raise click.UsageError("give --folder or --url, not both")
-    return embedded.serve(folder or _folder_of(url), on_ready=lambda at: _tell(at, as_json))
+    return embedded.serve(folder or _folder_of(url), on_ready=lambda at: _print_url(at, as_json))
 
 
 def _folder_of(url: str | None) -> str | None:
-    """The folder that a URL names, given or that of the environment."""
+    """The folder of a URL, else of `$RQTTL_URL`."""
     if url is not None and not url.startswith(embedded.SCHEME):
         raise click.UsageError("--url: this runs the embedded Redis; expected embedded:///folder")
     url = url or os.environ.get("RQTTL_URL") or embedded.SCHEME
@@ -44,7 +48,7 @@ def _folder_of(url: str | None) -> str | None:
     return embedded.folder_of(url)
 
 
-def _tell(url: str, as_json: bool) -> None:
+def _print_url(url: str, as_json: bool) -> None:
     if as_json:
         output.answer_json({"url": url})
     else:

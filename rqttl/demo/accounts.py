@@ -1,4 +1,4 @@
-"""What became of the calls: counted by the queues, by the consumers and by the producer, who have to agree."""
+"""Accounts of the calls: the counts of the queues, of the consumers and of the producer, which must agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rqttl.errors import QueueNotFound
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the queues have counted for one carrier, or for several together."""
+    """The counts of queues, for one carrier or for several together."""
 
     sent: int = 0
     handled: int = 0
@@ -33,8 +33,8 @@ class Counts:
         return tuple(asdict(self).values())
 
 
-def ask(broker: Broker, carrier: str) -> Counts:
-    """What the queue of a carrier says now, without its dead letters."""
+def count_calls(broker: Broker, carrier: str) -> Counts:
+    """The present counts of a carrier's queue, without its dead letters."""
     stats = broker.queue(boarding(carrier)).stats()
     return Counts(
         sent=stats.enqueued,
@@ -46,39 +46,39 @@ def ask(broker: Broker, carrier: str) -> Counts:
 
 
 def count_dead_letters(broker: Broker, carrier: str) -> int:
-    """How many messages lie in the dead-letter queue of a carrier, which does not exist before there is one."""
+    """The number of messages in the dead-letter queue of a carrier. Without a letter there is no such queue."""
     try:
         return broker.queue(missed(carrier)).stats().ready
     except QueueNotFound:
         return 0
 
 
-def settle_accounts(broker: Broker, carriers: Sequence[str]) -> dict[str, Counts]:
+def final_counts(broker: Broker, carriers: Sequence[str]) -> dict[str, Counts]:
     """The final counts of each carrier."""
     return {
-        carrier: ask(broker, carrier) + Counts(dead_lettered=count_dead_letters(broker, carrier))
+        carrier: count_calls(broker, carrier) + Counts(dead_lettered=count_dead_letters(broker, carrier))
         for carrier in carriers
     }
 
 
 def disagreements(carrier: str, counts: Counts, sent: int, tallies: Sequence[Mapping[str, int]]) -> list[str]:
-    """Each sum that does not add up, in words; nothing, if all is well.
+    """A line for each sum that does not add up.
 
-    `sent` is the producer's own count, `tallies` are the consumers'.
+    `sent` is the count of the producer, `tallies` are the counts of the consumers.
     """
     handled, rejected = (sum(tally[name] for tally in tallies) for name in ("handled", "rejected"))
     ends = counts.handled + counts.expired + counts.rejected
     claims = (
         ("sent, by the producer and by the queue", sent, counts.sent),
-        ("sent, and what became of it", counts.sent, ends + counts.waiting),
+        ("sent, and the sum of all outcomes", counts.sent, ends + counts.waiting),
         ("handled, by the consumers and by the queue", handled, counts.handled),
         ("rejected, by the consumers and by the queue", rejected, counts.rejected),
         ("expired or rejected, and dead letters", counts.expired + counts.rejected, counts.dead_lettered),
         ("still waiting, and nothing", counts.waiting, 0),
     )
-    return [f"{carrier}: {what}: {one:,} is not {other:,}" for what, one, other in claims if one != other]
+    return [f"{carrier}: {claim}: {left:,} is not {right:,}" for claim, left, right in claims if left != right]
 
 
-def as_document(counts: Mapping[str, Counts], total: Counts, **facts: Any) -> dict[str, Any]:
-    """The table, for programs."""
-    return {"carriers": {carrier: asdict(one) for carrier, one in counts.items()}, "total": asdict(total), **facts}
+def to_json(counts: Mapping[str, Counts], total: Counts) -> dict[str, Any]:
+    """The table of counts as JSON."""
+    return {"carriers": {carrier: asdict(row) for carrier, row in counts.items()}, "total": asdict(total)}

@@ -15,12 +15,12 @@ _INK, _MUTED, _BAR, _NONE = "#222222", "#666666", "#5b7ea8", "#f6f6f6"
 
 
 def draw(path: Path, carriers: Mapping[str, Hours], names: Mapping[str, str]) -> None:
-    """Draw counts, not none at all, as a PNG, the carriers in the order given. Raises `ImportError` or `OSError`."""
+    """Draw the counts of at least one carrier as a PNG, in their order. Raises `ImportError` or `OSError`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    every = sorted({hour for hours in carriers.values() for hour in hours})
-    hours = range(every[0], every[-1] + 1)
+    all_hours = sorted({hour for hours in carriers.values() for hour in hours})
+    hours = range(all_hours[0], all_hours[-1] + 1)
     rows = [[counts.get(hour, 0) for hour in hours] for counts in carriers.values()]
     figure = Figure(figsize=(2.6 + 0.52 * len(hours), 2.4 + 0.34 * len(rows)), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
@@ -35,9 +35,9 @@ def draw(path: Path, carriers: Mapping[str, Hours], names: Mapping[str, str]) ->
 
 
 def _bars(axes: Axes, totals: Sequence[int]) -> None:
-    """The sum of each hour."""
-    shown = axes.bar(range(len(totals)), totals, width=0.82, color=_BAR)
-    axes.bar_label(shown, [f"{total:,}" for total in totals], fontsize=7, color=_MUTED, padding=2)
+    """Draw a bar for the sum of each hour."""
+    bars = axes.bar(range(len(totals)), totals, width=0.82, color=_BAR)
+    axes.bar_label(bars, [f"{total:,}" for total in totals], fontsize=7, color=_MUTED, padding=2)
     axes.set_yticks([])
     axes.margins(y=0.2)
     axes.tick_params(bottom=False)
@@ -46,7 +46,7 @@ def _bars(axes: Axes, totals: Sequence[int]) -> None:
 
 
 def _cells(axes: Axes, rows: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
-    """One cell for each carrier and hour, with its number: the darker the more."""
+    """Draw a cell for each carrier and hour, with its number: the darker the more."""
     from matplotlib import colormaps
 
     most = max(map(max, rows))

@@ -1,4 +1,4 @@
-"""The demo's child processes, as the one that started them sees them."""
+"""The child processes of the demo, for their parent."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from typing import Any
 
 
 class ChildFailed(Exception):
-    """A process of the demo ended before it was told to, or with an error; the text says which and why."""
+    """A process of the demo ended too early, or with an error. The text names the process and the reason."""
 
 
 class Child:
-    """One process, which runs `module`.
+    """A process that runs `module`, with `task` as its first line of input.
 
-    It ends when it is told to, and also when this process ends, however that happens.
+    It ends after `finish`, and also when this process ends for any reason.
     """
 
-    def __init__(self, name: str, part: dict[str, Any], module: str = "rqttl.demo.worker") -> None:
+    def __init__(self, name: str, task: dict[str, Any], module: str = "rqttl.demo.worker") -> None:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `__exit__`
         self._process = subprocess.Popen(
             [sys.executable, "-m", module],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            start_new_session=True,  # Ctrl-C is for the parent, which sees to the rest
-        )  # fmt: skip
-        with contextlib.suppress(BrokenPipeError):  # `hear` will find that it is gone, and why
-            self._stdin.write(json.dumps(part) + "\n")
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its children
+        )
+        with contextlib.suppress(BrokenPipeError):  # `read` will raise the error of the process
+            self._stdin.write(json.dumps(task) + "\n")
             self._stdin.flush()
 
     @property
@@ -41,16 +44,16 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Return whether it has not ended yet."""
         return self._process.poll() is None
 
     def check(self) -> None:
         """Raise `ChildFailed` if it has ended."""
         if not self.running:
-            raise ChildFailed(f"{self.name} ended with exit code {self._process.returncode}: {self._last_words()}")
+            raise ChildFailed(f"{self.name} ended with exit code {self._process.returncode}: {self._last_error()}")
 
-    def hear(self) -> Any:
-        """The next thing that it says. Raises `ChildFailed` if it has nothing more to say."""
+    def read(self) -> Any:
+        """The next line of its output. Raises `ChildFailed` if there is none."""
         assert self._process.stdout is not None  # noqa: S101  # for the type checker
         line = self._process.stdout.readline()
         if not line:
@@ -59,21 +62,21 @@ class Child:
         return json.loads(line)
 
     def finish(self) -> None:
-        """Tell it to finish what is there, and to end."""
+        """Ask it to finish its work and to end."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
 
     def result(self) -> Any:
-        """What it says at its end. Raises `ChildFailed` if that is no good end."""
-        told = self.hear()
+        """The last line of its output. Raises `ChildFailed` if its exit code is not 0."""
+        line = self.read()
         if self._process.wait():
             self.check()
-        return told
+        return line
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "no error was printed"
 
     def __enter__(self) -> Child:
         return self
@@ -82,7 +85,7 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.running:
-            os.killpg(self._process.pid, signal.SIGKILL)  # with what it has started: its session is its own
+            os.killpg(self._process.pid, signal.SIGKILL)  # with its own children: its session is its own
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(BrokenPipeError):

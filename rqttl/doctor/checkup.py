@@ -11,9 +11,10 @@ from rqttl._driver import Driver, driver_of
 from rqttl.broker import Broker
 from rqttl.doctor import audit, calls, inventory, memory, persistence, queues, reader, rights, server, work
 from rqttl.doctor.facts import Facts
-from rqttl.doctor.findings import Finding, Repair, plural, problem, warning
+from rqttl.doctor.findings import Finding, Repair, problem, warning
 from rqttl.errors import QueueNotFound
 from rqttl.keys import check_queue_name
+from rqttl.text import plural
 
 #: What is asked of the server, in the order in which it is told.
 SERVER: tuple[tuple[str, Callable[[Facts], Iterator[Finding]]], ...] = (

@@ -55,11 +55,6 @@ def problem(check: str, found: str, advice: str, *, queue: str | None = None, re
     return Finding(check, "problem", found, advice, queue, repair)
 
 
-def plural(n: int, noun: str) -> str:
-    """1 key, 2 keys."""
-    return f"{n:,} {noun}{'s' * (n != 1)}"
-
-
 def some(names: list[str], most: int = 3) -> str:
     """The first few of some names, and how many there are beyond."""
     shown = ", ".join(names[:most])

@@ -15,10 +15,10 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from rqttl import _replies
 from rqttl._driver import Driver
-from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
+from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.errors import RegistryDamaged
 from rqttl.keys import PARTS, TRACE, queue_name, queue_names
-from rqttl.text import shown
+from rqttl.text import plural, shown
 from rqttl.units import as_size
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rqttl.doctor.facts import Facts
-from rqttl.doctor.findings import Finding, ok, plural, problem, warning
+from rqttl.doctor.findings import Finding, ok, problem, warning
+from rqttl.text import plural
 from rqttl.units import as_size
 
 #: How full is nearly full, of `maxmemory` and of the machine.

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from rqttl.doctor import server
 from rqttl.doctor.facts import Facts
-from rqttl.doctor.findings import Finding, ok, plural, problem, warning
+from rqttl.doctor.findings import Finding, ok, problem, warning
+from rqttl.text import plural
 
 CHECK = "persistence"
 _ON = "CONFIG SET appendonly yes, and the same in redis.conf"

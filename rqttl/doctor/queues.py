@@ -11,10 +11,11 @@ from rqttl import _replies, commands
 from rqttl._driver import Driver
 from rqttl.doctor import reader
 from rqttl.doctor.audit import Audit, audit
-from rqttl.doctor.findings import Finding, Repair, ok, plural, problem, some, warning
+from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.errors import QueueNotFound
 from rqttl.keys import Keyspace
 from rqttl.options import OPTIONS, REASONS, QueueOptions
+from rqttl.text import plural
 from rqttl.units import as_datetime, as_size
 
 CHECK = "queue"

@@ -53,10 +53,10 @@ def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> t
 
 def ask(driver: Driver, calls: Sequence[Sequence[Word]]) -> list[str]:
     """For each call why it would be denied, empty if it would not be. Raises `ResponseError` if that cannot be told."""
-    pool = driver.store.client.connection_pool
-    connection = pool.get_connection()
     denied: list[str] = []
-    try:
+    # never `clean`, so it is closed at the end, and with it goes the transaction
+    with driver.store.connections.hold() as held:
+        connection = held.connection
         connection.connect()
         connection.send_packed_command(connection.pack_command("MULTI"), check_health=False)
         connection.read_response()  # raises where MULTI itself is denied: what follows would be carried out
@@ -69,9 +69,6 @@ def ask(driver: Driver, calls: Sequence[Sequence[Word]]) -> list[str]:
                 denied.append(str(error))
             except ResponseError:
                 denied.append("")  # refused for another reason, which other checks tell
-    finally:
-        connection.disconnect()  # with it goes the transaction
-        pool.release(connection)
     return denied
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rqttl._embedded_folder import is_claimed
 from rqttl.doctor.facts import Facts
-from rqttl.doctor.findings import Finding, ok, plural, problem, warning
+from rqttl.doctor.findings import Finding, ok, problem, warning
+from rqttl.text import plural
 
 LEAST = (6, 2)
 #: From these releases on a known hole is closed, through which a script takes over the server (CVE-2025-49844).

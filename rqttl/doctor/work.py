@@ -11,7 +11,8 @@ from rqttl import _replies, _scripts, flows
 from rqttl._driver import Driver
 from rqttl.doctor import calls, reader
 from rqttl.doctor.facts import Facts
-from rqttl.doctor.findings import Finding, ok, plural, problem, some, warning
+from rqttl.doctor.findings import Finding, ok, problem, some, warning
+from rqttl.text import plural
 from rqttl.units import as_text
 
 #: What has been due for longer than this many ms, nobody sweeps.

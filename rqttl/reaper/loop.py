@@ -20,7 +20,7 @@ from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import Report, Totals, note
 from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
-from rqttl.text import plain_text, plain_whole, shown
+from rqttl.text import plain_text, plain_whole, plural, shown
 from rqttl.types import Swept
 from rqttl.units import Duration
 
@@ -283,7 +283,7 @@ class Reaper:
         if self._announce:
             self._announce = False
             count = len(self._scan.queues) + len(entered)
-            note(logging.INFO, "watching", f"watching {count} queue{'s' * (count != 1)}", queues=count)
+            note(logging.INFO, "watching", f"watching {plural(count, 'queue')}", queues=count)
 
     def _sweep_next(self) -> None:
         turn = self._timetable.next(int(self._server_now()))

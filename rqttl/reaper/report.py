@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from redis.exceptions import ResponseError
 
 from rqttl._refusals import is_away
+from rqttl.text import plural
 from rqttl.types import Swept
 
 logger = logging.getLogger("rqttl.reaper")
@@ -116,7 +117,7 @@ class Report:
     def _retired(self, queue: str, dropped: int) -> None:
         text = f"queue {queue}: its lifetime is over, deleted"
         if dropped:
-            text += f" with {dropped} message{'s' * (dropped != 1)}"
+            text += f" with {plural(dropped, 'message')}"
         note(logging.INFO, "retired", text, queue=queue, dropped=dropped)
 
     def failed(self, queue: str, error: Exception) -> None:

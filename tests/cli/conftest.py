@@ -27,7 +27,7 @@ def run(redis_url: str) -> Run:
 
 @pytest.fixture
 def clocked(client: redis.Redis) -> Clocked:
-    """A broker on the shared server whose clock stands still, so that what commands print is always the same."""
+    """A broker on the shared server whose clock stands still, so that output is always the same."""
     return Clocked(client)
 
 

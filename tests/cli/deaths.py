@@ -61,5 +61,5 @@ def die(clocked: Clocked) -> Die:
 
 
 def ids(queue: Queue) -> list[str]:
-    """What is in a queue, by id."""
+    """The ids of the messages of a queue."""
     return [message.id for message in queue.peek(1_000)]

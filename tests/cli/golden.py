@@ -1,6 +1,6 @@
-"""What commands print, held against files.
+"""The output of commands, compared with files.
 
-`RQTTL_WRITE_GOLDEN=1` writes the files anew: look at the difference then.
+`RQTTL_WRITE_GOLDEN=1` writes the files anew. Read the difference then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent.parent / "golden" / "cli"
 
 
 def check(name: str, printed: str) -> None:
-    """`printed` is what the file says."""
+    """Compare `printed` with the file."""
     path = FOLDER / name
     if os.environ.get("RQTTL_WRITE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)

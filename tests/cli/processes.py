@@ -41,9 +41,9 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 class Terminal:
-    """A command on a terminal of its own, which it is in charge of: Ctrl-C and Ctrl-D are what they are for a person.
+    """A command on a terminal of its own, on which Ctrl-C and Ctrl-D act as for a person.
 
-    Use it with `with`. `shown` is what it has shown so far, its bold text plain; `\\r\\n` is `\\n`.
+    Use it with `with`. `screen` is its output so far, with bold text plain; `\\r\\n` is `\\n`.
     """
 
     def __init__(self, *arguments: str, columns: int = 80, **changed: str) -> None:
@@ -57,12 +57,12 @@ class Terminal:
         os.close(theirs)
 
     @property
-    def shown(self) -> str:
+    def screen(self) -> str:
         return STYLE.sub("", self._bytes.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
 
     @property
     def raw(self) -> bytes:
-        """What it has shown so far, as it came."""
+        """The output so far, byte for byte."""
         return bytes(self._bytes)
 
     def resize(self, columns: int, lines: int) -> None:
@@ -70,12 +70,12 @@ class Terminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def until(self, text: str, times: int = 1) -> None:
-        """Wait until it has shown this, or so often."""
+        """Wait until the screen has this text, `times` times."""
         deadline = time.monotonic() + PATIENCE
-        while self.shown.count(text) < times:
+        while self.screen.count(text) < times:
             left = deadline - time.monotonic()
-            assert left > 0, f"{text!r} did not come: {self.shown!r}"
-            assert self._read(left), f"it ended without {text!r}: {self.shown!r}"
+            assert left > 0, f"{text!r} did not come: {self.screen!r}"
+            assert self._read(left), f"it ended without {text!r}: {self.screen!r}"
 
     def type(self, keys: bytes) -> None:
         """Press keys: `b"y\\r"`, `b"\\x03"` for Ctrl-C, `b"\\x04"` for Ctrl-D."""
@@ -83,7 +83,7 @@ class Terminal:
 
     def end(self) -> int:
         """Wait for its end; the exit code."""
-        assert self._ends_within(PATIENCE), f"it goes on: {self.shown!r}"
+        assert self._ends_within(PATIENCE), f"it goes on: {self.screen!r}"
         return self.process.wait(PATIENCE)
 
     def interrupt(self) -> int:
@@ -102,7 +102,7 @@ class Terminal:
         return False
 
     def _read(self, seconds: float) -> bool:
-        """Read what there is, waiting for it. Returns whether there may be more."""
+        """Wait for output and read it. Returns whether more may follow."""
         if not select.select([self._ours], [], [], seconds)[0]:
             return True
         try:
@@ -122,7 +122,7 @@ class Terminal:
 
 
 def on_terminal(*arguments: str, columns: int = 80, **changed: str) -> str:
-    """What a command shows on a terminal until it ends."""
+    """The output of a command on a terminal, until it ends."""
     with Terminal(*arguments, columns=columns, **changed) as terminal:
         terminal.end()
-        return terminal.shown
+        return terminal.screen

@@ -1,4 +1,4 @@
-"""Completion: what a half-typed line may become, asked as each shell asks, and typed into a real bash."""
+"""Completion of half-typed lines, asked as each shell asks, and typed into a real bash."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Complete = Callable[..., list[str]]
 
 
 def asked(line: str, **environment: str) -> list[str]:
-    """What is offered where the cursor stands behind `line`, as our function for bash asks."""
+    """The completions behind `line`, asked as our function for bash asks."""
     result = CliRunner(env={"_RQTTL_COMPLETE": "bash_complete", "COMP_LINE": line, **environment}).invoke(cli)
     assert (result.exit_code, result.stderr) == (0, "")
-    return [said.partition(",")[2] for said in result.stdout.split()]
+    return [line.partition(",")[2] for line in result.stdout.split()]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_names_of_queues_are_offered(offered: Complete) -> None:
 
 
 @pytest.mark.usefixtures("queues")
-def test_where_bash_begins_a_word_at_a_colon_only_what_follows_it_is_offered(offered: Complete) -> None:
+def test_bash_gets_only_the_part_behind_a_colon_at_which_it_begins_a_word(offered: Complete) -> None:
     assert offered("rqttl receive eu:ord", COMP_WORDBREAKS=" =:") == ["orders", "orders:dead"]
     assert offered("rqttl receive eu:orders:", COMP_WORDBREAKS=" =:") == ["dead"]
     assert offered("rqttl receive eu:ord", COMP_WORDBREAKS=" =") == ["eu:orders", "eu:orders:dead"]
@@ -91,7 +91,7 @@ def test_the_redis_and_the_namespace_of_the_line_are_asked(redis_url: str, broke
     assert asked("rqttl --namespace shop receive ", RQTTL_URL=redis_url) == ["carts"]
 
 
-def test_nothing_is_said_where_no_redis_answers(start_server: Callable[..., Server]) -> None:
+def test_nothing_is_completed_without_a_redis(start_server: Callable[..., Server]) -> None:
     server = start_server()
     server.kill()
 
@@ -136,7 +136,7 @@ def test_an_embedded_server_that_runs_is_asked(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("url", ["embedded://relative", "embedded:///data?x=1", "embedded://me:secret@host/data"])
-def test_nothing_is_said_of_an_embedded_url_of_another_form(url: str) -> None:
+def test_nothing_is_completed_for_an_embedded_url_of_another_form(url: str) -> None:
     assert asked("rqttl receive ", RQTTL_URL=url) == []
 
 
@@ -171,7 +171,7 @@ def test_the_script_of_a_shell_is_one_that_it_can_read(shell: str, run: Run) -> 
 
 
 class Typed:
-    """A bash into which is typed, and what its screen shows."""
+    """A bash on a terminal, its input and its screen."""
 
     def __init__(self, folder: Path, url: str) -> None:
         shim = folder / "rqttl"
@@ -189,13 +189,13 @@ class Typed:
     def shows(self, typed: str, wanted: str) -> str:
         """Type, and read until `wanted` is seen."""
         os.write(self.terminal, typed.encode())
-        seen, deadline = "", time.monotonic() + PATIENCE
-        while not re.search(wanted, seen):
+        results, deadline = "", time.monotonic() + PATIENCE
+        while not re.search(wanted, results):
             left = deadline - time.monotonic()
-            assert left > 0, f"{wanted!r} is not in {seen!r}"
+            assert left > 0, f"{wanted!r} is not in {results!r}"
             if select.select([self.terminal], [], [], left)[0]:
-                seen += os.read(self.terminal, 65536).decode(errors="replace")
-        return seen
+                results += os.read(self.terminal, 65536).decode(errors="replace")
+        return results
 
     def end(self) -> None:
         os.close(self.terminal)

@@ -1,4 +1,4 @@
-"""What holds for every command, tested for whatever commands there are: a new one is found by walking the tree."""
+"""The conventions of all commands. A new command is tested, too: the tests walk the tree of commands."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ON_REDIS = [path for path in LEAVES if path not in APART]
 
 
 def names(path: Path) -> list[str]:
-    """What the arguments of a command are called."""
+    """The names of the arguments of a command."""
     context = click.Context(click.Command("any"))
     return [re.sub(r"[^A-Z]", "", one.make_metavar(context)) or one.human_readable_name for one in arguments(path)]
 
@@ -82,17 +82,17 @@ def test_every_command_says_which_redis_and_can_show_a_traceback(path: Path) -> 
 
 
 @leaves
-def test_what_prints_an_answer_can_print_json(path: Path) -> None:
+def test_commands_with_an_answer_can_print_json(path: Path) -> None:
     assert ("--json" in flags(path)) == (path not in NO_JSON)
 
 
 @leaves
-def test_what_shows_moments_can_show_them_exactly(path: Path) -> None:
+def test_commands_with_times_can_show_them_exactly(path: Path) -> None:
     assert path not in SHOWS_MOMENTS or "--utc" in flags(path)
 
 
 @leaves
-def test_what_destroys_asks_first_and_can_only_say_what_it_would_do(path: Path) -> None:
+def test_commands_that_destroy_ask_first_and_have_a_dry_run(path: Path) -> None:
     asks = {"--yes", "--dry-run"} <= flags(path)
 
     assert asks or path not in DESTRUCTIVE
@@ -100,19 +100,19 @@ def test_what_destroys_asks_first_and_can_only_say_what_it_would_do(path: Path) 
 
 
 def test_the_same_flag_means_the_same_everywhere() -> None:
-    """One name for what it takes, one type of value."""
+    """A flag has one metavar and one type in all commands."""
     meanings: dict[str, set[tuple[object, ...]]] = {}
     for path in LEAVES:
         for one in options(path):
             for flag in one.opts:
-                said = (one.metavar, type(one.type).__name__, one.is_flag, one.multiple and flag != "--id")
-                meanings.setdefault(flag, set()).add(said)
+                meaning = (one.metavar, type(one.type).__name__, one.is_flag, one.multiple and flag != "--id")
+                meanings.setdefault(flag, set()).add(meaning)
 
-    assert {flag: said for flag, said in meanings.items() if len(said) > 1} == {}
+    assert {flag: meaning for flag, meaning in meanings.items() if len(meaning) > 1} == {}
 
 
-def test_what_is_the_same_has_one_name() -> None:
-    """Other words for what some flag is called already."""
+def test_an_argument_has_one_name() -> None:
+    """Words that are synonyms of an existing flag."""
     synonyms = {"--force", "--count-only", "--output", "--out", "--utc-times", "--exact", "--names", "--tail", "--age",
                 "--simulate", "--number", "--ns", "--redis", "--host", "--timeout", "--confirm"}  # fmt: skip
 
@@ -214,7 +214,7 @@ def test_a_value_that_cannot_be_read_is_wrong_usage(run: Run, path: Path, flag: 
 
 @on_redis
 @pytest.mark.parametrize("given", [("--url", "hunter2://x"), ("--namespace", "a\x1b b")], ids=lambda given: given[0])
-def test_a_redis_that_cannot_be_meant_is_wrong_usage(run: Run, path: Path, given: tuple[str, str]) -> None:
+def test_an_impossible_url_is_wrong_usage(run: Run, path: Path, given: tuple[str, str]) -> None:
     failed(run(*argv(path), *given), 2)
 
 
@@ -226,7 +226,7 @@ def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(run: Run, b
 
     line = failed(run(*argv(path, optional=True)), 3)
 
-    assert line == "queue 'orders' does not exist: `rqttl queue declare orders` makes it [not_found]"
+    assert line == "queue 'orders' does not exist: `rqttl queue declare orders` creates it [not_found]"
     assert broker.queues() == []
 
 
@@ -273,20 +273,20 @@ def without_rights(launch: Callable[..., Server]) -> Iterator[str]:
     server.remove()
 
 
-def refused(result: Result, path: Path, shape: str, told: str) -> None:
+def refused(result: Result, path: Path, shape: str, expected: str) -> None:
     """Redis refused something: in a line of this shape that holds `told`; a report says it as one of its findings."""
     if path in REPORTS:
         assert (result.exit_code, result.stderr) == (3, "")
-        assert re.search(told, result.stdout)
+        assert re.search(expected, result.stdout)
         assert "\x1b" not in result.stdout
     else:
         line = failed(result, 3)
         assert re.search(shape, line)
-        assert re.search(told, line)
+        assert re.search(expected, line)
 
 
 @on_redis
-def test_what_a_user_may_not_do_is_refused(path: Path, without_rights: str) -> None:
+def test_a_missing_right_is_a_refusal(path: Path, without_rights: str) -> None:
     result = CliRunner().invoke(cli, [*argv(path, optional=True), "--url", without_rights])
 
     refused(result, path, "^Redis refuses user 'guest': the right for ", "permissions| is missing; ")

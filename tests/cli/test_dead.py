@@ -20,7 +20,7 @@ from tests.lua.states import everything
 __all__ = ["letters"]
 
 
-def shown(run: Run, *words: str) -> list[str]:
+def printed(run: Run, *words: str) -> list[str]:
     """The ids that `dead show` shows."""
     return [one["id"] for one in json.loads(run("dead", "show", "orders.dead", "--json", *words).stdout)]
 
@@ -37,7 +37,7 @@ def test_ls_counts_letters_by_where_and_why_they_died(run_clocked: Run, letters:
     golden.check("dead-ls.json", run_clocked("dead", "ls", "orders.dead", "--json").stdout)
 
 
-def test_what_never_died_and_what_is_not_ready_is_told(run_clocked: Run, letters: Queue) -> None:
+def test_messages_that_never_died_and_letters_that_are_not_ready_are_noted(run_clocked: Run, letters: Queue) -> None:
     letters.enqueue_many([b"by hand", b"by hand too"])
     held = letters.receive_many(3)
     held[2].nack("5m")
@@ -77,7 +77,7 @@ def test_a_queue_without_letters_is_an_empty_answer_and_a_note(run: Run, broker:
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, expected",
     [
         ({"dead_letter": "dead"}, "dead letters of orders go to dead"),
         ({"dead_letter": "dead", "dead_letter_rejected": "{queue}"}, "dead letters of orders go to dead"),
@@ -85,16 +85,16 @@ def test_a_queue_without_letters_is_an_empty_answer_and_a_note(run: Run, broker:
          "dead letters of orders go to orders.dead (expired, maxlen, delivery_limit) and no (rejected)"),
     ],
 )  # fmt: skip
-def test_for_a_queue_that_dead_letters_elsewhere_it_is_said_where(
-    run: Run, broker: Broker, options: dict[str, Any], said: str
+def test_a_queue_with_another_target_has_a_note(
+    run: Run, broker: Broker, options: dict[str, Any], expected: str
 ) -> None:
     broker.declare_queue("orders", **options).enqueue(b"x")
 
-    assert run("dead", "ls", "orders").stderr == f"rqttl: {said}\n"
-    assert run("dead", "ls", "orders", "--json").stderr == f"rqttl: {said}\n"
-    assert run("dead", "show", "orders").stderr == f"rqttl: {said}\nrqttl: no dead letters in orders\n"
+    assert run("dead", "ls", "orders").stderr == f"rqttl: {expected}\n"
+    assert run("dead", "ls", "orders", "--json").stderr == f"rqttl: {expected}\n"
+    assert run("dead", "show", "orders").stderr == f"rqttl: {expected}\nrqttl: no dead letters in orders\n"
     note = "rqttl: 1 message never died: left alone (`rqttl queue purge` removes all)\n"
-    assert run("dead", "purge", "orders", "--yes").stderr == f"rqttl: {said}\n{note}"
+    assert run("dead", "purge", "orders", "--yes").stderr == f"rqttl: {expected}\n{note}"
     assert broker.queue("orders").stats().ready == 1
 
 
@@ -158,17 +158,17 @@ def test_show_is_limited_and_says_that_there_is_more(run_clocked: Run, letters: 
     assert result.stderr == "rqttl: 3 of 7 letters; --limit shows more\n"
 
 
-def test_without_a_limit_ten_are_shown_but_of_those_that_were_named_all(run: Run, broker: Broker) -> None:
+def test_without_a_limit_ten_letters_are_shown_or_all_named_ones(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders", dead_letter="orders.dead").enqueue_many(
         [Message(b"x", ttl=0, id="same" if i % 2 else f"{i}") for i in range(24)]
     )
 
-    assert len(shown(run)) == 10
-    assert shown(run, "same") == ["same"] * 12
-    assert shown(run, "same", "4", "--limit", "4") == ["same"] * 4
+    assert len(printed(run)) == 10
+    assert printed(run, "same") == ["same"] * 12
+    assert printed(run, "same", "4", "--limit", "4") == ["same"] * 4
 
 
-def test_an_id_that_is_not_there_is_refused_after_the_others_were_shown(run_clocked: Run, letters: Queue) -> None:
+def test_a_missing_id_is_refused_after_the_other_letters(run_clocked: Run, letters: Queue) -> None:
     letters.enqueue(Message(b"x", id="by hand"))
 
     result = run_clocked("dead", "show", "orders.dead", "order-9", "order-2", "by hand", "--json")
@@ -209,10 +209,10 @@ FILTERS: dict[tuple[str, ...], set[str]] = {
 
 
 @pytest.mark.parametrize("words", FILTERS, ids=" ".join)
-def test_the_filters_say_which_letters_are_meant(run_clocked: Run, letters: Queue, words: tuple[str, ...]) -> None:
+def test_filters_select_letters(run_clocked: Run, letters: Queue, words: tuple[str, ...]) -> None:
     letters.enqueue(Message(b"x", id="by hand", headers={"region": "eu"}))
 
-    assert set(shown(run_clocked, *words)) == FILTERS[words]
+    assert set(printed(run_clocked, *words)) == FILTERS[words]
 
     answer = json.loads(run_clocked("dead", "purge", "orders.dead", "--yes", "--json", *words).stdout)
     assert answer["purged"] == len(FILTERS[words])
@@ -221,7 +221,7 @@ def test_the_filters_say_which_letters_are_meant(run_clocked: Run, letters: Queu
 
 @pytest.mark.parametrize("command", ["show", "purge"])
 @pytest.mark.parametrize(
-    "words, said",
+    "words, expected",
     [
         (("--reason", "rejcted"), "'--reason': no such reason 'rejcted'; did you mean rejected?"),
         (("--reason", "expire"), "'--reason': no such reason 'expire'; did you mean expired?"),
@@ -238,14 +238,14 @@ def test_the_filters_say_which_letters_are_meant(run_clocked: Run, letters: Queu
     ],
 )  # fmt: skip
 def test_a_wrong_filter_is_one_line(
-    run: Run, broker: Broker, command: str, words: tuple[str, ...], said: str
+    run: Run, broker: Broker, command: str, words: tuple[str, ...], expected: str
 ) -> None:  # fmt: skip
     broker.declare_queue("dead")
 
     result = run("dead", command, "dead", *words)
 
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert said in result.stderr
+    assert expected in result.stderr
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "few"])
@@ -253,7 +253,7 @@ def test_a_wrong_limit_is_wrong_usage(run: Run, limit: str) -> None:
     assert run("dead", "show", "dead", "--limit", limit).exit_code == 2
 
 
-def test_hostile_letters_are_shown_escaped_and_cut(run: Run, broker: Broker) -> None:
+def test_hostile_letters_are_escaped_and_cut(run: Run, broker: Broker) -> None:
     orders = broker.declare_queue("orders", dead_letter_rejected="dead")
     for body in HOSTILE:
         odd = body.decode("utf-8", "replace")[:50]
@@ -275,18 +275,18 @@ COMMANDS = [("ls",), ("show",), ("purge", "--yes"), ("purge", "--dry-run")]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("there, said", [
-    ("orders", "queue 'my.dead' does not exist: `rqttl queue declare my.dead` makes it [not_found]"),
+@pytest.mark.parametrize("existing, expected", [
+    ("orders", "queue 'my.dead' does not exist: `rqttl queue declare my.dead` creates it [not_found]"),
     ("may.dead", "queue 'my.dead' does not exist; did you mean may.dead? [not_found]"),
 ])  # fmt: skip
-def test_a_queue_that_is_not_there_is_refused(
-    run: Run, broker: Broker, there: str, said: str, words: tuple[str, ...]
+def test_a_missing_queue_is_refused(
+    run: Run, broker: Broker, existing: str, expected: str, words: tuple[str, ...]
 ) -> None:
-    broker.declare_queue(there)
+    broker.declare_queue(existing)
 
     result = run("dead", words[0], "my.dead", *words[1:])
 
-    assert (result.exit_code, result.stdout, result.stderr) == (3, "", f"rqttl: {said}\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (3, "", f"rqttl: {expected}\n")
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -302,5 +302,5 @@ def test_ages_count_by_the_clock_of_redis(run_clocked: Run, clocked: Clocked) ->
     bury(clocked)
     clocked.advance(86_400_000 * 3)
 
-    assert shown(run_clocked, "--older-than", "3d") == ["order-3", "order-2", "order-1"]
+    assert printed(run_clocked, "--older-than", "3d") == ["order-3", "order-2", "order-1"]
     assert clocked.time() - timedelta(days=3) > clocked.queue("orders.dead").peek()[0].enqueued_at

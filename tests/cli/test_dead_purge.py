@@ -1,4 +1,4 @@
-"""`rqttl dead purge`: what was counted goes, if it is still ready, and nothing else."""
+"""`rqttl dead purge`: the counted letters go, if they are still ready, and no others."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_the_answer_is_how_many_went(run_clocked: Run, busy: Queue) -> None:
     assert ids(busy) == ["order-1", "order-2", "order-3", "order-4", "by hand"]
 
 
-def test_letters_are_chosen_by_id(run_clocked: Run, letters: Queue) -> None:
+def test_letters_are_selected_by_id(run_clocked: Run, letters: Queue) -> None:
     result = run_clocked("dead", "purge", "orders.dead", "--id", "order-3", "--id", "mail-2", "--yes")
 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "2 letters of orders.dead removed\n", "")
     assert ids(letters) == [one for one in LETTERS if one not in ("order-3", "mail-2")]
 
 
-def test_an_id_that_is_not_there_is_refused_and_the_others_go(run_clocked: Run, busy: Queue) -> None:
+def test_a_missing_id_is_refused_and_the_other_letters_go(run_clocked: Run, busy: Queue) -> None:
     result = run_clocked(
         "dead", "purge", "orders.dead", "--id", "order-3", "--id", "nope", "--id", "by hand", "--id", "order-1", "-y"
     )
@@ -84,7 +84,7 @@ def test_an_id_that_is_not_there_is_refused_and_the_others_go(run_clocked: Run, 
     assert ids(busy) == [one for one in (*LETTERS, "by hand") if one != "order-3"]
 
 
-def test_where_nothing_is_meant_nothing_is_asked(run_clocked: Run, letters: Queue) -> None:
+def test_without_a_matching_letter_nothing_is_asked(run_clocked: Run, letters: Queue) -> None:
     result = run_clocked("dead", "purge", "orders.dead", "--source", "nope")
 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "0 letters of orders.dead removed\n", "")
@@ -156,7 +156,7 @@ def test_ctrl_c_leaves_an_exact_count(run: Run, many: Queue, at_second_step: Arr
     assert many.stats().ready == 500
 
 
-def test_a_lost_reply_is_told_with_what_is_known(run: Run, many: Queue, at_second_step: Arrange) -> None:
+def test_a_lost_reply_has_the_known_counts(run: Run, many: Queue, at_second_step: Arrange) -> None:
     def lose(_: Queue) -> None:
         raise OutcomeUnknown("purge", "dead")
 
@@ -168,7 +168,7 @@ def test_a_lost_reply_is_told_with_what_is_known(run: Run, many: Queue, at_secon
     assert result.stderr.endswith("[outcome_unknown]\n")
 
 
-def test_what_is_no_longer_ready_is_left_alone_and_told(run: Run, many: Queue, at_second_step: Arrange) -> None:
+def test_a_letter_that_is_no_longer_ready_stays_and_has_a_note(run: Run, many: Queue, at_second_step: Arrange) -> None:
     at_second_step(lambda queue: queue.ack_many(queue.receive_many(7)))
 
     result = run("dead", "purge", "dead", "--yes")
@@ -181,7 +181,7 @@ def test_what_is_no_longer_ready_is_left_alone_and_told(run: Run, many: Queue, a
 
 
 class Terminal:
-    """A command on a terminal; what it shows, and what is typed."""
+    """A command on a terminal, with its input and its output."""
 
     def __init__(self, *arguments: str, url: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -189,11 +189,11 @@ class Terminal:
             command(*arguments, "--url", url), stdin=theirs, stdout=theirs, stderr=theirs, env=environment()
         )
         os.close(theirs)
-        self.shown = ""
+        self.screen = ""
 
     def wait_for(self, text: str) -> None:
-        while text not in self.shown:
-            assert self._read(), f"ended without {text!r}: {self.shown}"
+        while text not in self.screen:
+            assert self._read(), f"ended without {text!r}: {self.screen}"
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -205,11 +205,11 @@ class Terminal:
         return self.process.wait(PATIENCE)
 
     def _read(self) -> bool:
-        assert select.select([self._ours], [], [], PATIENCE)[0], f"silent after {self.shown!r}"
+        assert select.select([self._ours], [], [], PATIENCE)[0], f"silent after {self.screen!r}"
         piece = b""
         with contextlib.suppress(OSError):  # Linux reports the end of a terminal as an error
             piece = os.read(self._ours, 65536)
-        self.shown += piece.decode().replace("\r\n", "\n")
+        self.screen += piece.decode().replace("\r\n", "\n")
         return bool(piece)
 
 
@@ -237,10 +237,10 @@ def dead(broker: Broker) -> Queue:
 
 
 @pytest.mark.slow
-def test_only_what_was_shown_by_the_question_goes(ask: Callable[..., Terminal], broker: Broker, dead: Queue) -> None:
+def test_only_the_letters_of_the_question_go(ask: Callable[..., Terminal], broker: Broker, dead: Queue) -> None:
     terminal = ask("--reason", "rejected")
     terminal.wait_for("[y/N]: ")
-    assert terminal.shown == (
+    assert terminal.screen == (
         "Remove 9 letters of dead (3 rejected in orders, 2 rejected in jobs, 2 rejected in mails, "
         "2 in 2 other groups)? [y/N]: "
     )
@@ -252,7 +252,7 @@ def test_only_what_was_shown_by_the_question_goes(ask: Callable[..., Terminal], 
     terminal.type("y\n")
 
     assert terminal.end() == 0
-    assert terminal.shown.endswith(
+    assert terminal.screen.endswith(
         "8 letters of dead removed\nrqttl: 1 letter gone or no longer ready meanwhile: left alone\n"
     )
     assert ids(dead) == [held.id, "later"]
@@ -267,5 +267,5 @@ def test_no_is_taken_for_no(ask: Callable[..., Terminal], dead: Queue, answer: s
     terminal.type(answer)
 
     assert terminal.end() == 3
-    assert terminal.shown.endswith("rqttl: nothing was done\n")
+    assert terminal.screen.endswith("rqttl: nothing was done\n")
     assert dead.stats().ready == 9

@@ -1,4 +1,4 @@
-"""`rqttl dead redrive`: what was counted goes back, if it is still ready and there is room, and nothing else."""
+"""`rqttl dead redrive`: the counted letters go back, if they are still ready and have room, and no others."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_answer_in_json_counts_what_went(run_clocked: Run, letters: Queue, o
     assert ids(orders) == ["order-1", "order-2"]
 
 
-def test_letters_may_be_chosen_and_go_elsewhere(
+def test_selected_letters_can_go_to_another_queue(
     run_clocked: Run, clocked: Clocked, letters: Queue, orders: Queue
 ) -> None:
     elsewhere = clocked.declare_queue("elsewhere")
@@ -77,7 +77,7 @@ def test_letters_may_be_chosen_and_go_elsewhere(
     assert (ids(elsewhere), ids(orders)) == (["order-3", "mail-2"], [])
 
 
-def test_where_nobody_can_be_asked_all_stays(run_clocked: Run, letters: Queue) -> None:
+def test_without_a_terminal_all_letters_stay(run_clocked: Run, letters: Queue) -> None:
     result = run_clocked("dead", "redrive", "orders.dead")
 
     assert result.exit_code == 2
@@ -85,7 +85,7 @@ def test_where_nobody_can_be_asked_all_stays(run_clocked: Run, letters: Queue) -
     assert ids(letters) == list(LETTERS)
 
 
-def test_what_finds_no_room_or_no_queue_stays_and_is_told(
+def test_letters_without_room_or_queue_stay_and_have_a_note(
     run_clocked: Run, clocked: Clocked, letters: Queue, orders: Queue
 ) -> None:
     orders.update(max_length=1, overflow="reject-publish")
@@ -95,7 +95,7 @@ def test_what_finds_no_room_or_no_queue_stays_and_is_told(
 
     assert (result.exit_code, result.stdout) == (3, "1 letter of orders.dead put back\n")
     assert result.stderr == (
-        "rqttl: 3 letters left alone: mails is not there (see --to)\n"
+        "rqttl: 3 letters left alone: mails does not exist (see --to)\n"
         "rqttl: 3 letters left alone: orders has no room (--max-length)\n"
         "rqttl: not all letters could be put back [queue_full]\n"
     )
@@ -115,9 +115,7 @@ def test_letters_that_died_in_the_queue_itself_stay(run_clocked: Run, clocked: C
 
 
 @pytest.mark.parametrize("words", [["nope"], ["orders.dead", "--to", "nope"]])
-def test_a_queue_that_is_not_there_is_told_before_anything_goes(
-    run_clocked: Run, letters: Queue, words: list[str]
-) -> None:
+def test_a_missing_queue_is_refused_before_any_letter_moves(run_clocked: Run, letters: Queue, words: list[str]) -> None:
     result = run_clocked("dead", "redrive", *words, "--yes")
 
     assert result.exit_code == 3
@@ -125,7 +123,7 @@ def test_a_queue_that_is_not_there_is_told_before_anything_goes(
     assert ids(letters) == list(LETTERS)
 
 
-def test_an_id_that_is_not_there_is_refused_and_the_others_go(run_clocked: Run, letters: Queue, orders: Queue) -> None:
+def test_a_missing_id_is_refused_and_the_other_letters_go(run_clocked: Run, letters: Queue, orders: Queue) -> None:
     result = run_clocked("dead", "redrive", "orders.dead", "--id", "order-1", "--id", "nope", "-y")
 
     assert (result.exit_code, result.stdout) == (3, "1 letter of orders.dead put back\n")

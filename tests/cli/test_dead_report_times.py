@@ -1,4 +1,4 @@
-"""The hours of `rqttl dead report`: of which zone, how many, and what is counted together where they are too many."""
+"""The hours of `rqttl dead report`: their zone, their number, and longer units for many hours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from rqttl.cli.dead import report
+from rqttl.cli.dead.calendar import MOST, count_times
+from rqttl.inspector.letter_counts import QUARTER
 from tests.cli.conftest import Run
 from tests.cli.deaths import Die, die
 from tests.contract.clocked import START
@@ -34,7 +35,7 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Zone]:
 
 
 def ms(text: str) -> int:
-    """How long after the start of the tests' clock it is then."""
+    """The milliseconds from the start of the tests' clock to a time."""
     return int(datetime.strptime(f"{text}+0000", "%Y-%m-%d %H:%M%z").timestamp() * 1000) - START
 
 
@@ -62,7 +63,7 @@ def test_hours_without_deaths_have_their_lines(run_clocked: Run, die: Die) -> No
     (50 * DAY, "week", 8), (400 * DAY, "month", 14), (9 * 365 * DAY, "year", 2),
 ])  # fmt: skip
 @pytest.mark.parametrize("words", [("--utc",), ()])
-def test_over_longer_times_more_is_counted_together_and_it_is_said(
+def test_over_a_longer_time_a_longer_unit_is_used_and_a_note_names_it(
     run_clocked: Run, die: Die, zone: Zone, apart: int, unit: str, lines: int, words: tuple[str, ...]
 ) -> None:
     zone("CET-1CEST,M3.5.0,M10.5.0/3")
@@ -74,17 +75,17 @@ def test_over_longer_times_more_is_counted_together_and_it_is_said(
 
     counts = list(table(result.stdout, unit).values())
     assert (len(counts), counts[0], counts[-1], sum(counts)) == (lines, 3, 4, 7)
-    said = f"rqttl: too many hours for a table, so by {unit}: --newer-than 2d or --json shows hours\n"
-    assert result.stderr == ("" if unit == "hour" else said)
+    expected = f"rqttl: too many hours for a table, so by {unit}: --newer-than 2d or --json shows hours\n"
+    assert result.stderr == ("" if unit == "hour" else expected)
     hours = json.loads(run_clocked("dead", "report", "dead", "--by", "hour", "--json").stdout)["by"]["hour"]
     assert [one["count"] for one in hours] == [3, 4]
 
 
-def test_whatever_lies_between_no_table_is_longer_than_two_days_of_hours() -> None:
+def test_no_table_is_longer_than_two_days_of_hours() -> None:
     first = datetime(2020, 2, 28, 23, 45, tzinfo=timezone.utc)
     for quarters in range(1, 4 * 24 * 365 * 4, 97):
-        _, _, rows = report._times({first: 1, first + quarters * report.QUARTER: 1}, timezone.utc)
-        assert len(rows) <= report.MOST
+        _, _, rows = count_times({first: 1, first + quarters * QUARTER: 1}, timezone.utc)
+        assert len(rows) <= MOST
         assert sum(n for _, n in rows) == 2
 
 

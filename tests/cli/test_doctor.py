@@ -1,4 +1,4 @@
-"""`rqttl doctor`: what an operator reads, what a program reads, and asking before anything is changed."""
+"""`rqttl doctor`: its output for people and programs, and its question before a change."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NOBODY = f"{START - 9}-100000"
 
 @pytest.fixture
 def fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what is the same on every server."""
+    """The lines that are the same on every server."""
     monkeypatch.setattr("rqttl.doctor.checkup.SERVER", ())
 
 
 def damage(broker: Broker, client: redis.Redis) -> None:
-    """One of each: what is mended, what is only told."""
+    """A queue of each kind: one that can be repaired, one that cannot."""
     broker.declare_queue("a", dead_letter="b")
     broker.declare_queue("b", dead_letter="a")
     orders = broker.declare_queue("orders", dead_letter="orders.dead")
@@ -62,7 +62,7 @@ def steady(printed: str) -> str:
 
 
 @pytest.mark.usefixtures("fit", "damaged")
-def test_what_is_found_is_told_with_what_to_do(run_clocked: Run) -> None:
+def test_a_finding_has_its_advice(run_clocked: Run) -> None:
     result = run_clocked("doctor")
 
     golden.check("doctor.txt", steady(result.stdout))
@@ -71,7 +71,7 @@ def test_what_is_found_is_told_with_what_to_do(run_clocked: Run) -> None:
 
 
 @pytest.mark.usefixtures("fit", "damaged")
-def test_what_is_found_can_be_read_by_programs(run_clocked: Run) -> None:
+def test_programs_can_read_findings(run_clocked: Run) -> None:
     result = run_clocked("doctor", "--json")
 
     golden.check("doctor.json", steady(result.stdout))
@@ -140,13 +140,13 @@ def test_nobody_to_ask_is_a_repair_that_is_not_made(run_clocked: Run, client: re
 @pytest.mark.parametrize(
     "arguments, code, line",
     [
-        (("ghost",), 3, "queue 'ghost' does not exist: `rqttl queue declare ghost` makes it [not_found]"),
+        (("ghost",), 3, "queue 'ghost' does not exist: `rqttl queue declare ghost` creates it [not_found]"),
         (("or ders",), 2, "queue name: expected 1 to 128 of"),
         (("--yes",), 2, "--yes goes with --repair"),
         (("--dry-run",), 2, "--dry-run goes with --repair"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_in_one_line(run: Run, arguments: tuple[str, ...], code: int, line: str) -> None:
+def test_wrong_usage_is_one_line(run: Run, arguments: tuple[str, ...], code: int, line: str) -> None:
     result = run("doctor", *arguments)
 
     assert (result.exit_code, result.stdout) == (code, "")
@@ -164,7 +164,7 @@ def test_without_redis_the_doctor_says_so(start_server: Callable[..., Server]) -
     assert result.stderr.startswith("rqttl: Redis does not answer: ")
 
 
-def test_a_server_that_goes_in_the_middle_is_told_in_one_line(
+def test_a_server_that_goes_away_is_an_error_of_one_line(
     start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start_server()
@@ -190,7 +190,7 @@ def test_a_sound_server_is_left_with_0(start_server: Callable[..., Server]) -> N
     assert (result.stdout.splitlines()[-1]).startswith("0 problems, ")
 
 
-def test_no_password_is_ever_shown(server: Server, client: redis.Redis) -> None:
+def test_no_password_is_ever_printed(server: Server, client: redis.Redis) -> None:
     client.execute_command("ACL", "SETUSER", "half", "reset", "on", ">S3CR3T", "~*", "+@all", "-config", "-evalsha")
     url = server.url.replace("unix://", "unix://half:S3CR3T@")
 
@@ -202,7 +202,7 @@ def test_no_password_is_ever_shown(server: Server, client: redis.Redis) -> None:
     assert "half may not" in printed[0].output
 
 
-def test_findings_are_shown_as_they_come(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_printed_as_they_come(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Iterator[Any]:
         raise redis.ConnectionError("gone")
 
@@ -221,11 +221,11 @@ def test_findings_are_shown_as_they_come(run: Run, monkeypatch: pytest.MonkeyPat
 def test_on_a_terminal_it_fits_and_asks(server: Server, client: redis.Redis, broker: Broker) -> None:
     damage(broker, client)
 
-    shown = on_terminal("doctor", "--repair", "--dry-run", RQTTL_URL=server.url)
+    screen = on_terminal("doctor", "--repair", "--dry-run", RQTTL_URL=server.url)
 
-    assert [line for line in shown.splitlines() if len(line) > 80] == []
-    assert "\x1b" not in shown
-    assert r"rqttl:\x1b[31m" in shown
+    assert [line for line in screen.splitlines() if len(line) > 80] == []
+    assert "\x1b" not in screen
+    assert r"rqttl:\x1b[31m" in screen
 
 
 @pytest.mark.parametrize(
@@ -235,23 +235,25 @@ def test_on_a_terminal_it_fits_and_asks(server: Server, client: redis.Redis, bro
 def test_colour_is_for_terminals(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, environment: dict[str, str], coloured: bool
 ) -> None:
-    said: list[str] = []
+    words: list[str] = []
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
-    monkeypatch.setattr(output, "answer", said.append)
+    monkeypatch.setattr(output, "answer", words.append)
 
     for level in ("ok", "warning", "problem"):
-        module._show(level, "memory", "found", "advice")
+        module._print_line(level, "memory", "found", "advice")
 
     starts = ["\x1b[32m\x1b[22mok", "\x1b[33m\x1b[22mwarning", "\x1b[31m\x1b[1mproblem"]
     plain = ["ok ", "warning ", "problem "]
-    assert [one.startswith(begin) for one, begin in zip(said, starts if coloured else plain, strict=True)] == [True] * 3
+    assert [one.startswith(begin) for one, begin in zip(words, starts if coloured else plain, strict=True)] == [
+        True
+    ] * 3
 
 
 def test_a_subject_that_is_too_long_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    module._show("ok", "a-queue-with-a-long-name", "empty")
+    module._print_line("ok", "a-queue-with-a-long-name", "empty")
 
     assert capsys.readouterr().out == f"ok       a-queue-with-a-long-name\n{'':25}empty\n"
 

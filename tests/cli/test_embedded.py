@@ -1,4 +1,4 @@
-"""Commands on the embedded server: which one they use, what they say of it, and which ones they refuse."""
+"""Commands on the embedded server: its choice, the note about it, and the folders that are refused."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ USING = "rqttl: using the embedded server in {}: no --url is given, and $RQTTL_U
 
 @pytest.mark.slow
 def test_without_a_url_commands_share_an_embedded_server_that_keeps_its_data(tmp_path: Path) -> None:
-    def told(*arguments: str) -> tuple[str, str]:
-        shown = subprocess.run(
+    def expected(*arguments: str) -> tuple[str, str]:
+        printed = subprocess.run(
             command(*arguments), env=environment(RQTTL_HOME=str(tmp_path / "home")),
             capture_output=True, text=True, check=True, timeout=PATIENCE,
         )  # fmt: skip
-        return shown.stdout, shown.stderr
+        return printed.stdout, printed.stderr
 
     using = USING.format(tmp_path / "home")
-    assert told("queue", "declare", "orders") == ("queue orders: declared\n", using)
-    assert told("send", "orders", "a", "b") == ("stored 2 messages in orders\n", using)
-    assert told("receive", "orders", "--max", "0") == ("a\nb\n", using)
+    assert expected("queue", "declare", "orders") == ("queue orders created\n", using)
+    assert expected("send", "orders", "a", "b") == ("stored 2 messages in orders\n", using)
+    assert expected("receive", "orders", "--max", "0") == ("a\nb\n", using)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def embedded_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_where_no_server_is_named_each_command_tells_once_which_one_it_uses(
+def test_without_a_named_server_each_command_notes_once_which_one_it_uses(
     embedded_home: Path, flags: tuple[str, ...]
 ) -> None:
     using = USING.format("~/.local/share/rqttl")

@@ -1,4 +1,4 @@
-"""Each kind of failure has its exit code, and one line that says what to do."""
+"""Each kind of failure has its exit code, and one line with the remedy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, expected",
     [
         (("sned",), "no such command 'sned'; did you mean `send`? (see `rqttl --help`)"),
         (("queue", "list"), "no such command 'list'; did you mean `queue ls`? (see `rqttl queue --help`)"),
@@ -52,7 +52,7 @@ NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
         (("send", "orders", "x", "--ttl", "-5s"), "'--ttl': expected a number with a unit"),
         (("send", "orders", "x", "--ttl", "999999w"), "'--ttl': expected 0 to 315360000000 ms"),
         (("send", "orders", "x", "--ttl", "9" * 5000), "'--ttl': expected a number with a unit"),
-        (("send", "orders", "x", "--header", "novalue"), "--header: expected KEY=VALUE, got 'novalue'"),
+        (("send", "orders", "x", "--header", "novalue"), "'--header': expected KEY=VALUE, got 'novalue'"),
         (("send", "orders", "x", "y", "--id", "one"), "--id: give exactly one body"),
         (("send", "or ders", "x"), "queue name: expected 1 to 128 of"),
         (("receive", "orders", "--max", "-1"), "'--max'"),
@@ -85,11 +85,11 @@ NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
         (("demo", "--limit", "0"), "'--limit'"),
     ],
 )  # fmt: skip
-def test_wrong_input_is_wrong_usage(run: Run, broker: Broker, arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_input_is_wrong_usage(run: Run, broker: Broker, arguments: tuple[str, ...], expected: str) -> None:
     if "declare" not in arguments:
         broker.declare_queue("orders")
 
-    assert told in failed(run(*arguments), 2)
+    assert expected in failed(run(*arguments), 2)
     assert broker.queues() == ([] if "declare" in arguments else ["orders"])
 
 
@@ -123,7 +123,7 @@ def test_a_body_that_is_too_large_is_refused(run: Run, broker: Broker) -> None:
     assert "--max-message-bytes, 3" in result.stderr
 
 
-def test_what_redis_refuses_is_refused(run: Run, broker: Broker) -> None:
+def test_a_refusal_of_redis_is_a_refusal(run: Run, broker: Broker) -> None:
     driver_of(broker).store.client.set("rqttl:{orders}:meta", "not a hash")
 
     line = failed(run("queue", "show", "orders"), 3)
@@ -135,7 +135,7 @@ def test_what_redis_refuses_is_refused(run: Run, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    "lost, told",
+    "lost, expected",
     [
         ({"commands": ["-evalsha"]}, "the right for EVALSHA is missing"),
         ({"commands": ["-zadd"]}, "the right for a command that scripts use is missing"),
@@ -143,8 +143,8 @@ def test_what_redis_refuses_is_refused(run: Run, broker: Broker) -> None:
         ({"channels": []}, "the right for the channel that wakes reapers is missing"),
     ],
 )
-def test_who_may_not_do_something_learns_which_right_is_missing(
-    broker: Broker, server: Server, lost: dict[str, list[str]], told: str
+def test_an_error_names_the_missing_right(
+    broker: Broker, server: Server, lost: dict[str, list[str]], expected: str
 ) -> None:
     broker.declare_queue("orders")
     rights: dict[str, Any] = {"categories": ["+@all"], "keys": ["*"], "channels": ["*"], **lost}
@@ -157,21 +157,21 @@ def test_who_may_not_do_something_learns_which_right_is_missing(
     finally:
         driver_of(broker).store.client.acl_deluser("guest")
 
-    assert line == f"Redis refuses user 'guest': {told}; `rqttl doctor` says which rights this user needs"
+    assert line == f"Redis refuses user 'guest': {expected}; `rqttl doctor` says which rights this user needs"
 
 
 @pytest.mark.parametrize(
-    "url, told",
+    "url, expected",
     [
         ("redis://127.0.0.1:1", "connecting to 127.0.0.1:1: Connection refused"),
         ("redis://name.invalid:6379", "connecting to name.invalid:6379: "),
         ("unix:///nonexistent/socket", "connecting to /nonexistent/socket: "),
     ],
 )
-def test_where_no_redis_listens_the_line_says_where_that_is(url: str, told: str) -> None:
+def test_without_a_redis_the_error_names_its_address(url: str, expected: str) -> None:
     line = failed(CliRunner().invoke(cli, ["--url", url, "queue", "ls"]), 4)
 
-    assert line.startswith(f"Redis does not answer: {told}")
+    assert line.startswith(f"Redis does not answer: {expected}")
     assert line.endswith("; check --url or $RQTTL_URL")
 
 
@@ -195,21 +195,21 @@ def test_out_of_memory_says_how_much_redis_may_take_and_what_to_do(
 
 
 @pytest.mark.parametrize(
-    "user, told",
+    "user, expected",
     [
         ("", "Redis wants a password: give it in --url or $RQTTL_URL, before the host, as :PASSWORD@"),
         (":hunter2@", "Redis does not take this user and password: check --url or $RQTTL_URL"),
         ("who:hunter2@", "Redis does not take this user and password: check --url or $RQTTL_URL"),
     ],
 )
-def test_a_missing_or_wrong_password_is_told_without_showing_it(
-    start_server: Callable[..., Server], user: str, told: str
+def test_a_missing_or_wrong_password_is_an_error_without_the_password(
+    start_server: Callable[..., Server], user: str, expected: str
 ) -> None:
     server = start_server()
     with server.client() as client:
         client.config_set("requirepass", "right")
 
-    assert failed_at(server.url.replace("unix://", f"unix://{user}"), 4, "queue", "ls") == told
+    assert failed_at(server.url.replace("unix://", f"unix://{user}"), 4, "queue", "ls") == expected
 
 
 def test_a_server_that_takes_no_writes_says_why(start_server: Callable[..., Server]) -> None:
@@ -237,7 +237,7 @@ def test_a_server_without_room_for_another_connection_says_so(start_server: Call
     assert line == "Redis takes no more connections (maxclients): close some, or raise it"
 
 
-def test_a_database_that_there_is_not_is_told(server: Server) -> None:
+def test_an_unknown_database_is_an_error(server: Server) -> None:
     line = failed_at(f"{server.url}?db=99", 4, "queue", "ls")
 
     assert line == "Redis has no database of this number: check --url or $RQTTL_URL"
@@ -251,10 +251,10 @@ class Silent(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(
-    "scheme, told",
+    "scheme, expected",
     [("redis", "the server speaks another protocol than Redis"), ("rediss", "the server does not speak TLS")],
 )
-def test_a_server_that_is_no_redis_is_told(scheme: str, told: str) -> None:
+def test_a_server_that_is_no_redis_is_an_error(scheme: str, expected: str) -> None:
     with HTTPServer(("127.0.0.1", 0), Silent) as other:
         serving = Thread(target=other.serve_forever, daemon=True)
         serving.start()
@@ -263,7 +263,7 @@ def test_a_server_that_is_no_redis_is_told(scheme: str, told: str) -> None:
         finally:
             other.shutdown()
 
-    assert line.startswith(f"{told}: ")
+    assert line.startswith(f"{expected}: ")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_server_that_is_no_redis_is_told(scheme: str, told: str) -> None:
         "redis:hunter2@x",
     ],
 )
-def test_no_secret_of_a_url_is_shown(url: str) -> None:
+def test_no_secret_of_a_url_is_printed(url: str) -> None:
     result = CliRunner().invoke(cli, ["--debug", "--url", url, "queue", "ls"])
 
     assert result.exit_code in (2, 4)

@@ -31,14 +31,16 @@ def test_an_example_stays_one_line_on_a_narrow_terminal(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_what_can_be_copied_from_a_help_is_not_broken(path: Path) -> None:
-    """Neither what stands in backticks or quotes, nor a word with a hyphen, such as a default."""
+def test_quoted_text_of_a_help_is_not_broken(path: Path) -> None:
+    """Text in backticks or quotes stays whole, as does a word with a hyphen, such as a default."""
     helped = [found(path).help or "", *(one.help or "" for one in options(path))]
-    copied = [one for said in helped for one in re.findall(r"`[^`]+`|(?<!\w)'[^']+'(?!\w)", " ".join(said.split()))]
-    shown = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).stdout
+    copied = [
+        one for paragraph in helped for one in re.findall(r"`[^`]+`|(?<!\w)'[^']+'(?!\w)", " ".join(paragraph.split()))
+    ]
+    printed = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).stdout
 
-    assert [one for one in copied if one not in shown] == []
-    assert [line for line in shown.splitlines() if re.search(r"\w-$", line)] == []
+    assert [one for one in copied if one not in printed] == []
+    assert [line for line in printed.splitlines() if re.search(r"\w-$", line)] == []
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

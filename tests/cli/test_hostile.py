@@ -1,6 +1,6 @@
 """Whatever somebody sends, whoever looks at it sees it escaped and short, and nothing crashes.
 
-The check does not trust `text.visible`: it knows by itself which characters are harmless.
+The check does not trust `text.escape`: it knows by itself which characters are harmless.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 
 from rqttl import Broker, Message, Queue, codec, commands
 from rqttl._driver import driver_of
-from rqttl.cli.common import text
 from rqttl.flows import Look
+from rqttl.text import MARKS
 from tests.cli.conftest import Run
 from tests.cli.hostile import BYTES, PACKED, TEXTS
 from tests.cli.processes import Terminal
@@ -35,7 +35,7 @@ def harmless(printed: str, longest: int = _LONGEST_LINE) -> None:
         assert [c for c in used if 0xFE00 <= ord(c) < 0xFE0E or 0xE0100 <= ord(c) <= 0xE01EF] == []
         if not line.isascii():
             marks = "".join("m" if unicodedata.category(c) in ("Mn", "Me") else " " for c in line)
-            assert "m" * (text.MARKS + 1) not in marks
+            assert "m" * (MARKS + 1) not in marks
 
 
 def strict(printed: str) -> Any:
@@ -48,20 +48,25 @@ def strict(printed: str) -> Any:
 
 
 def on_plain_terminal(*arguments: str) -> str:
-    """What is shown on a terminal that has no bold: whatever acts on it comes from a message."""
+    """The output on a terminal without bold text: a control character in it comes from a message."""
     with Terminal(*arguments, TERM="dumb", NO_COLOR="1") as terminal:
         assert terminal.end() == 0
         return terminal._bytes.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
 
 
 def pieces() -> list[Message]:
-    """The corpus as messages: texts as ids, headers and content types too, as nobody may send them."""
-    found = [
-        Message(one.encode(), id=one[:80] or "-", headers={one[:9_000] or "-": one[:9_000]}, content_type=one[:80])
-        for one in TEXTS
+    """The corpus as messages: texts as ids, headers and content types too, which the library refuses from senders."""
+    texts = [
+        Message(
+            text.encode(),
+            id=text.encode()[: codec.MAX_ID_BYTES].decode(errors="ignore")[:80] or "-",
+            headers={text[:9_000] or "-": text[:9_000]},
+            content_type=text[:80],
+        )
+        for text in TEXTS
     ]
-    found += [Message(one, headers={"bytes": one[:9_000]}) for one in BYTES]
-    return found + [Message(one, content_type=codec.MSGPACK) for one in PACKED]
+    broken = [Message(body, headers={"bytes": body[:9_000]}) for body in BYTES]
+    return texts + broken + [Message(body, content_type=codec.MSGPACK) for body in PACKED]
 
 
 @pytest.fixture
@@ -148,16 +153,16 @@ def test_into_a_pipe(run: Run, dead: Queue, arguments: tuple[str, ...]) -> None:
 
     assert (result.exit_code, result.stderr) == (0, "")
     harmless(result.stdout)
-    told = strict(run(*arguments, "--json").stdout)
-    assert len(told) == (len(pieces()) if "ls" not in arguments else 1)
+    document = strict(run(*arguments, "--json").stdout)
+    assert len(document) == (len(pieces()) if "ls" not in arguments else 1)
 
 
 def test_received_as_json_each_is_a_line_from_which_the_body_can_be_had_again(run: Run, orders: Queue) -> None:
     lines = run("receive", "orders", "--max", "0", "--json").stdout.removesuffix("\n").split("\n")
 
-    told = [strict(line) for line in lines]
-    assert [one["body"] for one in told[: len(TEXTS)]] == list(TEXTS)
-    for one, piece in zip(told, pieces(), strict=True):
+    documents = [strict(line) for line in lines]
+    assert [one["body"] for one in documents[: len(TEXTS)]] == list(TEXTS)
+    for one, piece in zip(documents, pieces(), strict=True):
         assert isinstance(piece.body, bytes)
         if "body_base64" in one:
             assert base64.b64decode(one["body_base64"]) == piece.body
@@ -170,11 +175,11 @@ def test_received_as_json_each_is_a_line_from_which_the_body_can_be_had_again(ru
 @pytest.mark.slow
 def test_each_of_them_alone(run: Run, dead: Queue) -> None:
     for one in dead.peek(1_000):
-        shown = run("message", "show", "dead", one.sequence)
-        assert (shown.exit_code, shown.stderr) == (0, "")
-        harmless(shown.stdout)
-        told = strict(run("message", "show", "dead", one.sequence, "--json").stdout)
-        assert told["sequence"] == one.sequence
+        screen = run("message", "show", "dead", one.sequence)
+        assert (screen.exit_code, screen.stderr) == (0, "")
+        harmless(screen.stdout)
+        document = strict(run("message", "show", "dead", one.sequence, "--json").stdout)
+        assert document["sequence"] == one.sequence
         assert run("message", "show", "dead", one.sequence, "--raw").stdout_bytes == one.body
 
 
@@ -195,7 +200,7 @@ def test_errors_name_them_in_one_harmless_line(run: Run, broker: Broker) -> None
             harmless(result.stderr, longest=200_000)
 
 
-def test_ids_and_headers_that_are_no_text_are_shown_all_the_same(run: Run, broker: Broker) -> None:
+def test_ids_and_headers_that_are_no_text_are_printed_all_the_same(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders")
     extras = msgpack.packb(["\udc80", {"\udc81": "\udc82"}], unicode_errors="surrogateescape")
     known = driver_of(broker).step(Look("orders"))
@@ -205,8 +210,8 @@ def test_ids_and_headers_that_are_no_text_are_shown_all_the_same(run: Run, broke
 
     assert result.exit_code == 0, result.stderr
     harmless(result.stdout)
-    (told,) = strict(run("receive", "orders", "--json").stdout)["headers"].items()
-    assert told == ("\ufffd", "\ufffd")
+    (header,) = strict(run("receive", "orders", "--json").stdout)["headers"].items()
+    assert header == ("\ufffd", "\ufffd")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +252,7 @@ def test_the_traceback_of_a_bug_neither_tells_secrets_nor_acts_on_a_terminal(
     harmless(result.stderr)
 
 
-def test_a_password_that_redis_refuses_is_not_told(run: Run, server: Server) -> None:
+def test_a_password_that_redis_refuses_is_not_printed(run: Run, server: Server) -> None:
     url = server.url.replace("unix://", "unix://user:hunter2@")
 
     result = run("--debug", "--url", url, "receive", "orders")

@@ -56,7 +56,7 @@ def test_a_plain_message_has_nothing_more_to_say(run_clocked: Run, clocked: Cloc
     golden.check("message_plain.txt", run_clocked("message", "show", "orders", "1700000000000-100000").stdout)
 
 
-def test_the_last_failure_of_a_message_is_shown_escaped_and_cut(run: Run, orders: Queue) -> None:
+def test_the_last_failure_of_a_message_is_escaped_and_cut(run: Run, orders: Queue) -> None:
     orders.enqueue(b"x", id="one")
     delivery = orders.receive()
     assert delivery is not None
@@ -73,7 +73,9 @@ def test_the_last_failure_of_a_message_is_shown_escaped_and_cut(run: Run, orders
     )
 
 
-def test_it_is_found_by_its_sequence_without_a_search(run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_read_by_its_sequence_without_a_search(
+    run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     orders.enqueue_many([b"%d" % i for i in range(10)])
     looked: list[Any] = []
     peek = Queue.peek
@@ -123,7 +125,7 @@ def test_an_id_that_several_have_is_refused_with_their_sequences(run: Run, order
 
 
 @pytest.mark.parametrize("id", ["nope", "1700000000000-100000"])
-def test_a_message_that_is_not_there_is_refused(run: Run, orders: Queue, id: str) -> None:
+def test_a_missing_message_is_refused(run: Run, orders: Queue, id: str) -> None:
     result = run("message", "show", "orders", id)
 
     assert (result.exit_code, result.stdout) == (3, "")
@@ -144,7 +146,7 @@ def test_a_missing_queue_is_refused(run: Run) -> None:
     assert run("message", "show", "nothing", "x").exit_code == 3
 
 
-def test_a_long_body_and_long_headers_are_cut_unless_all_is_wanted(run: Run, orders: Queue) -> None:
+def test_a_long_body_and_long_headers_are_cut_without_full(run: Run, orders: Queue) -> None:
     orders.enqueue(b"x" * 99_999, id="one", headers={"h": "q" * 9_999})
 
     short, full = (
@@ -180,26 +182,26 @@ def test_raw_goes_alone(run: Run, orders: Queue, flag: str) -> None:
     result = run("message", "show", "orders", "one", "--raw", flag)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--raw writes the body alone" in result.stderr
+    assert "--raw writes only the body" in result.stderr
 
 
 @pytest.mark.slow
 def test_raw_does_not_go_to_a_terminal(orders: Queue, redis_url: str) -> None:
     orders.enqueue(b"\x1b]52;c;x\x07", id="one")
 
-    shown = on_terminal("message", "show", "orders", "one", "--raw", "--url", redis_url)
+    printed = on_terminal("message", "show", "orders", "one", "--raw", "--url", redis_url)
 
-    assert shown.startswith("rqttl: --raw would let the body act on this terminal")
-    assert shown.count("\n") == 2  # folded
+    assert printed.startswith("rqttl: --raw would let the body act on this terminal")
+    assert printed.count("\n") == 2  # folded
 
 
 @pytest.mark.slow
-def test_it_fits_a_terminal_and_no_line_of_the_body_begins_where_ours_do(orders: Queue, redis_url: str) -> None:
+def test_a_message_fits_a_terminal_and_lines_of_its_body_are_indented(orders: Queue, redis_url: str) -> None:
     orders.enqueue(("漢" * 300 + "\nstate   ready\n").encode(), id="漢" * 85, headers={"z" * 300: "q" * 300})
 
-    shown = on_terminal("message", "show", "orders", "漢" * 85, "--url", redis_url)
+    printed = on_terminal("message", "show", "orders", "漢" * 85, "--url", redis_url)
 
-    lines = shown.split("\n")
+    lines = printed.split("\n")
     assert max(sum(1 + (c == "漢") for c in line) for line in lines) <= 80
-    assert [shown.count(c) for c in "漢zq"] == [385, 301, 303]  # folded, not cut; the rest is ours
+    assert [printed.count(c) for c in "漢zq"] == [385, 301, 303]  # folded, not cut; the rest is ours
     assert [line for line in lines if line.endswith("state   ready")] == ["  state   ready"]

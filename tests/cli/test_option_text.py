@@ -1,11 +1,11 @@
-"""Queue options have one name in what the command line prints: that of their flags; in JSON durations say `_ms`."""
+"""Queue options have the names of their flags in all output; in JSON durations end in `_ms`."""
 
 from __future__ import annotations
 
 import pytest
 
 from rqttl import InvalidInput
-from rqttl.cli.common.option_text import json_name, naming_flag, option_facts, with_flags
+from rqttl.cli.common.option_text import json_name, naming_flag, to_json, with_flags
 from rqttl.options import OPTIONS, QueueOptions
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed
@@ -37,12 +37,12 @@ def test_an_option_within_a_message_has_the_name_of_its_flag(name: str) -> None:
         "expires after use, with a lease",
     ],
 )
-def test_what_only_looks_like_an_option_stays(message: str) -> None:
+def test_words_that_only_look_like_options_stay(message: str) -> None:
     assert with_flags(message) == naming_flag(message) == message
 
 
 @pytest.mark.parametrize(
-    "written, told",
+    "written, expected",
     [
         ("id: expected text", "--id: expected text"),
         ("headers: 70000 bytes", "--header: 70000 bytes"),
@@ -51,12 +51,12 @@ def test_what_only_looks_like_an_option_stays(message: str) -> None:
         ("min_ttl: 2 ms is more than max_ttl, 1 ms", "--min-ttl: 2 ms is more than --max-ttl, 1 ms"),
     ],
 )
-def test_an_argument_that_begins_a_message_has_the_name_of_its_flag(written: str, told: str) -> None:
-    assert naming_flag(written) == told
+def test_an_argument_that_begins_a_message_has_the_name_of_its_flag(written: str, expected: str) -> None:
+    assert naming_flag(written) == expected
 
 
 def test_the_names_of_durations_end_in_ms_in_json() -> None:
-    facts = option_facts(QueueOptions.read("orders", {"message_ttl": "1m", "max_length": 5}))
+    facts = to_json(QueueOptions.read("orders", {"message_ttl": "1m", "max_length": 5}))
 
     assert (facts["message_ttl_ms"], facts["lease_ms"], facts["max_length"]) == (60_000, 30_000, 5)
     assert len(facts) == len(OPTIONS)

@@ -1,4 +1,4 @@
-"""Tables and facts: what is laid out quickly looks like what rich lays out, which folds."""
+"""Tables and pairs without rich look as they do with rich, which folds them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ TOTAL = ["400 queues", "440,000", ""]
 def test_a_table_looks_like_one_that_could_be_folded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, total: list[str] | None
 ) -> None:
-    output.table(COLUMNS, ROWS, total)
+    output.print_table(COLUMNS, ROWS, total)
     quick = capsys.readouterr().out
     monkeypatch.setattr(output, "_fits", lambda _: False)
     monkeypatch.setenv("COLUMNS", "200")
-    output.table(COLUMNS, ROWS, total)
+    output.print_table(COLUMNS, ROWS, total)
 
     assert quick.splitlines() == [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
-def test_facts_look_like_those_that_could_be_folded(
+def test_pairs_look_like_those_that_could_be_folded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [("queue", "orders"), ("日本", "two\nlines"), ("so far", "")]
-    output.facts(pairs)
+    output.print_pairs(pairs)
     quick = capsys.readouterr().out
     monkeypatch.setattr(output, "_fits", lambda _: False)
     monkeypatch.setenv("COLUMNS", "200")
-    output.facts(pairs)
+    output.print_pairs(pairs)
 
     assert quick == capsys.readouterr().out
     assert quick.splitlines()[:3] == ["queue   orders", "日本    two", "        lines"]
@@ -46,7 +46,7 @@ def test_a_long_table_is_folded_where_a_terminal_is_too_narrow(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(columns))
 
-    output.table(COLUMNS, ROWS)
+    output.print_table(COLUMNS, ROWS)
 
     lines = STYLE.sub("", capsys.readouterr().out).splitlines()
     assert (len(lines) > len(ROWS) + 2) == folded

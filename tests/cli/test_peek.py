@@ -1,4 +1,4 @@
-"""`rqttl peek`: what is in a queue, in what state, page by page, and nothing changes."""
+"""`rqttl peek`: messages with their states, page by page, and nothing changes."""
 
 from __future__ import annotations
 
@@ -75,17 +75,17 @@ def test_a_lease_that_is_over_but_not_swept_is_called_so(run_clocked: Run, clock
 
 def test_pages_follow_each_other_and_a_note_says_how(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders").enqueue_many([b"%d" % i for i in range(5)])
-    seen: list[str] = []
+    results: list[str] = []
     flags: list[str] = []
 
     for left in (3, 1, 0):
         result = run("peek", "orders", "--limit", "2", "--json", *flags)
         page = json.loads(result.stdout)
-        seen += [one["body"] for one in page]
+        results += [one["body"] for one in page]
         flags = ["--after", page[-1]["sequence"]]
         assert result.stderr == (f"rqttl: there are more: --after {flags[1]}\n" if left else "")
 
-    assert seen == ["0", "1", "2", "3", "4"]
+    assert results == ["0", "1", "2", "3", "4"]
     result = run("peek", "orders", *flags)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "rqttl: no more messages in orders\n")
 
@@ -102,40 +102,40 @@ def test_an_empty_queue_is_an_empty_answer_and_a_note(
 
 
 @pytest.mark.parametrize(
-    "arguments, code, told",
+    "arguments, code, expected",
     [
         (("orders", "--after", "soon"), 2, "--after: expected the sequence of a message, got 'soon' [invalid_input]"),
         (("orders", "--limit", "0"), 2, "invalid value for '--limit': 0 is not in the range x>=1"),
         (("ordres",), 3, "queue 'ordres' does not exist; did you mean orders? [not_found]"),
-        (("nothing",), 3, "queue 'nothing' does not exist: `rqttl queue declare nothing` makes it [not_found]"),
+        (("nothing",), 3, "queue 'nothing' does not exist: `rqttl queue declare nothing` creates it [not_found]"),
     ],
 )
-def test_what_cannot_be_shown_is_one_line(
-    run: Run, broker: Broker, arguments: tuple[str, ...], code: int, told: str
-) -> None:
+def test_an_error_is_one_line(run: Run, broker: Broker, arguments: tuple[str, ...], code: int, expected: str) -> None:
     broker.declare_queue("orders")
 
     result = run("peek", *arguments)
 
     assert (result.exit_code, result.stdout) == (code, "")
-    assert result.stderr.startswith(f"rqttl: {told}")
+    assert result.stderr.startswith(f"rqttl: {expected}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--utc",)])
-def test_it_fits_a_terminal_with_each_body_on_one_line(broker: Broker, redis_url: str, flags: tuple[str, ...]) -> None:
+def test_the_list_fits_a_terminal_with_each_body_on_one_line(
+    broker: Broker, redis_url: str, flags: tuple[str, ...]
+) -> None:
     orders = broker.declare_queue("orders")
     ids = ["short", "漢" * 85, "x" * 255]
     orders.enqueue_many([Message(b"y" * 500, id=id, ttl="300w") for id in ids] + ["漢".encode() * 200, b""])
     orders.receive_many(2, lease="300w")
 
-    shown = on_terminal("peek", "orders", "--url", redis_url, *flags)
+    printed = on_terminal("peek", "orders", "--url", redis_url, *flags)
 
-    lines = shown.split("\n")
+    lines = printed.split("\n")
     assert max(map(_cells, lines)) == 80
     assert [line for line in lines if line.startswith("  y")] == ["  " + "y" * 77 + "…"] * 3
-    assert shown.count("x") == 255 + sum(line.count("x") for line in lines[:1])  # folded, not cut
-    assert shown.count("漢") == 85 + 38
+    assert printed.count("x") == 255 + sum(line.count("x") for line in lines[:1])  # folded, not cut
+    assert printed.count("漢") == 85 + 38
 
 
 def _cells(line: str) -> int:

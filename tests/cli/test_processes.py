@@ -74,8 +74,8 @@ def test_a_scan_period_of_minus_one_means_no_reaper(run: Run, broker: Broker, cl
 def test_demo_runs_the_demo_and_gives_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[object, ...]] = []
 
-    def play(limit: int, url: str | None, **rest: object) -> int:
-        called.append((limit, url, *rest.values()))
+    def play(limit: int, url: str | None, **others: object) -> int:
+        called.append((limit, url, *others.values()))
         return 0 if limit > 10 else 1
 
     monkeypatch.setattr("rqttl.demo.run", play)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+import click
 import pytest
 import redis
 
 from rqttl import Broker, Queue
-from rqttl.cli.common.option_text import flag, option_facts, shown
-from rqttl.cli.queue.options import complete_names
+from rqttl.cli.common.option_text import flag, format_value, to_json
 from rqttl.cli.queue.update import update
 from rqttl.options import OPTIONS, Option
 from tests.cli import golden
@@ -41,21 +41,20 @@ VALUES = {name: sample(option)[1] for name, option in OPTIONS.items()}
 def test_every_option_can_be_declared(run: Run, broker: Broker) -> None:
     result = run("queue", "declare", "orders", *ALL)
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders: declared\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders created\n", "")
     assert dict(broker.queue("orders").options()) == VALUES
 
 
-def test_declare_says_whether_it_made_the_queue(run_clocked: Run, clocked: Clocked) -> None:
+def test_declare_says_whether_it_created_the_queue(run_clocked: Run, clocked: Clocked) -> None:
     def declared(queue: str) -> list[object]:
         text, document = (run_clocked("queue", "declare", queue, *flags).stdout for flags in ((), ("--json",)))
         return [text, json.loads(document)["declared"]]
 
     clocked.declare_queue("source", dead_letter="dead").enqueue(b"x", ttl=0)
 
-    found = "is there already, with these options\n"
-    assert declared("orders") == ["queue orders: declared\n", "found"]
-    assert declared("orders") == [f"queue orders: {found}", "found"]
-    assert declared("dead") == ["queue dead: declared; a dead letter had made it\n", "found"]
+    assert declared("orders") == ["queue orders created\n", "found"]
+    assert declared("orders") == ["queue orders exists already, with these options\n", "found"]
+    assert declared("dead") == ["queue dead declared; a dead letter had created it\n", "found"]
     assert clocked.declare_queue("new").declared == "created"
     assert clocked.queue("new").declared is None
 
@@ -125,8 +124,8 @@ def test_update_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
 
     answer = json.loads(run_clocked(*UPDATE, "--json").stdout)
 
-    assert answer.pop("before") == option_facts(before)
-    assert answer.pop("after") == option_facts(clocked.queue("orders").options())
+    assert answer.pop("before") == to_json(before)
+    assert answer.pop("after") == to_json(clocked.queue("orders").options())
     golden.check("queue-update.json", json.dumps(answer) + "\n")
 
 
@@ -138,9 +137,9 @@ def test_a_dry_run_of_update_shows_the_difference_and_changes_nothing(run_clocke
 
     golden.check("queue-update-dry-run.txt", text.stdout)
     assert clocked.queue("orders").options() == before
-    said, done = json.loads(answer.stdout), json.loads(run_clocked(*UPDATE, "--json").stdout)
-    assert (said.pop("dry_run"), done.pop("dry_run")) == (True, False)
-    assert said == done
+    line, done = json.loads(answer.stdout), json.loads(run_clocked(*UPDATE, "--json").stdout)
+    assert (line.pop("dry_run"), done.pop("dry_run")) == (True, False)
+    assert line == done
 
 
 def test_an_update_that_changes_nothing_says_so(run: Run, broker: Broker) -> None:
@@ -204,7 +203,7 @@ def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clock
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, line",
     [
         ([], "nothing to change: give an option, or --unset OPTION"),
         (["--lease", "1m", "--unset", "lease"], "--lease is given a value and unset"),
@@ -216,18 +215,18 @@ def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clock
         (["--max-length", "many"], "invalid value for '--max-length': 'many' is not a valid integer"),
     ],
 )  # fmt: skip
-def test_a_wrong_update_is_one_line(run: Run, broker: Broker, words: list[str], said: str) -> None:
+def test_a_wrong_update_is_one_line(run: Run, broker: Broker, words: list[str], line: str) -> None:
     broker.declare_queue("orders", lease="2m")
 
     result = run("queue", "update", "orders", *words)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.replace("`cli", "`rqttl") == f"rqttl: {said} (see `rqttl queue update --help`)\n"
+    assert result.stderr.replace("`cli", "`rqttl") == f"rqttl: {line} (see `rqttl queue update --help`)\n"
     assert broker.queue("orders").options().given == {"lease": 120_000}
 
 
 @pytest.mark.parametrize("extra", [[], ["--dry-run"]])
-def test_an_update_that_contradicts_what_is_there_is_refused(run: Run, broker: Broker, extra: list[str]) -> None:
+def test_an_update_that_contradicts_options_in_force_is_refused(run: Run, broker: Broker, extra: list[str]) -> None:
     broker.declare_queue("orders", max_ttl="1m")
 
     result = run("queue", "update", "orders", "--min-ttl", "2m", *extra)
@@ -245,8 +244,11 @@ def test_the_name_of_an_option_is_understood_however_it_is_written(run: Run, bro
 
 
 def test_names_of_options_are_completed() -> None:
-    nothing: tuple[None, None] = (None, None)
-    assert complete_names(*nothing, "max-l") == ["max-length", "max-length-bytes"]  # type: ignore[arg-type]  # not used
+    unset = next(param for param in update.params if param.name == "unset")
+
+    items = unset.shell_complete(click.Context(update), "max-l")
+
+    assert [item.value for item in items] == ["max-length", "max-length-bytes"]
 
 
 MISSING = [
@@ -257,14 +259,14 @@ MISSING = [
 
 
 @pytest.mark.parametrize("words", MISSING, ids=" ".join)
-def test_a_queue_that_is_not_there_is_refused_in_one_line(run: Run, broker: Broker, words: tuple[str, ...]) -> None:
+def test_a_missing_queue_is_refused_in_one_line(run: Run, broker: Broker, words: tuple[str, ...]) -> None:
     broker.declare_queue("orders")
 
     result = run("queue", *words)
 
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == (
-        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` makes it [not_found]\n"
+        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n"
     )  # fmt: skip
     assert broker.queues() == ["orders"]
 
@@ -307,7 +309,7 @@ def test_touch_lets_the_lifetime_begin_anew(run_clocked: Run, clocked: Clocked) 
     assert clocked.queue("mails").stats().ends_at == at(1_900)
 
 
-def test_touch_can_answer_in_json_and_names_what_is_not_there(run: Run, broker: Broker) -> None:
+def test_touch_can_answer_in_json_and_names_missing_queues(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders")
 
     result = run("queue", "touch", "nope", "orders", "--json")
@@ -315,12 +317,12 @@ def test_touch_can_answer_in_json_and_names_what_is_not_there(run: Run, broker: 
     assert result.exit_code == 3
     assert json.loads(result.stdout) == [{"queue": "nope", "error": "not_found"}, {"queue": "orders", "touched": True}]
     assert result.stderr == (
-        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` makes it [not_found]\n"
+        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n"
         "rqttl: 1 of 2 queues refused; the lines above say why\n"
     )
 
 
-def test_what_was_done_before_redis_went_away_is_still_told(run: Run, broker: Broker, client: redis.Redis) -> None:
+def test_results_before_an_error_are_still_printed(run: Run, broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders")
     client.set("rqttl:{broken}:meta", "not a hash")
 
@@ -344,5 +346,5 @@ def test_what_was_done_before_redis_went_away_is_still_told(run: Run, broker: Br
         ("overflow", "drop-head", "drop-head"),
     ],
 )
-def test_values_are_shown_as_people_write_them(name: str, value: float | str | bool | None, text: str) -> None:
-    assert shown(OPTIONS[name], value) == text
+def test_values_are_printed_as_people_write_them(name: str, value: float | str | bool | None, text: str) -> None:
+    assert format_value(OPTIONS[name], value) == text

@@ -21,7 +21,7 @@ from tests.contract.clocked import Clocked
 from tests.lua.states import everything
 from tests.servers import Server
 
-NO_QUEUE = "rqttl: no queue yet: `rqttl queue declare QUEUE` makes one\n"
+NO_QUEUE = "rqttl: no queue yet: `rqttl queue declare QUEUE` creates one\n"
 
 
 def three(clocked: Clocked) -> None:

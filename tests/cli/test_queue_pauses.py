@@ -8,7 +8,7 @@ from rqttl import Broker
 from tests.cli.conftest import Run
 
 
-def test_a_pause_is_declared_changed_and_shown_as_people_write_it(run: Run, broker: Broker) -> None:
+def test_a_pause_is_declared_changed_and_printed_as_people_write_it(run: Run, broker: Broker) -> None:
     words = ("--redelivery-delay", "10s", "--redelivery-multiplier", "2", "--redelivery-jitter", "0.25")
     assert run("queue", "declare", "orders", *words).exit_code == 0
     assert dict(broker.queue("orders").options().given) == {
@@ -16,11 +16,11 @@ def test_a_pause_is_declared_changed_and_shown_as_people_write_it(run: Run, brok
     }  # fmt: skip
 
     changed = run("queue", "update", "orders", "--redelivery-multiplier", "1.5").stdout.splitlines()
-    shown = run("queue", "show", "orders").stdout
+    printed = run("queue", "show", "orders").stdout
 
     assert [line.split() for line in changed[1:]] == [["--redelivery-multiplier", "2", "->", "1.5"]]
     for line in ("--redelivery-delay", "10s"), ("--redelivery-multiplier", "1.5"), ("--redelivery-jitter", "0.25"):
-        assert list(line) in [one.split() for one in shown.splitlines()]
+        assert list(line) in [one.split() for one in printed.splitlines()]
 
 
 def test_a_pause_cannot_be_unset_below_what_shapes_it(run: Run, broker: Broker) -> None:
@@ -33,7 +33,7 @@ def test_a_pause_cannot_be_unset_below_what_shapes_it(run: Run, broker: Broker) 
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, expected",
     [
         (["--redelivery-jitter", "2"], "--redelivery-jitter: expected a number from 0 to 1, got 2.0"),
         (
@@ -48,10 +48,10 @@ def test_a_pause_cannot_be_unset_below_what_shapes_it(run: Run, broker: Broker) 
     ],
 )
 def test_a_pause_that_cannot_be_is_wrong_usage_in_one_line(
-    run: Run, broker: Broker, words: list[str], told: str
+    run: Run, broker: Broker, words: list[str], expected: str
 ) -> None:
     result = run("queue", "declare", "orders", *words)
 
     assert (result.exit_code, result.stdout, broker.queues()) == (2, "", [])
-    assert result.stderr.startswith(f"rqttl: {told}")
+    assert result.stderr.startswith(f"rqttl: {expected}")
     assert result.stderr.count("\n") == 1

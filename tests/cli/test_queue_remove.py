@@ -1,4 +1,4 @@
-"""`rqttl queue purge` and `rqttl queue delete`: asking, doing, and saying what would be done."""
+"""`rqttl queue purge` and `rqttl queue delete`: the question, the removal, and the dry run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_each_queue_has_its_own_outcome(
     assert result.exit_code == 3
     golden.check(f"queue-{what}{name}.txt", result.stdout)
     assert result.stderr == (
-        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` makes it [not_found]\n"
+        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n"
         "rqttl: 1 of 4 queues refused; the lines above say why\n"
     )
     if extra:
@@ -105,7 +105,7 @@ def test_a_queue_with_consumers_can_be_spared(run: Run, filled: Broker, extra: l
 
 @pytest.mark.parametrize("what", ["purge", "delete"])
 @pytest.mark.parametrize("stdin", [None, b"y\n"])
-def test_where_nobody_can_be_asked_nothing_is_done(run: Run, filled: Broker, what: str, stdin: bytes | None) -> None:
+def test_without_a_terminal_nothing_is_removed(run: Run, filled: Broker, what: str, stdin: bytes | None) -> None:
     result = run("queue", what, "orders", stdin=stdin)
 
     assert (result.exit_code, result.stdout) == (2, "")
@@ -154,7 +154,7 @@ def answered(words: tuple[str, ...], keys: bytes, redis_url: str) -> tuple[int, 
     with Terminal("queue", *words, RQTTL_URL=redis_url) as terminal:
         terminal.until("[y/N]: ")
         terminal.type(keys)
-        return terminal.end(), terminal.shown
+        return terminal.end(), terminal.screen
 
 
 @pytest.mark.slow
@@ -168,13 +168,15 @@ def test_a_yes_is_a_yes(filled: Broker, redis_url: str, words: tuple[str, ...], 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words, question", [PURGE_ONE[:2], DELETE_TWO[:2]], ids=str)
-@pytest.mark.parametrize("keys, shown", [(b"n\r", "n\n"), (b"\r", "\n"), (b"\x04", "\n")], ids=["n", "enter", "ctrl-d"])
+@pytest.mark.parametrize(
+    "keys, printed", [(b"n\r", "n\n"), (b"\r", "\n"), (b"\x04", "\n")], ids=["n", "enter", "ctrl-d"]
+)
 def test_anything_else_is_a_no(
-    filled: Broker, redis_url: str, words: tuple[str, ...], question: str, keys: bytes, shown: str
+    filled: Broker, redis_url: str, words: tuple[str, ...], question: str, keys: bytes, printed: str
 ) -> None:
     before = ready(filled)
 
-    assert answered(words, keys, redis_url) == (3, f"{question}{shown}rqttl: nothing was done\n")
+    assert answered(words, keys, redis_url) == (3, f"{question}{printed}rqttl: nothing was done\n")
     assert ready(filled) == before
 
 
@@ -199,14 +201,14 @@ def test_ctrl_c_is_an_interruption(filled: Broker, redis_url: str, words: tuple[
         terminal.until(question)
         assert terminal.interrupt() == 130
 
-    assert terminal.shown.replace("^C", "") == f"{question}\nrqttl: interrupted\n"
+    assert terminal.screen.replace("^C", "") == f"{question}\nrqttl: interrupted\n"
     assert ready(filled) == before
 
 
 @pytest.mark.slow
-def test_nothing_is_asked_where_there_is_nothing(redis_url: str) -> None:
+def test_without_a_queue_nothing_is_asked(redis_url: str) -> None:
     with Terminal("queue", "purge", "nope", "no", RQTTL_URL=redis_url) as terminal:
         assert terminal.end() == 3
 
-    assert terminal.shown.splitlines()[-1] == "rqttl: 2 of 2 queues refused; the lines above say why"
-    assert "[y/N]" not in terminal.shown
+    assert terminal.screen.splitlines()[-1] == "rqttl: 2 of 2 queues refused; the lines above say why"
+    assert "[y/N]" not in terminal.screen

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rqttl import Broker, Message
-from rqttl.cli.common.option_text import flag, option_facts
+from rqttl.cli.common.option_text import flag, to_json
 from rqttl.options import OPTIONS
 from tests.cli import golden
 from tests.cli.conftest import Run
@@ -52,21 +52,21 @@ def test_show_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
     result = run_clocked("queue", "show", "orders", "--sources", "--json")
 
     answer = json.loads(result.stdout)
-    assert answer.pop("options") == option_facts(clocked.queue("orders").options())
+    assert answer.pop("options") == to_json(clocked.queue("orders").options())
     golden.check("queue-show.json", json.dumps(answer, indent=2) + "\n")
     without = json.loads(run_clocked("queue", "show", "orders", "--json").stdout)
     assert answer.keys() ^ without.keys() == {"dead_letters_come_from", "options"}
 
 
-def test_show_can_tell_the_options_at_their_defaults_too(run: Run, broker: Broker) -> None:
+def test_show_can_print_the_options_at_their_defaults_too(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders", lease="1m", dead_letter_expired="")
 
     lines = run("queue", "show", "orders", "--all").stdout.splitlines()[-len(OPTIONS) :]
 
-    told = dict(line.split(maxsplit=1) for line in lines)
-    assert list(told) == [flag(name) for name in OPTIONS]
-    assert (told["--lease"], told["--dead-letter-expired"]) == ("1m", "(drop)")
-    assert (told["--max-ttl"], told["--overflow"]) == ("(none)", "drop-head (default)")
+    defaults = dict(line.split(maxsplit=1) for line in lines)
+    assert list(defaults) == [flag(name) for name in OPTIONS]
+    assert (defaults["--lease"], defaults["--dead-letter-expired"]) == ("1m", "(drop)")
+    assert (defaults["--max-ttl"], defaults["--overflow"]) == ("(none)", "drop-head (default)")
 
 
 def test_show_says_when_nobody_sweeps(run_clocked: Run, clocked: Clocked) -> None:
@@ -105,8 +105,8 @@ def test_dead_letters_that_went_in_a_circle_are_counted(run: Run, broker: Broker
     broker.queue("a").enqueue(b"x")
     broker.queue("b").sweep()
 
-    shown = run("queue", "show", "a").stdout + run("queue", "show", "b").stdout
+    printed = run("queue", "show", "a").stdout + run("queue", "show", "b").stdout
 
-    assert [line.split() for line in shown.splitlines() if line.startswith("cycle")] == [
+    assert [line.split() for line in printed.splitlines() if line.startswith("cycle")] == [
         ["cycle", "-", "1", "(dropped)"]
     ]  # fmt: skip

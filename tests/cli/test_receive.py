@@ -1,4 +1,4 @@
-"""`rqttl receive`: what is printed is acked, and nothing else."""
+"""`rqttl receive`: printed messages are acked, and no others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_bodies_go_into_a_pipe_as_they_are(run: Run, orders: Queue) -> None:
 
 
 @pytest.mark.parametrize("flags", [("--format", "json"), ("--json",)])
-def test_json_tells_all_about_a_message(run: Run, broker: Broker, flags: tuple[str, ...]) -> None:
+def test_json_has_all_facts_of_a_message(run: Run, broker: Broker, flags: tuple[str, ...]) -> None:
     orders = broker.declare_queue("orders", dead_letter="dead")
     orders.enqueue(b"x\x1b\x7f\xc2\x9b", headers={"region": "eu", "raw": b"\xff"}, id="one")
     delivery = orders.receive()
@@ -73,11 +73,16 @@ def test_json_tells_all_about_a_message(run: Run, broker: Broker, flags: tuple[s
     printed = run("receive", "dead", *flags).stdout
 
     assert printed.removesuffix("\n").isprintable()
-    told = json.loads(printed)
-    assert (told["id"], told["queue"], told["body"], told["delivery_count"]) == ("one", "dead", "x\x1b\x7f\x9b", 1)
-    assert told["headers"] == {"region": "eu", "raw": "\\xff"}
-    assert told["expires_at"] is None
-    (death,) = told["deaths"]
+    answer = json.loads(printed)
+    assert (answer["id"], answer["queue"], answer["body"], answer["delivery_count"]) == (
+        "one",
+        "dead",
+        "x\x1b\x7f\x9b",
+        1,
+    )
+    assert answer["headers"] == {"region": "eu", "raw": "\\xff"}
+    assert answer["expires_at"] is None
+    (death,) = answer["deaths"]
     assert (death["queue"], death["reason"], death["count"], death["description"]) == (
         "orders",
         "rejected",
@@ -102,7 +107,7 @@ def test_auto_ack_removes_messages(run: Run, orders: Queue) -> None:
     assert orders.stats().ready == 1
 
 
-def test_a_lease_that_ended_before_the_message_was_written_is_told(run_clocked: Run, clocked: Clocked) -> None:
+def test_a_lease_that_ended_before_the_message_was_written_is_an_error(run_clocked: Run, clocked: Clocked) -> None:
     orders = clocked.declare_queue("orders", lease="10s")
     orders.enqueue(b"a")
 
@@ -179,15 +184,15 @@ def test_a_value_that_json_cannot_hold_comes_with_its_bytes(run: Run, orders: Qu
     ]
     orders.enqueue_many(values)
 
-    told = [json.loads(line) for line in run("receive", "orders", "--max", "0", "--json").stdout.splitlines()]
+    answers = [json.loads(line) for line in run("receive", "orders", "--max", "0", "--json").stdout.splitlines()]
 
-    assert [one["body"] for one in told[:3]] == ["NaN", {"a": "\\xff"}, {"1": "x"}]
-    assert [codec.unpack(base64.b64decode(one["body_base64"])) for one in told[1:4]] == values[1:4]
-    assert (told[4]["body"], "body_base64" in told[4]) == (values[4], False)
+    assert [one["body"] for one in answers[:3]] == ["NaN", {"a": "\\xff"}, {"1": "x"}]
+    assert [codec.unpack(base64.b64decode(one["body_base64"])) for one in answers[1:4]] == values[1:4]
+    assert (answers[4]["body"], "body_base64" in answers[4]) == (values[4], False)
 
 
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, expected",
     [
         (("--no-ack", "--auto-ack"), "--auto-ack and --no-ack exclude each other"),
         (("--lease", "1s", "--auto-ack"), "--auto-ack and --lease exclude each other"),
@@ -197,15 +202,15 @@ def test_a_value_that_json_cannot_hold_comes_with_its_bytes(run: Run, orders: Qu
         (("--lease", "0s"), "--lease: expected 1 to"),
     ],
 )
-def test_what_excludes_each_other_is_wrong_usage_and_nothing_is_received(
-    run: Run, orders: Queue, flags: tuple[str, ...], told: str
+def test_options_that_exclude_each_other_are_wrong_usage_and_nothing_is_received(
+    run: Run, orders: Queue, flags: tuple[str, ...], expected: str
 ) -> None:
     orders.enqueue(b"a")
 
     result = run("receive", "orders", *flags)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"rqttl: {told}")
+    assert result.stderr.startswith(f"rqttl: {expected}")
     assert orders.stats().delivered == 0
 
 

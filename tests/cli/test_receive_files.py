@@ -43,13 +43,13 @@ def test_each_body_is_a_file_and_its_path_the_answer(run: Run, orders: Queue, fo
 def test_json_has_the_file_in_place_of_the_body(run: Run, orders: Queue, folder: Path) -> None:
     orders.enqueue(b"x", id="a/b")
 
-    told = json.loads(run("receive", "orders", "--output-dir", str(folder), "--json").stdout)
+    line = json.loads(run("receive", "orders", "--output-dir", str(folder), "--json").stdout)
 
-    assert (told["id"], told["file"], told["body_bytes"]) == ("a/b", f"{folder}/a%2Fb", 1)
-    assert "body" not in told
+    assert (line["id"], line["file"], line["body_bytes"]) == ("a/b", f"{folder}/a%2Fb", 1)
+    assert "body" not in line
 
 
-def test_nothing_that_is_there_is_written_over(run: Run, orders: Queue, folder: Path, tmp_path: Path) -> None:
+def test_an_existing_file_is_never_written_over(run: Run, orders: Queue, folder: Path, tmp_path: Path) -> None:
     folder.mkdir()
     outside = tmp_path / "outside"
     outside.write_bytes(b"mine")
@@ -99,15 +99,15 @@ def test_long_ids_are_cut_and_kept_apart(run: Run, orders: Queue, folder: Path) 
     assert max(map(len, held(folder))) <= 200
 
 
-@pytest.mark.parametrize("there", ["file", "nothing above", "no permission"])
-def test_a_folder_that_cannot_be_used_is_told_and_nothing_is_received(
-    run: Run, orders: Queue, tmp_path: Path, there: str
+@pytest.mark.parametrize("existing", ["file", "nothing above", "no permission"])
+def test_an_unusable_folder_is_an_error_and_nothing_is_received(
+    run: Run, orders: Queue, tmp_path: Path, existing: str
 ) -> None:
     orders.enqueue(b"a")
     folder = tmp_path / "x"
-    if there == "file":
+    if existing == "file":
         folder.write_bytes(b"")
-    elif there == "nothing above":
+    elif existing == "nothing above":
         folder = folder / "y"
     else:
         folder = Path("/proc/rqttl")
@@ -124,7 +124,7 @@ def test_a_missing_queue_makes_no_folder(run: Run, broker: Broker, folder: Path)
     assert not folder.exists()
 
 
-def test_a_file_that_cannot_be_written_whole_is_not_there_and_its_message_goes_back(
+def test_a_file_that_cannot_be_written_whole_is_removed_and_its_message_goes_back(
     run: Run, orders: Queue, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders.enqueue_many([b"a", b"b"])
@@ -162,9 +162,7 @@ def test_a_message_is_acked_after_its_file_is_safe(
     assert (acked, orders.stats().acked) == ([0, 0], 1)
 
 
-def test_where_no_links_can_be_made_an_empty_file_takes_the_name_first(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_links_an_empty_file_takes_the_name_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 

@@ -1,4 +1,4 @@
-"""`rqttl receive` into a pipe: what its reader did not take out of it stays in the queue."""
+"""`rqttl receive` into a pipe: messages that the reader did not take stay in the queue."""
 
 from __future__ import annotations
 
@@ -159,14 +159,14 @@ def written(ends: tuple[int, int], signalled: tuple[int, int], data: bytes) -> P
     return pipe
 
 
-def test_what_was_read_needs_no_wait(ends: tuple[int, int], signalled: tuple[int, int]) -> None:
+def test_an_empty_pipe_needs_no_wait(ends: tuple[int, int], signalled: tuple[int, int]) -> None:
     pipe = written(ends, signalled, b"message")
     os.read(ends[0], 100)
 
     assert pipe.wait_until_read(patient=True)
 
 
-def test_what_was_read_before_the_reader_went_counts_as_read(ends: tuple[int, int], signalled: tuple[int, int]) -> None:
+def test_bytes_taken_before_the_reader_went_count_as_read(ends: tuple[int, int], signalled: tuple[int, int]) -> None:
     if sys.platform != "linux":
         pytest.skip("elsewhere nobody knows")
     pipe = written(ends, signalled, b"message")
@@ -221,7 +221,7 @@ def test_a_reader_that_has_begun_is_waited_for_without_limit(
     assert not pipe.wait_until_read(patient=True)  # it waited, until the signal
 
 
-def test_where_nobody_can_count_a_reader_that_is_there_has_read(
+def test_without_a_count_written_bytes_are_read_while_there_is_a_reader(
     ends: tuple[int, int], signalled: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "elsewhere")

@@ -24,6 +24,8 @@ from tests.servers import Server
 
 pytestmark = pytest.mark.slow
 
+MODES = pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
+
 
 @pytest.fixture
 def orders(broker: Broker) -> Queue:
@@ -58,8 +60,8 @@ def in_pipe(process: subprocess.Popen[bytes]) -> int:
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
     out = process.stdout.read() if process.stdout else b""
     assert process.stderr is not None
-    told = process.stderr.read()
-    return process.wait(PATIENCE), out, told
+    line = process.stderr.read()
+    return process.wait(PATIENCE), out, line
 
 
 def nobody_is_left(client: redis.Redis) -> bool:
@@ -88,15 +90,15 @@ def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders
     orders.enqueue(b"kept")
 
     with full.open("wb") as out, receiving(redis_url, stdout=out) as process:
-        code, _, told = ended(process)
+        code, _, line = ended(process)
 
-    assert (code, told) == (3, b"rqttl: cannot go on: No space left on device\n")
+    assert (code, line) == (3, b"rqttl: cannot go on: No space left on device\n")
     unharmed(orders, [b"kept"])
 
 
 @pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
 @pytest.mark.parametrize(
-    "flags, number, code, told",
+    "flags, number, code, line",
     [
         (("--wait", "10m"), signal.SIGINT, 130, b"rqttl: interrupted\n"),
         (("--wait", "10m"), signal.SIGTERM, 143, b"rqttl: terminated\n"),
@@ -106,13 +108,13 @@ def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders
 )
 def test_a_signal_ends_the_wait(
     orders: Queue, redis_url: str, client: redis.Redis, mode: tuple[str, ...], flags: tuple[str, ...],
-    number: signal.Signals, code: int, told: bytes,
+    number: signal.Signals, code: int, line: bytes,
 ) -> None:  # fmt: skip
     with receiving(redis_url, *flags, *mode) as process:
         assert waiting(client)
         process.send_signal(number)
 
-        assert ended(process) == (code, b"", told)
+        assert ended(process) == (code, b"", line)
     assert nobody_is_left(client)
 
 
@@ -134,10 +136,10 @@ def test_ctrl_c_in_full_flow_loses_nothing_and_repeats_one_message_at_most(order
         assert process.stdout is not None
         first = b"".join(process.stdout.readline() for _ in range(500))
         process.send_signal(signal.SIGINT)
-        code, rest, told = ended(process)
+        code, others, line = ended(process)
 
-    assert (code, told) == (130, b"rqttl: interrupted\n")
-    written = (first + rest).split()
+    assert (code, line) == (130, b"rqttl: interrupted\n")
+    written = (first + others).split()
     assert written == sent[: len(written)]
     acked = orders.stats().acked
     assert orders.stats().leased == 0
@@ -166,28 +168,81 @@ def test_leases_are_renewed_while_the_reader_is_slow(orders: Queue, redis_url: s
         leased = [one.until for one in orders.peek()]
         assert None not in leased
         until(lambda: orders.broker.time() > max(one for one in leased if one))
-        code, out, told = ended(process)
+        code, out, line = ended(process)
 
-    assert (code, len(out), told) == (0, 900_003, b"")
+    assert (code, len(out), line) == (0, 900_003, b"")
     assert (orders.stats().acked, orders.stats().redelivered) == (3, 0)
 
 
-@pytest.mark.parametrize("mode", [(), ("--auto-ack",)], ids=" ".join)
-def test_a_redis_that_goes_away_is_told_in_one_line(start_server: Callable[..., Server], mode: tuple[str, ...]) -> None:
+@MODES
+def test_following_goes_on_when_redis_was_away_and_says_so(
+    start_server: Callable[..., Server], mode: tuple[str, ...]
+) -> None:
     server = start_server()
-    with server.client() as client, receiving(server.url, "--follow", *mode) as process:
-        orders = Broker(client).declare_queue("orders")
-        orders.enqueue(b"before")
+    with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
+        broker.declare_queue("orders").enqueue(b"before")
         assert process.stdout is not None
+        assert process.stderr is not None
         assert process.stdout.readline() == b"before\n"
         assert waiting(client)
 
         server.kill()
-        code, out, told = ended(process)
+        assert process.stderr.readline() == b"rqttl: queue orders: Redis is away (ConnectionError), trying again\n"
+        server.start()
+        with server.client() as fresh:
+            Broker(fresh).declare_queue("orders").enqueue(b"after")
+            assert process.stdout.readline() == b"after\n"
 
-    assert (code, out) == (4, b"")
-    assert told.startswith(b"rqttl: Redis does not answer: ")
-    assert told.count(b"\n") == 1
+
+@MODES
+def test_following_goes_on_when_redis_refused_and_says_so(
+    start_server: Callable[..., Server], mode: tuple[str, ...]
+) -> None:
+    server = start_server()
+    with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
+        orders = broker.declare_queue("orders")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert waiting(client)
+
+        client.config_set("min-replicas-to-write", 1)
+        client.client_kill_filter(skipme=True, _type="normal")
+        assert process.stderr.readline().startswith(b"rqttl: queue orders: Redis refuses for now (NOREPLICAS")
+        client.config_set("min-replicas-to-write", 0)
+        orders.enqueue(b"after")
+        assert process.stdout.readline() == b"after\n"
+
+
+@MODES
+def test_a_signal_ends_following_while_redis_is_away(
+    start_server: Callable[..., Server], mode: tuple[str, ...]
+) -> None:
+    server = start_server()
+    with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
+        broker.declare_queue("orders")
+        assert process.stderr is not None
+        assert waiting(client)
+        server.kill()
+        assert b"trying again" in process.stderr.readline()
+
+        process.send_signal(signal.SIGTERM)
+
+        assert ended(process) == (0, b"", b"")
+
+
+@MODES
+def test_following_is_one_wait_and_not_many(
+    orders: Queue, redis_url: str, client: redis.Redis, mode: tuple[str, ...]
+) -> None:
+    with receiving(redis_url, "--follow", *mode):
+        assert waiting(client)
+        key = "rqttl:{orders}:waiting"
+        consumer = client.zrange(key, 0, -1)[0]
+        assert isinstance(consumer, bytes)
+        until_ms = client.zscore(key, consumer)
+
+    assert until_ms is not None
+    assert until_ms / 1000 - orders.broker.time().timestamp() > 60
 
 
 def test_following_survives_a_redis_that_is_back_soon(orders: Queue, redis_url: str, client: redis.Redis) -> None:
@@ -208,7 +263,7 @@ def test_ctrl_c_on_a_terminal_ends_it(orders: Queue, redis_url: str, client: red
         terminal.type(b"\x03")
 
         assert terminal.end() == 130
-        assert terminal.shown.endswith("rqttl: interrupted\n")
+        assert terminal.screen.endswith("rqttl: interrupted\n")
 
 
 def test_a_killed_process_leaves_files_whole_and_messages_not_lost(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 import redis
 
+from rqttl._redis import Store
 from rqttl.cli.common import redis_errors
+from rqttl.events import Events
 
 
 def test_a_server_that_hangs_up_may_want_tls() -> None:
-    client = redis.Redis(port=1)
+    store = Store(redis.Redis(port=1), Events())
 
     explained = redis_errors.explain(
-        redis.ConnectionError("Error while reading from localhost:1 : (104, 'Connection reset by peer')"), client
+        redis.ConnectionError("Error while reading from localhost:1 : (104, 'Connection reset by peer')"), store
     )
 
     assert explained == (
@@ -22,7 +24,7 @@ def test_a_server_that_hangs_up_may_want_tls() -> None:
 
 
 @pytest.mark.parametrize(
-    "said, told",
+    "words, line",
     [
         ("LOADING Redis is loading the dataset in memory", "Redis is loading its data: try again in a moment"),
         ("MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist on disk",
@@ -34,15 +36,15 @@ def test_a_server_that_hangs_up_may_want_tls() -> None:
          "the certificate of Redis is not trusted: name its authority's in the URL, with ?ssl_ca_certs=FILE"),
     ],
 )  # fmt: skip
-def test_what_redis_says_is_told_without_its_script(said: str, told: str) -> None:
-    explained = redis_errors.explain(redis.ResponseError(said))
+def test_an_error_of_a_script_is_explained_without_its_text(words: str, line: str) -> None:
+    explained = redis_errors.explain(redis.ResponseError(words))
 
     assert explained is not None
-    assert explained[1] == told
+    assert explained[1] == line
 
 
 @pytest.mark.parametrize(
-    "size, told", [(3 * 2**20, "3 MB"), (2**31, "2 GB"), (512 * 1024, "512 KB"), (3_000_000, "3.0 MB")]
+    "size, line", [(3 * 2**20, "3 MB"), (2**31, "2 GB"), (512 * 1024, "512 KB"), (3_000_000, "3.0 MB")]
 )
-def test_a_limit_of_memory_is_told_in_the_units_of_redis(size: int, told: str) -> None:
-    assert redis_errors._as_configured(size) == told
+def test_a_limit_of_memory_has_the_units_of_redis(size: int, line: str) -> None:
+    assert redis_errors._as_configured(size) == line

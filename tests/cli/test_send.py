@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_is_wrong_usage(run: Run, orders: Queue, arguments
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, expected",
     [
         (("x", "--file", "-"), "--file: give BODY or --file, not both"),
         (("x", "--format", "json"), "--format: a BODY is sent as it is"),
@@ -118,15 +118,17 @@ def test_a_file_that_cannot_be_is_wrong_usage(run: Run, orders: Queue, arguments
         (("x", "--expires-at", "2026-11-21 10:00"), "'--expires-at': expected a time with its zone"),
         (("x", "y", "--id", "one"), "--id: give exactly one body"),
         (("--id", "one"), "--id: give exactly one body"),
-        (("x", "--header", "=a"), "--header: expected KEY=VALUE, got '=a'"),
+        (("x", "--header", "=a"), "'--header': expected KEY=VALUE, got '=a'"),
         (("x", "--format", "xml"), "'--format'"),
     ],
 )
-def test_what_does_not_go_together_is_wrong_usage(run: Run, orders: Queue, arguments: Sequence[str], told: str) -> None:
+def test_options_that_exclude_each_other_are_wrong_usage(
+    run: Run, orders: Queue, arguments: Sequence[str], expected: str
+) -> None:
     result = run("send", "orders", *arguments, stdin=b"a\n")
 
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert told in result.stderr
+    assert expected in result.stderr
     assert bodies(orders) == []
 
 
@@ -147,15 +149,15 @@ def test_messages_carry_what_the_flags_say(run: Run, orders: Queue) -> None:
 def test_the_answer_in_text_and_json(run_clocked: Run, clocked: Clocked) -> None:
     clocked.declare_queue("orders", max_length=2, overflow="reject-publish")
 
-    told = [
+    expected = [
         run_clocked("send", "orders", *arguments) for arguments in (("a", "--json"), ("b", "c", "d"), ("e", "--json"))
     ]
 
-    assert [result.exit_code for result in told] == [0, 3, 3]
-    golden.check("send.txt", "".join(result.stdout + result.stderr for result in told))
+    assert [result.exit_code for result in expected] == [0, 3, 3]
+    golden.check("send.txt", "".join(result.stdout + result.stderr for result in expected))
 
 
-def test_ids_are_told_of_arguments_alone(run: Run, orders: Queue) -> None:
+def test_only_arguments_have_their_ids_in_the_answer(run: Run, orders: Queue) -> None:
     ids = json.loads(run("send", "orders", "a", "b", "--json").stdout)["ids"]
 
     assert ids == [one.id for one in orders.peek()]
@@ -247,8 +249,8 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
         result = CliRunner().invoke(cli, ["send", "orders", *flags, *(one.decode() for one in lines)])
     else:
         texts = [b'{"body":[%s1e5],"headers":{"b":1e5}}' % (b"1e15," * (len(one) // 6)) for one in lines]
-        given = lines if form == "lines" else texts
-        result = CliRunner().invoke(cli, ["send", "orders", *flags, "--format", form], input=b"\n".join(given))
+        values = lines if form == "lines" else texts
+        result = CliRunner().invoke(cli, ["send", "orders", *flags, "--format", form], input=b"\n".join(values))
 
     assert result.stdout == f"stored {len(lines):,} messages in orders\n"
     assert asked
@@ -277,7 +279,7 @@ class Losing(Broker):
 
 
 @pytest.mark.parametrize(
-    "failure, code, told, unknown",
+    "failure, code, expected, unknown",
     [
         (
             lambda: OutcomeUnknown("orders", "enqueue"),
@@ -288,9 +290,9 @@ class Losing(Broker):
         (lambda: ConnectionResetError("gone"), 3, "stored 500 messages in orders\n", 0),
     ],
 )
-def test_however_it_ends_it_says_what_is_stored_and_what_is_not_known(
+def test_every_end_has_the_counts_of_stored_and_unknown_messages(
     orders: Queue, broker: Broker, monkeypatch: pytest.MonkeyPatch,
-    failure: Callable[[], Exception], code: int, told: str, unknown: int,
+    failure: Callable[[], Exception], code: int, expected: str, unknown: int,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(Losing, "failure", staticmethod(failure), raising=False)
     monkeypatch.setattr("rqttl.cli.common.settings.Settings.connect", lambda _: Losing(driver_of(broker).store.client))
@@ -299,6 +301,6 @@ def test_however_it_ends_it_says_what_is_stored_and_what_is_not_known(
     text = CliRunner().invoke(cli, ["send", "orders"], input=lines)
     facts = json.loads(CliRunner().invoke(cli, ["send", "orders", "--json"], input=lines).stdout)
 
-    assert (text.exit_code, text.stdout) == (code, told)
+    assert (text.exit_code, text.stdout) == (code, expected)
     assert (facts["stored"], facts["unknown"]) == (500, unknown)
     assert orders.stats().enqueued == 1000

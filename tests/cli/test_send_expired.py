@@ -19,7 +19,7 @@ def orders(broker: Broker) -> Queue:
 
 
 @pytest.mark.parametrize("flags", [("--expires-at", PAST), ("--ttl", "0"), ("--ttl", "0s")], ids=str)
-def test_a_message_that_is_dead_on_arrival_is_told_as_such(run: Run, orders: Queue, flags: tuple[str, str]) -> None:
+def test_a_message_that_is_dead_on_arrival_is_counted(run: Run, orders: Queue, flags: tuple[str, str]) -> None:
     result = run("send", "orders", "x", *flags)
 
     assert (result.exit_code, result.stdout) == (0, "stored 1 message in orders, already expired\n")
@@ -35,7 +35,7 @@ def test_of_many_messages_the_expired_ones_are_counted(run: Run, orders: Queue) 
     assert orders.stats().deaths["expired"] == 4
 
 
-def test_what_expired_stands_beside_duplicates_and_refusals(run: Run, broker: Broker) -> None:
+def test_expired_messages_are_counted_beside_duplicates_and_refusals(run: Run, broker: Broker) -> None:
     broker.declare_queue("full", max_length=1, overflow="reject-publish", duplicate_window="1h")
     lines = [{"body": "1", "id": "a"}, {"body": "2", "id": "a"}, {"body": "3", "ttl": 0}, {"body": "4"}]
 

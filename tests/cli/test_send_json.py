@@ -1,4 +1,4 @@
-"""`rqttl send --format json`: messages in JSON lines, and what `rqttl receive --format json` prints sent again."""
+"""`rqttl send --format json`: messages in JSON lines, also from the output of `rqttl receive --format json`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgpack
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl.cli.common import messages
-from rqttl.cli.send.json_lines import BROKERS, OURS
+from rqttl.cli.send.json_lines import BROKER_FIELDS, SENDER_FIELDS
+from rqttl.inspector.message_view import Viewed, to_json
 from rqttl.types import Peeked
 from tests.cli.conftest import Run
 
@@ -26,9 +26,9 @@ def orders(broker: Broker) -> Queue:
     return broker.declare_queue("orders")
 
 
-def sent(run: Run, queue: Queue, said: object, *flags: str) -> Peeked:
+def sent(run: Run, queue: Queue, words: object, *flags: str) -> Peeked:
     """The one message that a line makes."""
-    line = said if isinstance(said, bytes) else json.dumps(said).encode()
+    line = words if isinstance(words, bytes) else json.dumps(words).encode()
     result = run("send", queue.name, "--format", "json", *flags, stdin=line + b"\n")
     assert (result.exit_code, result.stdout, result.stderr) == (0, f"stored 1 message in {queue.name}\n", "")
     (message,) = queue.peek()
@@ -36,7 +36,7 @@ def sent(run: Run, queue: Queue, said: object, *flags: str) -> Peeked:
 
 
 @pytest.mark.parametrize(
-    "said, body, content_type",
+    "words, body, content_type",
     [
         ({"body": "é\x00\n"}, "é\x00\n".encode(), "application/octet-stream"),
         ({"body": ""}, b"", "application/octet-stream"),
@@ -52,8 +52,8 @@ def sent(run: Run, queue: Queue, said: object, *flags: str) -> Peeked:
         ({"body": "nearly", "body_base64": "kcA="}, b"\x91\xc0", "application/octet-stream"),
     ],
 )
-def test_a_body_is_stored_as_what_it_is(run: Run, orders: Queue, said: object, body: bytes, content_type: str) -> None:
-    message = sent(run, orders, said)
+def test_a_body_is_stored_as_what_it_is(run: Run, orders: Queue, words: object, body: bytes, content_type: str) -> None:
+    message = sent(run, orders, words)
 
     assert (message.body, message.content_type) == (body, content_type)
 
@@ -73,7 +73,7 @@ def test_a_deadline_is_a_text_or_milliseconds(run: Run, orders: Queue, written: 
 
 
 @pytest.mark.parametrize(
-    "said, flags, ttl",
+    "words, flags, ttl",
     [
         ({}, ("--ttl", "1h"), timedelta(hours=1)),
         ({"ttl": "2h"}, ("--ttl", "1h"), timedelta(hours=2)),
@@ -84,9 +84,9 @@ def test_a_deadline_is_a_text_or_milliseconds(run: Run, orders: Queue, written: 
     ],
 )
 def test_the_deadline_of_a_line_goes_before_that_of_the_flags(
-    run: Run, orders: Queue, said: dict[str, Any], flags: Sequence[str], ttl: timedelta | None
+    run: Run, orders: Queue, words: dict[str, Any], flags: Sequence[str], ttl: timedelta | None
 ) -> None:
-    message = sent(run, orders, {"body": "x", **said}, *flags)
+    message = sent(run, orders, {"body": "x", **words}, *flags)
 
     assert message.expires_at == (message.enqueued_at + ttl if ttl else LATER)
 
@@ -155,9 +155,9 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("line, told, code", WRONG)
+@pytest.mark.parametrize("line, expected, code", WRONG)
 def test_a_wrong_line_is_named_and_all_before_it_is_stored(
-    run: Run, orders: Queue, tmp_path: Path, line: bytes, told: str, code: str
+    run: Run, orders: Queue, tmp_path: Path, line: bytes, expected: str, code: str
 ) -> None:
     path = tmp_path / "orders.jsonl"
     path.write_bytes(b'{"body":"a"}\n\n' * 150 + line + b'\n{"body":"b"}\n')
@@ -166,7 +166,7 @@ def test_a_wrong_line_is_named_and_all_before_it_is_stored(
 
     assert (result.exit_code, result.stdout) == (2, "stored 150 messages in orders\n")
     assert result.stderr.startswith(f"rqttl: {path}:301: ")
-    assert told in result.stderr
+    assert expected in result.stderr
     assert result.stderr.endswith(f" [{code}]\n")
     assert result.stderr.removesuffix("\n").isprintable()
     assert len(result.stderr) < 400
@@ -209,7 +209,7 @@ def everything() -> list[Message]:
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["messages", "dead letters"])
-def test_what_receive_prints_makes_the_same_messages_again(run: Run, broker: Broker, dead: bool) -> None:
+def test_the_output_of_receive_makes_the_same_messages_again(run: Run, broker: Broker, dead: bool) -> None:
     target = broker.declare_queue("target")
     source = broker.declare_queue("orders", dead_letter="dead")
     source.enqueue_many(everything())
@@ -229,9 +229,9 @@ def test_what_receive_prints_makes_the_same_messages_again(run: Run, broker: Bro
         assert new.id == (own or new.sequence)
 
 
-def test_every_field_that_is_shown_of_a_message_may_be_sent(orders: Queue) -> None:
+def test_every_printed_field_of_a_message_may_be_sent(orders: Queue) -> None:
     orders.enqueue_many([b"text", b"\xff"])
-    every: list[messages.Shown] = [*orders.peek(), *orders.receive_many(2)]
-    shown = {name for one in every for name in messages.facts(one)}
+    every: list[Viewed] = [*orders.peek(), *orders.receive_many(2)]
+    printed = {name for one in every for name in to_json(one)}
 
-    assert shown <= {*OURS, *BROKERS}
+    assert printed <= {*SENDER_FIELDS, *BROKER_FIELDS}

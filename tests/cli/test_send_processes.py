@@ -1,4 +1,4 @@
-"""`rqttl send` as a process: signals, a server that goes away, and pipes; what it says is what is stored."""
+"""`rqttl send` as a process: signals, a server that goes away, and pipes. Its counts are exact."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def write_on(pipe: IO[bytes]) -> threading.Thread:
 
 
 def end(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
-    """The exit code, and what it wrote."""
+    """The exit code, and the output."""
     process.wait(PATIENCE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -75,9 +75,9 @@ def test_lines_are_stored_as_they_come_and_ctrl_c_leaves_exact_counts(orders: Qu
         wait_for(orders, 1)  # both lines are there though the writer goes on
 
         process.send_signal(signal.SIGINT)
-        told = end(process)
+        line = end(process)
 
-    assert told == (130, b"stored 2 messages in orders\n", b"rqttl: interrupted after line 2 of stdin\n")
+    assert line == (130, b"stored 2 messages in orders\n", b"rqttl: interrupted after line 2 of stdin\n")
     assert orders.stats().enqueued == 2
 
 
@@ -86,7 +86,7 @@ def test_lines_are_stored_as_they_come_and_ctrl_c_leaves_exact_counts(orders: Qu
     "number, code, word", [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
 @pytest.mark.parametrize("after", [1, 700])
-def test_in_the_middle_of_many_exactly_what_was_told_is_stored(
+def test_the_count_of_an_interrupted_command_is_exact(
     orders: Queue, redis_url: str, number: int, code: int, word: str, after: int
 ) -> None:
     with start(redis_url, "--json") as process:
@@ -105,7 +105,7 @@ def test_in_the_middle_of_many_exactly_what_was_told_is_stored(
 
 
 @pytest.mark.slow
-def test_on_a_terminal_progress_is_shown_and_ctrl_c_leaves_only_the_counts(
+def test_a_terminal_has_progress_and_ctrl_c_leaves_only_the_counts(
     orders: Queue, redis_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "numbers"
@@ -118,13 +118,13 @@ def test_on_a_terminal_progress_is_shown_and_ctrl_c_leaves_only_the_counts(
             terminal.type(b"\x03")
             code = terminal.end()
             writer.join()
-        shown = terminal.shown.replace("\n  ", " ")  # the last line is folded
+        printed = terminal.screen.replace("\n  ", " ")  # the last line is folded
 
     stored = orders.stats().enqueued
     assert code == 130
-    assert re.search(r"[\d,]+ messages  [\d,]+/s +0:00:\d\d", shown)
+    assert re.search(r"[\d,]+ messages  [\d,]+/s +0:00:\d\d", printed)
     # the line of the progress is emptied, and then
-    assert shown.endswith(
+    assert printed.endswith(
         f"\x1b[2Kstored {stored:,} messages in orders\nrqttl: interrupted after line {stored:,} of {path}\n"
     )
 
@@ -138,11 +138,11 @@ def test_on_a_terminal_lines_are_typed(orders: Queue, redis_url: str) -> None:
         terminal.type(b"again\r\x04")
 
         assert terminal.end() == 0
-        assert terminal.shown.endswith("\nstored 2 messages in orders\n")
+        assert terminal.screen.endswith("\nstored 2 messages in orders\n")
 
 
 @pytest.mark.slow
-def test_when_redis_goes_away_what_is_stored_lies_between_what_was_told_and_what_is_not_known(
+def test_after_a_lost_redis_the_stored_and_unknown_counts_bound_the_stored_messages(
     start_server: Callable[..., Server],
 ) -> None:
     server = start_server(appendonly="yes", appendfsync="always")
@@ -155,15 +155,15 @@ def test_when_redis_goes_away_what_is_stored_lies_between_what_was_told_and_what
             server.kill()
             code, stdout, stderr = end(process)
             writer.join()
-    told = json.loads(stdout)
+    line = json.loads(stdout)
     server.start()
     with server.client() as client:
         stored = Broker(client).queue("orders").stats().enqueued
 
     assert (code, stderr.count(b"\n")) == (4, 1)
-    assert told["stored"] <= stored <= told["stored"] + told["unknown"]
-    assert told["stored"] >= 300 - 250
-    assert told["unknown"] <= 250
+    assert line["stored"] <= stored <= line["stored"] + line["unknown"]
+    assert line["stored"] >= 300 - 250
+    assert line["unknown"] <= 250
 
 
 @pytest.mark.slow
@@ -199,8 +199,8 @@ def test_a_second_ctrl_c_does_not_wait_for_redis(
 
     result = run("send", "orders", "a", "b", "c")
 
-    told = f"stored {3 - unknown} messages in orders" + ("; not known: 3 messages" if unknown else "")
-    assert (result.exit_code, result.stdout) == (code, f"{told}\n")
+    line = f"stored {3 - unknown} messages in orders" + ("; not known: 3 messages" if unknown else "")
+    assert (result.exit_code, result.stdout) == (code, f"{line}\n")
     assert result.stderr == f"rqttl: interrupted after {3 - unknown} of 3 bodies\n"
     assert orders.stats().enqueued == 3 - unknown
 
@@ -216,8 +216,8 @@ def test_that_nobody_reads_the_answer_hides_no_failure(broker: Broker, redis_url
         os.close(theirs)
         _, stderr = process.communicate(b"a\nb\nc\n" if full else b"a\nb\n", PATIENCE)
 
-    told = b"rqttl: queue 'orders' is full: 1 message refused (--max-length is 2) [queue_full]\n"
-    assert (process.returncode, stderr) == ((3, told) if full else (0, b""))
+    line = b"rqttl: queue 'orders' is full: 1 message refused (--max-length is 2) [queue_full]\n"
+    assert (process.returncode, stderr) == ((3, line) if full else (0, b""))
     assert orders.stats().ready == 2
 
 
@@ -245,7 +245,7 @@ def test_a_hundred_thousand_lines_arrive_whole_and_in_order(broker: Broker, redi
 
 
 @pytest.mark.slow
-def test_what_is_sent_is_received_and_sent_on_through_pipes(broker: Broker, redis_url: str) -> None:
+def test_messages_go_from_queue_to_queue_through_pipes(broker: Broker, redis_url: str) -> None:
     orders, copy = broker.declare_queue("orders"), broker.declare_queue("copy")
     with start(redis_url, "--header", "a=b") as process:
         process.communicate(b"".join(b"\xff%d\n" % i for i in range(1000)), PATIENCE)

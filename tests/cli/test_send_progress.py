@@ -25,7 +25,7 @@ END = "\x04END"
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Shown]]:
-    """Called in a test, it makes stderr a terminal of 80 columns; what it returns gives what that has shown since."""
+    """A function that makes stderr a terminal of 80 columns. It returns a function for the output since then."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     monkeypatch.setattr(send_progress, "MOMENT", 0)
@@ -54,79 +54,77 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Shown]]:
 
 
 def lines(drawn: str) -> list[str]:
-    """Each state that was drawn, without what moves the cursor or colours."""
+    """Each state that was drawn, without the escapes for cursor and colours."""
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn)
     return [line for line in re.split(r"[\r\n]+", plain) if line]
 
 
 def test_of_a_file_a_bar_shows_how_much_is_done(terminal: Callable[[], Shown]) -> None:
-    shown = terminal()
+    printed = terminal()
     with Progress(4_000_000, in_bytes=True) as progress:
         progress.advance(1_000_000, 250)
         progress.advance(2_000_000, 500)
 
-    first, *_, last = lines(shown())
+    first, *_, last = lines(printed())
     assert re.fullmatch(r"[━╸╺]{12} +25% 1\.0 MB of 4\.0 MB  250 messages  [\d,]+/s +\S+", first)
     assert re.fullmatch(r"[━╸╺]{12} +75% 3\.0 MB of 4\.0 MB  750 messages  [\d,]+/s +\S+", last)
 
 
 def test_of_a_stream_a_spinner_shows_how_much_is_done(terminal: Callable[[], Shown]) -> None:
-    shown = terminal()
+    printed = terminal()
     with Progress(None, in_bytes=True) as progress:
         progress.advance(1_000, 250)
         progress.advance(1_000, 1_000)
 
-    first, *_, last = lines(shown())
+    first, *_, last = lines(printed())
     assert re.fullmatch(r"\S 250 messages  [\d,]+/s +0:00:\d\d", first)
     assert re.fullmatch(r"\S 1,250 messages  [\d,]+/s +0:00:\d\d", last)
 
 
 def test_the_progress_of_a_long_sending_counts_the_expired_ones(terminal: Callable[[], Shown]) -> None:
-    shown = terminal()
+    printed = terminal()
     with Progress(None, in_bytes=True) as progress:
         progress.advance(1_000, 250)
         progress.advance(1_000, 1_000, expired=1_200)
 
-    first, *_, last = lines(shown())
+    first, *_, last = lines(printed())
     assert re.fullmatch(r"\S 250 messages  [\d,]+/s +0:00:\d\d", first)
     assert re.fullmatch(r"\S 1,250 messages, 1,200 already expired  [\d,]+/s +0:00:\d\d", last)
 
 
 def test_of_arguments_the_bar_counts_messages(terminal: Callable[[], Shown]) -> None:
-    shown = terminal()
+    printed = terminal()
     with Progress(4, in_bytes=False) as progress:
         progress.advance(1, 1)
 
-    assert re.fullmatch(r"[━╸╺]{12} +25% 1 message  [\d,]+/s +\S+", lines(shown())[-1])
+    assert re.fullmatch(r"[━╸╺]{12} +25% 1 message  [\d,]+/s +\S+", lines(printed())[-1])
 
 
-def test_it_fits_whatever_it_counts_and_nothing_of_it_stays(terminal: Callable[[], Shown]) -> None:
-    shown = terminal()
+def test_progress_fits_the_terminal_and_leaves_no_trace(terminal: Callable[[], Shown]) -> None:
+    printed = terminal()
     with Progress(10**15, in_bytes=True) as progress:
         progress.advance(10**15 - 1, 10**12)
 
-    drawn = shown()
+    drawn = printed()
     assert max(map(len, lines(drawn))) <= 80
     assert drawn.endswith("\r\n\x1b[?25h\r\x1b[1A\x1b[2K")  # the cursor is back, on the emptied line
 
 
-def test_nothing_is_shown_of_what_takes_a_moment(
-    terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown = terminal()
+def test_a_short_command_has_no_progress(terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = terminal()
     monkeypatch.setattr(send_progress, "MOMENT", 1e9)
 
     with Progress(4, in_bytes=False) as progress:
         progress.advance(1, 1)
 
-    assert shown() == ""
+    assert printed() == ""
 
 
-def test_nothing_is_shown_where_it_would_be_in_the_way(
+def test_progress_is_hidden_in_pipes_and_on_dumb_terminals(
     terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = terminal()
-    with Progress(4, in_bytes=False, wanted=False) as progress:
+    printed = terminal()
+    with Progress(4, in_bytes=False, visible=False) as progress:
         progress.advance(1, 1)
     monkeypatch.setenv("TERM", "dumb")
     with Progress(4, in_bytes=False) as progress:
@@ -136,17 +134,17 @@ def test_nothing_is_shown_where_it_would_be_in_the_way(
     with Progress(4, in_bytes=False) as progress:
         progress.advance(1, 1)
 
-    assert shown() == ""
+    assert printed() == ""
     assert file.getvalue() == ""
 
 
 def test_without_colour_only_the_cursor_is_moved(
     terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = terminal()
+    printed = terminal()
     monkeypatch.setenv("NO_COLOR", "1")
 
     with Progress(4, in_bytes=False) as progress:
         progress.advance(1, 1)
 
-    assert not re.search(r"\x1b\[[0-9;]*m", shown())
+    assert not re.search(r"\x1b\[[0-9;]*m", printed())

@@ -129,10 +129,10 @@ def test_lines_of_text_are_not_warned_about(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, expected",
     [
-        (("--id", ""), "--id: expected 1 to 255 bytes of printable text, got ''"),
-        (("--id", "a\nb"), r"--id: expected 1 to 255 bytes of printable text, got 'a\nb'"),
+        (("--id", ""), "invalid value for '--id': expected 1 to 255 bytes of printable text, got ''"),
+        (("--id", "a\nb"), r"invalid value for '--id': expected 1 to 255 bytes of printable text, got 'a\nb'"),
         (("--content-type", "a\nb"), r"--content-type: expected printable text, got 'a\nb'"),
         (("--header", "a=" + "x" * 70_000), "--header: "),
     ],
@@ -140,13 +140,13 @@ def test_lines_of_text_are_not_warned_about(run: Run) -> None:
 )
 @pytest.mark.parametrize("arguments", [("x",), ("--format", "body")], ids=" ".join)
 def test_a_flag_that_no_message_can_have_is_named_before_anything_is_sent(
-    run: Run, orders: Queue, arguments: tuple[str, ...], flags: tuple[str, ...], told: str
+    run: Run, orders: Queue, arguments: tuple[str, ...], flags: tuple[str, ...], expected: str
 ) -> None:
     result = run("send", "orders", *arguments, *flags, stdin=b"x")
 
     assert result.exit_code in (2, 3)  # what is too large is refused
     assert result.stdout == ""
-    assert result.stderr.startswith(f"rqttl: {told}")
+    assert result.stderr.startswith(f"rqttl: {expected}")
     assert bodies(orders) == []
 
 

@@ -1,4 +1,4 @@
-"""Signals wait until what is under way has been counted."""
+"""A signal waits until the call that is running has been counted."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from rqttl.cli.common.signals import Stop, Stopped, Stopping
+from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """What a process starts with, whatever the one of the tests was started with."""
+    """The handlers of a new process, whatever the process of the tests has."""
     before = {number: signal.getsignal(number) for number in ALL}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -29,26 +29,26 @@ def handlers() -> Iterator[None]:
     "number, code, word",
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")],
 )
-def test_a_signal_stops_at_once_where_nothing_is_under_way(number: int, code: int, word: str) -> None:
-    with pytest.raises(Stop) as caught, Stopping():
+def test_a_signal_acts_at_once_while_no_call_is_running(number: int, code: int, word: str) -> None:
+    with pytest.raises(SignalReceived) as caught, SignalGuard():
         signal.raise_signal(number)
 
-    told = Stopped(caught.value, " after line 7")
-    assert (told.exit_code, told.format_message()) == (code, f"{word} after line 7")
-    assert isinstance(told, click.ClickException)
+    error = Interrupted(caught.value, " after line 7")
+    assert (error.exit_code, error.format_message()) == (code, f"{word} after line 7")
+    assert isinstance(error, click.ClickException)
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_a_signal_waits_for_the_end_of_what_is_under_way(number: int) -> None:
+def test_a_signal_waits_for_the_end_of_a_deferring_block(number: int) -> None:
     done = []
 
     def work() -> None:
-        with Stopping() as stopping, stopping.held():
+        with SignalGuard() as guard, guard.deferred():
             signal.raise_signal(number)
             signal.raise_signal(number)
-            done.append(stopping.call(lambda: "called"))
+            done.append(guard.call(lambda: "called"))
 
-    with pytest.raises(Stop) as caught:
+    with pytest.raises(SignalReceived) as caught:
         work()
     assert (done, caught.value.number) == (["called"], number)
 
@@ -62,15 +62,15 @@ def test_a_second_signal_does_not_wait_for_a_call_that_hangs() -> None:
         signal.raise_signal(signal.SIGINT)
         reached.append("second")
 
-    with pytest.raises(Stop), Stopping() as stopping, stopping.held():
-        stopping.call(hang)
+    with pytest.raises(SignalReceived), SignalGuard() as guard, guard.deferred():
+        guard.call(hang)
 
     assert reached == ["first"]
 
 
-def test_the_error_of_what_is_under_way_goes_before_a_signal() -> None:
+def test_the_error_of_a_deferring_block_goes_before_a_signal() -> None:
     def fail() -> None:
-        with Stopping() as stopping, stopping.held():
+        with SignalGuard() as guard, guard.deferred():
             signal.raise_signal(signal.SIGINT)
             raise ZeroDivisionError
 
@@ -78,32 +78,32 @@ def test_the_error_of_what_is_under_way_goes_before_a_signal() -> None:
         fail()
 
 
-def test_after_the_first_stop_and_after_the_finish_signals_are_ignored() -> None:
-    with Stopping() as stopping:
-        with pytest.raises(Stop):
+def test_signals_are_ignored_after_the_first_one_and_after_finish() -> None:
+    with SignalGuard() as guard:
+        with pytest.raises(SignalReceived):
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
-    with Stopping() as stopping:
-        stopping.finish()
+    with SignalGuard() as guard:
+        guard.finish()
         signal.raise_signal(signal.SIGTERM)
-        with stopping.held():
+        with guard.deferred():
             signal.raise_signal(signal.SIGINT)
 
 
-def test_afterwards_all_is_as_it_was() -> None:
+def test_the_old_handlers_are_restored() -> None:
     before = [signal.getsignal(number) for number in ALL]
 
-    with Stopping():
+    with SignalGuard():
         assert [signal.getsignal(number) for number in ALL] != before
 
     assert [signal.getsignal(number) for number in ALL] == before
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_what_the_parent_ignores_stays_ignored(number: int) -> None:
+def test_a_signal_that_the_parent_ignores_stays_ignored(number: int) -> None:
     signal.signal(number, signal.SIG_IGN)
 
-    with Stopping():
+    with SignalGuard():
         signal.raise_signal(number)
 
     assert signal.getsignal(number) == signal.SIG_IGN

@@ -76,7 +76,7 @@ def test_stats_as_json_are_one_document(clocked: Clocked, run_clocked: Run) -> N
 
 
 @pytest.mark.parametrize(
-    "given,shown",
+    "values,printed",
     [
         ((), ["mails", "orders", "orders.dead", "orders.late"]),
         (("orders*",), ["orders", "orders.dead", "orders.late"]),
@@ -89,7 +89,7 @@ def test_stats_as_json_are_one_document(clocked: Clocked, run_clocked: Run) -> N
         (("--sort", "rate"), ["mails", "orders", "orders.dead", "orders.late"]),
     ],
 )
-def test_queues_are_chosen_and_sorted(clocked: Clocked, run_clocked: Run, given: Any, shown: list[str]) -> None:
+def test_queues_are_selected_and_sorted(clocked: Clocked, run_clocked: Run, values: Any, printed: list[str]) -> None:
     clocked.declare_queue("mails").enqueue_many([b"x"] * 2)
     clocked.declare_queue("orders.dead")
     clocked.advance(100)
@@ -99,11 +99,11 @@ def test_queues_are_chosen_and_sorted(clocked: Clocked, run_clocked: Run, given:
     late.reject_many(late.receive_many(1))
     clocked.advance(100)
 
-    text = run_clocked("stats", *given).stdout.splitlines()
+    text = run_clocked("stats", *values).stdout.splitlines()
 
-    assert [line.split()[0] for line in text[2 : 2 + len(shown)]] == shown
-    document = json.loads(run_clocked("stats", *given, "--json").stdout)
-    assert [one["queue"] for one in document["queues"]] == shown
+    assert [line.split()[0] for line in text[2 : 2 + len(printed)]] == printed
+    document = json.loads(run_clocked("stats", *values, "--json").stdout)
+    assert [one["queue"] for one in document["queues"]] == printed
 
 
 def test_one_queue_needs_no_totals(run: Run, broker: Broker) -> None:
@@ -113,19 +113,20 @@ def test_one_queue_needs_no_totals(run: Run, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("watch", [(), ("--watch", "--count", "1")])
-def test_a_queue_that_is_not_there_is_refused(run: Run, broker: Broker, watch: tuple[str, ...]) -> None:
+def test_a_missing_queue_is_refused(run: Run, broker: Broker, watch: tuple[str, ...]) -> None:
     broker.declare_queue("orders")
 
     result = run("stats", "orders", "nobody", *watch)
 
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == "rqttl: queue 'nobody' does not exist: `rqttl queue declare nobody` makes it [not_found]\n"
+    line = "queue 'nobody' does not exist: `rqttl queue declare nobody` creates it [not_found]"
+    assert result.stderr == f"rqttl: {line}\n"
 
 
 def test_no_queue_is_an_empty_answer_and_a_note(run: Run) -> None:
     assert (run("stats").stdout, run("stats").stderr) == (
         "",
-        "rqttl: no queue yet: `rqttl queue declare QUEUE` makes one\n",
+        "rqttl: no queue yet: `rqttl queue declare QUEUE` creates one\n",
     )
     assert run("stats", "a*", "b?").stderr == "rqttl: no queue matches a* or b?\n"
     document = json.loads(run("stats", "--json").stdout)
@@ -152,14 +153,14 @@ def test_a_wrong_option_is_refused(run: Run, wrong: tuple[str, ...], line: str) 
 
 
 @pytest.mark.parametrize("arguments", [(), ("--watch",), ("--watch", "--json")])
-def test_without_redis_nothing_can_be_told(run: Run, arguments: tuple[str, ...]) -> None:
+def test_without_redis_there_is_no_answer(run: Run, arguments: tuple[str, ...]) -> None:
     result = run("stats", *arguments, "--url", "redis://127.0.0.1:1/0")
 
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (4, "", 1)
     assert result.stderr.startswith("rqttl: Redis does not answer: ")
 
 
-def test_a_reaper_is_counted_and_without_the_right_to_ask_nothing_is_said(
+def test_reapers_are_counted_if_the_user_may_ask_for_them(
     run: Run, broker: Broker, client: redis.Redis, redis_url: str
 ) -> None:
     broker.declare_queue("orders")
@@ -189,10 +190,10 @@ def test_a_watch_prints_a_table_of_rates_for_each_look(clocked: Clocked, run_clo
         orders.ack_many(orders.receive_many(5))
         clocked.advance(2_500)
 
-    def rest() -> None:
+    def others() -> None:
         clocked.advance(2_000)
 
-    seconds = pauses(work, rest)
+    seconds = pauses(work, others)
 
     result = run_clocked("stats", "--watch", "--count", "3", "--sort", "name")
 
@@ -223,8 +224,8 @@ def test_a_watch_as_json_is_one_line_for_each_look(clocked: Clocked, run_clocked
 
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["elapsed_ms"] for line in lines] == [None, 2_000, 2_000, 1_000]
-    told = [{one["queue"]: one["rates"] and one["rates"]["in"] for one in line["queues"]} for line in lines]
-    assert told == [
+    rates = [{one["queue"]: one["rates"] and one["rates"]["in"] for one in line["queues"]} for line in lines]
+    assert rates == [
         {"orders": None}, {"orders": 2.5}, {"mails": None, "orders": None}, {"mails": 0, "orders": 0},
     ]  # fmt: skip
     assert lines[3]["totals"]["rates"] == {"in": 0, "out": 1, "acked": 1, "expired": 0, "dead": 0, "refused": 0}
@@ -241,8 +242,8 @@ def test_a_watch_goes_on_while_queues_come_and_go(
 
     lines = run_clocked("stats", *arguments, "--watch", "--json", "--count", "3").stdout.splitlines()
 
-    there = ["orders" in [one["queue"] for one in json.loads(line)["queues"]] for line in lines]
-    assert there == [True, False, True]
+    existing = ["orders" in [one["queue"] for one in json.loads(line)["queues"]] for line in lines]
+    assert existing == [True, False, True]
 
 
 @pytest.fixture
@@ -285,8 +286,8 @@ def test_a_watch_outlives_a_redis_that_is_away(
 
     assert result.exit_code == 0
     assert [json.loads(one)["elapsed_ms"] for one in result.stdout.splitlines()] == [None, 8_000, 0]
-    gone = f"rqttl: {line}; trying again until it does\n"
-    assert result.stderr == f"{gone}rqttl: Redis answers again\n" * 2
+    deleted = f"rqttl: {line}; trying again until it does\n"
+    assert result.stderr == f"{deleted}rqttl: Redis answers again\n" * 2
 
 
 def test_a_bug_ends_a_watch(clocked: Clocked, run_clocked: Run, pauses: Pauses, away: Any) -> None:
@@ -300,18 +301,18 @@ def test_a_bug_ends_a_watch(clocked: Clocked, run_clocked: Run, pauses: Pauses, 
 
 
 @pytest.mark.parametrize(
-    "number,code,said",
+    "number,code,words",
     [(signal.SIGINT, 0, ""), (signal.SIGTERM, 143, "rqttl: terminated\n"), (signal.SIGHUP, 129, "rqttl: hung up\n")],
 )
 def test_a_signal_ends_a_watch(
-    clocked: Clocked, run_clocked: Run, pauses: Pauses, number: signal.Signals, code: int, said: str
+    clocked: Clocked, run_clocked: Run, pauses: Pauses, number: signal.Signals, code: int, words: str
 ) -> None:
     clocked.declare_queue("orders")
     pauses(lambda: signal.raise_signal(number))
 
     result = run_clocked("stats", "--watch", "--json")
 
-    assert (result.exit_code, result.stderr, result.stdout.count("\n")) == (code, said, 1)
+    assert (result.exit_code, result.stderr, result.stdout.count("\n")) == (code, words, 1)
 
 
 def test_looks_follow_each_other_at_the_interval_but_never_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +330,7 @@ def test_looks_follow_each_other_at_the_interval_but_never_hurry(monkeypatch: py
 
     monkeypatch.setattr("time.monotonic", lambda: now)
     durations = [0.5, 0.5, 7.0, 0.1, 0.1]
-    seen: Iterator[Any] = stats_watch.observe(take, 2.0, wait)
+    results: Iterator[Any] = stats_watch.poll(take, 2.0, wait)
 
-    assert len([next(seen) for _ in range(5)]) == 5
+    assert len([next(results) for _ in range(5)]) == 5
     assert waits == [2.0, 1.5, 1.5, 0.0, 1.9]

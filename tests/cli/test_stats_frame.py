@@ -1,180 +1,40 @@
-"""What one look after the other tells, and how it is drawn: with looks made up here, without Redis and without time."""
+"""Frames and tables of `rqttl stats`, from snapshots made up here, without Redis and without time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from rqttl.cli.stats.frame import Setting, frame, ordered
+from rqttl.cli.stats.frame import FrameSettings, frame, sort_rows
 from rqttl.cli.stats.table import ASCII, TOTALS, UNICODE, compact, glyphs_for, rate, sparkline, table
-from rqttl.cli.stats.totals import stats_facts, together
-from rqttl.cli.stats.trend import WAITS, Look, Row, Trend
+from rqttl.inspector.trend import Row, Trend
 from rqttl.types import QueueStats
 from tests.cli import golden
-from tests.contract.clocked import at
-
-REASONS = {"expired": 0, "maxlen": 0, "rejected": 0, "delivery_limit": 0}
-
-
-def stats(ready: int = 0, *, overdue: int = 0, deaths: Mapping[str, int] | None = None, **others: Any) -> QueueStats:
-    """A queue that holds `ready` messages, all else 0 unless it is given."""
-    counted = dict.fromkeys(("leased", "delayed", "consumers", "enqueued", "delivered", "redelivered",
-                             "acked", "refused", "purged", "ready_bytes"), 0)  # fmt: skip
-    found: dict[str, Any] = {**counted, "oldest_ready_age": None, **others}
-    return QueueStats(
-        ready=ready, deaths={**REASONS, **(deaths or {})}, dropped={**REASONS, "cycle": 0},
-        overdue=timedelta(milliseconds=overdue), **found,
-    )  # fmt: skip
-
-
-def trend_of(*looks: Mapping[str, QueueStats], ms: int = 2_000, reapers: int | None = 1) -> Trend:
-    """What looks tell that were taken every `ms`."""
-    trend = Trend(Look(at(0), looks[0], reapers))
-    for i, queues in enumerate(looks[1:], 1):
-        trend.take(Look(at(i * ms), queues, reapers))
-    return trend
-
-
-def rates_of(trend: Trend) -> dict[str, Any]:
-    return {row.name: row.rates and dict(row.rates) for row in trend.rows()}
-
-
-NO_RATE = {"in": 0.0, "out": 0.0, "acked": 0.0, "expired": 0.0, "dead": 0.0, "refused": 0.0}
-
-
-# Rates
-
-
-def test_rates_are_differences_of_counters_over_the_time_of_redis() -> None:
-    before = stats(5, enqueued=10, delivered=4, acked=3, refused=1, deaths={"expired": 2, "rejected": 1})
-    after = stats(7, enqueued=20, delivered=4, acked=8, refused=3, deaths={"expired": 6, "rejected": 1, "maxlen": 1})
-
-    trend = trend_of({"orders": before}, {"orders": after}, ms=2_500)
-
-    told = {"in": 4.0, "out": 0.0, "acked": 2.0, "expired": 1.6, "dead": 2.0, "refused": 0.8}
-    assert rates_of(trend) == {"orders": pytest.approx(told)}
-    assert trend.elapsed == 2.5
-
-
-def test_there_is_no_rate_before_the_second_look_of_a_queue() -> None:
-    trend = trend_of({"old": stats()}, {"old": stats(), "new": stats(3, enqueued=3)})
-
-    assert rates_of(trend) == {"new": None, "old": NO_RATE}
-    assert rates_of(trend_of({"old": stats()})) == {"old": None}
-
-
-@pytest.mark.parametrize("counter", ["enqueued", "delivered", "acked", "refused"])
-def test_counters_that_go_back_give_no_rate(counter: str) -> None:
-    names = ("enqueued", "delivered", "acked", "refused")
-    before: dict[str, Any] = dict.fromkeys(names, 9)
-    after: dict[str, Any] = {**dict.fromkeys(names, 12), counter: 8}
-
-    trend = trend_of({"a": stats(9, **before)}, {"a": stats(4, **after)})
-
-    assert rates_of(trend) == {"a": None}
-    assert trend.total("").rates is None
-    assert trend.rows()[0].depths == (4,)  # another queue of the same name
-
-
-@pytest.mark.parametrize("ms", [0, -500])
-def test_a_clock_that_does_not_advance_gives_no_rate_and_forgets_nothing(ms: int) -> None:
-    trend = trend_of({"a": stats(1, enqueued=1)}, {"a": stats(2, enqueued=2)}, ms=ms)
-
-    assert rates_of(trend) == {"a": None}
-    assert trend.rows()[0].depths == (1, 2)
-
-
-def test_the_rates_of_all_are_the_sum_of_those_that_are_known() -> None:
-    trend = trend_of(
-        {"a": stats(), "b": stats(), "gone": stats(enqueued=50)},
-        {"a": stats(enqueued=4), "b": stats(enqueued=2, acked=2), "new": stats(enqueued=100)},
-    )
-
-    assert trend.total("all").rates == {**NO_RATE, "in": 3.0, "acked": 1.0}
-
-
-def test_depths_are_those_of_all_states_and_of_the_last_looks() -> None:
-    looks = [{"a": stats(i, leased=1, delayed=2), "b": stats(1)} for i in range(100)]
-
-    trend = trend_of(*looks)
-
-    assert trend.rows()[0].depths == tuple(i + 3 for i in range(40, 100))
-    assert trend.total("").depths == tuple(i + 4 for i in range(40, 100))
-
-
-def test_queues_together_are_added_up_and_the_longest_wait_counts() -> None:
-    first = stats(1, leased=2, deaths={"expired": 3}, overdue=10, oldest_ready_age=timedelta(seconds=1))
-    second = replace(stats(10, enqueued=20, deaths={"expired": 30, "maxlen": 1}, overdue=5), next_lease_end=at(7))
-    third = replace(stats(), next_lease_end=at(3))
-
-    both = together([first, second, third])
-
-    assert both == replace(
-        stats(11, leased=2, enqueued=20, deaths={"expired": 33, "maxlen": 1}, overdue=10), next_lease_end=at(3),
-        oldest_ready_age=timedelta(seconds=1),
-    )  # fmt: skip
-    assert (together([]).ready, together([]).overdue, together([]).oldest_ready_age) == (0, timedelta(0), None)
-
-
-def test_programs_get_durations_in_milliseconds() -> None:
-    facts = stats_facts(stats(3, overdue=1_500))
-
-    assert (facts["ready"], facts["overdue_ms"], facts["oldest_ready_age_ms"]) == (3, 1_500, None)
-    assert facts.keys().isdisjoint({"overdue", "oldest_ready_age"})
-
-
-# Whether a reaper runs
-
-
-@pytest.mark.parametrize(
-    "waits,reapers,said",
-    [
-        ([999], 0, None),
-        ([1_000], 0, "no reaper runs: oldest due work waits 1.0s (`rqttl reaper` does it)"),
-        ([0, 0, 70_000], 0, "no reaper runs: oldest due work waits 1m 10s"),
-        ([70_000, 0], 0, None),
-        ([70_000, 0, 5_000, 0, 0], 1, None),
-        ([2_000, 0, 2_000, 0, 2_000], 1, "a reaper runs, but oldest due work waits 2.0s: look at its log"),
-        ([2_000, 0, 2_000, 0, 2_000, 0], 1, None),
-        ([2_000] * 9, 3, "3 reapers run, but oldest due work waits 2.0s: look at its log"),
-        ([2_000, 2_000], None, None),
-        ([2_000, 2_000, 1_500], None, "no reaper?: oldest due work waits 2.0s"),
-    ],
-)
-def test_due_work_that_waits_is_told(waits: list[int], reapers: int | None, said: str | None) -> None:
-    trend = trend_of(*[{"a": stats(), "b": stats(overdue=ms)} for ms in waits], reapers=reapers)
-
-    warning = trend.warning()
-
-    assert WAITS == 5
-    assert (warning is None) == (said is None)
-    assert (said or "") in (warning or "")
-
+from tests.inspector.snapshots import stats, trend_of
 
 # Numbers and bars
 
 
 @pytest.mark.parametrize(
-    "n,said",
+    "n,short",
     [(0, "0"), (12_345, "12,345"), (99_999, "99,999"), (99_999.6, "100k"), (999_499, "999k"), (999_500, "1.0M"),
      (9_949_999, "9.9M"), (99_949_999, "99.9M"), (99_950_000, "100M"), (123_456_789, "123M"), (5e9, "5.0G"),
      (7e15, "7,000T")],
 )  # fmt: skip
-def test_large_numbers_are_short(n: float, said: str) -> None:
-    assert compact(n) == said
+def test_large_numbers_are_short(n: float, short: str) -> None:
+    assert compact(n) == short
 
 
 @pytest.mark.parametrize(
-    "n,said",
+    "n,short",
     [(None, "-"), (0.0, "0"), (0.001, "<0.1"), (0.05, "0.1"), (1.25, "1.2"), (9.94, "9.9"), (9.96, "10"),
      (1_234.4, "1,234"), (9_999.4, "9,999"), (9_999.6, "10.0k"), (250_000.0, "250k")],
 )  # fmt: skip
-def test_rates_are_short(n: float | None, said: str) -> None:
-    assert rate(n) == said
+def test_rates_are_short(n: float | None, short: str) -> None:
+    assert rate(n) == short
 
 
 @pytest.mark.parametrize(
@@ -197,7 +57,7 @@ def test_bars_show_how_the_depth_changed(values: tuple[int, ...], width: int, ba
     "encoding,glyphs",
     [("utf-8", UNICODE), ("ascii", ASCII), ("latin-1", ASCII), (None, ASCII), ("no such encoding", ASCII)],
 )
-def test_where_the_encoding_has_no_bars_there_are_others(encoding: str | None, glyphs: Any) -> None:
+def test_an_encoding_without_bars_has_other_glyphs(encoding: str | None, glyphs: Any) -> None:
     assert glyphs_for(encoding) is glyphs
     assert f"{ASCII.bars}{ASCII.cut}{ASCII.dot}{ASCII.rule}".isascii()
     assert len(ASCII.bars) == len(UNICODE.bars) == len(set(ASCII.bars))
@@ -210,7 +70,7 @@ def rows(*names: str) -> list[Row]:
     return [Row(name, stats(1_234_567, enqueued=7, deaths={"expired": 1})) for name in names]
 
 
-def test_columns_that_say_nothing_are_left_out_first() -> None:
+def test_columns_of_zeros_are_left_out_first() -> None:
     every = rows("orders")
     whole = table(TOTALS, every, every[0], None, gap=2)
 
@@ -220,12 +80,12 @@ def test_columns_that_say_nothing_are_left_out_first() -> None:
     assert (whole.left_out, narrow.left_out) == ({}, {"refused": True})
     assert narrower.head.split() == ["queue", "ready", "in", "expired", "dead"]
     assert narrower.left_out == dict.fromkeys(
-        ("leased", "delayed", "oldest", "out", "acked", "refused", "cons", "overdue"), True
+        ("leased", "delayed", "oldest", "out", "acked", "refused", "consumers", "overdue"), True
     )
     assert table(TOTALS, every, every[0], 30, gap=2).left_out["expired"] is False
 
 
-def test_names_are_folded_or_cut_where_there_is_no_room() -> None:
+def test_names_without_room_are_folded_or_cut() -> None:
     every = rows("a" * 30 + "b" * 30)
 
     folded = table(TOTALS, every, every[0], 60, gap=2)
@@ -252,11 +112,11 @@ def busy(n: int, looks: int = 12) -> Trend:
     return trend_of(*map(look, range(looks)))
 
 
-def text_of(trend: Trend, setting: Setting, *troubles: str) -> str:
-    return "".join(f"{line.text}\n" for line in frame(trend, setting, troubles))
+def text_of(trend: Trend, settings: FrameSettings, *troubles: str) -> str:
+    return "".join(f"{line.text}\n" for line in frame(trend, settings, troubles))
 
 
-TERMINAL = Setting("2s", "depth", UNICODE, 80, 24)
+TERMINAL = FrameSettings("2s", "depth", UNICODE, 80, 24)
 
 
 def test_a_frame_on_a_terminal_of_80_columns() -> None:
@@ -274,9 +134,9 @@ def test_a_frame_on_a_wide_terminal_has_all_columns() -> None:
 def test_a_frame_with_troubles() -> None:
     late = trend_of({"a": stats(3)}, {"a": stats(3, overdue=2_000)}, reapers=0)
 
-    shown = text_of(late, replace(TERMINAL, width=60), "Redis does not answer: \x1b[31mgone; " + "trying again " * 5)
+    printed = text_of(late, replace(TERMINAL, width=60), "Redis does not answer: \x1b[31mgone; " + "trying again " * 5)
 
-    golden.check("stats-frame-troubles.txt", shown)
+    golden.check("stats-frame-troubles.txt", printed)
     assert [line.style for line in frame(late, TERMINAL, ["x"])] == ["bold", "alarm", "alarm", "bold", ""]
 
 
@@ -287,11 +147,11 @@ def test_a_frame_never_is_higher_than_the_terminal_and_says_how_many_are_missing
         lines = text_of(trend, replace(TERMINAL, height=height)).splitlines()
 
         assert len(lines) <= height
-        shown = sum(line.startswith("orders.") for line in lines)
+        printed = sum(line.startswith("orders.") for line in lines)
         if height >= 6:
             missing = [line for line in lines if "not shown" in line]
-            assert missing == [] if shown == n else missing[0].startswith(f"({n - shown} queues not shown, ")
-            assert shown == n or len(lines) == height
+            assert missing == [] if printed == n else missing[0].startswith(f"({n - printed} queues not shown, ")
+            assert printed == n or len(lines) == height
             assert lines[-1].startswith(f"{n} queues") == (n > 1)
 
 
@@ -331,7 +191,7 @@ def test_rows_are_sorted_by_what_is_watched() -> None:
     }  # fmt: skip
     trend = trend_of(before, after)
 
-    found = {sort: "".join(row.name for row in ordered(trend.rows(), sort)) for sort in
+    found = {sort: "".join(row.name for row in sort_rows(trend.rows(), sort)) for sort in
              ("name", "depth", "age", "rate", "dead", "overdue")}  # fmt: skip
 
     assert found == {"name": "abcd", "depth": "bacd", "age": "cabd", "rate": "bacd", "dead": "dabc", "overdue": "cabd"}

@@ -1,4 +1,4 @@
-"""`rqttl stats` on a terminal: live, whatever becomes of the terminal, of Redis and of the queues."""
+"""`rqttl stats` on a terminal, live, while the terminal, Redis and the queues change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WATCH = ("stats", "--watch", "--interval", "100ms")
 
 
 def screens(raw: bytes) -> list[list[str]]:
-    """The lines of each frame, without what styles and places them."""
+    """The lines of each frame, without the escapes for style and place."""
     frames = re.findall(rb"\x1b\[\?7l\x1b\[H(.*?)\x1b\[J\x1b\[\?7h", raw, re.DOTALL)
     return [re.sub(r"\x1b\[[0-9;]*[mK]", "", one.decode()).replace("\r", "").split("\n") for one in frames]
 
@@ -56,7 +56,7 @@ def test_a_watch_fits_a_terminal_that_changes_its_size(broker: Broker, redis_url
         terminal.resize(40, 10)
         terminal.until("(14 queues not shown")
         terminal.resize(100, 50)
-        assert "ref/s" not in terminal.shown  # only a wide terminal has room for it
+        assert "ref/s" not in terminal.screen  # only a wide terminal has room for it
         terminal.until("ref/s", 2)  # the first frame is whole then; Ctrl-C may cut the last one short
         assert terminal.interrupt() == 0
 
@@ -75,7 +75,7 @@ def test_a_watch_outlives_redis(start_server: Callable[..., Server]) -> None:
             terminal.until("1 queue")
             server.kill()
             terminal.until("Redis does not answer: ")
-            terminal.until("trying again (what is")
+            terminal.until("trying again (these numbers")
             server.start()
             terminal.until("not there: orders")
             broker.declare_queue("orders").enqueue_many([b"x"] * 4_321)
@@ -138,23 +138,23 @@ def test_without_colour_a_watch_still_draws(broker: Broker, redis_url: str) -> N
     assert (styled(), styled("NO_COLOR")) == (True, False)
 
 
-def test_where_nothing_can_be_drawn_a_watch_prints_tables(broker: Broker, redis_url: str) -> None:
+def test_a_watch_on_a_dumb_terminal_prints_tables(broker: Broker, redis_url: str) -> None:
     broker.declare_queue("orders")
 
-    shown = on_terminal(*WATCH, "--count", "2", "--url", redis_url, TERM="dumb")
+    printed = on_terminal(*WATCH, "--count", "2", "--url", redis_url, TERM="dumb")
 
-    assert "\x1b" not in shown
-    assert [line.split()[0] for line in shown.splitlines() if line.startswith(("queue", "orders"))] == [
+    assert "\x1b" not in printed
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith(("queue", "orders"))] == [
         "queue", "orders"] * 2  # fmt: skip
 
 
 def test_a_terminal_without_bars_gets_others(broker: Broker, redis_url: str) -> None:
     broker.declare_queue("orders").enqueue(b"x")
 
-    shown = on_terminal(*WATCH, "--count", "2", "--url", redis_url, PYTHONIOENCODING="ascii")
+    printed = on_terminal(*WATCH, "--count", "2", "--url", redis_url, PYTHONIOENCODING="ascii")
 
-    assert shown.isascii()
-    assert " - 1 queue - every" in shown
+    assert printed.isascii()
+    assert " - 1 queue - every" in printed
 
 
 def test_stats_fit_a_terminal_and_say_what_is_left_out(broker: Broker, redis_url: str) -> None:
@@ -164,16 +164,16 @@ def test_stats_fit_a_terminal_and_say_what_is_left_out(broker: Broker, redis_url
     orders.enqueue_many([b"x"] * 1_234)
     orders.receive_many(1_000)
 
-    def told(columns: int) -> list[str]:
-        shown = on_terminal("stats", "--url", redis_url, columns=columns)
-        assert max(map(len, shown.splitlines())) <= columns
-        lines = shown.replace("\n  ", " ").splitlines()  # a note is folded
+    def notes(columns: int) -> list[str]:
+        printed = on_terminal("stats", "--url", redis_url, columns=columns)
+        assert max(map(len, printed.splitlines())) <= columns
+        lines = printed.replace("\n  ", " ").splitlines()  # a note is folded
         assert ("".join(lines).count("a") >= 60, "".join(lines).count("b") >= 60) == (True, True)
         return [line for line in lines if line.startswith("rqttl: ")]
 
-    zeros = "rqttl: 0 in all queues: delayed, "
-    assert told(80) == [f"{zeros}acked, expired, refused, cons"]
-    assert told(45) == [
-        f"{zeros}acked, expired, dead, refused, cons, overdue",
+    zeros = "rqttl: columns left out, all 0: delayed, "
+    assert notes(80) == [f"{zeros}acked, expired, refused, consumers"]
+    assert notes(45) == [
+        f"{zeros}acked, expired, dead, refused, consumers, overdue",
         "rqttl: no room for leased, oldest: a wider terminal or --json shows them",
     ]

@@ -1,4 +1,4 @@
-"""Streams that are full or closed: the exit code is that of the command, whatever Python has in its buffers."""
+"""Full or closed streams do not change the exit code of a command."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def start(line: str, *arguments: str, **changed: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, told = process.communicate(timeout=PATIENCE)
-    return process.returncode, out, told
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
 
 
 @pytest.mark.parametrize("path", [*ON_REDIS, ("completion",)], ids=named)
@@ -62,7 +62,9 @@ def test_every_command_has_its_exit_code_where_nobody_can_read_what_it_says(
 
 @BUFFERING
 @pytest.mark.parametrize("line", ["2>/dev/full", "2>&-", ">/dev/full 2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_an_error_that_cannot_be_told_has_its_exit_code(redis_url: str, line: str, buffering: dict[str, str]) -> None:
+def test_an_error_that_cannot_be_printed_has_its_exit_code(
+    redis_url: str, line: str, buffering: dict[str, str]
+) -> None:
     processes = {
         3: start(line, "queue", "show", "x", RQTTL_URL=redis_url, **buffering),
         2: start(line, "sned", **buffering),
@@ -74,7 +76,7 @@ def test_an_error_that_cannot_be_told_has_its_exit_code(redis_url: str, line: st
 
 @BUFFERING
 @pytest.mark.parametrize("line", ["2>/dev/full", "2>&-"])
-def test_a_note_that_cannot_be_told_is_no_failure(
+def test_a_note_that_cannot_be_printed_is_no_failure(
     redis_url: str, broker: Broker, line: str, buffering: dict[str, str]
 ) -> None:
     assert broker.queues() == []

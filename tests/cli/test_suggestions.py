@@ -1,4 +1,4 @@
-"""A word that is no command: the line says which command was meant, whatever other tools call it."""
+"""An unknown command has a suggestion, also if other tools have a command of that name."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ MEANT = [
 ]
 
 
-@pytest.mark.parametrize("typed, meant", MEANT)
-def test_a_synonym_is_answered_with_the_command(run: Run, typed: str, meant: str) -> None:
+@pytest.mark.parametrize("typed, target", MEANT)
+def test_a_synonym_is_answered_with_the_command(run: Run, typed: str, target: str) -> None:
     *group, word = typed.split()
     see = " ".join(("rqttl", *group))
 
     line = failed(run(*typed.split(), "x"), 2).replace("`cli", "`rqttl")
 
-    assert line == f"no such command {word!r}; did you mean `{meant}`? (see `{see} --help`)"
+    assert line == f"no such command {word!r}; did you mean `{target}`? (see `{see} --help`)"
 
 
 @pytest.mark.parametrize("typed", ["frobnicate", "queue frobnicate", "message rm"])
-def test_where_nothing_is_like_the_word_nothing_is_suggested(run: Run, typed: str) -> None:
+def test_an_unlike_word_has_no_suggestion(run: Run, typed: str) -> None:
     assert "did you mean" not in failed(run(*typed.split()), 2)
 
 

@@ -18,12 +18,12 @@ from tests.cli.tree import Path
 pytestmark = pytest.mark.slow
 
 
-def test_hostile_bodies_are_shown_escaped_and_cut(broker: Broker, redis_url: str) -> None:
+def test_hostile_bodies_are_escaped_and_cut(broker: Broker, redis_url: str) -> None:
     broker.declare_queue("orders").enqueue_many([*HOSTILE, {"\x1b[31m": "\u202e", "b": b"\xff"}])
 
-    shown = on_terminal("receive", "orders", "--max", "0", "--url", redis_url)
+    printed = on_terminal("receive", "orders", "--max", "0", "--url", redis_url)
 
-    lines = shown.removesuffix("\n").split("\n")
+    lines = printed.removesuffix("\n").split("\n")
     assert [line for line in lines if not line.isprintable()] == []
     assert len(lines) == len(HOSTILE) + 1
     assert max(map(len, lines)) < 2_100
@@ -38,12 +38,12 @@ def test_tables_fit_whatever_queues_are_called(broker: Broker, redis_url: str) -
     broker.declare_queue("orders")
 
     for arguments in (("queue", "ls"), ("queue", "show", long)):
-        shown = on_terminal(*arguments, "--url", redis_url)
-        assert max(map(len, shown.split("\n"))) <= 80
-        assert shown.count("a") >= 128  # folded, not cut
+        printed = on_terminal(*arguments, "--url", redis_url)
+        assert max(map(len, printed.split("\n"))) <= 80
+        assert printed.count("a") >= 128  # folded, not cut
 
 
-def test_what_is_not_read_on_a_terminal_is_neither_folded_nor_styled(broker: Broker, redis_url: str) -> None:
+def test_output_into_a_pipe_is_neither_folded_nor_styled(broker: Broker, redis_url: str) -> None:
     broker.declare_queue("a" * 128)
     result = CliRunner().invoke(cli, ["--url", redis_url, "queue", "ls"])
 
@@ -72,7 +72,7 @@ def test_with_colours_heads_are_bold(broker: Broker, redis_url: str) -> None:
     assert b"\x1b[1mqueue" in terminal.raw
 
 
-def test_what_the_encoding_of_the_output_lacks_is_escaped(broker: Broker, redis_url: str) -> None:
+def test_characters_that_the_encoding_lacks_are_escaped(broker: Broker, redis_url: str) -> None:
     broker.declare_queue("orders").enqueue("grün 漢".encode())
     latin = environment(RQTTL_URL=redis_url, PYTHONIOENCODING="latin-1")
 
@@ -117,9 +117,9 @@ def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path
     broker.queue(name).stats()
     watch = ("--watch", "--count", "2", "--interval", "100ms", name) if path == ("stats",) else ()
 
-    shown = on_terminal(*argv(path, optional=True), *watch, columns=columns, TERM="dumb", RQTTL_URL=redis_url)
+    printed = on_terminal(*argv(path, optional=True), *watch, columns=columns, TERM="dumb", RQTTL_URL=redis_url)
 
-    assert [line for line in shown.split("\n") if len(line) > columns] == []
+    assert [line for line in printed.split("\n") if len(line) > columns] == []
 
 
 def test_without_a_terminal_a_watch_is_not_cut(run: Run, broker: Broker) -> None:
@@ -149,7 +149,7 @@ def test_a_note_is_folded_as_an_error_is(broker: Broker, redis_url: str) -> None
     with Terminal("queue", "ls", "nothing.*", columns=30, RQTTL_URL=redis_url) as terminal:
         terminal.end()
 
-    assert terminal.shown == "rqttl: no queue matches\n  nothing.*\n"
+    assert terminal.screen == "rqttl: no queue matches\n  nothing.*\n"
 
 
 def test_the_width_that_the_user_says_counts(redis_url: str) -> None:

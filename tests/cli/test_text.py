@@ -1,4 +1,4 @@
-"""What people read is short, and never acts on their terminal."""
+"""Text for people is short, and never acts on their terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rqttl.cli.common import text
+from rqttl import json_text, text
+from rqttl.cli.common import terminal
+from rqttl.units import as_size
 
 HOSTILE = (
     b"\x1b[2J\x1b[31mred",
@@ -26,7 +28,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize(
-    "written, shown",
+    "raw, escaped",
     [
         (b"plain [/x] :smile:", "plain [/x] :smile:"),
         ("ä é 漢 🙂".encode(), "ä é 漢 🙂"),
@@ -37,47 +39,47 @@ HOSTILE = (
         ("\udc80", r"\udc80"),
     ],
 )
-def test_what_is_not_plainly_printable_is_escaped(written: str | bytes, shown: str) -> None:
-    assert text.visible(written) == shown
+def test_unprintable_characters_are_escaped(raw: str | bytes, escaped: str) -> None:
+    assert text.escape(raw) == escaped
 
 
 @given(st.one_of(st.binary(), st.text()))
-def test_nothing_unprintable_is_ever_shown(written: str | bytes) -> None:
-    assert text.visible(written).isprintable()
+def test_an_escaped_text_is_printable(raw: str | bytes) -> None:
+    assert text.escape(raw).isprintable()
 
 
 @given(st.recursive(st.one_of(st.none(), st.text(), st.binary(), st.integers()), lambda s: st.lists(s, max_size=3)))
 def test_json_is_one_printable_line(value: object) -> None:
-    assert text.as_json(value).isprintable()
-    json.loads(text.as_json(value))
+    assert json_text.dump(value).isprintable()
+    json.loads(json_text.dump(value))
 
 
 def test_long_texts_are_cut_with_their_size() -> None:
-    assert text.visible(b"x" * 1_000_000, 5) == "xxxxx… (1,000,000 bytes)"
-    assert text.visible("x" * 6, 5) == "xxxxx… (6 characters)"
-    assert text.visible(b"xxxxx", 5) == "xxxxx"
+    assert text.escape(b"x" * 1_000_000, 5) == "xxxxx… (1,000,000 bytes)"
+    assert text.escape("x" * 6, 5) == "xxxxx… (6 characters)"
+    assert text.escape(b"xxxxx", 5) == "xxxxx"
 
 
 @pytest.mark.parametrize(
-    "n, shown",
+    "n, size",
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1234, "1.2 kB"), (99_940, "99.9 kB"), (99_950, "100 kB"),
      (999_499, "999 kB"), (999_500, "1.0 MB"), (5 * 10**12, "5.0 TB"), (5 * 10**16, "50000 TB")],
 )  # fmt: skip
-def test_sizes_are_short(n: int, shown: str) -> None:
-    assert text.size(n) == shown
+def test_sizes_are_short(n: int, size: str) -> None:
+    assert as_size(n) == size
 
 
 @pytest.mark.parametrize(
-    "seconds, shown",
+    "seconds, age",
     [(0, "0.0s"), (1.26, "1.3s"), (12.9, "12s"), (60, "1m"), (184, "3m 4s"), (3600, "1h"), (3605, "1h"),
      (86_400 * 400 + 3600 * 5 + 60, "400d 5h")],
 )  # fmt: skip
-def test_ages_have_two_units_at_most(seconds: float, shown: str) -> None:
-    assert text.age(timedelta(seconds=seconds)) == shown
+def test_ages_have_two_units_at_most(seconds: float, age: str) -> None:
+    assert text.format_age(timedelta(seconds=seconds)) == age
 
 
 def test_no_age_is_a_dash() -> None:
-    assert text.age(None) == "-"
+    assert text.format_age(None) == "-"
 
 
 def test_nouns_agree_with_their_number() -> None:
@@ -85,7 +87,7 @@ def test_nouns_agree_with_their_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "written, shown",
+    "raw, escaped",
     [
         ("\u034f\u3164\ufe00\U000e0101", r"\u034f\u3164\ufe00\U000e0101"),
         ("\U000e0041\u200b\u200d", r"\U000e0041\u200b\u200d"),
@@ -94,21 +96,21 @@ def test_nouns_agree_with_their_number() -> None:
     ],
     ids=["fillers", "tags and joiners", "plain marks", "a stack of marks"],
 )
-def test_what_cannot_be_seen_or_covers_other_lines_is_escaped(written: str, shown: str) -> None:
-    assert text.visible(written) == shown
-    assert text.visible(written.encode()) == shown
+def test_unseen_characters_and_stacked_marks_are_escaped(raw: str, escaped: str) -> None:
+    assert text.escape(raw) == escaped
+    assert text.escape(raw.encode()) == escaped
 
 
 @pytest.mark.parametrize("body", ["ää", "漢漢", "🙂🙂"])
 def test_no_character_is_cut_in_half(body: str) -> None:
     whole = len(body[0].encode())
 
-    assert [text.visible(body.encode(), n)[0] for n in range(whole, 2 * whole)] == [body[0]] * whole
-    assert text.visible(b"\x80" * 9, 5) == r"\x80" * 5 + "… (9 bytes)"
+    assert [text.escape(body.encode(), n)[0] for n in range(whole, 2 * whole)] == [body[0]] * whole
+    assert text.escape(b"\x80" * 9, 5) == r"\x80" * 5 + "… (9 bytes)"
 
 
 @pytest.mark.parametrize(
-    "written, cells, shown",
+    "line, cells, cut",
     [
         ("abc", 3, "abc"),
         ("abcd", 3, "ab…"),
@@ -117,12 +119,12 @@ def test_no_character_is_cut_in_half(body: str) -> None:
         ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
     ],
 )
-def test_a_text_is_cut_to_the_cells_that_it_takes(written: str, cells: int, shown: str) -> None:
-    assert text.fitted(written, cells) == shown
+def test_a_text_is_cut_to_the_cells_that_it_takes(line: str, cells: int, cut: str) -> None:
+    assert terminal.truncate(line, cells) == cut
 
 
 @pytest.mark.parametrize(
-    "line, shown",
+    "line, public",
     [
         ("no url: a@b", "no url: a@b"),
         ("redis://user:pa@ss'word@host:1/0 is away", "redis://***@host:1/0 is away"),
@@ -130,11 +132,11 @@ def test_a_text_is_cut_to_the_cells_that_it_takes(written: str, cells: int, show
         ("unix://:x@/tmp/s", "unix://***@/tmp/s"),
     ],
 )  # fmt: skip
-def test_secrets_of_urls_are_left_out(line: str, shown: str) -> None:
-    assert text.without_secrets(line) == shown
+def test_secrets_of_urls_are_left_out(line: str, public: str) -> None:
+    assert text.without_secrets(line) == public
 
 
-def test_json_is_strict_and_keeps_what_json_does_not_know_as_text() -> None:
+def test_json_is_strict_and_has_a_text_for_each_value_that_json_lacks() -> None:
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
@@ -146,15 +148,15 @@ def test_json_is_strict_and_keeps_what_json_does_not_know_as_text() -> None:
         float("nan"): 0,
     }
 
-    told = json.loads(text.as_json(value), parse_constant=refuse)
+    document = json.loads(json_text.dump(value), parse_constant=refuse)
 
-    assert told == {
+    assert document == {
         "nan": "NaN", "more": ["Infinity", {"\\xff": "-Infinity"}], "1": [2], "null": True, "NaN": 0,
     }  # fmt: skip
 
 
 def test_people_read_letters_and_programs_ascii() -> None:
-    assert (text.as_readable(["é漢"]), text.as_json(["é漢"])) == ('["é漢"]', r'["\u00e9\u6f22"]')
+    assert (json_text.dump_readable(["é漢"]), json_text.dump(["é漢"])) == ('["é漢"]', r'["\u00e9\u6f22"]')
 
 
 @pytest.mark.parametrize(
@@ -170,5 +172,5 @@ def test_people_read_letters_and_programs_ascii() -> None:
         ("漢漢 漢漢", 8, "漢漢\n  漢漢"),
     ],
 )
-def test_a_line_is_folded_at_words_and_nothing_that_can_be_copied_is_broken(line: str, cells: int, folded: str) -> None:
-    assert text.folded_at_words(line, cells) == folded
+def test_a_line_is_folded_at_words_and_quoted_text_stays_whole(line: str, cells: int, folded: str) -> None:
+    assert terminal.wrap_words(line, cells) == folded

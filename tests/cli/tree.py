@@ -1,4 +1,4 @@
-"""All commands of the command line, found by walking it: what holds for each of them is tested for each of them."""
+"""All commands of the command line. Tests of conventions run for each of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def example(path: Path) -> str:
 
 
 def parse(words: list[str]) -> tuple[Path, click.Context]:
-    """The command that an invocation names, its arguments read. Raises `click.UsageError` where they are wrong."""
+    """The command of an invocation, with its arguments read. Raises `click.UsageError` for wrong ones."""
     assert words[0] == "rqttl"
     command: click.Command = cli
     path: Path = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 
 import pytest
 
@@ -68,6 +69,24 @@ def test_a_lease_that_gets_shorter_while_a_consumer_runs_sets_the_rhythm_of_its_
         after.ack()
 
     assert (deliveries.lost, queue.stats().acked) == ([], 2)
+
+
+def test_a_consumer_goes_on_renewing_for_as_long_as_a_user_has_renewed(broker: Broker) -> None:
+    queue = broker.declare_queue("q", lease="1h", max_deliveries=1)
+    queue.enqueue(b"x")
+    renewals = threading.Semaphore(0)
+    broker.events.on_renewed.append(lambda name, count: renewals.release())
+
+    with queue.consume(prefetch=1) as deliveries:
+        delivery = next(deliveries)
+        delivery.renew("600ms")
+        for _ in range(3):
+            assert renewals.acquire(timeout=60)
+        assert delivery.leased_until is not None
+        assert delivery.leased_until < broker.time() + timedelta(minutes=1)
+        delivery.ack()
+
+    assert (deliveries.lost, queue.stats().acked) == ([], 1)
 
 
 def test_settling_and_renewing_find_no_queue_after_the_end_of_its_lifetime(clocked: Clocked) -> None:

@@ -25,7 +25,7 @@ def start(folder: Path, *arguments: str, spark: bool = False, **environment: str
 
 
 def family(folder: Path) -> list[int]:
-    """All processes of a demo in this folder: they have its name in their environment (a zombie has none)."""
+    """The processes of a demo in this folder: they have its name in their environment (a zombie has none)."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -95,13 +95,13 @@ def test_without_the_data_one_line_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_all_dates_are_played_as_one_day_in_which_each_flight_keeps_its_minute() -> None:
-    chosen = [Flight(departure(at), 5) for at in (370, 400, DAY + 370, 2 * DAY + 1439)]
+    selected = [Flight(departure(at), 5) for at in (370, 400, DAY + 370, 2 * DAY + 1439)]
 
-    day = plan(chosen)
+    day = plan(selected)
 
     assert (day.dates, day.first) == (3, 360)
-    assert [minute for minute, _ in by_minute(chosen)] == [370, 400, 1439]
-    assert by_minute(chosen)[0][1] == {"UA": [chosen[0], chosen[2]]}
+    assert [minute for minute, _ in by_minute(selected)] == [370, 400, 1439]
+    assert by_minute(selected)[0][1] == {"UA": [selected[0], selected[2]]}
     assert day.seconds(DAY) == pytest.approx(SHORTEST)
     assert day.minute(day.seconds(400) + 0.001) == 400
     assert clock(400) == "06:40"
@@ -169,16 +169,16 @@ def until_calls_are_sent(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_on_a_given_server_accounts_for_every_call_and_leaves_nothing(
+def test_a_run_on_a_named_server_accounts_for_every_call_and_leaves_nothing(
     client: redis.Redis, redis_url: str, folder: Path
 ) -> None:
     with start(folder, "--url", redis_url, "--json") as process:
-        out, shown = process.communicate()
+        out, printed = process.communicate()
 
-    assert process.returncode == 0, shown
+    assert process.returncode == 0, printed
     check_document(json.loads(out))
-    assert "It adds up" in shown
-    assert "never delivered" in shown
+    assert "It adds up" in printed
+    assert "never delivered" in printed
     assert client.keys() == []
     assert family(folder) == []
     assert not folder.exists()
@@ -187,9 +187,9 @@ def test_a_run_on_a_given_server_accounts_for_every_call_and_leaves_nothing(
 @pytest.mark.slow
 def test_a_run_on_the_embedded_server_accounts_for_every_call_and_leaves_nothing_running(folder: Path) -> None:
     with start(folder, "--json") as process:
-        out, shown = process.communicate()
+        out, printed = process.communicate()
 
-    assert process.returncode == 0, shown
+    assert process.returncode == 0, printed
     check_document(json.loads(out))
     assert family(folder) == running(folder) == []
     with rqttl.connect(f"embedded://{folder}", namespace=NAMESPACE) as broker:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 
 from rqttl import RqttlError, errors
-from rqttl.cli.common.errors import exit_code
+from rqttl.cli.common.exits import exit_code
 from rqttl.cli.common.option_text import flag
 from rqttl.cli.program import SECTIONS, cli
 from rqttl.options import OPTIONS

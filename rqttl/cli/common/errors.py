@@ -1,55 +1,36 @@
-"""From an exception to an exit code and one line that says what to do."""
+"""The exit code and the line for an exception. The line says what to do."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import click
 
-from rqttl import errors
-from rqttl.cli.common import redis_errors, text
-from rqttl.cli.common.option_text import flag, naming_flag, shown
+from rqttl import errors, text
+from rqttl.cli.common import output, redis_errors
+from rqttl.cli.common.exits import BUG, INTERRUPTED, REFUSED, USAGE, Refused, exit_code
+from rqttl.cli.common.option_text import flag, format_value, naming_flag
 from rqttl.cli.common.suggestions import suggestion
 from rqttl.options import OPTIONS
 
-DONE, BUG, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
-
-
-class Explained(click.ClickException):
-    """An error of Redis, explained where the client was at hand."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class Refused(click.ClickException):
-    """A command was carried out, but not as asked; the message says what was refused, `code` is the library's word."""
-
-    exit_code = REFUSED
-
-    def __init__(self, message: str, code: str = "") -> None:
-        super().__init__(f"{message} [{code}]" if code else message)
-
 
 def explain(error: Exception) -> tuple[int, str]:
-    """The exit code, and the line for people (empty where there is nothing to say)."""
+    """The exit code, and the line for people. The line is empty if the command needs none."""
     if isinstance(error, click.Abort):
         return INTERRUPTED, "interrupted"
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code, ""
     if isinstance(error, click.UsageError):
         return USAGE, _usage(error)
-    if isinstance(error, Explained):
-        return error.code, error.message
     if isinstance(error, click.ClickException):
         return error.exit_code, error.format_message()
     if isinstance(error, errors.ContractError):
         return BUG, f"bug: {error}"
     if isinstance(error, errors.RqttlError):
-        return exit_code(type(error)), f"{_ours(error)} [{error.code}]"
-    if told := redis_errors.explain(error):
-        return told
+        return exit_code(type(error)), f"{_library_error(error)} [{error.code}]"
+    if explanation := redis_errors.explain(error):
+        return explanation
     if isinstance(error, OSError):
         return REFUSED, f"{error.filename or 'cannot go on'}: {error.strerror or error}"
     return (
@@ -58,38 +39,37 @@ def explain(error: Exception) -> tuple[int, str]:
     )
 
 
+def refuse_damaged(damaged: Mapping[str, errors.QueueDamaged]) -> None:
+    """Raise an error that names the queues that cannot be read, if there are any. The answer has been printed."""
+    if len(damaged) == 1:
+        raise next(iter(damaged.values()))
+    if damaged:
+        for _, error in sorted(damaged.items()):
+            output.note(explain(error)[1])
+        raise Refused(f"{text.plural(len(damaged), 'queue')} cannot be read; the lines above say why")
+
+
 def _usage(error: click.UsageError) -> str:
-    said = error.format_message().rstrip(".")
-    said = " ".join((said[:1].lower() + said[1:]).split())
+    line = error.format_message().rstrip(".")
+    line = " ".join((line[:1].lower() + line[1:]).split())
     if error.ctx is None:
-        return said
-    if unknown := re.match(r"no such command '(.*?)'", said):  # some versions of click have an idea too
+        return line
+    if unknown := re.match(r"no such command '(.*?)'", line):  # some versions of click add a suggestion of their own
         near = suggestion(error.ctx, unknown[1])
-        said = f"{unknown[0]}; did you mean `{near}`?" if near else unknown[0]
-    return f"{said} (see `{error.ctx.command_path} --help`)"
+        line = f"{unknown[0]}; did you mean `{near}`?" if near else unknown[0]
+    return f"{line} (see `{error.ctx.command_path} --help`)"
 
 
-def exit_code(kind: type[errors.RqttlError]) -> int:
-    """The exit code for one of rqttl's own errors."""
-    if issubclass(kind, errors.ContractError):
-        return BUG
-    if issubclass(kind, errors.InvalidInput) and not issubclass(kind, errors.MessageTooLarge):
-        return USAGE
-    if issubclass(kind, (errors.EmbeddedUnavailable, errors.OutcomeUnknown)):
-        return UNREACHABLE
-    return REFUSED
-
-
-def _ours(error: errors.RqttlError) -> str:
+def _library_error(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueNotFound):
-        return f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` makes it"
+        return f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` creates it"
     if isinstance(error, errors.QueueDamaged):
         return f"{error}; `rqttl doctor {error.queue}` says what to do"
     if isinstance(error, errors.QueueMismatch):
         return _mismatch(error)
     if isinstance(error, errors.QueueInUse):
-        found = text.plural(error.found, "consumer" if error.condition == "if_unused" else "message")
-        return f"queue {error.queue!r} was not deleted: it has {found}, and {flag(error.condition)} is given"
+        users = text.plural(error.found, "consumer" if error.condition == "if_unused" else "message")
+        return f"queue {error.queue!r} was not deleted: it has {users}, and {flag(error.condition)} is given"
     if isinstance(error, errors.QueueFull):
         return f"queue {error.queue!r} is full: {flag(error.limit)} is {error.value:,}"
     if isinstance(error, errors.InvalidInput):
@@ -98,8 +78,8 @@ def _ours(error: errors.RqttlError) -> str:
 
 
 def _mismatch(error: errors.QueueMismatch) -> str:
-    told = []
+    differences = []
     for name, values in error.differences.items():
-        ours, theirs = (shown(OPTIONS[name], value) for value in values)  # type: ignore[arg-type]  # as they were read
-        told.append(f"{flag(name)} is {theirs}, not {ours}")
-    return f"queue {error.queue!r} exists with other options ({'; '.join(told)}): nothing was changed"
+        ours, theirs = (format_value(OPTIONS[name], value) for value in values)  # type: ignore[arg-type]  # as read
+        differences.append(f"{flag(name)} is {theirs}, not {ours}")
+    return f"queue {error.queue!r} exists with other options ({'; '.join(differences)}): nothing was changed"

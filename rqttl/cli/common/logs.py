@@ -1,39 +1,39 @@
-"""Log lines of the commands that keep running: text for people, or one JSON object a line."""
+"""Log lines of commands that keep running: text for people, or one JSON object a line."""
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 
-from rqttl.cli.common import text
+from rqttl import json_text, text
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO queue orders: expired 3`, everything unprintable escaped."""
+    """`2026-01-31T12:00:00.000Z INFO queue orders: expired 3`, with unprintable characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        return f"{_time(record)} {record.levelname} {text.visible(record.getMessage())}"
+        """A record as a line."""
+        return f"{_time(record)} {record.levelname} {text.escape(record.getMessage())}"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, event, and the facts of the event."""
+    """A JSON object for each line: time, level, event, and the fields of the event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """A record as a line."""
         event = getattr(record, "event", None)
-        facts = getattr(record, "facts", {}) if event else {"message": record.getMessage()}
-        said = {"time": _time(record), "level": record.levelname.lower(), "event": event or "log", **facts}
-        return json.dumps(said, default=str)
+        fields = getattr(record, "facts", {}) if event else {"message": record.getMessage()}
+        return json_text.dump(
+            {"time": _time(record), "level": record.levelname.lower(), "event": event or "log", **fields}
+        )
 
 
 @contextmanager
 def logging_to_stderr(form: str, *, verbose: bool = False) -> Iterator[None]:
-    """Send what rqttl logs to stderr."""
+    """Send the log of rqttl to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     # a log that nobody reads any more must not fill the screen, nor end the work
@@ -50,5 +50,5 @@ def logging_to_stderr(form: str, *, verbose: bool = False) -> Iterator[None]:
 
 
 def _time(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, timezone.utc)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    at = datetime.fromtimestamp(record.created, timezone.utc)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

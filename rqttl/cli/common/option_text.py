@@ -1,4 +1,4 @@
-"""Queue options as the command line writes them: flags for people, names and milliseconds in JSON for programs."""
+"""Queue options as text: flags and values for people, names and milliseconds in JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rqttl.options import OPTIONS, Option, QueueOptions, Value
 from rqttl.units import as_text
 
-#: Names that are no words of English, and not a part of a longer name or a quoted value.
+#: Names of options with an underscore, which no English word has; not within a longer name or a quoted value.
 _NAMES = re.compile(
     rf"(?<![\w'\"./:{{-])({'|'.join(sorted((name for name in OPTIONS if '_' in name), key=len, reverse=True))})"
     r"(?![\w'\"/}-]|\.\w)"
@@ -25,8 +25,8 @@ _FLAGS = {name: flag(name) for name in ("id", "ttl", "expires_at", "content_type
 _FLAGS["headers"] = "--header"
 
 
-def shown(option: Option, value: Value | None) -> str:
-    """The value of an option as it would be written on the command line."""
+def format_value(option: Option, value: Value | None) -> str:
+    """The value of an option as people write it on the command line."""
     if value is None:
         return "(none)"
     if option.kind == "duration":
@@ -44,17 +44,17 @@ def with_flags(message: str) -> str:
 
 
 def naming_flag(message: str) -> str:
-    """`with_flags`; and an argument with which the message begins, `id: expected …`, has the name of its flag too."""
-    name, colon, rest = message.partition(": ")
+    """`with_flags`; a message that begins with an argument, `id: expected …`, then begins with its flag."""
+    name, colon, rule = message.partition(": ")
     named = flag(name) if name in OPTIONS else _FLAGS.get(name)
-    return f"{named}{colon}{with_flags(rest)}" if named and colon else with_flags(message)
+    return f"{named}{colon}{with_flags(rule)}" if named and colon else with_flags(message)
 
 
 def json_name(option: str) -> str:
-    """The name of an option in JSON, where the names of durations say their unit."""
+    """The name of an option in JSON, with the unit of a duration."""
     return f"{option}_ms" if OPTIONS[option].kind == "duration" else option
 
 
-def option_facts(options: QueueOptions) -> dict[str, Any]:
-    """All options of a queue, for `text.as_json`."""
+def to_json(options: QueueOptions) -> dict[str, Any]:
+    """All options of a queue, for `json_text.dump`."""
     return {json_name(name): value for name, value in options.items()}

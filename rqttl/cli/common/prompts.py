@@ -1,4 +1,4 @@
-"""Asking before something is destroyed."""
+"""Questions before something is destroyed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sys
 
 import click
 
-from rqttl.cli.common.errors import Refused
+from rqttl.cli.common.exits import Refused
 
 yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 dry_run_flag = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask, unless `yes`. Raises `Refused` if the answer is no, `UsageError` where nobody can answer."""
+    """Ask, unless `yes`. Raises `Refused` if the answer is no, `UsageError` if there is no terminal to ask."""
     if yes:
         return
     if not sys.stdin.isatty():

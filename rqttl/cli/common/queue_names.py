@@ -1,4 +1,4 @@
-"""The names of queues, for the shell: what a half-typed QUEUE may become."""
+"""Names of queues for the completion of a half-typed QUEUE."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import click
 PATIENCE = 1.0
 
 
-def complete_queues(context: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """The queues whose names begin so, without those that were given already. For `shell_complete`.
+def complete_queues(context: click.Context, param: click.Parameter, prefix: str) -> list[str]:
+    """The queues whose names begin with `prefix`, without those on the line. For `shell_complete`.
 
-    Nothing where no Redis answers in time, and no embedded server is started for it.
+    The list is empty if no Redis answers in time. No embedded server is started for it.
     """
-    found: list[str] = []
+    queues: list[str] = []
     # a thread, since nothing else bounds the time that looking up a host may take; the process ends without it
-    url = _given(context, "url") or os.environ.get("RQTTL_URL") or "embedded://"
-    namespace = _given(context, "namespace") or "rqttl"
-    asking = threading.Thread(target=_ask, args=(url, namespace, found), daemon=True)
-    asking.start()
-    asking.join(PATIENCE)
+    url = _option_value(context, "url") or os.environ.get("RQTTL_URL") or "embedded://"
+    namespace = _option_value(context, "namespace") or "rqttl"
+    request = threading.Thread(target=_fetch, args=(url, namespace, queues), daemon=True)
+    request.start()
+    request.join(PATIENCE)
     taken = context.params.get(param.name or "") or ()
-    return [name for name in tuple(found) if name.startswith(begun) and (isinstance(taken, str) or name not in taken)]
+    return [name for name in tuple(queues) if name.startswith(prefix) and (isinstance(taken, str) or name not in taken)]
 
 
-def _given(context: click.Context, option: str) -> str | None:
-    """The value of an option of this command, or the one before its name. Read here: no command is run."""
+def _option_value(context: click.Context, option: str) -> str | None:
+    """The value of an option of this command, or of the same option before its name. No command has run yet."""
     inner: click.Context | None = context
     while inner is not None:
         if value := inner.params.get(option):
@@ -37,7 +37,8 @@ def _given(context: click.Context, option: str) -> str | None:
     return None
 
 
-def _ask(url: str, namespace: str, found: list[str]) -> None:
+def _fetch(url: str, namespace: str, queues: list[str]) -> None:
+    """Append the names of all queues to `queues`."""
     try:
         import rqttl
         from rqttl import embedded
@@ -46,6 +47,6 @@ def _ask(url: str, namespace: str, found: list[str]) -> None:
         if running is None:
             return
         with rqttl.connect(running, namespace=namespace) as broker:
-            found += broker.queues()
+            queues += broker.queues()
     except Exception:  # noqa: BLE001, S110  # any word about it would be written into the line that is being typed
         pass

@@ -1,34 +1,30 @@
-"""What Redis refuses, and why it cannot be reached, as one line that says what to do. No text of a script is in it.
+"""The line for an error of Redis, without the text of scripts. The line says what to do.
 
-Redis 6.2 wraps an error that a script meets into another one, so errors are told by their text, not by their class.
+Redis 6.2 wraps an error within a script into another one, so errors are recognized by their text, not by their class.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rqttl.cli.common import text
+from rqttl import _replies
+from rqttl.cli.common.exits import REFUSED, UNREACHABLE
+from rqttl.units import as_size
 
 if TYPE_CHECKING:
-    import redis
-
-    Client = redis.Redis | None
-
-REFUSED, UNREACHABLE = 3, 4
+    from rqttl._redis import Store
 
 _CHECK = "check --url or $RQTTL_URL"
-#: How Redis 6.2, and Redis since 7.0, say in which line of which script something was refused.
+#: The place of an error in a script, as Redis 6.2 writes it, and as Redis since 7.0 does.
 _OF_SCRIPT = re.compile(
     r"Error running script \(call to \w+\): |@user_script: ?\d+: |,? ?script: [0-9a-f]{40}, on @user_script:\d+\.?"
 )
-#: What redis-py writes around the words of the system.
+#: Text of redis-py around the words of the system.
 _OF_SOCKET = re.compile(r"^Error (-?\d+|while reading from .*?:) |\(\d+, '|'\)$")
 _RIGHT = re.compile(r"no permissions to run the '([^']+)' command", re.IGNORECASE)
 
-#: What is found in an error, the exit code, and what to say.
+#: A pattern in an error, the exit code, and the line.
 _KNOWN: tuple[tuple[str, int, str], ...] = (
     ("read only replica", REFUSED, "this Redis is a read-only replica: name its primary in --url or $RQTTL_URL"),
     ("MISCONF|unable to persist|errors writing to the AOF", REFUSED,
@@ -52,56 +48,63 @@ _KNOWN: tuple[tuple[str, int, str], ...] = (
 )  # fmt: skip
 
 
-def explain(error: Exception, client: Client = None) -> tuple[int, str] | None:
-    """Exit code and line of an error of redis-py; None for any other. `client` may be asked for what the line names."""
-    from redis import exceptions  # only now: it takes long, and most errors are about what was typed
+def explain(error: Exception, store: Store | None = None) -> tuple[int, str] | None:
+    """Exit code and line of an error of redis-py; None for any other error. `store` gives facts for the line."""
+    from redis import exceptions  # slow to load, and most errors are about the command line
 
     if not isinstance(error, exceptions.RedisError):
         return None
-    said = str(error)
-    if _found("OOM command|used memory > 'maxmemory'|out of memory", said):
-        return REFUSED, f"Redis is out of memory{_maxmemory(client)}: consume, purge, or raise it"
-    if missing := _missing_right(said):
-        return REFUSED, f"Redis refuses {_user(client)}: {missing}; `rqttl doctor` says which rights this user needs"
-    hung_up = _found("while writing|closed by server|reset by peer", said)
+    message = str(error)
+    if _matches("OOM command|used memory > 'maxmemory'|out of memory", message):
+        return REFUSED, f"Redis is out of memory{_maxmemory(store)}: consume, purge, or raise it"
+    if missing := _missing_right(message):
+        return REFUSED, f"Redis refuses {_user(store)}: {missing}; `rqttl doctor` says which rights this user needs"
+    hung_up = _matches("while writing|closed by server|reset by peer", message)
     if hung_up:
-        said = _greeting(client) or said
+        message = _greeting(store) or message
     for pattern, code, line in _KNOWN:
-        if _found(pattern, said):
+        if _matches(pattern, message):
             return code, line
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
-        told = _OF_SOCKET.sub("", said).rstrip(".").replace(". ", ": ") or type(error).__name__
-        tls = " (a port with TLS wants rediss://)" if hung_up and _is_plain_tcp(client) else ""
-        return UNREACHABLE, f"Redis does not answer: {told}{tls}; {_CHECK}"
-    return REFUSED, f"Redis refused: {without_script(said)}"
+        reason = _OF_SOCKET.sub("", message).rstrip(".").replace(". ", ": ") or type(error).__name__
+        tls = " (a port with TLS wants rediss://)" if hung_up and _is_plain_tcp(store) else ""
+        return UNREACHABLE, f"Redis does not answer: {reason}{tls}; {_CHECK}"
+    return REFUSED, f"Redis refused: {without_script(message)}"
 
 
-def without_script(said: str) -> str:
-    """The text of an error without the script and the line in which Redis met it."""
-    return _OF_SCRIPT.sub("", said).strip().removeprefix("-")
+def without_script(message: str) -> str:
+    """The text of an error without the place in a script."""
+    return _OF_SCRIPT.sub("", message).strip().removeprefix("-")
 
 
-def _found(pattern: str, said: str) -> bool:
-    return re.search(pattern, said, re.IGNORECASE) is not None
+def _matches(pattern: str, message: str) -> bool:
+    return re.search(pattern, message, re.IGNORECASE) is not None
 
 
-def _missing_right(said: str) -> str:
+def _missing_right(message: str) -> str:
     """The missing right of a user, in words; empty if the error is about something else."""
-    if right := _RIGHT.search(said):
+    if right := _RIGHT.search(message):
         return f"the right for {right[1].upper()} is missing"
-    if _found("can't run this command", said):
+    if _matches("can't run this command", message):
         return "the right for a command that scripts use is missing"
-    if _found("access (at least )?one of the keys", said):
+    if _matches("access (at least )?one of the keys", message):
         return "the right for keys of this namespace is missing"
-    if _found("can't publish|access one of the channels|permissions to .*channel", said):
+    if _matches("can't publish|access one of the channels|permissions to .*channel", message):
         return "the right for the channel that wakes reapers is missing"
-    return "a right is missing" if _found("NOPERM|no permissions", said) else ""
+    return "a right is missing" if _matches("NOPERM|no permissions", message) else ""
 
 
-def _maxmemory(client: Client) -> str:
-    """The memory limit of Redis, in brackets; empty if Redis does not tell."""
-    limit = _asked(client, lambda client: client.info("memory").get("maxmemory"))
-    return f" (maxmemory {_as_configured(int(limit))})" if limit else ""
+def _maxmemory(store: Store | None) -> str:
+    """The memory limit of Redis, in brackets; empty if it is unknown."""
+    from redis import exceptions
+
+    if store is None:
+        return ""
+    try:
+        limit = store.call(_replies.facts, "INFO", "memory").get("maxmemory")
+    except exceptions.RedisError:
+        return ""  # the line does without it
+    return f" (maxmemory {_as_configured(limit)})" if isinstance(limit, int) and limit else ""
 
 
 def _as_configured(size: int) -> str:
@@ -109,40 +112,30 @@ def _as_configured(size: int) -> str:
     for unit, factor in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
         if size % factor == 0:
             return f"{size // factor} {unit}"
-    return text.size(size)
+    return as_size(size)
 
 
-def _user(client: Client) -> str:
-    name = client.connection_pool.connection_kwargs.get("username") if client is not None else None
+def _user(store: Store | None) -> str:
+    name = store.connections.pool.connection_kwargs.get("username") if store is not None else None
     return f"user {name!r}" if name else "this user"
 
 
-def _is_plain_tcp(client: Client) -> bool:
+def _is_plain_tcp(store: Store | None) -> bool:
     from redis.connection import SSLConnection, UnixDomainSocketConnection
 
-    kind = client.connection_pool.connection_class if client is not None else UnixDomainSocketConnection
+    kind = store.connections.pool.connection_class if store is not None else UnixDomainSocketConnection
     return not issubclass(kind, (SSLConnection, UnixDomainSocketConnection))
 
 
-def _greeting(client: Client) -> str:
-    """What the server says before it is asked. Redis says nothing, or why it closes the connection."""
-    if client is None:
+def _greeting(store: Store | None) -> str:
+    """The first words of the server. Redis sends none, or its reason for closing the connection."""
+    if store is None:
         return ""
-    pool = client.connection_pool
+    pool = store.connections.pool
     try:
         with pool.connection_class(**pool.connection_kwargs)._connect() as sock:  # noqa: SLF001  # without a word of ours
             sock.settimeout(0.5)
-            said: bytes = sock.recv(200)
+            greeting: bytes = sock.recv(200)
     except OSError:
         return ""
-    return said.decode(errors="replace")
-
-
-def _asked(client: Client, question: Callable[[redis.Redis], Any]) -> Any:
-    """An answer that a line would be better with; None if there is none to be had."""
-    from redis import exceptions
-
-    if client is not None:
-        with suppress(exceptions.RedisError):
-            return question(client)
-    return None
+    return greeting.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Signals that end a command which counts what it does: they wait until what is under way has been counted."""
+"""Signals that end a command with exact counts: a signal waits until the call that is running has been counted."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ T = TypeVar("T")
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 
 
-class Stop(KeyboardInterrupt):
-    """A signal asked to end. Not an `Exception`, so that nothing on the way takes it for a failure."""
+class SignalReceived(KeyboardInterrupt):
+    """A signal asked the command to end. It is not an `Exception`, so that no handler takes it for a failure."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
-class Stopped(click.ClickException):
-    """The command ended because of a signal; `where` says how far it was. Exit code 128 + signal, as of a shell."""
+class Interrupted(click.ClickException):
+    """The command ended by a signal; `position` says how far it was. The exit code is 128 + signal, as in a shell."""
 
-    def __init__(self, stop: Stop, where: str = "") -> None:
-        super().__init__(f"{_WORDS[signal.Signals(stop.number)]}{where}")
-        self.exit_code = 128 + stop.number  # type: ignore[misc]  # click asks the instance
+    def __init__(self, received: SignalReceived, position: str = "") -> None:
+        super().__init__(f"{_WORDS[signal.Signals(received.number)]}{position}")
+        self.exit_code = 128 + received.number  # type: ignore[misc]  # click asks the instance
 
 
-class Stopping:
-    """As a context manager: SIGINT, SIGTERM and SIGHUP raise `Stop`, but only where nothing uncounted is under way.
+class SignalGuard:
+    """A context manager in which SIGINT, SIGTERM and SIGHUP raise `SignalReceived`, but not within `deferred`.
 
-    What the caller's parent ignores (`nohup`, `&` in a script) stays ignored. After the first `Stop`, and after
-    `finish`, further signals are ignored: then there is only the answer to print. For the main thread alone.
+    A signal that the parent process ignores (`nohup`, `&` in a script) stays ignored. After the first `SignalReceived`,
+    and after `finish`, further signals are ignored: only the answer is left to print. For the main thread alone.
     """
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
-        self._pressed = 0
-        self._held = self._breakable = self._over = False
+        self._received = 0
+        self._deferring = self._breakable = self._over = False
 
-    def __enter__(self) -> Stopping:
+    def __enter__(self) -> SignalGuard:
         for number in _WORDS:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._meet)
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -56,33 +56,33 @@ class Stopping:
             signal.signal(number, handler)
 
     def finish(self) -> None:
-        """From now on no signal acts: what remains is short and must be whole."""
+        """Ignore signals from now on: the work that is left is short and must be whole."""
         self._over = True
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let a signal wait until the end of this block. If the block fails, its error is what counts."""
-        self._held = True
+    def deferred(self) -> Iterator[None]:
+        """Let a signal wait until the end of this block. If the block fails, its error goes first."""
+        self._deferring = True
         yield
-        self._held = False  # not after a failure: then no `Stop` may take the place of the error
-        if self._pressed and not self._over:
+        self._deferring = False  # not after a failure: then no `SignalReceived` may take the place of the error
+        if self._received and not self._over:
             self._raise()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a function that may hang, within `held`: a second signal does not wait for it."""
+        """Call a function that may hang, within `deferred`: a second signal does not wait for it."""
         self._breakable = True
         try:
             return function()
         finally:
             self._breakable = False
 
-    def _meet(self, number: int, _: FrameType | None) -> None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
         if self._over:
             return
-        again, self._pressed = bool(self._pressed), number
-        if not self._held or (again and self._breakable):
+        again, self._received = bool(self._received), number
+        if not self._deferring or (again and self._breakable):
             self._raise()
 
     def _raise(self) -> None:
         self._over = True
-        raise Stop(self._pressed)
+        raise SignalReceived(self._received)

@@ -1,13 +1,14 @@
-"""The command that was meant by a word that is no command: a synonym, the name of an inner command, or a typo."""
+"""The likely command for a word that is no command: a synonym, the name of an inner command, or a typo."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 
 import click
 
-#: What other tools call our commands. Of several the one counts that is in the group at hand, else the first.
+from rqttl.text import nearest
+
+#: Names of our commands in other tools. A name of several commands means the one in the group at hand, else the first.
 _WORDS = {
     "send": "publish push enqueue put produce post add",
     "receive": "consume get pop dequeue fetch pull take read poll subscribe",
@@ -40,7 +41,7 @@ _WORDS = {
 
 
 def suggestion(context: click.Context, word: str) -> str | None:
-    """The command that was meant, as it is written after `rqttl`; `None` if no command is like the word."""
+    """The likely command, as people write it after `rqttl`; `None` if no command is like the word."""
     group = " ".join(_groups(context))
     names: dict[str, list[str]] = {}
     for path in _commands(context.find_root()):
@@ -48,14 +49,14 @@ def suggestion(context: click.Context, word: str) -> str | None:
     synonyms: dict[str, list[str]] = {}
     for path, words in _WORDS.items():
         if not group or " " not in path or path.startswith(f"{group} "):  # `message rm` is not `queue delete`
-            for one in words.split():
-                synonyms.setdefault(one, []).append(path)
+            for synonym in words.split():
+                synonyms.setdefault(synonym, []).append(path)
     word = word.lower()
     if inside := _within(group, names.get(word, ())) or _within(group, synonyms.get(word, ())):
         return inside[0]
     for meanings, likeness in ((names, 1.0), (synonyms, 1.0), (names, 0.6), (synonyms, 0.8)):
-        if near := difflib.get_close_matches(word, meanings, n=1, cutoff=likeness):
-            paths = meanings[near[0]]
+        if near := nearest(word, meanings, likeness):
+            paths = meanings[near]
             if inside := _within(group, paths):
                 return inside[0]
             # from within a group, a command of the root alone would read as one of the group
@@ -69,7 +70,7 @@ def _within(group: str, paths: Sequence[str]) -> list[str]:
 
 
 def _groups(context: click.Context) -> list[str]:
-    """The names of the groups that a context is in, without the root."""
+    """The names of the groups around a context, without the root."""
     names = []
     while context.parent is not None:
         names.append(context.info_name or "")
@@ -86,6 +87,6 @@ def _commands(root: click.Context) -> Iterator[str]:
         command = root.command.get_command(root, name)
         if isinstance(command, click.Group):
             groups.append((name, command))
-    for name, group in sorted(groups, key=lambda one: one[0] != "queue"):
+    for name, group in sorted(groups, key=lambda item: item[0] != "queue"):
         for inner in group.list_commands(root):
             yield f"{name} {inner}"

@@ -1,4 +1,4 @@
-"""`rqttl dead`: looking at dead letters, and putting them back or away."""
+"""`rqttl dead`: look at dead letters, put them back, remove them."""
 
 from rqttl.cli.dead.group import dead
 

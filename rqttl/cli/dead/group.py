@@ -1,16 +1,19 @@
-"""`rqttl dead`: look at the messages that died, put them back, and remove them."""
+"""`rqttl dead`: look at dead letters, put them back, remove them."""
 
 from __future__ import annotations
 
 import click
 
 from rqttl.cli.common import output
-from rqttl.cli.common.settings import Settings, connecting, help_alone, json_flag, queue_argument, utc_flag
-from rqttl.cli.dead.filters import Groups, note_targets, out, read, show_groups
+from rqttl.cli.common.params import json_flag, queue_argument, utc_flag
+from rqttl.cli.common.progress import read_messages
+from rqttl.cli.common.settings import Settings, connecting, help_alone
 from rqttl.cli.dead.purge import purge
 from rqttl.cli.dead.redrive import redrive
+from rqttl.cli.dead.render import format_not_ready, note_targets, print_groups
 from rqttl.cli.dead.report import report
 from rqttl.cli.dead.show import show
+from rqttl.inspector.letters import LetterGroups
 
 
 @click.group(invoke_without_command=True, epilog="\b\nExample: rqttl dead ls orders.dead")
@@ -18,7 +21,7 @@ from rqttl.cli.dead.show import show
 def dead(context: click.Context) -> None:
     """Look at dead letters, put them back, remove them.
 
-    Each command takes the queue that they went to.
+    Each command takes the queue that holds them.
     """
     help_alone(context)
 
@@ -31,24 +34,25 @@ def dead(context: click.Context) -> None:
 def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> None:
     """Count the letters in QUEUE by where and why they died.
 
-    Oldest and newest are their latest deaths. Nothing is leased or changed.
+    Oldest and newest are the times of their latest deaths. The command leases
+    and changes nothing.
     """
-    groups = Groups()
+    groups = LetterGroups()
     with settings.using() as broker:
         source = broker.queue(queue)
-        for message in read(source):
+        for message in read_messages(source):
             groups.add(message)
         now = broker.time()
         note_targets(source)
     if as_json:
-        output.answer_json(groups.facts())
+        output.answer_json(groups.to_json())
         return
     if not groups.total():
         output.note(f"no dead letters in {queue}")
         return
-    show_groups(groups, now, utc=utc)
-    if taken := out(groups.total("leased"), groups.total("delayed")):
-        output.note(f"of these, {taken}")
+    print_groups(groups, now, utc=utc)
+    if not_ready := format_not_ready(groups.total("leased"), groups.total("delayed")):
+        output.note(f"of these, {not_ready}")
 
 
 for command in (show, redrive, purge, report):

@@ -1,4 +1,4 @@
-"""`rqttl dead redrive`: put letters back where they died, those that were counted before the question and no others."""
+"""`rqttl dead redrive`: put letters back where they died. Letters that arrive after the question stay."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rqttl.cli.common import output, text
-from rqttl.cli.common.errors import Refused
+from rqttl import text
+from rqttl.cli.common import output
+from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.option_text import flag
+from rqttl.cli.common.params import json_flag, queue_argument, utc_flag
 from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
 from rqttl.cli.common.queue_names import complete_queues
-from rqttl.cli.common.settings import Settings, connecting, json_flag, queue_argument, read_ids, utc_flag
-from rqttl.cli.common.signals import Stopped
-from rqttl.cli.dead.filters import Wanted, letter_filters, note_targets, refuse_missing
-from rqttl.cli.dead.purge import Chosen, choose, described, in_steps, note_rest, tell_dry
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.common.signals import Interrupted
+from rqttl.cli.dead.filters import letter_filters
+from rqttl.cli.dead.render import note_targets, refuse_missing
+from rqttl.cli.dead.selection import Selection, describe, ids_option, in_batches, note_skipped, print_dry_run, select
+from rqttl.inspector.letters import LetterFilter
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
     from rqttl.types import Redriven
 
-#: How many letters stayed, by the queue that they should have gone to, the outcome, and the limit if there was one.
-Staying = Counter[tuple[str, str, str]]
+#: The number of letters that stayed, by the queue that should get them, the outcome, and the limit if there was one.
+Remaining = Counter[tuple[str, str, str]]
 
 
 @click.command(epilog="\b\nExample: rqttl dead redrive orders.dead --reason expired --dry-run")
 @queue_argument
-@click.option("--id", "ids", multiple=True, metavar="ID", callback=read_ids, help="Only this letter; may be repeated.")
+@ids_option
 @click.option("--to", metavar="QUEUE", shell_complete=complete_queues, help="Put all into this queue instead.")
 @letter_filters
 @utc_flag
@@ -38,59 +42,72 @@ Staying = Counter[tuple[str, str, str]]
 @json_flag
 @connecting
 def redrive(
-    queue: str, ids: tuple[str, ...], to: str | None, wanted: Wanted, utc: bool, yes: bool, dry_run: bool,
-    as_json: bool, settings: Settings,
-) -> None:  # fmt: skip
+    queue: str,
+    ids: tuple[str, ...],
+    to: str | None,
+    letter_filter: LetterFilter,
+    utc: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    settings: Settings,
+) -> None:
     """Put letters of QUEUE back into the queues where they died.
 
     They go to the end, with their ids, headers and deaths, as if they had just
-    been sent without a TTL: TTLs and limits of their queue act. What finds no
-    room stays, as do leased and delayed letters and messages that never died.
+    been sent without a TTL: TTLs and limits of their queue act. A letter stays
+    if its queue has no room, as do leased and delayed letters and messages
+    that never died.
     """
-    wanted = replace(wanted, ids=frozenset(ids))
-    staying: Staying = Counter()
+    letter_filter = replace(letter_filter, ids=frozenset(ids))
+    everything = letter_filter.is_empty
+    remaining: Remaining = Counter()
     with settings.using() as broker:
         source, now = broker.queue(queue), broker.time()
         if to is not None:
-            broker.queue(to).options()  # raises if it is not there
-        chosen = choose(source, wanted, now)
+            broker.queue(to).options()  # raises if it does not exist
+        selection = select(source, letter_filter, now)
         if dry_run:
-            tell_dry(queue, chosen, now, utc=utc, as_json=as_json, key="would_redrive", done="put back")
-        elif chosen.places:
-            where = "where they died" if to is None else f"into {to}"
-            confirm(f"Put {described(queue, chosen, everything=wanted.everything)} back {where}?", yes=yes)
-            staying = _send(source, chosen, to, as_json=as_json)
+            print_dry_run(queue, selection, now, utc=utc, as_json=as_json, key="would_redrive", verb="put back")
+        elif selection.sequences:
+            target = "where they died" if to is None else f"into {to}"
+            confirm(f"Put {describe(queue, selection, everything=everything)} back {target}?", yes=yes)
+            remaining = _redrive(source, selection, to, as_json=as_json)
         else:
-            _tell(queue, chosen, 0, as_json=as_json)
-        if not chosen.places:
+            _print_result(queue, selection, 0, as_json=as_json)
+        if not selection.sequences:
             note_targets(source)
-    note_rest(chosen, everything=wanted.everything, hint="")
-    refuse_missing(queue, chosen.missing)
-    _refuse_staying(staying)
+    note_skipped(selection, everything=everything)
+    refuse_missing(queue, selection.missing)
+    _refuse_remaining(remaining)
 
 
-def _send(queue: Queue, chosen: Chosen, to: str | None, *, as_json: bool) -> Staying:
-    """Send them in steps, and say how many went, also when it is cut short. Returns what stayed."""
-    told: list[Redriven] = []
-    letters = [(place, to or source) for place, source in zip(chosen.places, chosen.sources, strict=True)]
+def _redrive(queue: Queue, selection: Selection, to: str | None, *, as_json: bool) -> Remaining:
+    """Redrive the letters in batches, and print the number of moved ones, also if a signal ends it early."""
+    results: list[Redriven] = []
+    letters = [
+        (sequence, to or source) for sequence, source in zip(selection.sequences, selection.sources, strict=True)
+    ]
 
-    def send(some: Sequence[tuple[str, str]]) -> None:
-        told.extend(queue.redrive_these(some))
+    def send(batch: Sequence[tuple[str, str]]) -> None:
+        results.extend(queue.redrive_these(batch))
 
-    def tell() -> None:
-        _tell(queue.name, chosen, sum(one.outcome == "moved" for one in told), as_json=as_json)
+    def print_result() -> None:
+        _print_result(queue.name, selection, sum(result.outcome == "moved" for result in results), as_json=as_json)
 
-    stopped = in_steps(letters, send, tell)
-    if stopped:
-        raise Stopped(stopped, f": {text.plural(len(letters) - len(told), 'letter')} left")
-    return Counter((one.origin, one.outcome, one.limit or "") for one in told if one.outcome != "moved")
+    received = in_batches(letters, send, print_result)
+    if received:
+        raise Interrupted(received, f": {text.plural(len(letters) - len(results), 'letter')} left")
+    return Counter(
+        (result.origin, result.outcome, result.limit or "") for result in results if result.outcome != "moved"
+    )
 
 
-def _refuse_staying(staying: Staying) -> None:
-    """Say what has not gone and why; raise `Refused` if it could not."""
-    words = {"no_origin": "{} is not there (see --to)", "same_queue": "{} is the queue that holds them (see --to)"}
+def _refuse_remaining(remaining: Remaining) -> None:
+    """Print a note for the letters that stayed, with the reason. Raises `Refused` if their queues did not take them."""
+    words = {"no_origin": "{} does not exist (see --to)", "same_queue": "{} is the queue that holds them (see --to)"}
     code = ""
-    for (origin, outcome, limit), n in sorted(staying.items()):
+    for (origin, outcome, limit), n in sorted(remaining.items()):
         letters = text.plural(n, "letter")
         if outcome == "gone":
             output.note(f"{letters} gone or no longer ready meanwhile: left alone")
@@ -102,8 +119,8 @@ def _refuse_staying(staying: Staying) -> None:
         raise Refused("not all letters could be put back", code)
 
 
-def _tell(name: str, chosen: Chosen, moved: int, *, as_json: bool) -> None:
+def _print_result(queue: str, selection: Selection, moved: int, *, as_json: bool) -> None:
     if as_json:
-        output.answer_json({"queue": name, "redriven": moved, **chosen.facts()})
+        output.answer_json({"queue": queue, "redriven": moved, **selection.to_json()})
     else:
-        output.answer(f"{text.plural(moved, 'letter')} of {name} put back")
+        output.answer(f"{text.plural(moved, 'letter')} of {queue} put back")

@@ -1,4 +1,4 @@
-"""`rqttl queue`: declaring, changing and removing queues."""
+"""`rqttl queue`: create queues, change them, look at them, remove them."""
 
 from rqttl.cli.queue.group import queue
 

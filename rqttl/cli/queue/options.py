@@ -1,31 +1,26 @@
-"""The options of a queue as flags, made from the one table that declares them."""
+"""The options of a queue as flags, made from the one table of options."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from rqttl.cli.common.option_text import flag, shown
+from rqttl.cli.common.option_text import flag, format_value
+from rqttl.cli.common.params import DURATION, F, ValueType
 from rqttl.cli.common.queue_names import complete_queues
-from rqttl.cli.common.settings import read_duration
 from rqttl.options import OPTIONS, Option
+from rqttl.text import nearest
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-_READ: dict[str, dict[str, Any]] = {
-    "duration": {"callback": read_duration},
-    "count": {"type": int},
-    "number": {"type": float},
-}
+_TYPES: dict[str, Any] = {"duration": DURATION, "count": int, "number": float}
 _METAVARS = {"duration": "TIME", "count": "N", "number": "NUMBER", "target": "QUEUE"}
-_COMPLETED: dict[str, dict[str, Any]] = {"target": {"shell_complete": complete_queues}}
+_COMPLETIONS: dict[str, Any] = {"target": complete_queues}
 
 
 def queue_options(command: F) -> F:
-    """Give a command a flag for every option of a queue. What is not given is `None`."""
+    """Give a command a flag for every option of a queue. An absent flag is `None`."""
     for option in reversed(tuple(OPTIONS.values())):
         command = _flag(option)(command)
     return command
@@ -36,23 +31,36 @@ def _flag(option: Option) -> Callable[[F], F]:
     meaning = option.meaning[:1].upper() + option.meaning[1:]
     if option.kind == "flag":
         return click.option(f"{name}/--no-{name[2:]}", default=None, help=f"{meaning}.")
-    default = f"  [default: {shown(option, option.default)}]" if option.default is not None else ""
-    reading = {"type": click.Choice(option.choices)} if option.kind == "choice" else _READ.get(option.kind, {})
-    completing = _COMPLETED.get(option.kind, {})
-    return click.option(name, metavar=_METAVARS.get(option.kind), help=f"{meaning}.{default}", **reading, **completing)
+    default = f"  [default: {format_value(option, option.default)}]" if option.default is not None else ""
+    return click.option(
+        name,
+        type=click.Choice(option.choices) if option.kind == "choice" else _TYPES.get(option.kind),
+        metavar=_METAVARS.get(option.kind),
+        shell_complete=_COMPLETIONS.get(option.kind),
+        help=f"{meaning}.{default}",
+    )
 
 
-def read_names(context: click.Context, option: click.Parameter, values: Sequence[str]) -> list[str]:
-    """The names of queue options, written as in Python or as flags (`max_length`, `max-length`). For `callback`."""
-    names = [value.removeprefix("--").replace("-", "_") for value in values]
-    for name, value in zip(names, values, strict=True):
+class OptionNameType(ValueType):
+    """The name of a queue option, as in Python or as a flag: `max_length`, `max-length`, `--max-length`."""
+
+    name = "option"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read a name."""
+        name = value.removeprefix("--").replace("-", "_")
         if name not in OPTIONS:
-            near = difflib.get_close_matches(name, OPTIONS, n=1)
-            hint = f"; did you mean --unset {flag(near[0])[2:]}?" if near else ""
-            raise click.BadParameter(f"no queue option is called {value!r}{hint}", context, option)
-    return list(dict.fromkeys(names))
+            near = nearest(name, OPTIONS)
+            hint = f"; did you mean --unset {flag(near)[2:]}?" if near else ""
+            self.fail(f"no queue option is called {value!r}{hint}", param, ctx)
+        return name
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click gives them
+        """The names that begin with a half-typed word."""
+        names = [flag(option)[2:] for option in OPTIONS]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def complete_names(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    """The names of queue options that begin so. For `shell_complete`."""
-    return [name for name in (flag(option)[2:] for option in OPTIONS) if name.startswith(begun)]
+def unique(context: click.Context, option: click.Parameter, values: Sequence[str]) -> list[str]:  # noqa: ARG001  # click gives them
+    """Values, each once. For `callback`."""
+    return list(dict.fromkeys(values))

@@ -1,4 +1,4 @@
-"""`rqttl queue purge` and `rqttl queue delete`: what they would do, asking, doing."""
+"""`rqttl queue purge` and `rqttl queue delete`: count, ask, remove."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rqttl.cli.common import output, text
+from rqttl import text
+from rqttl.cli.common import output
+from rqttl.cli.common.params import json_flag, queues_argument
 from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
-from rqttl.cli.common.settings import Settings, connecting, json_flag, queues_argument
-from rqttl.cli.queue.each import Facts, contents, for_each, handles
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.queue.each import Result, describe_contents, for_each, handles
 from rqttl.errors import QueueInUse, QueueNotFound
+from rqttl.inspector.totals import depth
 from rqttl.types import QueueStats
+from rqttl.units import as_size
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -27,35 +31,36 @@ if TYPE_CHECKING:
 def purge(queues: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
     """Remove the ready messages of queues.
 
-    They are gone: nothing is dead-lettered. Leased and delayed messages stay.
+    The messages are gone: nothing is dead-lettered. Leased and delayed messages
+    stay.
     """
     with settings.using() as broker:
-        chosen = handles(broker, queues)
+        targets = handles(broker, queues)
         if dry_run:
-            found = _found(broker, chosen)
-            for_each(chosen, lambda queue: {"would_purge": _there(found, queue).ready}, _purged, as_json=as_json)
+            stats = _stats(broker, targets)
+            for_each(targets, lambda queue: {"would_purge": _of(queue, stats).ready}, _describe_purge, as_json=as_json)
             return
         if not yes:
-            _ask_to_purge(_found(broker, chosen))
-        for_each(chosen, lambda queue: {"purged": queue.purge()}, _purged, as_json=as_json)
+            _ask_to_purge(_stats(broker, targets))
+        for_each(targets, lambda queue: {"purged": queue.purge()}, _describe_purge, as_json=as_json)
 
 
-def _ask_to_purge(found: dict[str, QueueStats]) -> None:
-    if not found:
-        return  # whatever is done to them is refused
-    ready = text.plural(sum(stats.ready for stats in found.values()), "ready message")
-    if len(found) == 1:
-        confirm(f"Purge {ready} of {next(iter(found))}?", yes=False)
+def _ask_to_purge(queues: dict[str, QueueStats]) -> None:
+    if not queues:
+        return  # every purge will be refused
+    ready = text.plural(sum(stats.ready for stats in queues.values()), "ready message")
+    if len(queues) == 1:
+        confirm(f"Purge {ready} of {next(iter(queues))}?", yes=False)
         return
-    for name, stats in found.items():
-        output.note(f"{name}: {text.count(stats.ready)} ready ({text.size(stats.ready_bytes)})")
-    confirm(f"Purge these {ready} of {len(found)} queues?", yes=False)
+    for name, stats in queues.items():
+        output.note(f"{name}: {text.format_count(stats.ready)} ready ({as_size(stats.ready_bytes)})")
+    confirm(f"Purge these {ready} of {len(queues)} queues?", yes=False)
 
 
-def _purged(queue: Queue, facts: Facts) -> str:
-    if "would_purge" in facts:
-        return f"queue {queue.name}: {text.plural(facts['would_purge'], 'ready message')} would be removed"
-    return f"queue {queue.name}: {text.plural(facts['purged'], 'ready message')} removed"
+def _describe_purge(queue: Queue, result: Result) -> str:
+    if "would_purge" in result:
+        return f"queue {queue.name}: {text.plural(result['would_purge'], 'ready message')} would be removed"
+    return f"queue {queue.name}: {text.plural(result['purged'], 'ready message')} removed"
 
 
 @click.command(epilog="\b\nExample: rqttl queue delete orders --if-unused --if-empty")
@@ -75,59 +80,64 @@ def delete(
     as_json: bool,
     settings: Settings,
 ) -> None:
-    """Delete queues with all that is in them.
+    """Delete queues with all their messages.
 
     Messages in any state are gone: nothing is dead-lettered.
     """
     with settings.using() as broker:
-        chosen = handles(broker, queues)
+        targets = handles(broker, queues)
         if dry_run:
-            found = _found(broker, chosen)
+            stats = _stats(broker, targets)
             for_each(
-                chosen,
-                lambda queue: _would_delete(queue.name, _there(found, queue), if_unused=if_unused, if_empty=if_empty),
-                lambda queue, _: f"queue {queue.name} would be deleted ({contents(found[queue.name])})",
+                targets,
+                lambda queue: _would_delete(queue.name, _of(queue, stats), if_unused=if_unused, if_empty=if_empty),
+                lambda queue, _: f"queue {queue.name} would be deleted ({describe_contents(stats[queue.name])})",
                 as_json=as_json,
             )
             return
         if not yes:
-            _ask_to_delete(_found(broker, chosen))
+            _ask_to_delete(_stats(broker, targets))
         for_each(
-            chosen,
+            targets,
             lambda queue: {"deleted": True, "ready": queue.delete(if_unused=if_unused, if_empty=if_empty)},
-            lambda queue, facts: f"queue {queue.name} deleted, with {text.plural(facts['ready'], 'ready message')}",
+            lambda queue, result: f"queue {queue.name} deleted, with {text.plural(result['ready'], 'ready message')}",
             as_json=as_json,
         )
 
 
-def _ask_to_delete(found: dict[str, QueueStats]) -> None:
-    if not found:
-        return  # whatever is done to them is refused
-    if len(found) == 1:
-        ((name, stats),) = found.items()
-        confirm(f"Delete {name} ({contents(stats)})?", yes=False)
+def _ask_to_delete(queues: dict[str, QueueStats]) -> None:
+    if not queues:
+        return  # every deletion will be refused
+    if len(queues) == 1:
+        ((name, stats),) = queues.items()
+        confirm(f"Delete {name} ({describe_contents(stats)})?", yes=False)
         return
-    for name, stats in found.items():
-        output.note(f"{name}: {contents(stats)}")
-    confirm(f"Delete these {len(found)} queues with all that is in them?", yes=False)
+    for name, stats in queues.items():
+        output.note(f"{name}: {describe_contents(stats)}")
+    confirm(f"Delete these {len(queues)} queues with all that is in them?", yes=False)
 
 
-def _would_delete(name: str, stats: QueueStats, *, if_unused: bool, if_empty: bool) -> Facts:
-    """What `delete` would find. Raises `QueueInUse` as it would."""
-    messages = stats.ready + stats.leased + stats.delayed
+def _would_delete(name: str, stats: QueueStats, *, if_unused: bool, if_empty: bool) -> Result:
+    """The result that `delete` would have. Raises `QueueInUse` as it would."""
     if if_unused and stats.consumers:
         raise QueueInUse(name, "if_unused", stats.consumers)
-    if if_empty and messages:
-        raise QueueInUse(name, "if_empty", messages)
-    return {"would_delete": True, "ready": stats.ready, "leased": stats.leased, "delayed": stats.delayed,
-            "consumers": stats.consumers}  # fmt: skip
+    if if_empty and depth(stats):
+        raise QueueInUse(name, "if_empty", depth(stats))
+    return {
+        "would_delete": True,
+        "ready": stats.ready,
+        "leased": stats.leased,
+        "delayed": stats.delayed,
+        "consumers": stats.consumers,
+    }
 
 
-def _found(broker: Broker, queues: list[Queue]) -> dict[str, QueueStats]:
+def _stats(broker: Broker, queues: list[Queue]) -> dict[str, QueueStats]:
+    """The statistics of the queues that exist."""
     return broker.stats([queue.name for queue in queues])
 
 
-def _there(found: dict[str, QueueStats], queue: Queue) -> QueueStats:
-    if queue.name not in found:
+def _of(queue: Queue, stats: dict[str, QueueStats]) -> QueueStats:
+    if queue.name not in stats:
         raise QueueNotFound(queue.name)
-    return found[queue.name]
+    return stats[queue.name]

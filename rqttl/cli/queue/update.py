@@ -1,4 +1,4 @@
-"""`rqttl queue update`: change some options of a queue, and say what that changed."""
+"""`rqttl queue update`: change some options of a queue, and print the effect."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from typing import Any
 
 import click
 
-from rqttl.cli.common import output, text
-from rqttl.cli.common.option_text import flag, json_name, option_facts, shown
+from rqttl import text
+from rqttl.cli.common import option_text, output
+from rqttl.cli.common.option_text import flag, format_value, json_name
+from rqttl.cli.common.params import json_flag, queue_name_argument
 from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
-from rqttl.cli.common.settings import Settings, connecting, json_flag, queue_name_argument
-from rqttl.cli.queue.options import complete_names, queue_options, read_names
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.queue.options import OptionNameType, queue_options, unique
 from rqttl.options import OPTIONS, QueueOptions, UpdateResult
 
 
 @click.command(epilog="\b\nExample: rqttl queue update orders --message-ttl 5m --unset max-length")
 @queue_name_argument
 @queue_options
-@click.option("--unset", multiple=True, metavar="OPTION", callback=read_names, shell_complete=complete_names,
-              help="Put this option back to its default; may be repeated.")  # fmt: skip
+@click.option(
+    "--unset",
+    multiple=True,
+    type=OptionNameType(),
+    callback=unique,
+    metavar="OPTION",
+    help="Put this option back to its default; may be repeated.",
+)
 @yes_flag
 @dry_run_flag
 @json_flag
@@ -29,9 +37,9 @@ def update(
 ) -> None:
     """Change options of a queue.
 
-    Options that are not given stay as they are. A change acts at once, also on
-    messages that are there already: a shorter --message-ttl and a lower limit
-    let messages die. The command counts them and asks first.
+    All other options stay as they are. A change acts at once, also on stored
+    messages: a shorter --message-ttl and a lower limit let messages die. The
+    command counts them and asks first.
     """
     changes = _changes({option: value for option, value in options.items() if value is not None}, unset)
     with settings.using() as broker:
@@ -43,18 +51,26 @@ def update(
                 _ask(name, queue.preview_update(**changes))
             result = queue.update(**changes)
     if as_json:
-        output.answer_json({
-            "queue": name, "dry_run": dry_run, "changed": list(map(json_name, _differences(result))),
-            "expired": result.expired, "trimmed": result.trimmed,
-            "before": option_facts(result.before), "after": option_facts(result.after),
-        })  # fmt: skip
+        output.answer_json(_to_json(name, result, dry_run=dry_run))
         return
     changed = len(_differences(result))
     would = "would be " if dry_run else ""
     output.answer(f"queue {name}: {text.plural(changed, 'option') if changed else 'nothing'} {would}changed")
-    output.facts(_lines(result.before, result.after, changes))
+    output.print_pairs(_pairs(result.before, result.after, changes))
     for line in _deaths(result, ahead=dry_run):
         output.answer(line)
+
+
+def _to_json(name: str, result: UpdateResult, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "queue": name,
+        "dry_run": dry_run,
+        "changed": list(map(json_name, _differences(result))),
+        "expired": result.expired,
+        "trimmed": result.trimmed,
+        "before": option_text.to_json(result.before),
+        "after": option_text.to_json(result.after),
+    }
 
 
 def _ask(name: str, preview: UpdateResult) -> None:
@@ -67,7 +83,7 @@ def _ask(name: str, preview: UpdateResult) -> None:
 
 
 def _deaths(result: UpdateResult, *, ahead: bool) -> list[str]:
-    """A line for each reason for which messages die, with the queue that they go to; `ahead` of the update or after."""
+    """A line for each reason of deaths, with the target of the letters; `ahead` of the update or after it."""
     kinds = (
         (result.expired, "expired", "would expire" if ahead else "expired", "--message-ttl"),
         (result.trimmed, "maxlen", "would be pushed out" if ahead else "pushed out", "a limit"),
@@ -76,8 +92,8 @@ def _deaths(result: UpdateResult, *, ahead: bool) -> list[str]:
     for count, reason, verb, cause in kinds:
         if count:
             target = result.after.target(reason)
-            where = f"dead-lettered to {target}" if target else "dropped"
-            lines.append(f"{text.plural(count, 'message')} {verb} by {cause} ({where})")
+            outcome = f"dead-lettered to {target}" if target else "dropped"
+            lines.append(f"{text.plural(count, 'message')} {verb} by {cause} ({outcome})")
     return lines
 
 
@@ -85,22 +101,22 @@ def _differences(result: UpdateResult) -> list[str]:
     return list(result.before.differences(result.after))
 
 
-def _changes(given: Mapping[str, Any], unset: list[str]) -> dict[str, Any]:
-    both = [name for name in unset if name in given]
+def _changes(values: Mapping[str, Any], unset: list[str]) -> dict[str, Any]:
+    both = [name for name in unset if name in values]
     if both:
         raise click.UsageError(f"{flag(both[0])} is given a value and unset")
-    changes = {**given, **dict.fromkeys(unset)}
+    changes = {**values, **dict.fromkeys(unset)}
     if not changes:
         raise click.UsageError("nothing to change: give an option, or --unset OPTION")
     return changes
 
 
-def _lines(before: QueueOptions, after: QueueOptions, changes: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Each option that has changed, and each that was to be changed and is as before."""
-    lines = []
+def _pairs(before: QueueOptions, after: QueueOptions, changes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each option that has changed, and each one that a change left as it was."""
+    pairs = []
     for name, option in OPTIONS.items():
         if before[name] != after[name]:
-            lines.append((flag(name), f"{shown(option, before[name])} -> {shown(option, after[name])}"))
+            pairs.append((flag(name), f"{format_value(option, before[name])} -> {format_value(option, after[name])}"))
         elif name in changes:
-            lines.append((flag(name), f"{shown(option, after[name])}, as before"))
-    return lines
+            pairs.append((flag(name), f"{format_value(option, after[name])}, as before"))
+    return pairs

@@ -1,4 +1,4 @@
-"""`rqttl receive`: messages to the standard output, to files or to a program."""
+"""`rqttl receive`: print messages, or write them into files."""
 
 from rqttl.cli.receive.command import receive
 

@@ -1,4 +1,4 @@
-"""A pipe as the output: how much of it the reader has taken out, so that nothing is acked that nobody read."""
+"""A pipe as the output, and the bytes in it that the reader has not taken. Unread messages are not acked."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ import sys
 import termios
 import time
 
-#: Seconds after which a reader that has taken nothing yet counts as one that reads at our end. The pipe then holds what
-#: is written, and counts as read.
+#: Seconds after which a reader that has taken nothing counts as one that waits for our end. Then the pipe keeps all
+#: bytes, and a written message counts as read.
 PATIENCE = 2.0
-#: Seconds during which a reader is expected to take a message at once; and the longest pause between two looks later.
+#: Seconds in which a reader is expected to take a message, and the longest pause between two checks later.
 BRISK, PAUSE = 0.0005, 0.05
 
 
 class Pipe:
-    """The write end of a pipe, and how many of the bytes that were written into it are still in it.
+    """The write end of a pipe, and the number of bytes that are still in it.
 
-    Only Linux tells that at this end. Elsewhere, and for a socket, a reader that is still there counts as one that has
-    read.
+    Only Linux gives that number. Elsewhere, and for a socket, written bytes count as read as long as there is a reader.
     """
 
     def __init__(self, file: int, interrupted: int) -> None:
@@ -34,24 +33,24 @@ class Pipe:
         self._began: float | None = None
 
     def wrote(self, size: int) -> None:
-        """Note that so many bytes were written."""
+        """Count written bytes."""
         self._written += size
         if self._began is None:
             self._began = time.monotonic()
 
     def wait_until_read(self, *, patient: bool) -> bool:
-        """Wait until the reader has taken everything out; False if a signal asked to end before.
+        """Wait until the reader has taken all bytes; False if a signal asked the command to end before.
 
-        Without `patient`, only look. Raises `BrokenPipeError` if the reader went away and left something.
+        Without `patient` there is no wait. Raises `BrokenPipeError` if the reader went away and left bytes.
         """
         started = time.monotonic()
         while unread := self._unread():
             if self._has_no_reader():
-                if self._unread():  # the reader may have taken the rest right before it went
+                if self._unread():  # the reader may have taken the last bytes right before it went
                     raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
                 return True
             waited = time.monotonic() - started
-            if not patient or self._reads_at_our_end(unread):
+            if not patient or self._waits_for_our_end(unread):
                 return True
             if waited < BRISK:
                 os.sched_yield()
@@ -70,8 +69,8 @@ class Pipe:
         poll.register(self._file, 0)
         return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
-    def _reads_at_our_end(self, unread: int) -> bool:
-        """Return whether nothing was read for `PATIENCE`: the other side waits for our end before it reads."""
+    def _waits_for_our_end(self, unread: int) -> bool:
+        """Return whether the reader took nothing for `PATIENCE`, so that it seems to wait for our end."""
         return unread >= self._written and time.monotonic() - (self._began or 0.0) > PATIENCE
 
 

@@ -1,4 +1,4 @@
-"""Where `rqttl receive` puts messages: on stdout, or each body in a file of its own."""
+"""Sinks of `rqttl receive`: stdout, or a file for each body."""
 
 from __future__ import annotations
 
@@ -8,54 +8,55 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
-from rqttl.cli.common import messages, text
+from rqttl import json_text, text
 from rqttl.cli.receive.files import Folder
 from rqttl.cli.receive.pipe import pipe_of
-from rqttl.cli.receive.stopping import Ending
+from rqttl.cli.receive.stopping import GracefulStop
 from rqttl.delivery import Delivery
+from rqttl.inspector import message_view
 
 
 class Sink(Protocol):
-    """Takes messages, and tells of them once they are settled."""
+    """A place for messages."""
 
     def take(self, delivery: Delivery) -> bool:
-        """Put a message where it is safe; False if a signal came before."""
+        """Write a message; False if a signal came before."""
 
     def wait_until_read(self, *, patient: bool) -> bool:
-        """Wait until its reader has it, or with `patient=False` only look; False if a signal came before.
+        """Wait until the reader has the message; without `patient` only check. False if a signal came before.
 
-        Raises `BrokenPipeError` if the reader went away and left some of it.
+        Raises `BrokenPipeError` if the reader went away and left a part of it.
         """
 
-    def tell(self, delivery: Delivery) -> None:
-        """Say where it is."""
+    def print_result(self, delivery: Delivery) -> None:
+        """Print the place of a message, after it was settled."""
 
 
 class Stream:
-    """Stdout, with bytes as they are."""
+    """Stdout for bytes."""
 
-    def __init__(self, ending: Ending) -> None:
-        self._ending = ending
+    def __init__(self, stop: GracefulStop) -> None:
+        self._stop = stop
         self._stream = sys.stdout.buffer
         try:
             self._file: int | None = self._stream.fileno()
-        except OSError:  # it is none, such as a buffer in memory
+        except OSError:  # a stream without a file, such as a buffer in memory
             self._file = None
-        self._pipe = None if self._file is None else pipe_of(self._file, ending.reader)
+        self._pipe = None if self._file is None else pipe_of(self._file, stop.reader)
         self.encoding = sys.stdout.encoding or "utf-8"
-        self.read_by_people = sys.stdout.isatty()
+        self.is_terminal = sys.stdout.isatty()
 
     def write(self, data: bytes) -> bool:
-        """Write all of it; False if a signal asked to end while nobody read."""
+        """Write all bytes; False if a signal asked the command to end while nobody read."""
         if self._file is None:
             self._stream.write(data)
             return True
         left = memoryview(data)
         while left:
-            _, ready, _ = select.select([self._ending.reader], [self._file], [])
+            _, ready, _ = select.select([self._stop.reader], [self._file], [])
             if not ready:
                 return False
-            # of so much a pipe that is ready takes all, and no write hangs
+            # a pipe that is ready takes so many bytes at once, so no write hangs
             written = os.write(self._file, left[: select.PIPE_BUF])
             left = left[written:]
             if self._pipe is not None:
@@ -63,62 +64,65 @@ class Stream:
         return True
 
     def wait_until_read(self, *, patient: bool) -> bool:
-        """Wait until a reader of a pipe has all of it; what is not written into a pipe is read at once."""
+        """Wait until the reader of a pipe has all bytes. Without a pipe there is no wait."""
         return self._pipe is None or self._pipe.wait_until_read(patient=patient)
 
 
-class Printed:
+class StdoutSink:
     """Messages on stdout."""
 
     def __init__(self, stream: Stream, form: str) -> None:
-        made: dict[str, Callable[[Delivery], bytes]] = {"body": self._body, "json": _json, "headers": self._headers}
+        forms: dict[str, Callable[[Delivery], bytes]] = {"body": self._body, "json": _json, "headers": self._headers}
         self._stream = stream
-        self._made = made[form]
+        self._encode = forms[form]
 
     def take(self, delivery: Delivery) -> bool:
         """Print a message."""
-        return self._stream.write(self._made(delivery) + b"\n")
+        return self._stream.write(self._encode(delivery) + b"\n")
 
     def wait_until_read(self, *, patient: bool) -> bool:
         """Wait for the reader of stdout."""
         return self._stream.wait_until_read(patient=patient)
 
-    def tell(self, delivery: Delivery) -> None:
-        """Nothing: who reads it knows."""
+    def print_result(self, delivery: Delivery) -> None:
+        """Print nothing more: stdout has the message."""
 
     def _body(self, delivery: Delivery) -> bytes:
-        if not self._stream.read_by_people:
+        if not self._stream.is_terminal:
             return delivery.body
-        return messages.body(delivery).encode(self._stream.encoding, "backslashreplace")
+        return message_view.body_text(delivery).encode(self._stream.encoding, "backslashreplace")
 
     def _headers(self, delivery: Delivery) -> bytes:
-        lines = "".join(f"{name}: {value}\n" for name, value in self._facts(delivery))
+        lines = "".join(f"{name}: {value}\n" for name, value in self._pairs(delivery))
         return lines.encode(self._stream.encoding, "backslashreplace") + b"\n" + self._body(delivery) + b"\n"
 
-    def _facts(self, delivery: Delivery) -> list[tuple[str, str]]:
-        longest = text.LONGEST if self._stream.read_by_people else None
+    def _pairs(self, delivery: Delivery) -> list[tuple[str, str]]:
+        longest = text.LONGEST if self._stream.is_terminal else None
         now = delivery.enqueued_at  # exact times need none
-        said = [
-            ("id", text.visible(delivery.id)),
+        pairs = [
+            ("id", text.escape(delivery.id)),
             ("queue", delivery.queue),
-            ("enqueued", text.moment(delivery.enqueued_at, now, utc=True)),
-            ("expires", text.moment(delivery.expires_at, now, utc=True)),
+            ("enqueued", text.format_time(delivery.enqueued_at, now, utc=True)),
+            ("expires", text.format_time(delivery.expires_at, now, utc=True)),
             ("delivery", str(delivery.delivery_count)),
-            ("content type", text.visible(delivery.content_type)),
+            ("content type", text.escape(delivery.content_type)),
             ("bytes", str(len(delivery.body))),
         ]
-        said += [
-            (f"header {text.visible(name, longest)}", messages.header(value, longest))
+        pairs += [
+            (f"header {text.escape(name, longest)}", message_view.header_text(value, longest))
             for name, value in delivery.headers.items()
         ]
-        return said + [
-            ("death", f"{death.reason} in {death.queue}, {text.moment(death.last_at, now, utc=True)}, {death.count}×")
+        return pairs + [
+            (
+                "death",
+                f"{death.reason} in {death.queue}, {text.format_time(death.last_at, now, utc=True)}, {death.count}×",
+            )
             for death in delivery.deaths
         ]
 
 
-class Filed:
-    """Each body in a file of its own; stdout gets the paths."""
+class FileSink:
+    """A file for each body; stdout gets the paths."""
 
     def __init__(self, stream: Stream, folder: Folder, form: str) -> None:
         self._stream = stream
@@ -127,23 +131,23 @@ class Filed:
         self._path = b""
 
     def take(self, delivery: Delivery) -> bool:
-        """Store the body, so that it survives a crash."""
+        """Store the body in a file that survives a crash."""
         self._path = os.fsencode(self._folder.store(delivery.id, delivery.body))
         return True
 
     def wait_until_read(self, *, patient: bool) -> bool:  # noqa: ARG002  # as of `Sink`
-        """Nothing to wait for: the body is in a file."""
+        """Return at once: the body is in a file."""
         return True
 
-    def tell(self, delivery: Delivery) -> None:
+    def print_result(self, delivery: Delivery) -> None:
         """Print the path."""
         if self._form == "json":
-            said = {**messages.facts(delivery, with_body=False), "file": text.visible(self._path)}
-            self._stream.write(text.as_json(said).encode() + b"\n")
+            document = {**message_view.to_json(delivery, with_body=False), "file": text.escape(self._path)}
+            self._stream.write(json_text.dump(document).encode() + b"\n")
             return
-        path = text.visible(self._path).encode() if self._stream.read_by_people else self._path
+        path = text.escape(self._path).encode() if self._stream.is_terminal else self._path
         self._stream.write(path + b"\n")
 
 
 def _json(delivery: Delivery) -> bytes:
-    return text.as_json(messages.facts(delivery)).encode()
+    return json_text.dump(message_view.to_json(delivery)).encode()

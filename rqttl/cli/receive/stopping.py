@@ -1,4 +1,4 @@
-"""The end of `rqttl receive` by a signal: waits end, a write that hangs is given up, nothing is cut off."""
+"""The end of `rqttl receive` by a signal: waits end, a write that hangs is given up, and no message is cut."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType, TracebackType
 
+from rqttl._interrupt import Interrupt
 from rqttl._stop_signals import SignalWatch
-from rqttl.cli.common.signals import Stop, Stopped, Stopping
+from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 
-#: Seconds within which another signal is still the first one.
+#: Seconds in which a second signal counts as the first one again.
 SAME = 1.0
 
 
-class Ending(Stopping):
-    """As a context manager: notes which signal asked to end. One that comes later ends the process at once.
+class GracefulStop(SignalGuard):
+    """A context manager that remembers the first signal. A second signal ends the process at once.
 
-    `timeout` and others send the first one twice, so what follows within a second is the same. It raises nothing, so
-    that no call to Redis is broken off, but calls `then`; `reader` is a file that can be read once it was asked.
+    `timeout` and other programs send the first signal twice, so a signal within a second is the same one. A signal
+    raises nothing, so that no call to Redis is broken off. It calls `end_wait` and asks `interrupt`, and the file
+    `reader` is readable from then on.
     """
 
-    def __init__(self, then: Callable[[], None]) -> None:
+    def __init__(self, end_wait: Callable[[], None]) -> None:
         super().__init__()
         #: The signal, or 0.
         self.asked = 0
-        self._then = then
+        #: Ends waits outside of Redis, such as the pause between two attempts.
+        self.interrupt = Interrupt()
+        self._end_wait = end_wait
         self._since = 0.0
         self._watch = ExitStack()
         self.reader, self._writer = os.pipe()
 
-    def __enter__(self) -> Ending:
+    def __enter__(self) -> GracefulStop:
         super().__enter__()
-        # a signal that comes right before the wait for a message begins would be heard when that wait is over
-        self._watch.enter_context(SignalWatch(self._before, self._then))
+        # without it, a signal right before the wait for a message would act after that wait
+        self._watch.enter_context(SignalWatch(self._before, self._end_waits))
         return self
 
     def __exit__(
@@ -47,11 +51,11 @@ class Ending(Stopping):
         os.close(self._writer)
 
     def raise_if_asked(self, *, expected: bool) -> None:
-        """Raise what ends the command with its exit code; but SIGTERM is no failure where it is `expected`."""
+        """Raise the error for the exit code of the signal. SIGTERM raises nothing if it is `expected`."""
         if self.asked and not (expected and self.asked == signal.SIGTERM):
-            raise Stopped(Stop(self.asked))
+            raise Interrupted(SignalReceived(self.asked))
 
-    def _meet(self, number: int, _: FrameType | None) -> None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
         if self.asked:
             if time.monotonic() - self._since > SAME:
                 signal.signal(number, signal.SIG_DFL)
@@ -59,4 +63,8 @@ class Ending(Stopping):
             return
         self.asked, self._since = number, time.monotonic()
         os.write(self._writer, b".")
-        self._then()
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        self._end_wait()
+        self.interrupt.ask()

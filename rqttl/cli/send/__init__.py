@@ -1,4 +1,4 @@
-"""`rqttl send`: messages from arguments, files and pipes."""
+"""`rqttl send`: store messages from arguments, files and pipes."""
 
 from rqttl.cli.send.command import send
 

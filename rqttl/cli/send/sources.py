@@ -1,7 +1,7 @@
-"""Where the messages to send come from: arguments, a whole stream, or its lines as they arrive, in batches.
+"""Sources of messages to send: arguments, a whole stream, or its lines as they arrive, in batches.
 
-A batch is never more than one script call of the library takes. So either all of it is stored or nothing, and counts
-are exact whatever happens in between.
+A batch fits into one script call of the library. So it is stored whole or not at all, and counts are exact whatever
+happens in between.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from rqttl.cli.common import output, text
+from rqttl.cli.common import output
 from rqttl.cli.send.json_lines import Defaults, read_json
 from rqttl.commands import BATCH, BATCH_BYTES
 from rqttl.errors import InvalidInput, MessageTooLarge
+from rqttl.text import escape
 from rqttl.types import Message
 
-#: Bytes that are read at once, at most.
+#: Bytes of one read at most.
 CHUNK = 1 << 18
 Stream = BinaryIO | io.FileIO
 
-#: How much larger a value can be stored than it is written in JSON: `1e15` as 1000000000000000.0, and some spare.
+#: The growth of a value from JSON to its stored form, at most: `1e15` becomes 1000000000000000.0.
 _JSON_GROWTH = 4
 
 
 class Batch(NamedTuple):
-    """Messages to store together. `numbers` are their places in the input, `last` how far it was read, in lines.
+    """Messages of one call. `numbers` are their lines in the input, `last` is the last line that was read.
 
-    `size` is how much of the input that is, in the unit of `Source.total`.
+    `size` is the length of that part of the input, in the unit of `Source.total`.
     """
 
     messages: Sequence[Message | bytes]
@@ -39,8 +40,8 @@ class Batch(NamedTuple):
     size: int
 
 
-class Misread(Exception):
-    """What stands at a place of the input is no message, because of `error`."""
+class InvalidLine(Exception):
+    """Input line `number` is not a valid message, because of `error`."""
 
     def __init__(self, number: int, error: InvalidInput) -> None:
         super().__init__(number, error)
@@ -50,9 +51,9 @@ class Misread(Exception):
 
 @dataclass
 class Source:
-    """The input. `total` is its length in bytes, or in messages where it is arguments; `None` if nobody knows.
+    """The input. `total` is its length in bytes, for arguments their number; `None` if it is unknown.
 
-    With `whole` all of it is one message; with `described` each line says in JSON what the message is.
+    With `whole` the input is one message; with `described` each line is a message in JSON.
     """
 
     batches: Iterator[Batch]
@@ -63,7 +64,7 @@ class Source:
     described: bool = False
 
     def place(self, number: int) -> str:
-        """The name of a place, for errors; empty for a single argument."""
+        """The name of a line or argument, for errors; empty for a single argument."""
         if self.whole:
             return f"{self.name}: "
         if self.name:
@@ -71,32 +72,33 @@ class Source:
         return f"BODY {number}: " if self.total != 1 else ""
 
     def after(self, last: int) -> str:
-        """How far the input was read, for people."""
+        """The part of the input that was read, for people."""
         if self.whole:
             return f" after {self.name}" if last else f" before the end of {self.name}"
         return f" after line {last:,} of {self.name}" if self.name else f" after {last:,} of {self.total:,} bodies"
 
 
 def arguments(bodies: Sequence[str], defaults: Defaults) -> Source:
-    """Each argument is a body: the bytes that the system gave."""
-    lines = [os.fsencode(one) for one in bodies]
+    """A source of arguments. Each argument is a body: its bytes as the system has them."""
+    lines = [os.fsencode(body) for body in bodies]
 
     def batches() -> Iterator[Batch]:
         for start, piece in _pieces(lines, 1, defaults.weight):
-            made = _made(piece, defaults)
-            yield Batch(made, range(start + 1, start + 1 + len(made)), start + len(made), len(made))
+            messages = _messages(piece, defaults)
+            end = start + len(messages)
+            yield Batch(messages, range(start + 1, end + 1), end, len(messages))
 
     return Source(batches(), total=len(lines))
 
 
 def stream(opened: Stream, name: str, longest: int, defaults: Defaults, *, as_json: bool) -> Source:
-    """Each line of a file, or of stdin, is a body, or says in JSON what the message is."""
+    """A source of lines, from a file or from stdin. Each line is a body, or a message in JSON."""
     total = _length(opened)
     interactive = opened.isatty()
     if interactive:
         output.note("one message a line; Ctrl-D ends")
     if as_json:
-        # escapes take six bytes for one, headers and id come along
+        # an escape takes six bytes for one, and a line has headers and an id
         batches = _json_batches(_arrivals(opened, 8 * longest + (1 << 20), longest), defaults)
     else:
         batches = _line_batches(_arrivals(opened, longest, longest), name, defaults)
@@ -104,7 +106,7 @@ def stream(opened: Stream, name: str, longest: int, defaults: Defaults, *, as_js
 
 
 def whole(opened: Stream, name: str, longest: int, defaults: Defaults) -> Source:
-    """All that a file or stdin holds is one body, also if that is nothing."""
+    """A source of one body: the whole file, or all of stdin. An empty input is an empty body."""
     interactive = opened.isatty()
     if interactive:
         output.note("all that you type is one message; Ctrl-D ends")
@@ -123,13 +125,13 @@ def _read_all(opened: Stream, longest: int) -> bytes:
         body += chunk
         if len(body) > longest:
             size = _length(opened)
-            told = f"{len(body):,} bytes or more" if size is None else f"{len(body) + size:,} bytes"
-            raise Misread(1, MessageTooLarge(f"body: {told}; max_message_bytes is {longest:,}"))
+            length = f"{len(body):,} bytes or more" if size is None else f"{len(body) + size:,} bytes"
+            raise InvalidLine(1, MessageTooLarge(f"body: {length}; max_message_bytes is {longest:,}"))
     return bytes(body)
 
 
 def _length(opened: Stream) -> int | None:
-    """What is left to read, if it is a file."""
+    """The unread bytes of a file; `None` for a pipe or a terminal."""
     try:
         status = os.fstat(opened.fileno())
         return max(0, status.st_size - opened.tell()) if stat.S_ISREG(status.st_mode) else None
@@ -137,26 +139,26 @@ def _length(opened: Stream) -> int | None:
         return None
 
 
-def _arrivals(opened: Stream, most: int, longest: int) -> Iterator[tuple[int, list[bytes]]]:
-    """The number of the first of the whole lines that have arrived, and these: nobody waits for a batch to be full."""
+def _arrivals(opened: Stream, longest_line: int, longest: int) -> Iterator[tuple[int, list[bytes]]]:
+    """The whole lines that have arrived, after the number of the first one. They do not wait for a full batch."""
     read: Callable[[int], bytes] = getattr(opened, "read1", opened.read)
-    first, rest = 1, bytearray()
+    first, begun = 1, bytearray()
     while chunk := read(CHUNK):
         end = chunk.rfind(b"\n")
         if end >= 0:
-            rest += chunk[:end]
-            lines = bytes(rest).split(b"\n")
+            begun += chunk[:end]
+            lines = bytes(begun).split(b"\n")
             yield first, lines
             first += len(lines)
-            rest = bytearray(chunk[end + 1 :])
+            begun = bytearray(chunk[end + 1 :])
         else:
-            rest += chunk
-        if len(rest) > most:
-            size = len(rest) - 1
+            begun += chunk
+        if len(begun) > longest_line:
+            size = len(begun) - 1
             error = MessageTooLarge(f"body: a line of more than {size} bytes; max_message_bytes is {longest}")
-            raise Misread(first, error)
-    if rest:
-        yield first, [bytes(rest)]
+            raise InvalidLine(first, error)
+    if begun:
+        yield first, [bytes(begun)]
 
 
 def _line_batches(arrivals: Iterator[tuple[int, list[bytes]]], name: str, defaults: Defaults) -> Iterator[Batch]:
@@ -164,16 +166,16 @@ def _line_batches(arrivals: Iterator[tuple[int, list[bytes]]], name: str, defaul
     for first, lines in arrivals:
         if not warned and (number := _line_with_nul(first, lines)):
             warned = True
-            place = f"{text.visible(name)}:{number}"
+            place = f"{escape(name)}:{number}"
             output.note(f"{place}: a NUL byte: is this no text? `--format body` sends the input as one message")
         for start, piece in _pieces(lines, 1, defaults.weight):
             number = first + start
             last = number + len(piece) - 1
-            yield Batch(_made(piece, defaults), range(number, last + 1), last, _size(piece))
+            yield Batch(_messages(piece, defaults), range(number, last + 1), last, _size(piece))
 
 
 def _line_with_nul(first: int, lines: list[bytes]) -> int:
-    """The number of the first line that has a NUL byte; 0 if none has."""
+    """The number of the first line with a NUL byte; 0 if there is none."""
     return next((number for number, line in enumerate(lines, first) if b"\0" in line), 0)
 
 
@@ -182,25 +184,25 @@ def _json_batches(arrivals: Iterator[tuple[int, list[bytes]]], defaults: Default
         for start, piece in _pieces(lines, _JSON_GROWTH, defaults.weight):
             messages: list[Message | bytes] = []
             numbers: list[int] = []
-            wrong: InvalidInput | None = None
+            invalid: InvalidInput | None = None
             number = first + start
             for number, line in enumerate(piece, first + start):
                 try:
                     message = read_json(line, defaults)
                 except InvalidInput as error:
-                    wrong = error
+                    invalid = error
                     break
                 if message is not None:
                     messages.append(message)
                     numbers.append(number)
             if messages:
-                yield Batch(messages, numbers, number - (wrong is not None), _size(piece))
-            if wrong is not None:
-                raise Misread(number, wrong)
+                yield Batch(messages, numbers, number - (invalid is not None), _size(piece))
+            if invalid is not None:
+                raise InvalidLine(number, invalid)
 
 
-def _made(piece: list[bytes], defaults: Defaults) -> Sequence[Message | bytes]:
-    return piece if defaults.silent else list(map(defaults.message, piece))
+def _messages(piece: list[bytes], defaults: Defaults) -> Sequence[Message | bytes]:
+    return piece if defaults.are_empty else list(map(defaults.message, piece))
 
 
 def _size(piece: list[bytes]) -> int:
@@ -208,7 +210,7 @@ def _size(piece: list[bytes]) -> int:
 
 
 def _pieces(lines: list[bytes], growth: int, weight: int) -> Iterator[tuple[int, list[bytes]]]:
-    """The lines in pieces that fit into one call, each with the index of its first line."""
+    """The lines in pieces that fit into one call, each after the index of its first line."""
     for start in range(0, len(lines), BATCH):
         piece = lines[start : start + BATCH]
         if growth * sum(map(len, piece)) + weight * len(piece) <= BATCH_BYTES:

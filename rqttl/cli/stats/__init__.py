@@ -1,4 +1,4 @@
-"""`rqttl stats`: numbers of queues, once or again and again."""
+"""`rqttl stats`: the contents and counters of queues."""
 
 from rqttl.cli.stats.command import stats
 

@@ -1,4 +1,4 @@
-"""One frame of `rqttl stats --watch`, as lines that fit a terminal."""
+"""A frame of `rqttl stats --watch`, as lines that fit a terminal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from datetime import timezone
 from typing import Literal, NamedTuple
 
-from rqttl.cli.common import text
+from rqttl import text
 from rqttl.cli.stats.table import RATES, Column, Glyphs, sparkline, table
-from rqttl.cli.stats.trend import Row, Trend, depth
+from rqttl.inspector.totals import deaths, depth
+from rqttl.inspector.trend import Row, Trend
 
-#: Columns of text that bars take, at least and at most.
+#: The narrowest and the widest column of bars, in cells.
 BARS = (8, 24)
 
 
 class Line(NamedTuple):
-    """A line of a frame, and how it is to be shown."""
+    """A line of a frame, and its style."""
 
     text: str
     style: Literal["", "bold", "alarm"] = ""
@@ -32,25 +33,25 @@ def _age(row: Row) -> float:
     return -1.0 if age is None else age.total_seconds()
 
 
-#: What to sort by, the largest first; equal ones stay in the order of their names.
+#: Sort keys, the largest first; equal queues stay in the order of their names.
 SORTS: dict[str, Callable[[Row], float]] = {
     "name": lambda _: 0,
     "depth": lambda row: depth(row.stats),
     "age": _age,
     "rate": _rate_of,
-    "dead": lambda row: row.rates["dead"] if row.rates else sum(row.stats.deaths.values()),
+    "dead": lambda row: row.rates["dead"] if row.rates else deaths(row.stats),
     "overdue": lambda row: row.stats.overdue.total_seconds(),
 }
 
 
-def ordered(rows: list[Row], sort: str) -> list[Row]:
+def sort_rows(rows: list[Row], sort: str) -> list[Row]:
     """The rows, the largest first."""
     return sorted(rows, key=lambda row: -SORTS[sort](row))
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """How a frame is drawn. `width` and `height` are `None` where there is no terminal."""
+class FrameSettings:
+    """The size, order and characters of a frame. `width` and `height` are `None` without a terminal."""
 
     interval: str
     sort: str
@@ -58,77 +59,78 @@ class Setting:
     width: int | None = None
     height: int | None = None
 
-    def sized(self, width: int, height: int) -> Setting:
-        """The same on a terminal of this size."""
+    def sized(self, width: int, height: int) -> FrameSettings:
+        """The same settings for a terminal of this size."""
         return replace(self, width=width, height=height)
 
 
-def frame(trend: Trend, setting: Setting, troubles: Sequence[str] = ()) -> list[Line]:
-    """What a watch shows: a title, what is wrong (`troubles`, and what the looks tell), the queues and their sum.
+def frame(trend: Trend, settings: FrameSettings, troubles: Sequence[str] = ()) -> list[Line]:
+    """The lines of a frame: a title, alarms (`troubles`, damaged queues, late work), the queues and their total.
 
-    Queues for which there is no line are counted in one.
+    One line counts the queues for which there is no room.
     """
-    rows = ordered(trend.rows(), setting.sort)
-    lines = [Line(_title(trend, setting, len(rows)), "bold"), *_alarms(trend, setting, troubles)]
-    room = None if setting.height is None else max(1, setting.height - len(lines) - 1 - (len(rows) > 1))
+    rows = sort_rows(trend.rows(), settings.sort)
+    lines = [Line(_title(trend, settings, len(rows)), "bold"), *_alarms(trend, settings, troubles)]
+    room = None if settings.height is None else max(1, settings.height - len(lines) - 1 - (len(rows) > 1))
     hidden = 0
     if room is not None and len(rows) > room:
         hidden = len(rows) - max(1, room - 1)
     if rows:
-        shown = rows[: len(rows) - hidden]
-        lines += _table(trend, setting, shown, text.plural(len(rows), "queue"))
+        visible = rows[: len(rows) - hidden]
+        lines += _table(trend, settings, visible, text.plural(len(rows), "queue"))
         if hidden:
-            rest = sum(depth(row.stats) for row in rows[len(shown) :])
-            lines.insert(-1, Line(_within(_not_shown(hidden, rest, setting), setting)))
+            messages = sum(depth(row.stats) for row in rows[len(visible) :])
+            lines.insert(-1, Line(_cut(_hidden_line(hidden, messages, settings), settings)))
         if len(rows) == 1:
             lines.pop()
-    return lines if setting.height is None else lines[: setting.height]
+    return lines if settings.height is None else lines[: settings.height]
 
 
-def _not_shown(hidden: int, rest: int, setting: Setting) -> str:
-    return f"({text.plural(hidden, 'queue')} not shown, {text.plural(rest, 'message')}; sorted by {setting.sort})"
+def _hidden_line(queues: int, messages: int, settings: FrameSettings) -> str:
+    return f"({text.plural(queues, 'queue')} not shown, {text.plural(messages, 'message')}; sorted by {settings.sort})"
 
 
-def _title(trend: Trend, setting: Setting, queues: int) -> str:
-    """As much of the title as there is room for."""
-    at = trend.look.at.astimezone(timezone.utc)
-    reapers = trend.look.reapers
+def _title(trend: Trend, settings: FrameSettings, queues: int) -> str:
+    """The parts of the title for which there is room."""
+    at = trend.snapshot.at.astimezone(timezone.utc)
+    reapers = trend.snapshot.reapers
     parts = [
         f"{at:%Y-%m-%d %H:%M:%S}Z",
         text.plural(queues, "queue") if queues else "no queue",
-        f"every {setting.interval}",
+        f"every {settings.interval}",
         "" if reapers is None else text.plural(reapers, "reaper") if reapers else "no reaper",
     ]
-    between = f" {setting.glyphs.dot} "
-    said = parts[0]
+    between = f" {settings.glyphs.dot} "
+    title = parts[0]
     for part in filter(None, parts[1:]):
-        if setting.width is None or len(said) + len(between) + len(part) <= setting.width:
-            said += between + part
-    return _within(said, setting)
+        if settings.width is None or len(title) + len(between) + len(part) <= settings.width:
+            title += between + part
+    return _cut(title, settings)
 
 
-def _alarms(trend: Trend, setting: Setting, troubles: Sequence[str]) -> list[Line]:
-    damaged = [str(error) for _, error in sorted(trend.look.damaged.items())]
-    found = [text.visible(said) for said in (*troubles, *damaged, trend.warning()) if said]
-    width = setting.width or 10_000
-    return [Line(line, "alarm") for said in found for line in textwrap.wrap(said, width)[:3]]
+def _alarms(trend: Trend, settings: FrameSettings, troubles: Sequence[str]) -> list[Line]:
+    damaged = [str(error) for _, error in sorted(trend.snapshot.damaged.items())]
+    late = trend.late_work()
+    alarms = [text.escape(alarm) for alarm in (*troubles, *damaged, late.advice if late else "") if alarm]
+    width = settings.width or 10_000
+    return [Line(line, "alarm") for alarm in alarms for line in textwrap.wrap(alarm, width)[:3]]
 
 
-def _within(said: str, setting: Setting) -> str:
-    return said if setting.width is None else said[: setting.width]
+def _cut(line: str, settings: FrameSettings) -> str:
+    return line if settings.width is None else line[: settings.width]
 
 
-def _table(trend: Trend, setting: Setting, rows: list[Row], name: str) -> list[Line]:
-    """The head, the rows, and the sum of all queues, also of those that are not among the rows."""
+def _table(trend: Trend, settings: FrameSettings, rows: list[Row], name: str) -> list[Line]:
+    """The head, the rows, and the total of all queues, also of the hidden ones."""
     total = trend.total(name)
     widest = max(len(row.name) for row in (*rows, total))
-    free = 10_000 if setting.width is None else setting.width - widest - sum(one.least + 1 for one in RATES) - 1
+    free = 10_000 if settings.width is None else settings.width - widest - sum(column.least + 1 for column in RATES) - 1
     width = max(BARS[0], min(BARS[1], free))
 
     def bars(row: Row) -> str:
-        return sparkline(row.depths, width, setting.glyphs.bars)
+        return sparkline(row.depths, width, settings.glyphs.bars)
 
     columns = (*RATES, Column("depth", 4, bars, width))
-    shown = table(columns, rows, total, setting.width, gap=1, cut=setting.glyphs.cut)
-    cut = [Line(_within(line, setting)) for line in shown.body]
-    return [Line(_within(shown.head, setting), "bold"), *cut, Line(_within(shown.foot, setting), "bold")]
+    lines = table(columns, rows, total, settings.width, gap=1, cut=settings.glyphs.cut)
+    body = [Line(_cut(line, settings)) for line in lines.body]
+    return [Line(_cut(lines.head, settings), "bold"), *body, Line(_cut(lines.foot, settings), "bold")]

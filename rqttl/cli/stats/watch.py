@@ -1,4 +1,4 @@
-"""`rqttl stats --watch`: looking again and again, and showing it: live on a terminal, else as text or JSON lines."""
+"""`rqttl stats --watch`: a frame for each snapshot, live on a terminal, else as text or JSON lines."""
 
 from __future__ import annotations
 
@@ -13,134 +13,137 @@ from itertools import count
 
 import click
 
-from rqttl.cli.common import errors, output
-from rqttl.cli.stats.frame import Line, Setting, frame
-from rqttl.cli.stats.trend import Look, Trend
+from rqttl.cli.common import errors, exits, output, terminal
+from rqttl.cli.stats.frame import FrameSettings, Line, frame
+from rqttl.inspector.snapshot import Snapshot
+from rqttl.inspector.trend import Trend
 
-#: Seconds after which a changed size of the terminal is noticed, and a Redis that does not answer.
+#: Seconds between two checks: has the terminal another size, and does Redis answer?
 POLL = 0.2
-#: Seconds more than the interval that an answer may take before the watch says that it waits.
+#: Seconds beyond the interval before the frame says that Redis does not answer.
 SLOW = 1.0
 _STYLES = {"": "", "bold": "\x1b[1m", "alarm": "\x1b[1;31m"}
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J", "\x1b[?25h\x1b[?1049l"
 
 
-#: Lets the time between two looks pass.
+#: Waits between two snapshots.
 pause: Callable[[float], object] = time.sleep
 
 
-def observe(
-    take: Callable[[], Look], seconds: float, wait: Callable[[float], object] | None = None
-) -> Iterator[Look | str]:
-    """A look after each interval; a line instead where Redis is away or refuses."""
+def poll(
+    take: Callable[[], Snapshot], seconds: float, wait: Callable[[float], object] | None = None
+) -> Iterator[Snapshot | str]:
+    """A snapshot after each interval; the line of an error if Redis cannot be reached or refuses."""
     following = time.monotonic()
     while True:
         following = max(following + seconds, time.monotonic())
         (wait or pause)(max(0.0, following - time.monotonic()))
-        seen: Look | str
+        result: Snapshot | str
         try:
-            seen = take()
+            result = take()
         except Exception as error:  # explained as at the end of a command; bugs are raised
-            code, seen = errors.explain(error)
-            if code not in (errors.REFUSED, errors.UNREACHABLE):
+            code, result = errors.explain(error)
+            if code not in (exits.REFUSED, exits.UNREACHABLE):
                 raise
-        yield seen
+        yield result
 
 
-def tell(trend: Trend, seen: Iterator[Look | str], most: int | None, show: Callable[[], None]) -> None:
-    """Show what there is, then after each look again, `most` times. Where Redis is away say so once; and its return."""
-    away, shown = False, 1
-    show()
-    while shown != most:
-        one = next(seen)
-        if isinstance(one, str):
+def print_frames(
+    trend: Trend, results: Iterator[Snapshot | str], limit: int | None, print_frame: Callable[[], None]
+) -> None:
+    """Print a frame, then one after each snapshot, `limit` in all. Notes tell that Redis went away and came back."""
+    away, frames = False, 1
+    print_frame()
+    while frames != limit:
+        result = next(results)
+        if isinstance(result, str):
             if not away:
-                output.note(f"{one}; trying again until it does")
+                output.note(f"{result}; trying again until it does")
             away = True
             continue
         if away:
             output.note("Redis answers again")
         away = False
-        trend.take(one)
-        show()
-        shown += 1
+        trend.add(result)
+        print_frame()
+        frames += 1
 
 
 class Live:
-    """A watch on a terminal: a thread looks, so that a Redis that hangs freezes neither the screen nor Ctrl-C."""
+    """A watch on a terminal. A thread takes the snapshots, so a Redis that hangs freezes neither screen nor Ctrl-C."""
 
     def __init__(
-        self, trend: Trend, setting: Setting, seconds: float, most: int | None, names: Sequence[str] = ()
+        self, trend: Trend, settings: FrameSettings, seconds: float, limit: int | None, names: Sequence[str] = ()
     ) -> None:
         self._trend = trend
-        self._setting = setting
+        self._settings = settings
         self._seconds = seconds
-        self._most = most
+        self._limit = limit
         self._names = names
-        self._inbox: queue.SimpleQueue[Look | str | BaseException] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Snapshot | str | BaseException] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._trouble: str | None = None
-        self._answered = self._heard = time.monotonic()
+        self._answered = self._replied = time.monotonic()
         self._drawn: tuple[object, ...] = ()
 
-    def run(self, take: Callable[[], Look]) -> None:
-        """Watch until the given number of looks, or until a signal is raised. The screen is as before then."""
-        seen = observe(take, self._seconds, self._ended.wait)
-        threading.Thread(target=self._look, args=(seen,), name="rqttl-stats", daemon=True).start()
+    def run(self, take: Callable[[], Snapshot]) -> None:
+        """Watch until the limit of snapshots, or until a signal is raised, and then restore the screen."""
+        results = poll(take, self._seconds, self._ended.wait)
+        threading.Thread(target=self._fill_inbox, args=(results,), name="rqttl-stats", daemon=True).start()
         try:
             with _screen():
                 self._draw()
-                for _ in count() if self._most is None else range(self._most - 1):
-                    self._wait_for_a_look()
+                for _ in count() if self._limit is None else range(self._limit - 1):
+                    self._wait_for_snapshot()
         finally:
             self._ended.set()
 
-    def _look(self, seen: Iterator[Look | str]) -> None:
+    def _fill_inbox(self, results: Iterator[Snapshot | str]) -> None:
         try:
             while not self._ended.is_set():
-                self._inbox.put(next(seen))
-        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+                self._inbox.put(next(results))
+        except BaseException as error:  # noqa: BLE001  # the main thread raises it
             self._inbox.put(error)
 
-    def _wait_for_a_look(self) -> None:
-        """Show what there is, also while there is nothing new, until a look has been shown."""
+    def _wait_for_snapshot(self) -> None:
+        """Draw the frame of the next snapshot. Until it is there, keep the frame up to date."""
         while True:
             with suppress(queue.Empty):
-                one = self._inbox.get(timeout=POLL)
-                if isinstance(one, BaseException):
-                    raise one
-                self._heard = time.monotonic()
-                self._trouble = one if isinstance(one, str) else None
-                if isinstance(one, Look):
-                    self._answered = self._heard
-                    self._trend.take(one)
+                result = self._inbox.get(timeout=POLL)
+                if isinstance(result, BaseException):
+                    raise result
+                self._replied = time.monotonic()
+                self._trouble = result if isinstance(result, str) else None
+                if isinstance(result, Snapshot):
+                    self._answered = self._replied
+                    self._trend.add(result)
                     self._draw()
                     return
             self._draw()
 
     def _draw(self) -> None:
         size = _size()
-        lines = frame(self._trend, self._setting.sized(*size), self._troubles())
+        lines = frame(self._trend, self._settings.sized(*size), self._troubles())
         if self._drawn != (size, lines):
             _put(lines)
             self._drawn = (size, lines)
 
     def _troubles(self) -> list[str]:
         now = time.monotonic()
-        found = []
-        if now - self._heard > self._seconds + SLOW:
-            found.append(f"Redis has not answered for {now - self._heard:,.0f}s; waiting")
+        troubles = []
+        if now - self._replied > self._seconds + SLOW:
+            troubles.append(f"Redis has not answered for {now - self._replied:,.0f}s; waiting")
         elif self._trouble:
-            found.append(f"{self._trouble}; trying again (what is shown is {now - self._answered:,.0f}s old)")
-        look = self._trend.look
-        missing = [name for name in self._names if name not in look.queues and name not in look.damaged]
+            troubles.append(f"{self._trouble}; trying again (these numbers are {now - self._answered:,.0f}s old)")
+        snapshot = self._trend.snapshot
+        missing = [name for name in self._names if name not in snapshot.queues and name not in snapshot.damaged]
         if missing:
-            found.append(f"not there: {', '.join(missing)}")
-        return found
+            troubles.append(f"not there: {', '.join(missing)}")
+        return troubles
 
 
 def is_live() -> bool:
-    """Whether stdout is a terminal that can be drawn on."""
+    """Return whether stdout is a terminal on which a frame can be drawn."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -154,7 +157,7 @@ def _size() -> tuple[int, int]:
 
 @contextmanager
 def _screen() -> Iterator[None]:
-    """A screen of its own without a cursor; afterwards the terminal shows what it showed before."""
+    """A screen of its own without a cursor. At the end the terminal has its old contents."""
     try:
         _write(_ENTER)
         yield
@@ -164,11 +167,11 @@ def _screen() -> Iterator[None]:
 
 
 def _put(lines: Sequence[Line]) -> None:
-    """Draw over what is there, line by line, which does not flicker."""
-    plain = not output.coloured()
-    shown = [line.text if plain or not line.style else f"{_STYLES[line.style]}{line.text}\x1b[0m" for line in lines]
-    _write("\x1b[?7l\x1b[H" + "\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J\x1b[?7h")
+    """Draw over the last frame, line by line, which does not flicker."""
+    plain = not terminal.coloured()
+    styled = [line.text if plain or not line.style else f"{_STYLES[line.style]}{line.text}\x1b[0m" for line in lines]
+    _write("\x1b[?7l\x1b[H" + "\n".join(f"{line}\x1b[K" for line in styled) + "\x1b[J\x1b[?7h")
 
 
-def _write(said: str) -> None:
-    click.echo(said, nl=False, color=True)
+def _write(characters: str) -> None:
+    click.echo(characters, nl=False, color=True)

@@ -1,0 +1,109 @@
+"""Types of parameters, and the arguments and flags that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import click
+
+from rqttl import units
+from rqttl.cli.common.queue_names import complete_queues
+from rqttl.errors import InvalidInput, InvalidName
+from rqttl.keys import check_queue_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ValueType(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A parameter that is read from text. Its error names the parameter, the value and the rule."""
+
+
+class DurationType(ValueType):
+    """A duration such as 30s, 5m, 1500ms; a `timedelta` for the command."""
+
+    name = "duration"
+
+    def convert(self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Read a duration. A `timedelta` is one already."""
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return units.as_timedelta(units.duration(value, "duration"))
+        except InvalidInput as error:
+            self.fail(str(error).removeprefix("duration: "), param, ctx)
+
+
+class InstantType(ValueType):
+    """A time such as 2026-11-21T10:00:00Z, or ms since 1970; ms since 1970 for the command."""
+
+    name = "time"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read a time."""
+        try:
+            return units.instant(value, "time")
+        except InvalidInput as error:
+            self.fail(str(error).removeprefix("time: "), param, ctx)
+
+
+class PairType(ValueType):
+    """KEY=VALUE; a pair of texts for the command."""
+
+    name = "pair"
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Split at the first equals sign."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, content = value.partition("=")
+        if not key or not equals:
+            self.fail(f"expected KEY=VALUE, got {value!r}", param, ctx)
+        return key, content
+
+
+class QueueNameType(ValueType):
+    """The name of a queue. A search for an impossible name could find nothing."""
+
+    name = "queue"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check a name."""
+        try:
+            return check_queue_name(value)
+        except InvalidName as error:
+            self.fail(str(error).partition(": ")[2], param, ctx)
+
+
+class MessageIdType(ValueType):
+    """The id of a message. A search for an impossible id could find nothing."""
+
+    name = "id"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check an id."""
+        from rqttl import codec  # slow to load, and few commands need it
+
+        try:
+            codec.check_id(value)
+        except InvalidName as error:
+            self.fail(str(error).partition(": ")[2], param, ctx)
+        return value
+
+
+DURATION, INSTANT, PAIR = DurationType(), InstantType(), PairType()
+QUEUE_NAME, MESSAGE_ID = QueueNameType(), MessageIdType()
+
+queue_argument = click.argument("queue", shell_complete=complete_queues)
+#: The same argument for functions in a module that has a command `queue`.
+queue_name_argument = click.argument("name", metavar="QUEUE", shell_complete=complete_queues)
+queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, shell_complete=complete_queues)
+#: Without a value the command is about all queues.
+any_queues_argument = click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+utc_flag = click.option("--utc", is_flag=True, help="Show times exactly, not as ages.")
+#: `Program.main` looks for the flag among the arguments.
+debug_flag = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of a bug.")

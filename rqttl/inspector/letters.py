@@ -1,0 +1,150 @@
+"""Dead letters: read page by page, filtered, and grouped by source and reason. Reading leases nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from rqttl.inspector.message_view import header_text
+from rqttl.types import Peeked
+
+if TYPE_CHECKING:
+    from rqttl.queue import Queue
+
+#: Messages in one page, and the approximate bytes of their bodies.
+PAGE = 1_000
+PAGE_BYTES = 1 << 22
+#: A time, or an age.
+When = datetime | timedelta
+
+
+def pages(queue: Queue) -> Iterator[list[Peeked]]:
+    """All messages of a queue in order, in pages that fit into memory."""
+    limit, after = 20, None
+    while page := queue.peek(limit, after=after):
+        yield page
+        after = page[-1].sequence
+        size = sum(len(message.body) for message in page)
+        limit = max(1, min(PAGE, PAGE_BYTES * len(page) // max(1, size)))
+
+
+def died_at(message: Peeked) -> datetime:
+    """The time of the latest death; the time of arrival if a message never died."""
+    return message.deaths[0].last_at if message.deaths else message.enqueued_at
+
+
+def _has_header(message: Peeked, name: str, expected: str) -> bool:
+    """Return whether a message has this header. A value that is no text is compared as people see it."""
+    if name not in message.headers:
+        return False
+    value = message.headers[name]
+    return expected == (value if isinstance(value, str) else header_text(value))
+
+
+def _as_time(when: When | None, now: datetime) -> datetime | None:
+    return now - when if isinstance(when, timedelta) else when
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Conditions on the latest death, the headers and the id of a letter. A message that never died does not match."""
+
+    sources: frozenset[str] = frozenset()
+    reasons: frozenset[str] = frozenset()
+    older_than: When | None = None
+    newer_than: When | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    ids: frozenset[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is no condition, so that every letter matches."""
+        return self == LetterFilter()
+
+    def at(self, now: datetime) -> Callable[[Peeked], bool]:
+        """A function that tells whether a message matches; ages count from `now`."""
+        before, since = _as_time(self.older_than, now), _as_time(self.newer_than, now)
+
+        def matches(message: Peeked) -> bool:
+            if not message.deaths:
+                return False
+            death = message.deaths[0]
+            return (
+                (not self.ids or message.id in self.ids)
+                and (not self.sources or death.queue in self.sources)
+                and (not self.reasons or death.reason in self.reasons)
+                and (before is None or death.last_at < before)
+                and (since is None or death.last_at >= since)
+                and all(_has_header(message, name, value) for name, value in self.headers)
+            )
+
+        return matches
+
+
+@dataclass(slots=True)
+class LetterGroup:
+    """Letters whose latest deaths have the same queue and reason. Of messages that never died both are None."""
+
+    source: str | None
+    reason: str | None
+    oldest: datetime
+    newest: datetime
+    count: int = 0
+    leased: int = 0
+    delayed: int = 0
+    size: int = 0
+
+    def add(self, message: Peeked, died: datetime) -> None:
+        """Count a message."""
+        self.count += 1
+        self.leased += message.state == "leased"
+        self.delayed += message.state == "delayed"
+        self.size += len(message.body)
+        if died < self.oldest:
+            self.oldest = died
+        elif died > self.newest:
+            self.newest = died
+
+
+class LetterGroups:
+    """Letters counted by source and reason."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str] | None, LetterGroup] = {}
+
+    def add(self, message: Peeked) -> None:
+        """Count a message."""
+        death = message.deaths[0] if message.deaths else None
+        died = died_at(message)
+        key = (death.queue, death.reason) if death else None
+        group = self._groups.get(key)
+        if group is None:
+            source, reason = key or (None, None)
+            group = self._groups[key] = LetterGroup(source, reason, died, died)
+        group.add(message, died)
+
+    def total(self, field: Literal["count", "leased", "delayed", "size"] = "count") -> int:
+        """The sum over all groups of their messages, or of the bytes of the bodies (`size`)."""
+        return sum(getattr(group, field) for group in self._groups.values())
+
+    def ordered(self) -> list[LetterGroup]:
+        """The groups, the largest first, messages that never died last."""
+        return sorted(self._groups.values(), key=lambda g: (g.reason is None, -g.count, g.source or "", g.reason or ""))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """All groups, for `json_text.dump`."""
+        return [
+            {
+                "source": g.source,
+                "reason": g.reason,
+                "count": g.count,
+                "leased": g.leased,
+                "delayed": g.delayed,
+                "bytes": g.size,
+                "oldest_at": g.oldest,
+                "newest_at": g.newest,
+            }
+            for g in self.ordered()
+        ]

@@ -1,0 +1,93 @@
+"""A message as JSON, and its body and headers as values and as text."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from rqttl import codec, json_text, text
+from rqttl.delivery import Delivery
+from rqttl.errors import InvalidInput
+from rqttl.types import Death, Header, Peeked
+
+Viewed = Delivery | Peeked
+
+#: The nesting of the deepest value that is decoded; a deeper body stays bytes.
+DEEPEST = 100
+
+
+def body_value(message: Viewed) -> Any:
+    """The value of a msgpack body. The bytes, if the body is no msgpack, is damaged, or is nested too deep."""
+    if message.content_type != codec.MSGPACK:
+        return message.body
+    try:
+        value = codec.unpack(message.body)
+    except InvalidInput:
+        return message.body
+    return message.body if _is_deeper(value, DEEPEST) else value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in inner)
+
+
+def body_text(message: Viewed, longest: int | None = text.LONGEST) -> str:
+    """A body for people: escaped, and cut to `longest`."""
+    value = body_value(message)
+    return text.escape(value if isinstance(value, bytes) else json_text.dump_readable(value), longest)
+
+
+def header_text(value: Header, longest: int | None = text.LONGEST) -> str:
+    """The value of a header for people: escaped, and cut to `longest`."""
+    return text.escape(value if isinstance(value, (str, bytes)) else json_text.dump_readable(value), longest)
+
+
+def to_json(message: Viewed, *, with_body: bool = True) -> dict[str, Any]:
+    """All facts of a message, for `json_text.dump`.
+
+    A body that is no text is `body_base64`. A value that JSON cannot hold exactly is `body` and `body_base64`.
+    """
+    document: dict[str, Any] = {
+        "id": message.id,
+        "sequence": message.sequence,
+        "queue": message.queue,
+    }
+    if isinstance(message, Peeked):
+        document |= {"state": message.state, "until": message.until}
+    elif message.leased_until is not None:
+        document |= {"leased_until": message.leased_until}
+    if with_body:
+        document |= _body_to_json(message)
+    return document | {
+        "body_bytes": len(message.body),
+        "content_type": message.content_type,
+        "headers": dict(message.headers),
+        "enqueued_at": message.enqueued_at,
+        "expires_at": message.expires_at,
+        "delivery_count": message.delivery_count,
+        **({"description": message.description} if isinstance(message, Peeked) else {}),
+        "deaths": [death_to_json(death) for death in message.deaths],
+    }
+
+
+def _body_to_json(message: Viewed) -> dict[str, Any]:
+    value = body_value(message)
+    exact = {"body_base64": base64.b64encode(message.body).decode()}
+    if not isinstance(value, bytes):
+        document = {"body": value}
+        return document if json.loads(json_text.dump(value)) == value else document | exact
+    if message.content_type == codec.MSGPACK:
+        return exact  # text would pass for the value
+    try:
+        return {"body": message.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return exact
+
+
+def death_to_json(death: Death) -> dict[str, Any]:
+    """All facts of a death, for `json_text.dump`."""
+    return {name: getattr(death, name) for name in Death.__dataclass_fields__}

@@ -1,0 +1,96 @@
+"""Queues by name and pattern, and snapshots of them, for every front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import Broker
+from rqttl._driver import driver_of
+from rqttl.errors import InvalidName, QueueNotFound
+from rqttl.inspector.select import existing_names, is_pattern, plain_names, select_names
+from rqttl.inspector.snapshot import running_reapers, take_snapshot
+from rqttl.inspector.totals import damaged_to_json
+from tests.lua.states import everything
+
+NAMES = ("mails", "orders.eu", "orders.us")
+
+
+@pytest.fixture
+def queues(broker: Broker) -> Broker:
+    for name in NAMES:
+        broker.declare_queue(name)
+    return broker
+
+
+def test_only_stars_question_marks_and_brackets_make_a_pattern() -> None:
+    assert [text for text in ("orders.*", "order?", "[om]*", "orders", "a/b-c:d") if is_pattern(text)] == [
+        "orders.*", "order?", "[om]*",
+    ]  # fmt: skip
+    assert plain_names(["b", "a*", "b", "a"]) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "patterns, names",
+    [
+        ((), NAMES),
+        (("orders.*",), ("orders.eu", "orders.us")),
+        (("[m]ails", "orders.u?"), ("mails", "orders.us")),
+        (("ghost",), ("ghost",)),
+        (("ghost", "orders.us", "orders.*"), ("ghost", "orders.us", "orders.eu")),
+        (("nothing.*",), ()),
+    ],
+)
+def test_names_are_selected_as_they_are_and_patterns_by_their_matches(
+    queues: Broker, patterns: Sequence[str], names: Sequence[str]
+) -> None:
+    assert sorted(select_names(queues, patterns)) == sorted(names)
+    assert len(select_names(queues, [*patterns, *patterns])) == len(names)
+
+
+def test_a_selection_of_existing_queues_refuses_a_name_without_one(queues: Broker) -> None:
+    assert existing_names(queues, ["orders.us", "mails", "orders.*", "nothing.*"]) == sorted(NAMES)
+
+    with pytest.raises(QueueNotFound) as caught:
+        existing_names(queues, ["mails", "ghost"])
+    assert caught.value.queue == "ghost"
+    with pytest.raises(InvalidName):
+        existing_names(queues, ["or ders"])
+
+
+def test_a_snapshot_leaves_missing_queues_out_and_has_damaged_ones_apart(queues: Broker, client: redis.Redis) -> None:
+    queues.queue("mails").enqueue(b"x")
+    client.delete(driver_of(queues).keyspace.key("orders.us", "log"))
+    client.set(driver_of(queues).keyspace.key("orders.us", "log"), "no stream")
+
+    snapshot = take_snapshot(queues, ["mails", "ghost", "orders.us"])
+
+    assert (list(snapshot.queues), snapshot.queues["mails"].ready) == (["mails"], 1)
+    assert list(snapshot.damaged) == ["orders.us"]
+    assert [row["error"] for row in damaged_to_json(snapshot.damaged)] == ["queue_damaged"]
+    assert snapshot.reapers == 0
+
+
+def test_a_snapshot_changes_nothing(queues: Broker, client: redis.Redis) -> None:
+    queues.declare_queue("short").enqueue(b"x", ttl=0)
+    before = everything(client)
+
+    take_snapshot(queues, [])
+
+    assert everything(client) == before
+
+
+def test_the_number_of_reapers_is_unknown_without_the_right_to_ask(
+    queues: Broker, client: redis.Redis, redis_url: str
+) -> None:
+    assert running_reapers(queues) == 0
+
+    client.execute_command("ACL", "SETUSER", "watcher", "on", "nopass", "~*", "&*", "+@all", "-pubsub")
+    try:
+        with rqttl.connect(redis_url.replace("://", "://watcher:x@", 1)) as watcher:
+            assert running_reapers(watcher) is None
+    finally:
+        client.execute_command("ACL", "DELUSER", "watcher")
