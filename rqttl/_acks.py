@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 from rqttl.commands import BATCH, Command, Word
-from rqttl.delivery import Delivery, lease_words, mark
+from rqttl.delivery import LOST, UNKNOWN, Delivery, lease_words, mark
 from rqttl.flows import Claimed, Flow, Listen, Step
 
 logger = logging.getLogger("rqttl.consumer")
@@ -116,8 +116,16 @@ class Sending:
             self._under_way = []
 
     def among(self, sequences: Sequence[bytes]) -> list[Delivery]:
-        """Return the deliveries of these sequences whose acks were sent."""
+        """Return the deliveries whose acks were sent and missed: one for each time that a sequence is named.
+
+        Of two deliveries of one message it is the older one, because only the newest lease can hold.
+        """
         if not sequences:
             return []
-        wanted = set(sequences)
-        return [one for one in self._sent if lease_words(one)[0] in wanted]
+        left, missed = Counter(sequences), []
+        for one in sorted(self._sent, key=lambda one: lease_words(one)[1]):
+            sequence, _ = lease_words(one)
+            if left[sequence] and one.settled not in (LOST, UNKNOWN):
+                left[sequence] -= 1
+                missed.append(one)
+        return missed

@@ -42,7 +42,7 @@ class Pool(ConnectionPool):
 
     def make_connection(self) -> Any:
         """Make a connection, if the limit lets it. Those that were lost do not count."""
-        self._created_connections = len(self._available_connections) + len(self._in_use_connections)
+        self._created_connections = len(self._available_connections) + living(self._in_use_connections)
         return super().make_connection()
 
     def get_connection(self, *_: object, **__: object) -> Any:
@@ -57,6 +57,11 @@ class Pool(ConnectionPool):
             self._in_use_connections.discard(connection)  # an error keeps its frames, and so the connection, alive
             raise
         return connection
+
+
+def living(things: WeakSet[Any]) -> int:
+    """How many things are alive. `len` may count others: an exception of a signal handler keeps them in the set."""
+    return sum(1 for _ in things)
 
 
 def _make_ready(connection: Connection) -> None:
@@ -143,7 +148,7 @@ class Places:
 
     def _admit(self, place: Place) -> bool:
         with self._lock:
-            if len(self._taken) >= self.held:
+            if living(self._taken) >= self.held:
                 return False
             self._taken.add(place)
             return True

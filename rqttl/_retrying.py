@@ -9,7 +9,7 @@ from typing import TypeVar
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.commands import Command
-from rqttl.errors import OutcomeUnknown
+from rqttl.errors import OutcomeUnknown, ScriptsForgotten
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ def insist(command: Command, attempt: Callable[[Command], T]) -> T:
             if pause is None or _too_late(error, started):
                 raise _last(command, lost, error) from error
             command = command.again()
-        except ResponseError as error:
+        except (ResponseError, ScriptsForgotten) as error:
             raise _last(command, lost, error) from error
         time.sleep(pause)
     raise AssertionError("the last attempt returns or raises")

@@ -50,8 +50,8 @@ _TAG = re.compile(r"^-- @(\w+)[^\S\n]*(.*)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:--.*\n)+")
 _FUNCTION = re.compile(r"^function (\w+)\.(\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 _MODULE = re.compile(r"^local \w+ = \{\}\n", re.MULTILINE)
+_CHANGING = re.compile(r"^local [a-z]", re.MULTILINE)
 _NAMED = re.compile(r"\b(\w+)\.(\w+)\b")
-_PLAIN = re.compile(r"\brare\((\w+)\)")
 _RARE = re.compile(r"\brare\((\w+)\)\.(\w+)\b")
 _COMMENT = re.compile(r"^\s*--.*\n|(?<=\S)\s+-- .*$", re.MULTILINE)
 
@@ -90,41 +90,65 @@ def _fragments(wanted: list[str], path: tuple[str, ...] = ()) -> dict[str, str]:
 def _join(fragments: dict[str, str], body: str) -> str:
     """The fragments that a command uses, without the functions that it never names, then the command.
 
-    Redis builds every function anew on each call. So those that are named only as `rare(module).function`, and the
-    fragments of which nothing else is used, stand together in one function, which runs when the first is needed. The
-    module tables are for readers: `module.function` becomes a local `module_function`.
+    Redis builds every function anew on each call. So what is named only as `rare(module).function` stands in the
+    function `rare`, which builds it, with all that it needs, when it is called first: `rare(3)` is number 3 of these.
+    The module tables are for readers: `module.function` becomes a local `module_function`.
     """
     functions: dict[str, str] = {}
     for text in fragments.values():
         functions.update({f"{match[1]}.{match[2]}": match[0] for match in _FUNCTION.finditer(text)})
-    always = _reachable(functions, _RARE.sub("", body))
-    here = body + "".join(functions[name] for name in always)
-    wanted = {f"{a}.{b}" for a, b in _RARE.findall(here)} & functions.keys()
-    rare = _reachable(functions, " ".join(wanted), into_rare=True) - always
+    always = _reachable(functions, body)
+    groups = _groups(functions, always, body)
+    numbers = {name: i for i, name in enumerate(groups, 1)}
     tops = {use: _MODULE.sub("", _FUNCTION.sub("", text)) for use, text in fragments.items()}
-    used, hot = _modules(always | rare), _modules(always)
-    text = "".join(tops[use] for use in tops if use in hot) + _define(functions, always)
-    if rare:
-        inner = "".join(tops[use] for use in tops if use in used - hot)
-        inner += _PLAIN.sub(r"\1", _define(functions, rare))
-        entrances = ", ".join(f"{_local(name)} = {_local(name)}" for name in functions if name in rare & wanted)
-        text = f"local awake, rare\n{text}function rare()\nif not awake then\n{inner}"
-        text += f"awake = {{{entrances}}}\nend\nreturn awake\nend\n"
+    used, hot = _modules(always.union(*groups.values())), _modules(always)
+    # what changes is there once; constants are beside their functions
+    shared = [use for use in tops if use in hot or (use in used and _CHANGING.search(tops[use]))]
+    declared, defined = _define(functions, always)
+    # a function that names a local looks for it from the last one on, and nearly all of them name `call`
+    text = "".join(tops[use] for use in shared) + declared + "local awake, rare\n" * bool(groups)
+    text += "local call = redis.call\n" + _bind(defined, always, numbers)
+    if groups:
+        cases = []
+        for name, group in groups.items():
+            own = "".join(tops[use] for use in tops if use in _modules(group) and use not in shared)
+            built = _bind("".join(_define(functions, group)), always | group, numbers)
+            cases.append(f"if n == {numbers[name]} then\n{own}{built}f = {_local(name)}\n")
+        text += f"function rare(n)\nlocal f = awake and awake[n]\nif f then return f end\n{'else'.join(cases)}end\n"
+        text += "awake = awake or {}\nawake[n] = f\nreturn f\nend\n"
+    return text + _bind(body, always, numbers)
+
+
+def _groups(functions: dict[str, str], always: set[str], body: str) -> dict[str, set[str]]:
+    """The functions that are called as rare, each with what it needs beyond what is `always` there."""
+    groups: dict[str, set[str]] = {}
+    texts = [body, *(functions[name] for name in always)]
+    while texts:
+        named = {f"{a}.{b}" for text in texts for a, b in _RARE.findall(text)} & functions.keys() - always
+        new = {name: _reachable(functions, name) - always for name in named - groups.keys()}
+        texts = [functions[name] for group in new.values() for name in group]
+        groups |= new
+    return {name: groups[name] for name in functions if name in groups}
+
+
+def _bind(text: str, here: set[str], numbers: dict[str, int]) -> str:
+    """A text in which functions have their local names: those that are `here`, and those that `rare` gives."""
 
     def call(match: re.Match[str]) -> str:
         name = f"{match[1]}.{match[2]}"
-        return f"rare().{_local(name)}" if name in rare else name
+        return _local(name) if name in here else f"rare({numbers[name]})" if name in numbers else match[0]
 
-    names = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(always | rare))) + r")\b")
-    return names.sub(lambda match: _local(match[0]), _RARE.sub(call, text + body)) if always | rare else text + body
+    def local(match: re.Match[str]) -> str:
+        return _local(match[0]) if match[0] in here else match[0]
+
+    return _NAMED.sub(local, _RARE.sub(call, text))
 
 
-def _define(functions: dict[str, str], names: set[str]) -> str:
-    """These functions, declared before they are defined, because they may name each other."""
+def _define(functions: dict[str, str], names: set[str]) -> tuple[str, str]:
+    """The line that declares these functions, because they may name each other, and their definitions."""
     ordered = [name for name in functions if name in names]
-    return (
-        f"local {', '.join(map(_local, ordered))}\n" + "".join(functions[name] for name in ordered) if ordered else ""
-    )
+    declared = f"local {', '.join(map(_local, ordered))}\n" if ordered else ""
+    return declared, "".join(functions[name] for name in ordered)
 
 
 def _local(name: str) -> str:
@@ -135,14 +159,13 @@ def _modules(names: set[str]) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def _reachable(functions: dict[str, str], text: str, *, into_rare: bool = False) -> set[str]:
-    """The functions that a text names, and those that these name; those named as rare only if `into_rare`."""
+def _reachable(functions: dict[str, str], text: str) -> set[str]:
+    """The functions that a text names, and those that these name; not those that are named as rare."""
     found: set[str] = set()
     texts = [text]
     while texts:
-        named = {f"{a}.{b}" for text in texts for a, b in _NAMED.findall(text)} & functions.keys()
-        bodies = [functions[name].partition("\n")[2] for name in named - found]
-        texts = [(_PLAIN if into_rare else _RARE).sub(r"\1" if into_rare else "", text) for text in bodies]
+        named = {f"{a}.{b}" for text in texts for a, b in _NAMED.findall(_RARE.sub("", text))} & functions.keys()
+        texts = [functions[name].partition("\n")[2] for name in named - found]
         found |= named
     return found
 
@@ -187,7 +210,6 @@ def load(name: str) -> Script:
     body += _HEADER.sub("", source)
     fragments = {use: _HEADER.sub("", text) for use, text in _fragments(tags.get("use", [])).items()}
     text = _COMMENT.sub("", _join(fragments, body)).replace("redis.call(", "call(")
-    text = f"local call = redis.call\n{text}"
     text = re.sub(r"\n{2,}", "\n", text)
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import hypothesis
 import pytest
@@ -34,7 +35,7 @@ def launch() -> Callable[..., Server]:
     series = os.environ.get("RQTTL_TEST_REDIS", "7.0")
     binary = find_binary(series)
 
-    def start(**config: object) -> Server:
+    def start(**config: Any) -> Server:
         assert binary is not None
         return Server(binary, **config)
 

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -62,12 +63,13 @@ class Server:
 
     `path` is its folder (append-only file, log), `socket` its socket, `process` the running process, `version` that of
     the binary. Settings are redis.conf's, with `_` for `-`; what is not given is: nothing saved, nothing appended.
+    `within` is where the folder is made; without it that is the place for temporary files.
     """
 
-    def __init__(self, binary: Path, **config: object) -> None:
+    def __init__(self, binary: Path, within: Path | None = None, **config: Any) -> None:
         self.binary = binary
         self.version = version_of(binary)
-        self.path = Path(tempfile.mkdtemp(prefix="rqttl-"))
+        self.path = Path(tempfile.mkdtemp(prefix="rqttl-", dir=within))
         self.socket = self.path / "s"
         if len(os.fsencode(self.socket)) > _LONGEST_SOCKET_PATH:
             raise ValueError(f"{self.socket}: too long for a unix socket; set TMPDIR to a shorter folder")

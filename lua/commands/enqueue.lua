@@ -22,7 +22,7 @@ end
 if arg.window ~= '' then q.remember = tonumber(arg.window) end
 local step, plan = arg.form == 'bodies' and 1 or 2, nil
 local items = arg.form ~= '' and plain.is_calm(q) and plain.weigh(q, now, arg.batch, step)
-  or arrival.read(q, now, step == 1 and rare(plain).spread(arg.batch) or arg.batch)
+  or rare(arrival).read(q, now, step == 1 and rare(plain).spread(arg.batch) or arg.batch)
 if items.malformed then
   return rare(reply).refuse('malformed', items.malformed)
 elseif q.again then
@@ -30,14 +30,14 @@ elseif q.again then
 end
 if items.count < items.n or (q.max_length or q.max_length_bytes) and length.pressed(q, items.count, items.size) then
   rare(queue).open_rest(q)
-  if items.step then items = arrival.read(q, now, step == 1 and rare(plain).spread(arg.batch) or arg.batch) end
+  if items.step then items = rare(arrival).read(q, now, step == 1 and rare(plain).spread(arg.batch) or arg.batch) end
   plan = rare(admit).decide(q, now, items)
   if not plan then
     return rare(reply).refuse('again')
   end
 end
 
-local results = items.step and append.all(q, now, items.words, step, items.n) or mixed.store(q, now, items)
+local results = items.step and append.all(q, now, items.words, step, items.n) or rare(mixed).store(q, now, items)
 local repeated = (items.names or items.new) and rare(seen).note(q, now, items) or 0
 local enqueued = record[7] + items.n - repeated
 if plan then

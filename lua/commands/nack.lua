@@ -19,7 +19,7 @@ local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.again ~= '' a
 local how = {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description, wholly = true}
 if #held > 0 then
   -- what is over makes room before what lives
-  how.crowded = length.drops(q) and q.due and q.due <= now and expiry.make_room(q, now, 250)
+  how.crowded = length.drops(q) and q.due and q.due <= now and rare(expiry).make_room(q, now, 250)
   restore.back(q, now, q.leases, held, how)
   wake.ring(q, now)
 end

@@ -30,7 +30,9 @@ local state = {taken = {}, ids = {}, own = {}, over = {}, size = 0}
 if most > 0 then
   if arg.ticket ~= '' then rare(ticket).show(q, now, arg.ticket, state) end
   -- before what is ready: nobody else may come for it
-  if waits and arg.block == '0' then rare(ticket).find(q, now, most, state) end
+  if waits and arg.block == '0' and q.attended == '1' and redis.call('EXISTS', q.bell) == 1 then
+    rare(ticket).find(q, now, most, state)
+  end
   claim.take(q, now, most, state)
 end
 local ids, failed = state.ids, {}

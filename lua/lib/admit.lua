@@ -21,9 +21,9 @@ end
 
 --- Bury those who must go.
 function admit.carry_out(q, now, plan)
-  if plan.dead then expiry.bury(q, now, plan.dead) end
+  if plan.dead then rare(expiry).bury(q, now, plan.dead) end
   if #plan.victims > 0 then
-    length.bury(q, now, plan.victims)
+    rare(length).bury(q, now, plan.victims)
   end
 end
 
@@ -45,9 +45,9 @@ function admit.finish(q, now, plan, items)
       gone[#gone + 1] = {items.id[i], {items.words[i - 1], items.words[i]}}
     end
   end
-  dead_letter.bury(q, now, 'expired', dead)
+  if #dead > 0 then rare(dead_letter).bury(q, now, 'expired', dead) end
   if q.dead_letters_new and q.targets.maxlen then
-    dead_letter.bury(q, now, 'maxlen', refused)
+    rare(dead_letter).bury(q, now, 'maxlen', refused)
   end
   admit.carry_out(q, now, plan)
   admit.trim(q, now, items.n)

@@ -34,12 +34,15 @@ end
 
 --- How many messages may be read at once, at most `most`, where large ones are among them or not. The budget is open.
 function budget.step(q, large, most)
-  local size = SMALL
-  if large then
-    q.largest = q.largest or tonumber(redis.call('HGET', q.meta, 'largest')) or READ_BYTES
-    size = q.largest
-  end
+  local size = large and rare(budget).size(q, large) or SMALL
   return math.max(1, math.min(most, math.floor(unread / size)))
+end
+
+--- The most that one message has, header and body, where large ones are among them or not.
+function budget.size(q, large)
+  if not large then return SMALL end
+  q.largest = q.largest or tonumber(redis.call('HGET', q.meta, 'largest')) or READ_BYTES
+  return q.largest
 end
 
 --- These entries were read.

@@ -8,13 +8,13 @@ local NODE, OVERHEAD = 4096, 200
 local MOVED_BYTES, STEP = 1048576, 16
 
 --- Whether the log takes much more memory than its messages would one by one. Where bodies are large, a node holds one
--- message in any case, and nobody looks: the answer to the look holds two bodies.
+-- message in any case, and nobody looks: the answer to the look holds two bodies. Nor where one of these may be huge.
 -- A queue that holds dead letters is left alone: its log is read by id range and must stay whole.
 function compact.pays(q)
   local length, count = redis.call('XLEN', q.log), 0
   if length <= FEW or q.letters == '1' then return false end
   count = queue.ready(q)
-  if q.bytes > count * LARGE then return false end
+  if q.bytes > count * LARGE or budget.size(q, q.large) > MOVED_BYTES then return false end
   local facts, at = redis.call('XINFO', 'STREAM', q.log), {}
   for i = 1, #facts, 2 do
     at[facts[i]] = facts[i + 1]

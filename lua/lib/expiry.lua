@@ -27,6 +27,7 @@ end
 
 --- Bury what `overdue` found. Returns how many.
 function expiry.bury(q, now, dead)
+  if #dead.all == 0 then return 0 end
   ready.lose(q, dead.kept, true)
   ready.lose(q, dead.own, false)
   if #dead.away > 0 then
@@ -38,7 +39,7 @@ function expiry.bury(q, now, dead)
     log.remove(q, ids)
     redis.call('ZREM', q.delayed, unpack(ids))
   end
-  dead_letter.bury(q, now, 'expired', dead.all)
+  rare(dead_letter).bury(q, now, 'expired', dead.all)
   return #dead.all
 end
 

@@ -6,7 +6,7 @@ local fates = {}
 --- The fate of each, in lists: `spent` is over the delivery limit, `expired` is over, `later` waits until `ends`, `back`
 -- is ready again, by id. A failure counts when `counted`.
 function fates.judge(q, now, source, entries, how)
-  local ids = {}
+  local ids, last, mixed = {}, '', false
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
   end
@@ -15,18 +15,19 @@ function fates.judge(q, now, source, entries, how)
   local fate = {failed = failed, said = said, away = away, ends = ends, spent = {}, expired = {}, later = {}, back = {}}
   for _, entry in ipairs(entries) do
     local id = entry[1]
-    local n, into = (failed[id] or 0) + how.counted, fate.back
-    if how.counted == 1 and q.max_deliveries and n >= q.max_deliveries then
+    local into = fate.back
+    if how.counted == 1 and q.max_deliveries and (failed[id] or 0) + 1 >= q.max_deliveries then
       into = fate.spent
     elseif lifetime.is_over(q, now, entry) then
       into = fate.expired
     elseif ends[id] and ends[id] > now then
       into = fate.later
     end
-    into[#into + 1] = entry
+    mixed = mixed or id < last
+    into[#into + 1], last = entry, id
   end
-  lifetime.sort(q, fate.expired)
-  table.sort(fate.back, function(a, b) return a[1] < b[1] end)
+  if #fate.expired > 1 then rare(lifetime).sort(q, fate.expired) end
+  if mixed then table.sort(fate.back, function(a, b) return a[1] < b[1] end) end
   return fate
 end
 
@@ -36,9 +37,8 @@ end
 function fates.make_room(q, fate, how)
   fate.staying, fate.aside = {}, {}
   if not length.drops(q) then return {all = {}} end
-  local count, size = squeeze.need(q, fate.back)
-  if count <= 0 and size <= 0 then return {all = {}} end
-  local room = how.crowded and {all = {}, blocked = 1} or squeeze.decide(q, fate.back, count, size)
+  local room = rare(squeeze).room(q, fate.back, how.crowded)
+  if not room.blocked then return room end
   fate[how.wholly and 'aside' or 'staying'] = {unpack(fate.back, room.blocked)}
   fate.back = {unpack(fate.back, 1, room.blocked - 1)}
   return room

@@ -14,7 +14,7 @@ function fetch.read(q, ids)
       some.dense = true
       return some, #ids, gone
     end
-    at = fetch.pick(q, ids, at + 1, last, some, entries, gone)
+    at = rare(fetch).pick(q, ids, at + 1, last, some, entries, gone)
   end
   return entries, at, gone
 end
@@ -35,7 +35,7 @@ function fetch.between(q, ids, first, last)
   for i = first + 1, last do
     if ids[i] < low then low = ids[i] elseif ids[i] > high then high = ids[i] end
   end
-  if last == first or not (fetch.is_id(low) and fetch.is_id(high)) then return {}, false end
+  if not (fetch.is_id(low) and fetch.is_id(high)) then return {}, false end
   local some = redis.call('XRANGE', q.log, low, high, 'COUNT', last - first + 1)
   budget.spend(some)
   local same = #some == last - first + 1

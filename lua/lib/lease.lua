@@ -1,7 +1,7 @@
 --- Leases: the right to settle a delivery, until a deadline. The token of a lease is its deadline in ms, and behind it
 -- three digits that count grants. So the token of a lease that ended never fits the next lease of the same message.
 --
--- @use log
+-- @use log budget
 local lease = {}
 
 --- Sort deliveries: those that are still held, those that are lost, and those of which nobody knows. `words` are runs of
@@ -19,15 +19,26 @@ function lease.held(q, now, words, again)
       local found = ends[i - at - 1]
       if open and (found == token or tonumber(found) == tonumber(token) and found) then
         held[#held + 1] = words[i]
-      elseif again == '' or found or again ~= 'back' and rare(log).find(q, words[i]) then
+      elseif again == '' or found then
         lost[#lost + 1] = words[i]
-      elseif not open then
-        unknown[#unknown + 1] = words[i]
+      else
+        rare(lease).doubt(q, words[i], again, open, lost, unknown)
       end
     end
     at = stop + 1
   end
   return held, lost, unknown
+end
+
+--- Sort a delivery that nobody holds, where an earlier try may have settled it. Its message is looked for as long as the
+-- budget is open; beyond that nobody knows.
+function lease.doubt(q, id, again, open, lost, unknown)
+  local looked = again ~= 'back' and budget.is_open()
+  if looked and log.find(q, id) then
+    lost[#lost + 1] = id
+  elseif not open or again ~= 'back' and not looked then
+    unknown[#unknown + 1] = id
+  end
 end
 
 --- The token of a lease that ends at `ends`, in ms. `grants` fills the last three digits, so that no two of 1,000 grants

@@ -59,8 +59,9 @@ function length.victims(q, count, size, most, dead)
 end
 
 function length.bury(q, now, entries)
+  if #entries == 0 then return end
   ready.lose(q, entries, true)
-  dead_letter.bury(q, now, 'maxlen', entries)
+  rare(dead_letter).bury(q, now, 'maxlen', entries)
 end
 
 --- Drop from the head until the limits hold, at most `most` messages. Returns how many went, and whether more must.
@@ -69,7 +70,8 @@ function length.trim(q, now, most)
     return 0, false
   end
   local count, size = length.over(q, queue.ready(q), q.bytes)
-  local victims, enough = length.victims(q, count, size, most)
-  length.bury(q, now, victims)
+  if count <= 0 and size <= 0 then return 0, false end
+  local victims, enough = rare(length).victims(q, count, size, most)
+  rare(length).bury(q, now, victims)
   return #victims, not enough
 end

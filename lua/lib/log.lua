@@ -24,7 +24,7 @@ function log.range(q, from, upto, most)
     local n = budget.step(q, large, most - #entries)
     local some = redis.call('XRANGE', q.log, '(' .. from, stop, 'COUNT', n)
     budget.spend(some)
-    entries = #entries == 0 and some or log.join(entries, some)
+    entries = #entries == 0 and some or rare(log).join(entries, some)
     if #some < n and stop == upto then
       return entries, true
     end

@@ -13,7 +13,7 @@ function pause.ends(q, now, ids, failed, how)
   for i, id in ipairs(ids) do
     if rule then
       local at = tokens and math.floor(tokens[i] / 1000) or now
-      ends[id] = at + pause.after(rule, id, (failed[id] or 0) + 1, at)
+      ends[id] = at + rare(pause).after(rule, id, (failed[id] or 0) + 1, at)
     elseif how.delay then
       ends[id] = now + how.delay
     end

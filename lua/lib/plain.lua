@@ -13,7 +13,7 @@ end
 function plain.weigh(q, now, words, step)
   local size, names, malformed, n = 0, nil, nil, #words / step
   if step == 2 then
-    size, malformed = plain.check(words)
+    size, malformed = rare(plain).check(words)
     if malformed then return {malformed = malformed} end
     if q.window or q.remember then
       names = rare(plain).names(q, now, words)

@@ -41,7 +41,7 @@ end
 
 function queue.place(q, cursor, grants, letters, trimmed, large)
   q.cursor, q.grants, q.letters, q.counts = cursor, tonumber(grants), letters, {}
-  q.trimmed, q.large = trimmed or '0-0', budget.place(large)
+  q.trimmed, q.large = trimmed or '0-0', large and large ~= '' and large or nil
   q.was = {last = q.last, bytes = q.bytes, due = q.due or '', attended = q.attended, cursor = cursor,
     grants = q.grants, letters = letters, trimmed = trimmed, large = q.large or ''}
 end

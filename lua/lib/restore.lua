@@ -13,7 +13,7 @@ function restore.back(q, now, source, ids, how)
     if how.wholly then budget.renew() end
     local some, looked = restore.read(q, source, {unpack(ids, at + 1)})
     if looked == 0 then break end
-    stale.forget(q) -- so that what is ready is counted right
+    if q.stale then rare(stale).forget(q) end -- so that what is ready is counted right
     local came, gone, left = returns.some(q, now, source, some, how)
     at, moved, pushed, blocked = at + looked, moved + came, pushed + gone, left
   end
@@ -24,8 +24,8 @@ end
 -- have to make room.
 function restore.read(q, source, ids)
   if not length.drops(q) then return stale.read(q, source, ids) end
-  budget.keep_half()
+  rare(budget).keep_half()
   local entries, looked = stale.read(q, source, ids)
-  budget.release()
+  rare(budget).release()
   return entries, looked
 end

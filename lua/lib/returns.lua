@@ -38,9 +38,9 @@ function returns.some(q, now, source, entries, how)
     queue.due_by(q, now)
   end
   returns.note(q, fate, how, away)
-  returns.bury(q, now, 'delivery_limit', fate.spent, how)
-  returns.bury(q, now, 'expired', fate.expired, how)
-  length.bury(q, now, room.all)
+  if #fate.spent > 0 then rare(returns).bury(q, now, 'delivery_limit', fate.spent, how) end
+  if #fate.expired > 0 then rare(returns).bury(q, now, 'expired', fate.expired, how) end
+  if #room.all > 0 then rare(length).bury(q, now, room.all) end
   return #entries - #fate.staying, #room.all, #fate.staying > 0
 end
 
@@ -76,5 +76,5 @@ function returns.bury(q, now, reason, entries, how)
   end
   if reason == 'expired' then ready.miss(q, entries) end
   log.remove(q, ids)
-  dead_letter.bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
+  rare(dead_letter).bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
 end

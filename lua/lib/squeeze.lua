@@ -14,6 +14,14 @@ function squeeze.need(q, back)
   return length.over(q, count, size)
 end
 
+--- Who must go so that `back` can be ready, as `squeeze.decide` says it; without `blocked` nobody must. While the queue is
+-- `crowded` by messages whose time is over, nobody goes, and nobody comes back.
+function squeeze.room(q, back, crowded)
+  local count, size = squeeze.need(q, back)
+  if count <= 0 and size <= 0 then return {all = {}} end
+  return crowded and {all = {}, blocked = 1} or squeeze.decide(q, back, count, size)
+end
+
 --- Who must go so that `back` (sorted) can be ready: `all`, the oldest of what is ready and comes back. From number
 -- `blocked` of those that come back on, one call cannot make room.
 function squeeze.decide(q, back, count, size)

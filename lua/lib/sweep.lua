@@ -27,7 +27,7 @@ function sweep.run(q, now)
     done.uncapped = q.capping ~= 'done'
   end
   local dead, pushed, over = expiry.overdue(q, now, BUDGET), 0, nil
-  done.expired, over = expiry.bury(q, now, dead), dead.full
+  done.expired, over = #dead.all > 0 and rare(expiry).bury(q, now, dead) or 0, dead.full
   if not over then done.trimmed, over = length.trim(q, now, BUDGET) end
   if not over then
     done.reclaimed, pushed = sweep.reclaim(q, now)

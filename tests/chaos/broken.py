@@ -62,6 +62,22 @@ def late_delivery() -> History:
     return history
 
 
+def late_at_a_last_look() -> History:
+    history = History()
+    history.send("a", told=[["stored", START + 50]])
+    looked = [(START + 55) * 1000, f"{START}-a"]
+    history.handle("a", claimed=60, deadline=START + 50, tickets={}, looked=looked)
+    return history
+
+
+def late_by_a_ticket() -> History:
+    history = History()
+    history.send("a", told=[["stored", START + 50]])
+    tickets = {f"{START}-a": f"{START + 5_055}000"}
+    history.handle("a", claimed=60, deadline=START + 50, tickets=tickets)
+    return history
+
+
 def twice_handled() -> History:
     history = History()
     history.send("a")
@@ -266,6 +282,12 @@ def report_of_an_error() -> History:
     return history
 
 
+def scripts_forgotten_by_nobody() -> History:
+    history = History()
+    history.add("error", type="ScriptsForgotten", text="enqueue")
+    return history
+
+
 BROKEN: list[tuple[Callable[[], History], dict[str, int]]] = [
     (lost_message, {"lost": 1}),
     (lost_although_its_ack_was_told_to_be_late, {"lost": 1}),
@@ -275,6 +297,8 @@ BROKEN: list[tuple[Callable[[], History], dict[str, int]]] = [
     (lost_duplicate, {"lost": 1}),
     (lost_more_than_an_unknown_receive_took, {"lost": 1}),
     (late_delivery, {"late": 1}),
+    (late_at_a_last_look, {"late": 1}),
+    (late_by_a_ticket, {"late": 1}),
     (twice_handled, {"twice": 1}),
     (twice_at_once, {"twice": 1}),
     (twice_stored_within_the_window, {"twice": 1}),
@@ -303,4 +327,5 @@ BROKEN: list[tuple[Callable[[], History], dict[str, int]]] = [
     (message_that_nobody_gets, {"unexplained": 1}),
     (report_of_a_wrong_reply, {"told wrongly": 1}),
     (report_of_an_error, {"unexplained": 1}),
+    (scripts_forgotten_by_nobody, {"unexplained": 1}),
 ]

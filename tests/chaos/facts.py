@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.journal import LEFT_OVER, Event
+from tests.chaos.journal import Event
 
 #: A pair that names one handing-out of one message: its sequence and the token of its lease.
 Pair = tuple[str, str]
@@ -82,15 +82,24 @@ class Sent:
     call: str = ""
 
 
-#: Microseconds for which a message stays leased that was handed to a waiting consumer on arrival.
-PICKUP = 5_000_000
+#: Milliseconds for which a message stays leased that was handed to a waiting consumer.
+PICKUP = 5_000
 
 
-def _was_handed(event: Event, sequence: str, count: int, began: int) -> bool:
-    """Return True if a message may have been leased since it arrived, because a consumer waited for it."""
-    if event.get("handed") != LEFT_OVER:
-        return event.get("handed") == sequence
-    return count == 1 and began - int(sequence.partition("-")[0]) * 1000 <= PICKUP
+def _was_handed(event: Event, sequence: str, deadline: int | None, began: int) -> bool:
+    """Return True if a ticket explains a message after its deadline: it was leased for a waiting consumer before that.
+
+    Either the ticket was seen, and the lease that it names began in time and holds; or it came after the last look
+    behind the bell, so the message was alive then. A last look takes one message by a ticket, and takes it first.
+    """
+    if deadline is None:
+        return False
+    token = event.get("tickets", {}).get(sequence)
+    if token is not None:
+        ends = int(token) // 1000
+        return ends - PICKUP <= deadline and began // 1000 < ends
+    since, first = event.get("looked") or (0, "")
+    return sequence == first and bool(deadline * 1000 + 999 >= since)
 
 
 class Facts:
@@ -105,6 +114,7 @@ class Facts:
         self.stats: list[Event] = []
         self.forgettable: list[tuple[int, int]] = []
         self.told: list[Event] = []
+        self.forgotten_scripts: list[Event] = []
         self.counted: Counter[str] = Counter()
         self.lost_takings: Counter[str] = Counter()
         self.calls: dict[str, list[str]] = {}
@@ -155,7 +165,7 @@ class Facts:
         for sequence, id, deadline, count, deaths in event["got"]:
             claim = Claim(
                 event["p"], event["q"], sequence, id, event["t"], began, deadline, count, deaths, granted,
-                _was_handed(event, sequence, count, began),
+                _was_handed(event, sequence, deadline, began),
             )  # fmt: skip
             self.claims[id].append(claim)
             if not token:
@@ -217,6 +227,8 @@ class Facts:
         self.forgettable.append((event["since"], event["until"]))
 
     def _error(self, event: Event) -> None:
+        if event["type"] == "ScriptsForgotten":
+            self.forgotten_scripts.append(event)
         self.counted["refused calls" if event["type"] != "LeaseLost" else "late settles"] += 1
 
     def _wrong(self, event: Event) -> None:

@@ -10,7 +10,8 @@ with the clock of Redis, because both run on one machine.
 | `send` | `n`, `q`, `ids` | a call of `enqueue` or `enqueue_many` begins |
 | `sent` | `n`, `told` or `outcome` | its answer for each id, or `unknown`, or `none` (certainly nothing was stored) |
 | `claim` | `q`, `token`, `lease`, `got` | messages were handed out: sequence, id, deadline, count, number of deaths |
-| | `handed` | the sequence of the one that was handed to this consumer when it arrived, `*` if unknown, or empty |
+| | `tickets` | the tokens of messages that were handed to this consumer, or to one that looks for the last time |
+| | `looked` | of a last look: since when tickets could come unseen, and the sequence of its first message |
 | `taking`, `took` | `n`, `q`, `count` | a receive with `auto_ack` begins, and has its reply |
 | `settle` | `n`, `q`, `how`, `got` | a settle of (sequence, token) pairs begins |
 | `settled` | `n`, `done`, `lost`, `unknown`, `tokens` | its answer for each sequence, and new tokens |
@@ -37,8 +38,6 @@ from typing import Any
 
 Event = dict[str, Any]
 SUFFIX = ".journal"
-#: Stands for the sequence of a message that was handed to some waiting consumer on arrival.
-LEFT_OVER = "*"
 
 
 def now() -> int:

@@ -309,6 +309,8 @@ def reports(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     for event in sorted(facts.told, key=itemgetter("t")):
         kind: Kind = "told wrongly" if event["k"] == "wrong" else "unexplained"
         yield Violation(kind, event.get("id", ""), f"{event['p']}: {event['text']}")
+    for event in () if facts.counted["scripts forgotten"] else facts.forgotten_scripts:
+        yield Violation("unexplained", "", f"{event['p']}: nobody let Redis forget scripts: {event['text']}")
 
 
 Rule = Callable[[Facts, Counter[str]], Iterator[Violation]]

@@ -23,12 +23,14 @@ from tests.chaos import judge
 from tests.chaos.journal import read
 from tests.chaos.judge import KINDS, Verdict, Violation
 from tests.chaos.nemeses import NAMES, ON_CLIENTS, ON_SERVER, Nemesis
-from tests.chaos.stage import Stage
+from tests.chaos.stage import PATIENCE, Stage
 from tests.chaos.timeline import timeline
 from tests.servers import find_binary
 
 #: Seconds of one round, before its queues are emptied and its journals are judged.
 ROUND = 20.0
+#: Bytes that the clients write into their journals between two strikes, and seconds that they get for it at most.
+DEEDS, REST = 10_000, 3.0
 FIGURES = (
     "client kills", "server kills", "restarts", "failovers", "pauses", "refusals", "refused calls", "network faults",
     "scripts forgotten", "interrupts", "bad inputs", "damages", "sent", "stored", "delivered", "settled",
@@ -58,7 +60,7 @@ def play(seed: str, seconds: float, nemeses: tuple[str, ...], binary: Path, fold
         beside.start()
         # by this thread, because a server ends with the thread that has started it
         ends = time.monotonic() + seconds
-        _harm(stage, ON_SERVER, nemeses, lambda pause: _sleep(3 * pause, ends), f"{seed}/server")
+        _harm(stage, ON_SERVER, nemeses, lambda pause: _sleep(stage, 3 * pause, ends), f"{seed}/server")
         over.set()
         beside.join()
         stage.end()
@@ -68,10 +70,22 @@ def play(seed: str, seconds: float, nemeses: tuple[str, ...], binary: Path, fold
     return judge.judge(read(folder))
 
 
-def _sleep(seconds: float, ends: float) -> bool:
-    """Sleep for a while. Returns True once the round is over."""
+def _sleep(stage: Stage, seconds: float, ends: float) -> bool:
+    """Sleep for a while. Returns True once the round is over: its time has passed, and enough was done in it."""
     time.sleep(seconds)
-    return time.monotonic() >= ends
+    at = time.monotonic()
+    return at >= ends and (at >= ends + PATIENCE or stage.has_worked())
+
+
+def _rest(stage: Stage, over: Callable[[float], bool], seconds: float) -> bool:
+    """Let the clients work for a while: on a slow machine until they have done something. Returns `over`."""
+    before, ends = stage.deeds(), time.monotonic() + REST
+    if over(seconds):
+        return True
+    while stage.deeds() < before + DEEDS and time.monotonic() < ends:
+        if over(0.02):
+            return True
+    return False
 
 
 def _harm(
@@ -84,7 +98,7 @@ def _harm(
     """Let one nemesis after the other strike. One that fails is a fault of the campaign, and is told as such."""
     chance = random.Random(seed)
     strikes = [strike for name in nemeses for strike in kinds.get(name, ())]
-    while not over(0.05 + 0.3 * chance.random()):
+    while not _rest(stage, over, 0.05 + 0.3 * chance.random()):
         for name in stage.victims() if kinds is ON_CLIENTS else ():
             stage.check(name)
         if not strikes:

@@ -17,17 +17,17 @@ from tests.chaos.cast import QUEUES
 from tests.chaos.journal import read
 from tests.chaos.judge import Violation
 from tests.chaos.nemeses import NAMES, ON_SERVER
-from tests.chaos.stage import Stage
+from tests.chaos.stage import ENOUGH, Stage
 from tests.servers import find_binary
 
 SERIES = os.environ.get("RQTTL_TEST_REDIS", "7.0")
 #: What one round is about, and its seconds. On the second kind of server there is one round with everything.
 ROUNDS = {
     "7.0": [
-        ("kills and pauses", ("kills", "pauses"), 6.0),
-        ("refusals and bad lines", ("refusals", "network", "scripts"), 7.0),
-        ("strangers", ("interrupts", "input", "damage"), 6.0),
-        ("failovers", ("failover",), 4.0),
+        ("kills and pauses", ("kills", "pauses"), 4.0),
+        ("refusals and bad lines", ("refusals", "network", "scripts"), 5.0),
+        ("strangers", ("interrupts", "input", "damage"), 4.0),
+        ("failovers", ("failover",), 3.0),
     ],
     "6.2": [("everything", NAMES, 8.0)],
 }
@@ -51,14 +51,14 @@ def test_no_promise_breaks_under_harm(
     verdict = run.play(f"ci-{name}", seconds, nemeses, binary, tmp_path)
 
     assert verdict.violations == [], f"journals and logs: {tmp_path}"
-    assert min(verdict.figures[figure] for figure in ("stored", "delivered", "settled", "dead")) > 0
+    assert min(verdict.figures[figure] for figure in ("stored", "delivered", "settled")) >= ENOUGH
 
 
 def steal(stage: Stage, chance: random.Random) -> None:
     """Remove messages behind the back of everybody, as no nemesis may: enough that some of them were not handled."""
     with stage.admin() as admin:
         stolen = 0
-        while stolen < 50:
+        while stolen < 20:
             stolen += sum(admin.xtrim(f"rqttl:{{{queue.name}}}:log", maxlen=0, approximate=False) for queue in QUEUES)
 
 

@@ -60,22 +60,35 @@ def test_a_message_may_expire_without_a_trace_where_there_is_no_target() -> None
 
 
 @pytest.mark.parametrize(
-    "handed, claimed, count, late",
+    "handed, ticket, claimed, late",
     [
-        (f"{START}-a", 60, 1, 0),
-        ("*", 60, 1, 0),
-        ("*", 60, 2, 1),
-        ("*", 5_060, 1, 1),
-        (f"{START}-b", 60, 1, 1),
-        ("", 60, 1, 1),
+        ("in time", ("a", 50), 60, 0),
+        ("to its end", ("a", 50), 5_049, 0),
+        ("lease over", ("a", 50), 5_050, 1),
+        ("after the deadline", ("a", 51), 60, 1),
+        ("another message", ("b", 50), 60, 1),
     ],
 )
-def test_a_message_that_was_handed_over_on_arrival_does_not_expire(
-    handed: str, claimed: int, count: int, late: int
+def test_a_message_that_a_ticket_leased_before_its_deadline_may_be_handed_out_after_it(
+    handed: str, ticket: tuple[str, int], claimed: int, late: int
 ) -> None:
     history = History()
     history.send("a", told=[["stored", START + 50]])
-    history.handle("a", claimed=claimed, deadline=START + 50, handed=handed, count=count)
+    id, at = ticket
+    tickets = {f"{START}-{id}": f"{START + at + 5_000}007"}
+    history.handle("a", claimed=claimed, deadline=START + 50, tickets=tickets)
+
+    assert history.bad().get("late", 0) == late
+
+
+@pytest.mark.parametrize("first, since, late", [("a", 50, 0), ("a", 50.9, 0), ("a", 51, 1), ("b", 50, 1)])
+def test_a_last_look_may_take_one_message_by_a_ticket_that_came_after_the_bell_was_read(
+    first: str, since: float, late: int
+) -> None:
+    history = History()
+    history.send("a", told=[["stored", START + 50]])
+    looked = [int((START + since) * 1000), f"{START}-{first}"]
+    history.handle("a", claimed=60, deadline=START + 50, looked=looked)
 
     assert history.bad().get("late", 0) == late
 

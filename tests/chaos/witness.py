@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
+import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 import rqttl
@@ -18,7 +19,7 @@ from rqttl import commands, consumer, delivery
 from rqttl.delivery import LOST, Delivery, lease_words
 from tests.chaos.bodies import MEDDLED, is_body_of
 from tests.chaos.cast import ACCOUNTED
-from tests.chaos.journal import LEFT_OVER, Journal
+from tests.chaos.journal import Journal, now
 
 #: Messages that one script call stores at most; a call with more may fail halfway.
 ONE_STEP = 250
@@ -27,8 +28,9 @@ ONE_STEP = 250
 class Witness:
     """Writes into one journal what happens to messages of this process."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, client: redis.Redis) -> None:
         self.journal = journal
+        self._client = client
         self._call = threading.local()
 
     def install(self) -> None:
@@ -42,9 +44,9 @@ class Witness:
 
         receive = commands.receive
 
-        def command(*args: Any, **options: Any) -> commands.Command:
-            self._call.handed = _handed(options.get("presence", commands.ABSENT))
-            return receive(*args, **options)
+        def command(known: commands.Known, count: int, *args: Any, **options: Any) -> commands.Command:
+            self._look_at_tickets(known, count, options.get("presence", commands.ABSENT))
+            return receive(known, count, *args, **options)
 
         delivery.deliveries = deliveries
         commands.receive = command
@@ -66,7 +68,7 @@ class Witness:
             told = [full]
         except rqttl.OutcomeUnknown:
             return False
-        except (ConnectionError, TimeoutError, ResponseError):
+        except (ConnectionError, TimeoutError, ResponseError, rqttl.ScriptsForgotten):
             # what fails so was never carried out; only a call of several steps may have begun
             outcome = "none" if len(messages) <= ONE_STEP else "unknown"
             self.journal.write("sent", n=number, outcome=outcome)
@@ -99,9 +101,22 @@ class Witness:
             got.append([one.sequence, one.id, deadline, one.delivery_count, len(one.deaths)])
         if got:
             name, token = claimed.known.name, claimed.token.decode()
+            since = self._call.since
             self.journal.write(
-                "claim", q=name, token=token, lease=lease or claimed.known.lease, got=got, handed=self._call.handed
-            )
+                "claim", q=name, token=token, lease=lease or claimed.known.lease, got=got, tickets=self._call.tickets,
+                looked=since and [since, found[0].sequence],
+            )  # fmt: skip
+
+    def _look_at_tickets(self, known: commands.Known, count: int, presence: commands.Presence) -> None:
+        """Note the tickets that a receive may take up: the one that it shows, or at its last look those in the bell.
+
+        An error here is one of the look itself: nothing was handed out.
+        """
+        tickets, self._call.since = [presence.ticket], None
+        if count and presence.consumer and presence.block == 0:
+            self._call.since = now()
+            tickets += cast(list[bytes], self._client.lrange(known.keyspace.key(known.name, "bell"), 0, -1))
+        self._call.tickets = dict(ticket.decode().split(" ") for ticket in tickets if ticket)
 
     def _settling(self, how: str, settle: Callable[..., None]) -> Callable[..., None]:
         """A method of a queue that settles deliveries, with a journal."""
@@ -160,16 +175,6 @@ class Witness:
 
         consumer.Consumer._ack = ack  # type: ignore[method-assign, assignment]
         consumer.Consumer._perform = send  # type: ignore[method-assign, assignment]
-
-
-def _handed(presence: commands.Presence) -> str:
-    """Return the sequence of a message that was handed to this waiting consumer on arrival.
-
-    `LEFT_OVER` where the consumer looks for the last time, and takes what was handed to any consumer.
-    """
-    if presence.consumer and presence.block == 0:
-        return LEFT_OVER
-    return presence.ticket.decode().partition(" ")[0]
 
 
 def _pair(one: Delivery) -> tuple[str, str]:

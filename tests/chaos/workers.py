@@ -249,12 +249,12 @@ def redriver(me: Actor) -> None:
 
 def observer(me: Actor) -> None:
     """Look at depths and numbers all the time, and write down those that must keep a rule."""
-    depth = driver_of(me.broker).store.client.register_script(DEPTH)
+    client = driver_of(me.broker).store.client
     while not me.stopping.is_set():
         for queue in QUEUES:
             me.attempt(lambda queue=queue: look(me, queue.name))  # type: ignore[misc]  # bound at once
             if "max_length" in queue.options:
-                me.attempt(lambda queue=queue: _measure(me, queue.name, depth))  # type: ignore[misc]  # bound at once
+                me.attempt(lambda queue=queue: _measure(me, queue.name, client))  # type: ignore[misc]  # bound at once
         me.rest(0.05)
 
 
@@ -271,10 +271,11 @@ def look(me: Actor, name: str, **more: Any) -> int:
     return stats.ready + stats.leased + stats.delayed
 
 
-def _measure(me: Actor, name: str, depth: Any) -> None:
+def _measure(me: Actor, name: str, client: Any) -> None:
     """Look at the keys themselves, between two scripts."""
     keyspace = driver_of(me.broker).keyspace
-    _, _, fresh, size = depth(keys=[keyspace.key(name, part) for part in DEPTH_PARTS])
+    keys = [keyspace.key(name, part) for part in DEPTH_PARTS]
+    _, _, fresh, size = client.eval(DEPTH, len(keys), *keys)  # with its text, which Redis cannot have forgotten
     me.journal.write("depth", q=name, by="the queue without what came back", ready=fresh, bytes=size)
 
 

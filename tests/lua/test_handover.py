@@ -143,7 +143,12 @@ def test_who_finds_fewer_than_it_has_room_for_goes_on_waiting(lab: Lab, count: i
 
 def test_who_stops_waiting_takes_a_ticket_behind_a_hint_and_behind_tickets_that_hold_no_longer(lab: Lab) -> None:
     bell = ["", ticket(place(-5)), ticket(place(-1)), ticket(place())]
-    lab.seed(log=plain(place(-1), place()), leases=dict.fromkeys([place(-1), place()], token(PICKUP)), bell=bell)
+    lab.seed(
+        log=plain(place(-1), place()),
+        leases=dict.fromkeys([place(-1), place()], token(PICKUP)),
+        bell=bell,
+        waiting={"other": NOW + 9},
+    )
 
     reply = lab.run(commands.receive(lab.known(), 9, 9, presence=commands.Presence("me", 0), now=NOW))
 

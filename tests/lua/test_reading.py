@@ -257,3 +257,17 @@ def test_a_page_of_a_compacted_queue_reads_no_more(lab: Lab, server: Server) -> 
             seen += [one.decode() for one, _ in page]
 
     assert (len(seen), seen) == (60, sorted(set(seen)))
+
+
+def test_a_repeated_ack_of_messages_that_came_back_reads_5_and_leaves_the_others_unknown(
+    lab: Lab, server: Server
+) -> None:
+    fill(lab, [b"x" * MB] * 50)
+    words = leased(lab)
+    lab.run(commands.nack(lab.known(), words, now=NOW))
+
+    with bounded(server):
+        _, _, unknown, lost = lab.run(commands.ack(lab.keyspace, "orders", words, now=LATER).again())
+
+    assert 0 < len(lost) <= 5
+    assert len(unknown) + len(lost) == 50

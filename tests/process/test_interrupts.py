@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -87,6 +88,33 @@ def test_a_place_to_wait_that_nobody_holds_any_more_is_free(redis_url: str) -> N
             assert places.take(0, lambda: False)
 
         assert broker.declare_queue("orders").receive(wait="10ms") is None
+
+
+def forget_without_a_trace(things: Any) -> None:
+    """Let the one thing in a weak set die as where a signal handler raises while its reference is taken out."""
+    (one,) = things
+    things.data.clear()
+    things.data.add(weakref.ref(one))
+
+
+def test_a_lost_connection_takes_no_place_though_a_handler_raised_when_it_was_forgotten(redis_url: str) -> None:
+    with rqttl.connect(f"{redis_url}?max_connections=1") as broker:
+        pool = driver_of(broker).store.client.connection_pool
+        lost = pool.get_connection()
+        forget_without_a_trace(pool._in_use_connections)
+        del lost
+
+        broker.time()
+
+
+def test_a_lost_place_to_wait_is_free_though_a_handler_raised_when_it_was_forgotten(redis_url: str) -> None:
+    with rqttl.connect(f"{redis_url}?max_connections=2") as broker:
+        places = _pools.places_of(driver_of(broker).store.client.connection_pool)
+        lost = places.take(0, lambda: False)
+        forget_without_a_trace(places._taken)
+        del lost
+
+        assert places.take(0, lambda: False)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from rqttl import Delivery, QueueOptions
 from rqttl._acks import Acks, Sending
 from rqttl._backoff import pause
 from rqttl.commands import BATCH, Known
-from rqttl.delivery import Settler
+from rqttl.delivery import LOST, Settler, mark
 from rqttl.keys import Keyspace
 
 
@@ -17,6 +17,7 @@ def unused(*_: object) -> None:
 
 
 SETTLER = Settler(unused, unused, unused, unused)
+
 KNOWN = Known(Keyspace(), "orders", b"v1", QueueOptions.read("orders", {}))
 
 
@@ -103,3 +104,18 @@ def test_the_pause_of_a_failed_message_doubles_and_ends_growing() -> None:
 
     assert whole == [1_000, 2_000, 4_000, 512_000, 600_000, 600_000]
     assert shortest == [750, 1_500, 450_000]
+
+
+def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -> None:
+    older, newer = (Delivery(SETTLER, KNOWN, (b"1-1", (b"", b"x")), token, 0, None) for token in (b"7", b"8"))
+    acks = Acks()
+    for one in (older, newer, delivery(2)):
+        acks.add(one)
+    with Sending(acks) as sending:
+        sending.take()
+        sending.confirm()
+
+        assert sending.among([b"1-1"]) == [older]
+        assert sending.among([b"1-1", b"1-1"]) == [older, newer]
+        mark(older, LOST)
+        assert sending.among([b"1-1"]) == [newer]

@@ -136,8 +136,9 @@ def test_a_linked_text_calls_only_functions_that_it_holds_and_holds_only_functio
     text = _scripts.load(name).text
     held = {one.replace(".", "_") for one in re.findall(r"^function ([\w.]+)\(", text, re.MULTILINE)} - {"rare"}
     calls = re.sub(r"^(?:function |local [\w, ]+$|awake = ).*$", "", text, flags=re.MULTILINE)
-    of_fragments = rf"(?:rare\(\)\.|(?<![\w.]))((?:{'|'.join(FRAGMENTS)})[._]\w+)\("
-    called = {one.replace(".", "_") for one in re.findall(of_fragments, calls)}
+    of_fragments = rf"(?<![\w.])((?:{'|'.join(FRAGMENTS)})[._]\w+)\("
+    entrances = set(re.findall(r"^f = (\w+)$", calls, re.MULTILINE))
+    called = entrances | {one.replace(".", "_") for one in re.findall(of_fragments, calls)}
 
     assert held == called
 

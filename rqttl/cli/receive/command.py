@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl import text
-from rqttl._patience import patiently
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.params import DURATION, queue_argument
@@ -188,6 +187,8 @@ def _refuse_unacked(queue: Queue, deliveries: Consumer) -> None:
 
 def _receive_only(queue: Queue, options: ReceiveOptions, sink: Sink, stop: GracefulStop) -> int:
     """Receive messages without acking the written ones."""
+    from rqttl._patience import patiently  # slow to load: it needs redis-py
+
     done, lease = 0, 0
     patience = int(options.wait / timedelta(milliseconds=1))
     while done < options.limit and not stop.asked:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rqttl._patience import AGAIN
 from rqttl.cli.common import output
 
 #: Seconds after a note without another one.
@@ -23,6 +22,8 @@ class Outages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a note for a new attempt, if the last note is old."""
+        from rqttl._patience import AGAIN  # slow to load: it needs redis-py
+
         if record.msg == AGAIN and time.monotonic() - self._noted >= QUIET:
             self._noted = time.monotonic()
             output.note(record.getMessage())
