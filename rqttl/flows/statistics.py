@@ -17,16 +17,26 @@ from rqttl.units import as_datetime
 
 #: Queues whose statistics are asked for in one round trip.
 TOGETHER = 100
+#: Words of a reply of stats.lua. Lua ends a reply at the first value that is nil.
+WORDS = 13
+NO_NUMBER = "a field of its record is missing or is no number"
 
 
 def stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
     """Statistics of a queue, after a sweep."""
-    first = reply = yield from fenced(queue, lambda known: commands.stats(known, now=now))
+    first = reply = _whole(queue, (yield from fenced(queue, lambda known: commands.stats(known, now=now))))
     for _ in range(SWEEPS - 1):
         if not reply[2]:
             break
-        reply = yield from fenced(queue, lambda known: commands.stats(known, now=now))
+        reply = _whole(queue, (yield from fenced(queue, lambda known: commands.stats(known, now=now))))
     return _statistics(queue, reply, first[9])
+
+
+def _whole(queue: str, reply: Reply) -> Reply:
+    """The reply of stats.lua. A number that its record lacks ends the reply early: raises `QueueDamaged`."""
+    if len(reply) < WORDS:
+        raise QueueDamaged(queue, NO_NUMBER)
+    return reply
 
 
 def stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[PerQueue[QueueStats]]:
@@ -68,6 +78,9 @@ class _Swept:
         for known, reply in zip(there, replies, strict=True):
             if isinstance(reply, Exception):
                 self.damaged[known.name] = _damage(known.name, reply)
+                continue
+            if reply[0] == b"ok" and len(reply) < WORDS:
+                self.damaged[known.name] = QueueDamaged(known.name, NO_NUMBER)
                 continue
             if reply[0] == b"ok":
                 self.firsts.setdefault(known.name, reply)

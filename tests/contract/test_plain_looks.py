@@ -200,6 +200,22 @@ def test_a_record_that_is_none_is_damage_too(
     assert said in str(found.damaged["bad"])
 
 
+@pytest.mark.parametrize("bytes_of_it", [None, "many"])
+def test_a_number_that_a_record_lacks_is_damage_after_a_sweep_too(
+    clocked: Clocked, client: redis.Redis, bytes_of_it: str | None
+) -> None:
+    queue = clocked.declare_queue("orders")
+    key = "rqttl:{orders}:meta"
+    if bytes_of_it is None:
+        client.hdel(key, "bytes")
+    else:
+        client.hset(key, "bytes", bytes_of_it)
+
+    with pytest.raises(QueueDamaged, match="orders"):
+        queue.stats()
+    assert list(clocked.stats().damaged) == ["orders"]
+
+
 def test_options_that_cannot_be_read_are_damage(clocked: Clocked, client: redis.Redis) -> None:
     clocked.declare_queue("a", max_length=5)
     clocked.declare_queue("bad")
