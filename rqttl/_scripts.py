@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from rqttl.errors import ContractError
@@ -56,6 +57,7 @@ _RARE = re.compile(r"\brare\((\w+)\)\.(\w+)\b")
 _COMMENT = re.compile(r"^\s*--.*\n|(?<=\S)\s+-- .*$", re.MULTILINE)
 
 
+@cache
 def _root() -> Traversable:
     packaged = resources.files("rqttl") / "_lua"
     if packaged.is_dir():
@@ -63,27 +65,31 @@ def _root() -> Traversable:
     return Path(__file__).resolve().parent.parent / "lua"
 
 
-def _read(kind: str, name: str) -> str:
-    return (_root() / kind / f"{name}.lua").read_text(encoding="utf-8")
-
-
-def _tags(text: str) -> dict[str, list[str]]:
+@cache
+def _read(kind: str, name: str) -> tuple[dict[str, list[str]], str]:
+    """The tags in the header of a file, and the text behind the header without its comments."""
+    text = (_root() / kind / f"{name}.lua").read_text(encoding="utf-8")
     header = _HEADER.match(text)
     tags: dict[str, list[str]] = {}
     for tag, words in _TAG.findall(header[0] if header else ""):
         tags.setdefault(tag, []).extend(words.split())
-    return tags
+    return tags, _COMMENT.sub("", _HEADER.sub("", text))
 
 
-def _fragments(wanted: list[str], path: tuple[str, ...] = ()) -> dict[str, str]:
+def _fragments(wanted: list[str]) -> dict[str, str]:
     """The texts of the wanted fragments and of those that they use, in an order in which each finds what it needs."""
     found: dict[str, str] = {}
-    for name in wanted:
-        if name in path:
-            raise ContractError(f"lua: fragments use each other in a circle: {' > '.join((*path, name))}")
-        text = _read("lib", name)
-        found.update(_fragments(_tags(text).get("use", []), (*path, name)))
-        found[name] = text
+
+    def find(names: list[str], path: tuple[str, ...]) -> None:
+        for name in names:
+            if name in path:
+                raise ContractError(f"lua: fragments use each other in a circle: {' > '.join((*path, name))}")
+            if name not in found:
+                tags, text = _read("lib", name)
+                find(tags.get("use", []), (*path, name))
+                found[name] = text
+
+    find(wanted, ())
     return found
 
 
@@ -111,7 +117,8 @@ def _join(fragments: dict[str, str], body: str) -> str:
     if groups:
         cases = []
         for name, group in groups.items():
-            own = "".join(tops[use] for use in tops if use in _modules(group) and use not in shared)
+            needed = _modules(group)
+            own = "".join(tops[use] for use in tops if use in needed and use not in shared)
             built = _bind("".join(_define(functions, group)), always | group, numbers)
             cases.append(f"if n == {numbers[name]} then\n{own}{built}f = {_local(name)}\n")
         text += f"function rare(n)\nlocal f = awake and awake[n]\nif f then return f end\n{'else'.join(cases)}end\n"
@@ -188,11 +195,21 @@ def _bindings(name: str, least: int, keys: list[str], args: list[str], rest: str
     return "\n".join(lines) + "\n"
 
 
-@cache
+_linked: dict[str, Script] = {}
+_linking = Lock()
+
+
 def load(name: str) -> Script:
-    """Link one command. The text is the same on every server, so its hash is too (ACLs pin hashes)."""
-    source = _read("commands", name)
-    tags = _tags(source)
+    """Give one command as Redis runs it. The text is the same on every server, so its hash is too (ACLs pin hashes)."""
+    if (found := _linked.get(name)) is None:
+        # one thread links, since 300 that begin to wait at once would each link the same text and finish a minute later
+        with _linking:
+            found = _linked[name] = _linked.get(name) or _link(name)
+    return found
+
+
+def _link(name: str) -> Script:
+    tags, source = _read("commands", name)
     keys, args = tags.get("keys", []), tags.get("args", [])
     least = keys.index("|") if "|" in keys else len(keys)
     keys = [key for key in keys if key != "|"]
@@ -207,10 +224,8 @@ def load(name: str) -> Script:
         # it may be one of the targets too, and is one table then
         body += "q.source = q.targets.source\n"
         body += f"{', '.join(f'q.source.{part}' for part in other)} = unpack(KEYS, #KEYS - {len(other) - 1})\n"
-    body += _HEADER.sub("", source)
-    fragments = {use: _HEADER.sub("", text) for use, text in _fragments(tags.get("use", [])).items()}
-    text = _COMMENT.sub("", _join(fragments, body)).replace("redis.call(", "call(")
-    text = re.sub(r"\n{2,}", "\n", text)
+    text = _join(_fragments(tags.get("use", [])), body + source).replace("redis.call(", "call(")
+    text = re.sub(r"\n{2,}", "\n", text).lstrip()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(
         name, text, sha, tuple(keys), least, tuple(args), tuple(targets), tuple(tags.get("refuse", [])), bool(rest),

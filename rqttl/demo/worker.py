@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -40,19 +40,32 @@ class Consumer:
         self._agents = threading.BoundedSemaphore(agents)
         self._handling = handling_ms / 1000
         self._over = threading.Event()
+        self._unready = {boarding(carrier) for carrier in carriers}
+        self._ready = threading.Event()
+        broker.events.on_waiting.append(self._count_waiting)
         self.tallies = {carrier: Tally() for carrier in carriers}
 
     def finish(self) -> None:
         """End when the queues are empty: no more calls will be sent."""
         self._over.set()
 
-    def run(self) -> None:
-        """Work until `finish` was called and no call is left."""
+    def run(self, ready: Callable[[], None]) -> None:
+        """Work until `finish` was called and no call is left. Call `ready` when every thread waits for its first call.
+
+        The day begins then, so that no call expires because a process was slow to start.
+        """
         threads = [threading.Thread(target=self._serve, args=[carrier]) for carrier in self.tallies]
         for thread in threads:
             thread.start()
+        self._ready.wait()
+        ready()
         for thread in threads:
             thread.join()
+
+    def _count_waiting(self, queue: str) -> None:
+        self._unready.discard(queue)
+        if not self._unready:
+            self._ready.set()
 
     def _serve(self, carrier: str) -> None:
         try:
@@ -104,8 +117,7 @@ def main() -> None:
         else:
             consumer = Consumer(broker, task["carriers"], task["agents"], task["handling_ms"])
             _at_end_of_input(consumer.finish)
-            _print("ready")
-            consumer.run()
+            consumer.run(lambda: _print("ready"))
             _print({carrier: asdict(tally) for carrier, tally in consumer.tallies.items()})
 
 

@@ -46,4 +46,5 @@ def check_document(document: Any) -> None:
     assert total["dead_lettered"] == total["expired"] + total["rejected"]
     assert total["waiting"] == 0
     assert document["elapsed_ms"] > 0
-    assert min(total["handled"], total["expired"], total["rejected"]) > 0
+    # the few calls that are rejected could all expire on a slow machine: test_demo_worker.py rejects one
+    assert min(total["handled"], total["expired"]) > 0

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -156,10 +159,15 @@ def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: s
     assert text.count("error_reply") == 1
 
 
+def forget() -> None:
+    _scripts._linked.clear()
+    _scripts._read.cache_clear()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_hash_is_of_the_text_and_the_text_is_always_the_same(name: str) -> None:
     first = _scripts.load(name)
-    _scripts.load.cache_clear()
+    forget()
     second = _scripts.load(name)
 
     assert first == second
@@ -196,9 +204,9 @@ def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "commands").mkdir()
     (tmp_path / "lib").mkdir()
     monkeypatch.setattr(_scripts, "_root", lambda: tmp_path)
-    _scripts.load.cache_clear()
+    forget()
     yield tmp_path
-    _scripts.load.cache_clear()
+    forget()
 
 
 def write(folder: Path, **texts: str) -> None:
@@ -239,6 +247,28 @@ def test_a_fragment_comes_once_and_before_those_that_use_it(lua: Path) -> None:
     )
 
     assert re.findall(r"function (\w+)[._]f\(", _scripts.load("go").text) == ["base", "left", "right"]
+
+
+def test_threads_that_need_a_command_at_once_link_it_once(lua: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys\n-- @args\n\nreturn 1\n")
+    linked: list[str] = []
+    all_here = threading.Barrier(8)
+
+    def link(name: str, link: Callable[[str], _scripts.Script] = _scripts._link) -> _scripts.Script:
+        linked.append(name)
+        time.sleep(0)  # gives the other threads a turn
+        return link(name)
+
+    def load(_: int) -> _scripts.Script:
+        all_here.wait(30)
+        return _scripts.load("go")
+
+    monkeypatch.setattr(_scripts, "_link", link)
+    with ThreadPoolExecutor(8) as pool:
+        scripts = list(pool.map(load, range(8)))
+
+    assert linked == ["go"]
+    assert all(script is scripts[0] for script in scripts)
 
 
 def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
