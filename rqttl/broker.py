@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import redis
 
 from rqttl import checks, flows, units
-from rqttl._driver import Driver
-from rqttl._redis import open_client
 from rqttl.events import Events
-from rqttl.keys import check_queue_name
+from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.queue import Queue
+from rqttl.store.driver import Driver
+from rqttl.store.store import open_client
 from rqttl.text import plain_text
 from rqttl.types import Declared, PerQueue, QueueStats
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rqttl.embedded import EmbeddedServer
+    from rqttl.embedded.server import EmbeddedServer
     from rqttl.option_types import OptionArguments
 
 
@@ -40,8 +40,8 @@ def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
         return connect(namespace=namespace)
     if text is None or not text.startswith("embedded://"):
         return Broker(open_client(url if text is None else text), namespace)  # type: ignore[arg-type]  # refuses other types
-    from rqttl import embedded
-    from rqttl._embedded_client import revive_with
+    from rqttl.embedded import server as embedded
+    from rqttl.embedded.client import revive_with
 
     server = embedded.acquire(embedded.folder_of(text))
     try:

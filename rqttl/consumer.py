@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from rqttl import checks, delivery, flows, units
-from rqttl._acks import Acks, Missed, Sending, first_of
-from rqttl._driver import driver_of
-from rqttl._held import Held
-from rqttl._interrupt import Interrupt
-from rqttl._pace import Pace
-from rqttl._patience import patiently
-from rqttl._refusals import is_away
-from rqttl.commands import BATCH, Presence
+from rqttl.consuming.acks import Acks, Missed, Sending, first_of
+from rqttl.consuming.held import Held
+from rqttl.consuming.pace import Pace
+from rqttl.consuming.patience import patiently
 from rqttl.delivery import LOST, UNKNOWN, Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows.messages import ENDED
+from rqttl.protocol.commands import BATCH, Presence
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.driver import driver_of
+from rqttl.store.refusals import is_away
 from rqttl.units import MAX_DURATION, Duration
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from rqttl import codec
-from rqttl.commands import Known
 from rqttl.errors import AlreadySettled, LeaseLost
 from rqttl.flows import Claimed
 from rqttl.options import QueueOptions
+from rqttl.protocol import codec
+from rqttl.protocol.commands import Known
 from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
-from rqttl.keys import check_queue_name
+from rqttl.names import check_queue_name
 from rqttl.text import did_you_mean, plain_number, plain_text, plain_whole, shown
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ def rqttl_server() -> Iterator[str]:
     """
     from tempfile import TemporaryDirectory
 
-    from rqttl.embedded import EmbeddedUnavailable, acquire
+    from rqttl.embedded.server import EmbeddedUnavailable, acquire
 
     with TemporaryDirectory(prefix="rqttl-") as folder:
         try:

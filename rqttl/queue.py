@@ -6,16 +6,17 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rqttl import checks, codec, commands, delivery, flows, units
-from rqttl._driver import driver_of
-from rqttl._settling import check_deliveries, renew, settle
-from rqttl.commands import BATCH, Reply, Word
+from rqttl import checks, delivery, flows, units
 from rqttl.consumer import Consumer
+from rqttl.consuming.settling import check_deliveries, renew, settle
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import BATCH, Reply, Word
 from rqttl.runner import Runner
+from rqttl.store.driver import driver_of
 from rqttl.text import shown
 from rqttl.types import Declared, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 from rqttl.units import Duration, Instant

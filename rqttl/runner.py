@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from rqttl import _backoff, checks, units
-from rqttl._interrupt import Interrupt
-from rqttl._patience import patiently
-from rqttl._stop_signals import StopSignals
-from rqttl.codec import describe
-from rqttl.commands import BATCH
+from rqttl import checks, units
 from rqttl.consumer import Consumer, serve
+from rqttl.consuming.patience import patiently
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivery, mark, options_of
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown, RqttlError
+from rqttl.protocol.codec import describe
+from rqttl.protocol.commands import BATCH
+from rqttl.runtime import backoff
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.stop_signals import StopSignals
 from rqttl.types import RunCounts
 from rqttl.units import MAX_DURATION, Duration
 
@@ -162,7 +163,7 @@ class Runner:
         )  # fmt: skip
         delay = None
         if options_of(delivery).number("redelivery_delay") is None:
-            delay = units.as_timedelta(_backoff.pause(delivery.delivery_count, self._chance))
+            delay = units.as_timedelta(backoff.pause(delivery.delivery_count, self._chance))
         self._settle(delivery, lambda: delivery.nack(delay, describe(error)))
         self._count(delivery, failed=True)
 

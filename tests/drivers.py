@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rqttl import Broker, flows
-from rqttl._driver import Driver
+from rqttl.store.driver import Driver
 
 
 def broker_on(driver: Driver) -> Broker:

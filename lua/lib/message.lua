@@ -1,4 +1,4 @@
---- The packed header of a message, as far as scripts read it (`rqttl/codec.py` is the other half).
+--- The packed header of a message, as far as scripts read it (`rqttl/protocol/codec.py` is the other half).
 --
 -- Whoever may write to Redis can write any header. So reading one never fails: what is damaged counts as absent.
 local message = {}

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rqttl import codec, text
+from rqttl import text
 from rqttl.cli.common import messages, output, terminal
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.params import MESSAGE_ID, json_flag, queue_argument, utc_flag
 from rqttl.cli.common.progress import read_messages
 from rqttl.cli.common.settings import Settings, connecting, help_alone
 from rqttl.inspector import message_view
+from rqttl.protocol import codec
 from rqttl.types import Peeked
 from rqttl.units import as_size
 

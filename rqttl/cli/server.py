@@ -6,10 +6,10 @@ import os
 
 import click
 
-from rqttl import embedded
 from rqttl.cli.common import output
 from rqttl.cli.common.params import debug_flag, json_flag
 from rqttl.cli.common.settings import Settings
+from rqttl.embedded import server as embedded
 
 
 @click.command(epilog="\b\nExample: rqttl server --folder ./data")

@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rqttl import embedded
 from rqttl.demo.accounts import Counts
 from rqttl.demo.children import Child, ChildFailed
 from rqttl.demo.names import NAMESPACE, missed
+from rqttl.embedded import server
 
 #: The letters of a carrier, by the hour of the day for which the flights were scheduled.
 Hours = Mapping[int, int]
@@ -62,6 +62,6 @@ def ask_spark(url: str | None) -> Report:
 def _address(url: str | None) -> str:
     """The URL of the server of `rqttl.connect(url)`."""
     url = url or os.environ.get("RQTTL_URL") or "embedded://"
-    if not url.startswith(embedded.SCHEME):
+    if not url.startswith(server.SCHEME):
         return url
-    return embedded.find(embedded.folder_of(url)) or url
+    return server.find(server.folder_of(url)) or url

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rqttl import Broker, Peeked, codec
+from rqttl import Broker, Peeked
 from rqttl.demo.accounts import Counts
 from rqttl.demo.day import AGENTS, CONSUMERS, DAY, Day, clock
 from rqttl.demo.flights import Flight
@@ -25,6 +25,7 @@ from rqttl.demo.names import missed
 from rqttl.demo.report import Hours
 from rqttl.demo.stage import LOOK, Outcome
 from rqttl.errors import QueueNotFound
+from rqttl.protocol import codec
 from rqttl.text import plural
 
 #: Seconds between two lines without a terminal.

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rqttl import Broker, _replies
-from rqttl._driver import driver_of
+from rqttl import Broker
 from rqttl.demo import accounts
 from rqttl.demo.accounts import Counts
 from rqttl.demo.children import Child, ChildFailed
@@ -21,7 +20,9 @@ from rqttl.demo.day import AGENTS, CONSUMERS, DAY, Day, boarding_call, by_minute
 from rqttl.demo.flights import DemoUnavailable, Flight
 from rqttl.demo.names import DEAD_LETTER, NAMESPACE, boarding
 from rqttl.errors import QueueNotFound
-from rqttl.keys import TRACE
+from rqttl.protocol import replies
+from rqttl.protocol.keys import TRACE
+from rqttl.store.driver import driver_of
 
 #: Seconds between two looks at the queues.
 LOOK = 0.5
@@ -74,7 +75,7 @@ def _delete_queues(broker: Broker) -> None:
             broker.queue(name).delete()
     driver = driver_of(broker)
     if traces := [driver.keyspace.key(name, TRACE) for name in deleted]:
-        driver.store.call(_replies.number, "UNLINK", *traces)
+        driver.store.call(replies.number, "UNLINK", *traces)
 
 
 class Stage:

@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from rqttl.doctor import calls
 from rqttl.flows import Flow, plain
-from rqttl.keys import Keyspace
+from rqttl.protocol.commands import repair
+from rqttl.protocol.keys import Keyspace
 
 #: Where messages are; and what names them.
 CONTENTS = ("log", "loose")
@@ -78,10 +78,10 @@ def walk(keyspace: Keyspace, queue: str, sources: tuple[str, ...], *, mend: bool
     for source in sources:
         after: bytes = b""
         while True:
-            reply = yield from plain(calls.audit(keyspace, queue, source, after, PAGE))
+            reply = yield from plain(repair.audit(keyspace, queue, source, after, PAGE))
             wrong = audit.add(source, list(reply[2:]))
             if mend and wrong:
-                done = yield from plain(calls.repair(keyspace, queue, wrong))
+                done = yield from plain(repair.repair(keyspace, queue, wrong))
                 audit.mended.update(_counts(done))
             after = reply[2]
             if not after:
@@ -108,14 +108,14 @@ def mend(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
     Returns what was done, by the words of `Audit.counts` (`gone` alone for those that are), `cursor`, `last`, `bytes`;
     and `busy` if the bytes could not be counted. Raises `QueueNotFound`.
     """
-    done = _counts((yield from plain(calls.repair(keyspace, queue))))
+    done = _counts((yield from plain(repair.repair(keyspace, queue))))
     done += (yield from walk(keyspace, queue, (*INDEXES, *CONTENTS), mend=True)).mended
     for _ in range(TRIES):
         found = yield from walk(keyspace, queue, CONTENTS)
         if found.still and found.record.get("bytes") == str(found.size):
             return done
         if found.still:
-            call = calls.repair(keyspace, queue, record=found.text, size=found.size)
+            call = repair.repair(keyspace, queue, record=found.text, size=found.size)
             told = _counts((yield from plain(call)))
             if told["bytes"]:
                 return done + told

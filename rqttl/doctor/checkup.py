@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl import flows
-from rqttl._driver import Driver, driver_of
 from rqttl.broker import Broker
-from rqttl.doctor import audit, calls, inventory, memory, persistence, queues, reader, rights, server, work
+from rqttl.doctor import audit, inventory, memory, persistence, queues, reader, rights, server, work
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, Repair, problem, warning
 from rqttl.errors import QueueNotFound
-from rqttl.keys import check_queue_name
+from rqttl.names import check_queue_name
+from rqttl.protocol.commands import repair as calls
+from rqttl.store.driver import Driver, driver_of
 from rqttl.text import plural
 
 #: What is asked of the server, in the order in which it is told.

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from rqttl import _replies
+from rqttl.protocol import replies
 
 if TYPE_CHECKING:
-    from rqttl._driver import Driver
+    from rqttl.store.driver import Driver
 
 
 class Facts:
@@ -23,13 +23,13 @@ class Facts:
         self.why_no_info = ""
         self._info: dict[str, int | float | str] = {}
         try:
-            self._info = driver.store.call(_replies.facts, "INFO")
+            self._info = driver.store.call(replies.facts, "INFO")
         except ResponseError as error:
             self.why_no_info = str(error)
 
     def time(self) -> float:
         """The clock of the server, in seconds."""
-        seconds, micros = self.driver.store.call(_replies.moment, "TIME")
+        seconds, micros = self.driver.store.call(replies.moment, "TIME")
         return seconds + micros / 1e6
 
     def text(self, name: str) -> str:
@@ -49,7 +49,7 @@ class Facts:
     def setting(self, name: str) -> str | None:
         """A setting of the server; None if it has none of this name, or hides it."""
         try:
-            found = self.driver.store.call(_replies.pairs, "CONFIG", "GET", name)
+            found = self.driver.store.call(replies.pairs, "CONFIG", "GET", name)
         except ResponseError as error:
             self.hidden.append(name)
             self.why_hidden = str(error)

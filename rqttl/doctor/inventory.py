@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from rqttl import _replies
-from rqttl._driver import Driver
 from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.errors import RegistryDamaged
-from rqttl.keys import PARTS, TRACE, queue_name, queue_names
+from rqttl.protocol import replies
+from rqttl.protocol.keys import PARTS, TRACE, queue_name, queue_names
+from rqttl.store.driver import Driver
 from rqttl.text import plural, shown
 from rqttl.units import as_size
 
@@ -99,7 +99,7 @@ def _scan(driver: Driver) -> tuple[dict[str, set[str]], list[str]]:
     while cursor or not begun:
         begun = True
         cursor, keys = driver.store.call(
-            _replies.page, "SCAN", cursor, "MATCH", driver.keyspace.everything, "COUNT", PAGE
+            replies.page, "SCAN", cursor, "MATCH", driver.keyspace.everything, "COUNT", PAGE
         )
         for key in keys:
             name = driver.keyspace.split(key)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from redis.exceptions import NoPermissionError
 
-from rqttl import _replies, commands
-from rqttl._driver import Driver
 from rqttl.doctor import reader
 from rqttl.doctor.audit import Audit, audit
 from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.errors import QueueNotFound
-from rqttl.keys import Keyspace
 from rqttl.options import OPTIONS, REASONS, QueueOptions
+from rqttl.protocol import commands, replies
+from rqttl.protocol.keys import Keyspace
+from rqttl.store.driver import Driver
 from rqttl.text import plural
 from rqttl.units import as_datetime, as_size
 
@@ -160,7 +160,7 @@ def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]
 
 def _given(driver: Driver, queue: str) -> str | None:
     key = driver.keyspace.key(queue, "meta")
-    found = driver.store.call(_replies.data_or_none, "HGET", key, "given")
+    found = driver.store.call(replies.data_or_none, "HGET", key, "given")
     return None if found is None else found.decode("utf-8", "replace")
 
 

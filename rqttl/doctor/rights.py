@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from rqttl import _replies, _scripts
-from rqttl._driver import Driver
-from rqttl.commands import Word
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, some, warning
 from rqttl.doctor.reader import may_write
-from rqttl.keys import Keyspace
+from rqttl.protocol import replies
+from rqttl.protocol import scripts as linker
+from rqttl.protocol.commands import Word
+from rqttl.protocol.keys import Keyspace
+from rqttl.store.driver import Driver
 
 CHECK = "rights"
 #: What follows the key in the commands that scripts call, so that Redis finds the key and takes their number of words.
@@ -36,7 +37,7 @@ AROUND = {"bell": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", 
 _INNER = re.compile(r"'([A-Z]{3,})'")
 
 
-def inner(script: _scripts.Script) -> list[str]:
+def inner(script: linker.Script) -> list[str]:
     """The commands that a script calls."""
     return sorted(set(_INNER.findall(script.text)) & {*REST, "PUBLISH", "TIME", "XINFO"})
 
@@ -92,7 +93,7 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     if not may_write(driver, queue):
         yield ok(CHECK, f"{user} may look at queues and change nothing")
         return
-    scripts = [_scripts.load(name) for name in _scripts.names()]
+    scripts = [linker.load(name) for name in linker.names()]
     commands = sorted({command for script in scripts for command in inner(script)})
     calls: list[tuple[Word, ...]] = [
         ("EVALSHA", s.sha, len(s.keys), *[keyspace.key(queue, part) for part in s.keys]) for s in scripts
@@ -118,7 +119,7 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     yield from found or [ok(CHECK, f"{user} may do all that rqttl does")]
 
 
-def _denied(user: str, scripts: Sequence[_scripts.Script], outer: dict[str, str], within: set[str], around: list[str],
+def _denied(user: str, scripts: Sequence[linker.Script], outer: dict[str, str], within: set[str], around: list[str],
             deaf: str, keyspace: Keyspace) -> Iterator[Finding]:  # fmt: skip
     torn = [s.name for s in scripts if not outer[s.name] and within & set(inner(s))]
     shut = [name for name, why in outer.items() if why]
@@ -155,7 +156,7 @@ def _denied(user: str, scripts: Sequence[_scripts.Script], outer: dict[str, str]
 
 def _user(driver: Driver) -> str:
     try:
-        name = driver.store.call(_replies.data, "ACL", "WHOAMI")
+        name = driver.store.call(replies.data, "ACL", "WHOAMI")
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace")

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rqttl._embedded_folder import is_claimed
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, warning
+from rqttl.embedded.folder import is_claimed
 from rqttl.text import plural
 
 LEAST = (6, 2)

@@ -7,11 +7,14 @@ from datetime import timedelta
 
 from redis.exceptions import ResponseError
 
-from rqttl import _replies, _scripts, flows
-from rqttl._driver import Driver
-from rqttl.doctor import calls, reader
+from rqttl import flows
+from rqttl.doctor import reader
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, some, warning
+from rqttl.protocol import replies
+from rqttl.protocol import scripts as linker
+from rqttl.protocol.commands import repair
+from rqttl.store.driver import Driver
 from rqttl.text import plural
 from rqttl.units import as_text
 
@@ -30,8 +33,8 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
         )
         return
     try:
-        for name in _scripts.names():
-            script = _scripts.load(name)
+        for name in linker.names():
+            script = linker.load(name)
             known = _load(driver, script.text)
             if known != script.sha:
                 yield problem(
@@ -47,15 +50,15 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
             "give this user +script|load, or load them as another one after each restart",
         )
     try:
-        driver.store.run(calls.audit(driver.keyspace, queue, "log", "", 1))
+        driver.store.run(repair.audit(driver.keyspace, queue, "log", "", 1))
     except ResponseError as error:
         yield problem("scripts", f"cannot be run: {error}", "give this user +evalsha, and the keys of the namespace")
     else:
-        yield ok("scripts", f"{plural(len(_scripts.names()), 'script')} known, and they run")
+        yield ok("scripts", f"{plural(len(linker.names()), 'script')} known, and they run")
 
 
 def _load(driver: Driver, text: str) -> str:
-    return driver.store.call(_replies.data, "SCRIPT", "LOAD", text).decode()
+    return driver.store.call(replies.data, "SCRIPT", "LOAD", text).decode()
 
 
 def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:

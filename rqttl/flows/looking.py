@@ -9,8 +9,8 @@ from rqttl.errors import QueueDamaged, QueueNotFound, RegistryDamaged
 from rqttl.flows.numbers import Call, Numbers
 from rqttl.flows.records import LIFETIME, STATISTICS, Record
 from rqttl.flows.steps import Flow, Read
-from rqttl.keys import Keyspace, queue_names
 from rqttl.options import QueueOptions
+from rqttl.protocol.keys import Keyspace, queue_names
 from rqttl.types import PerQueue, QueueStats
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from itertools import accumulate
 from typing import Any
 from zlib import crc32
 
-from rqttl import codec, commands
-from rqttl.commands import ABSENT, BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Presence, Reply, Word
 from rqttl.errors import PoolExhausted, QueueFull
 from rqttl.flows.steps import Clock, Flow, Follow, Listen, Look, Together, fenced
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import ABSENT, BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Presence, Reply, Word
 from rqttl.text import plain_text
 from rqttl.types import Message, Receipt
 

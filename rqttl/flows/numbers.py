@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from rqttl.commands import Word
 from rqttl.flows.records import Record
-from rqttl.keys import Keyspace
+from rqttl.protocol.commands import Word
+from rqttl.protocol.keys import Keyspace
 from rqttl.types import QueueStats
 from rqttl.units import as_datetime
 

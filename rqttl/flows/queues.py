@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rqttl import checks, codec, commands
-from rqttl.commands import BATCH, Command, Known, Reply, Word
+from rqttl import checks
 from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged
 from rqttl.flows.steps import Enter, Flow, Look, Read, fenced, living, plain, refused, retire, sweep
-from rqttl.keys import Keyspace
 from rqttl.options import QueueOptions, UpdateResult, written
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import BATCH, Command, Known, Reply, Word
+from rqttl.protocol.keys import Keyspace
 from rqttl.types import Declared, Peeked
 from rqttl.units import as_datetime
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rqttl import checks, codec, commands
-from rqttl.commands import BATCH, Reply
+from rqttl import checks
 from rqttl.errors import InvalidInput
 from rqttl.flows.queues import known_if_there, peek
 from rqttl.flows.steps import Flow, Follow, Look, fenced, refused, sweep
-from rqttl.keys import Keyspace, check_queue_name
+from rqttl.names import check_queue_name
 from rqttl.options import REASONS
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import BATCH, Reply
+from rqttl.protocol.keys import Keyspace
 from rqttl.text import plain_text, shown
 from rqttl.types import Outcome, Peeked, Redriven
 

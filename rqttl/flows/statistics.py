@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from rqttl import commands
-from rqttl.commands import Known, Reply, Word
 from rqttl.errors import QueueDamaged
 from rqttl.flows.records import Record
 from rqttl.flows.steps import SWEEPS, Flow, Follow, Together, fenced
-from rqttl.keys import Keyspace
 from rqttl.options import QueueOptions
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Known, Reply, Word
+from rqttl.protocol.keys import Keyspace
 from rqttl.types import PerQueue, QueueStats
 from rqttl.units import as_datetime
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from rqttl import commands
-from rqttl._interrupt import Interrupt
-from rqttl.commands import Command, Known, Reply, Word
 from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command, Known, Reply, Word
+from rqttl.runtime.interrupt import Interrupt
 from rqttl.types import Swept
 
 T = TypeVar("T")

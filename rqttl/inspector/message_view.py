@@ -6,9 +6,10 @@ import base64
 import json
 from typing import Any
 
-from rqttl import codec, json_text, text
+from rqttl import json_text, text
 from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
+from rqttl.protocol import codec
 from rqttl.types import Death, Header, Peeked
 
 Viewed = Delivery | Peeked

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
 from rqttl.errors import InvalidName
-from rqttl.keys import check_queue_name
+from rqttl.names import check_queue_name
 from rqttl.reaper.report import note
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal, cast
 from redis.exceptions import RedisError
 
 from rqttl import flows, units
-from rqttl._driver import KNOWN, driver_of
-from rqttl._refusals import is_away, refuses_for_now
 from rqttl.errors import BrokerClosed, InvalidInput, QueueNotFound
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, Hints
 from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import Report, Totals, note
 from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
+from rqttl.store.driver import KNOWN, driver_of
+from rqttl.store.refusals import is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural, shown
 from rqttl.types import Swept
 from rqttl.units import Duration

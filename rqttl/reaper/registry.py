@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from rqttl import _replies, flows
-from rqttl._refusals import is_away
+from rqttl import flows
 from rqttl.errors import QueueNotFound
-from rqttl.keys import queue_name, queue_names
 from rqttl.options import REASONS
+from rqttl.protocol import replies
+from rqttl.protocol.keys import queue_name, queue_names
 from rqttl.reaper.report import Refusals, note
+from rqttl.store.refusals import is_away
 from rqttl.text import shown
 
 if TYPE_CHECKING:
-    from rqttl._driver import Driver
+    from rqttl.store.driver import Driver
 
 PAGE = 1000
 #: A name without a queue is taken out after so many seconds: no declaration takes that long.
@@ -153,7 +154,7 @@ class Registry:
         removed = sorted(self._removed)
         if removed:
             with self._refusals.noted("names without a queue stay in the registry"):
-                self._driver.store.call(_replies.number, "SREM", key, *removed)
+                self._driver.store.call(replies.number, "SREM", key, *removed)
         for name in removed:
             del self._missing[name]
             note(logging.INFO, "removed", f"queue {name}: is not there, taken out of the registry", queue=name)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 
 from redis.exceptions import ResponseError
 
-from rqttl._refusals import is_away
+from rqttl.store.refusals import is_away
 from rqttl.text import plural
 from rqttl.types import Swept
 

@@ -14,15 +14,16 @@ from typing import Any
 
 import redis
 
-from rqttl import _replies, flows, units
-from rqttl._driver import Driver
-from rqttl._interrupt import Interrupt
+from rqttl import flows, units
 from rqttl.broker import Broker
-from rqttl.commands import Command, Presence
 from rqttl.consumer import STAY, Consumer
 from rqttl.errors import PoolExhausted, RqttlError
 from rqttl.flows.messages import ENDED
+from rqttl.protocol import replies
+from rqttl.protocol.commands import Command, Presence
 from rqttl.queue import Queue
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.driver import Driver
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import EndlessWait
 from rqttl.types import Declared
@@ -103,7 +104,7 @@ class ClockedDriver(Driver):
 
     def _hear(self, step: flows.Listen) -> bytes | None:
         """Take what the bell holds now, without waiting. `ENDED` after an interrupt."""
-        heard = self.store.call(_replies.data_or_none, "LPOP", self._bell(step))
+        heard = self.store.call(replies.data_or_none, "LPOP", self._bell(step))
         return ENDED if heard is None and self._is_interrupted(step) else heard
 
     def _bell(self, step: flows.Listen) -> str:

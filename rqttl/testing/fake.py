@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rqttl import flows
-from rqttl._driver import Driver, driver_of
+from rqttl.store.driver import Driver, driver_of
 from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedBroker, ClockedDriver
 from rqttl.testing.errors import FakeUnavailable, NotOnFake

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
-from rqttl import checks, codec
+from rqttl import checks
 from rqttl.errors import InvalidInput
 from rqttl.options import REASONS
+from rqttl.protocol import codec
 from rqttl.queue import Queue
 from rqttl.text import plain_text, shown
 from rqttl.types import Peeked, QueueStats, State

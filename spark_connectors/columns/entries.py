@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rqttl import codec
+from rqttl.protocol import codec
 from rqttl.units import MAX_INSTANT
 from spark_connectors.columns import schema, texts
 from spark_connectors.columns.headers import DeathRecords, Headers, Malformed

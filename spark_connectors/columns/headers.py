@@ -1,6 +1,6 @@
 """Packed headers, many at once: numpy locates the parts of all headers in one buffer, without a loop over rows.
 
-`rqttl.codec.unpack_header` defines the format; a property test compares this module with it. An invalid header raises
+`codec.unpack_header` defines the format; a property test compares this module with it. An invalid header raises
 `Malformed` with its row; the caller then removes the damaged parts (`codec.sound_header`).
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rqttl import codec
+from rqttl.protocol import codec
 from spark_connectors.redis.digits import ASCII_ZEROS, Array, as_uint64_windows, parse_eight_digits
 from spark_connectors.redis.pages import take_bytes
 

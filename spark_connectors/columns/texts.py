@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import msgpack
 
-from rqttl import codec
 from rqttl.errors import InvalidInput
+from rqttl.protocol import codec
 
 #: Content type and headers of a message, as text.
 Extras: TypeAlias = tuple[str, list[tuple[str, str | None]]]

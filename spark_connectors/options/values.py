@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from rqttl import codec, units
+from rqttl import units
 from rqttl.errors import InvalidInput
-from rqttl.keys import check_namespace, check_queue_name
+from rqttl.names import check_namespace, check_queue_name
+from rqttl.protocol import codec
 from spark_connectors.errors import InvalidOption
 from spark_connectors.options import patterns
 from spark_connectors.options.secret import Secret, mask, quoted

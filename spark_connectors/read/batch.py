@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from rqttl.keys import Keyspace
+from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import LAST, Range, sequence_before
 from spark_connectors.read import plan, scan

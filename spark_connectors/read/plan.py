@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
-from rqttl.keys import Keyspace, queue_names
+from rqttl.protocol.keys import Keyspace, queue_names
 from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options

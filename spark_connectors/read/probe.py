@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rqttl.keys import Keyspace
+from rqttl.protocol.keys import Keyspace
 from spark_connectors.ranges import Range, sequence_number, sequence_text
 from spark_connectors.read import split
 from spark_connectors.read.split import View

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from rqttl.keys import Keyspace
+from rqttl.protocol.keys import Keyspace
 from spark_connectors.columns.entries import BatchBuilder, QueuePage
 from spark_connectors.ranges import Range
 from spark_connectors.redis.bulk_reader import BulkReader, PageWatch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rqttl.keys import Keyspace
+from rqttl.protocol.keys import Keyspace
 from spark_connectors.ranges import Range
 from spark_connectors.read.loss import Loss, LossReporter, Tombstone, detect_loss, detect_trimming
 from spark_connectors.read.positions import QueuePosition, QueueState

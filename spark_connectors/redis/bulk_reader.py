@@ -21,8 +21,8 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from rqttl._packing import pack_command
-from rqttl.keys import Keyspace
+from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.resp import pack_command
 from spark_connectors.errors import SourceError
 from spark_connectors.options.options import Options
 from spark_connectors.redis.connect import Command, as_source_error, connect, retry_pauses, socket_of

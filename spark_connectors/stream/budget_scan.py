@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rqttl.keys import Keyspace
+from rqttl.protocol.keys import Keyspace
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.redis.connect import Command
 from spark_connectors.redis.names import LOG

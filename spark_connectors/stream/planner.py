@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rqttl.keys import Keyspace, queue_names
+from rqttl.protocol.keys import Keyspace, queue_names
 from spark_connectors.errors import NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, compress
 from typing import TypeVar
 
-from rqttl import commands
-from rqttl.commands import BATCH_BYTES, Command, Known, Reply
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
 from rqttl.flows import Follow, Look, Together, fenced
+from rqttl.protocol import commands
+from rqttl.protocol.commands import BATCH_BYTES, Command, Known, Reply
 from spark_connectors.write.rows import MessageEncoder, Messages, RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from rqttl import codec, commands
-from rqttl.commands import Reply
 from rqttl.errors import InvalidInput, QueueFull, QueueNotFound
 from rqttl.flows import Together
-from rqttl.keys import check_queue_name
+from rqttl.names import check_queue_name
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import Reply
 from rqttl.types import Death, Redriven
 from spark_connectors.write.rows import RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask

@@ -94,14 +94,14 @@ def make_plan(schema: StructType, options: Options, *, overwrite: bool) -> Plan:
 
 def check_target(options: Options, queue: str | None) -> None:
     """Check the connection and, if there is one queue for all rows, the queue. Raises `NoSuchQueue`, or others."""
-    from rqttl import _replies
-    from rqttl._driver import driver_of
+    from rqttl.protocol import replies
+    from rqttl.store.driver import driver_of
     from spark_connectors.redis.broker import open_broker, with_retries
 
     broker = open_broker(options)
     try:
         if queue is None:
-            with_retries(options, lambda: driver_of(broker).store.call(_replies.data, "PING"))
+            with_retries(options, lambda: driver_of(broker).store.call(replies.data, "PING"))
         else:
             with_retries(options, lambda: broker.queue(queue).options())
     except QueueNotFound:

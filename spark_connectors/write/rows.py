@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rqttl import codec, units
+from rqttl import units
 from rqttl.errors import InvalidInput, RqttlError
-from rqttl.keys import check_queue_name
+from rqttl.names import check_queue_name
+from rqttl.protocol import codec
 from spark_connectors.write.plan import Plan
 
 #: Packed bytes, or the error of their packing.

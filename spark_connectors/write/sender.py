@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rqttl import Broker, units
-from rqttl._driver import Driver, driver_of
+from rqttl.store.driver import Driver, driver_of
 from spark_connectors.errors import OutOfMemory, QueueIsFull, SourceError
 from spark_connectors.options.options import Options
 from spark_connectors.redis.broker import with_retries

@@ -13,8 +13,9 @@ from typing import Any
 import redis
 
 import rqttl
-from rqttl import commands, flows
-from rqttl._driver import driver_of
+from rqttl import flows
+from rqttl.protocol import commands
+from rqttl.store.driver import driver_of
 from rqttl.types import Message
 from tests.bench.idling import FASTER, WINDOW, commands_a_minute
 from tests.bench.measure import BODY, Cost, cost, interleaved, memory, middle, ratio, slowest_call

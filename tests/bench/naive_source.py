@@ -9,7 +9,7 @@ import redis
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rqttl import codec
+from rqttl.protocol import codec
 from rqttl.types import Death
 from rqttl.units import as_datetime
 from spark_connectors.columns import schema as columns

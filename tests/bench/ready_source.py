@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rqttl.keys import Keyspace
+from rqttl.protocol.keys import Keyspace
 from spark_connectors.columns import schema as columns
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, LAST, Range

@@ -22,7 +22,7 @@ import hiredis
 import redis
 
 from rqttl import Broker
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.bench.core import Table
 from tests.bench.measure import BODY
 from tests.servers import Server, find_binary

@@ -15,8 +15,9 @@ from typing import Any
 from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 
 import rqttl
-from rqttl import commands, flows
-from rqttl._driver import driver_of
+from rqttl import flows
+from rqttl.protocol import commands
+from rqttl.store.driver import driver_of
 from tests import hostile
 from tests.chaos.actor import Actor
 from tests.chaos.bodies import MEDDLED, body_of

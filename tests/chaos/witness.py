@@ -15,8 +15,9 @@ import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 import rqttl
-from rqttl import commands, consumer, delivery
+from rqttl import consumer, delivery
 from rqttl.delivery import LOST, Delivery, lease_words
+from rqttl.protocol import commands
 from tests.chaos.bodies import MEDDLED, is_body_of
 from tests.chaos.cast import ACCOUNTED
 from tests.chaos.journal import Journal, now

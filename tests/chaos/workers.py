@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 import rqttl
-from rqttl._driver import driver_of
 from rqttl.reaper import Reaper
+from rqttl.store.driver import driver_of
 from tests.chaos.actor import Actor, may_happen
 from tests.chaos.bodies import MEDDLED, body_of
 from tests.chaos.cast import QUEUES

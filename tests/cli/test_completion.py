@@ -18,9 +18,9 @@ from click.testing import CliRunner
 
 import rqttl
 from rqttl import Broker
-from rqttl._driver import driver_of
 from rqttl.cli import cli
 from rqttl.cli.common import queue_names
+from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
 from tests.cli.processes import PATIENCE, environment
 from tests.servers import Server

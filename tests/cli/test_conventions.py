@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rqttl import Broker
-from rqttl._driver import driver_of
 from rqttl.cli import cli
 from rqttl.cli.common.queue_names import complete_queues
 from rqttl.options import OPTIONS
+from rqttl.store.driver import driver_of
 from rqttl.types import QueueStats
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import LETTERS, bury, ids, letters

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rqttl import Broker, Message, OutcomeUnknown, Queue
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import LETTERS, ids, letters

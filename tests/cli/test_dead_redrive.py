@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rqttl import Message, Queue
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import LETTERS, ids, letters

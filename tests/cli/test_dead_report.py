@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, Message, Queue, codec
-from rqttl._driver import driver_of
+from rqttl import Broker, Message, Queue
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.dead import report
 from rqttl.cli.dead import table as tables
+from rqttl.protocol import codec
+from rqttl.store.driver import driver_of
 from rqttl.units import MAX_INSTANT
 from tests.cli import golden
 from tests.cli.conftest import Run

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 import rqttl
 from rqttl import Broker
-from rqttl._driver import driver_of
 from rqttl.cli import cli
+from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
 from tests.servers import Server
 

@@ -13,9 +13,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from rqttl import Broker, Message, Queue, codec, commands
-from rqttl._driver import driver_of
+from rqttl import Broker, Message, Queue
 from rqttl.flows import Look
+from rqttl.protocol import codec, commands
+from rqttl.store.driver import driver_of
 from rqttl.text import MARKS
 from tests.cli.conftest import Run
 from tests.cli.hostile import BYTES, PACKED, TEXTS

@@ -149,7 +149,7 @@ def test_server_runs_what_commands_would_use(
         served.append(home)
         return 0
 
-    monkeypatch.setattr("rqttl.embedded.serve", serve)
+    monkeypatch.setattr("rqttl.embedded.server.serve", serve)
 
     result = CliRunner(env={"RQTTL_URL": url}).invoke(cli, ["server", *given])
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, CommandEvent, Message, Queue, codec
+from rqttl import Broker, CommandEvent, Message, Queue
+from rqttl.protocol import codec
 from rqttl.types import Header
 from tests.cli import golden
 from tests.cli.conftest import Run

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import redis
 
-from rqttl._redis import Store
 from rqttl.cli.common import redis_errors
 from rqttl.events import Events
+from rqttl.store.store import Store
 
 
 def test_a_server_that_hangs_up_may_want_tls() -> None:

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from rqttl import Broker, OutcomeUnknown, Queue
-from rqttl._driver import driver_of
 from rqttl.cli import cli
 from rqttl.cli.send import sources
-from rqttl.commands import BATCH, BATCH_BYTES
+from rqttl.protocol.commands import BATCH, BATCH_BYTES
+from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.processes import command

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from rqttl import Broker
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from rqttl.testing import FakeBroker, fake_broker
 from tests.conftest import FAKE
 from tests.contract.clocked import Clocked

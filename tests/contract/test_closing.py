@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, BrokerClosed, Queue
-from rqttl._driver import driver_of
 from rqttl.reaper import Reaper
+from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
 from tests.contract.test_waking import LONG, PATIENCE, Waiters
 from tests.unit.test_public_names import PUBLIC

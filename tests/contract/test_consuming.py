@@ -18,7 +18,7 @@ from rqttl import (
     Message,
     QueueNotFound,
 )
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies
 

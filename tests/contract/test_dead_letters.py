@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rqttl import Message, Queue, QueueOptions
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, take, taken
 

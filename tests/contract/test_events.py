@@ -10,7 +10,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, CommandEvent, QueueNotFound
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 
 
@@ -96,7 +96,7 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
 
     for attempt in ("_send_one", "_send_all", "_send_plain"):
         monkeypatch.setattr(store, attempt, lose)
-    monkeypatch.setattr("rqttl._retrying.PAUSES", ())
+    monkeypatch.setattr("rqttl.store.retry.PAUSES", ())
     for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reapers):
         with pytest.raises(redis.ConnectionError):
             ask()

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rqttl import Delivery, InvalidInput, InvalidOption, Queue, codec
+from rqttl import Delivery, InvalidInput, InvalidOption, Queue
+from rqttl.protocol import codec
 from rqttl.testing import dead_letters
 from tests.contract.clocked import Clocked
 from tests.contract.looks import dead, one, ready

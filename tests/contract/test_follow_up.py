@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl._driver import driver_of
 from rqttl.flows import Listen, Step
+from rqttl.store.driver import driver_of
 from tests.contract.test_waking import PATIENCE, Waiters, result
 
 LONG = "10m"

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from rqttl import Queue, QueueNotFound, flows
-from rqttl._driver import driver_of
-from rqttl.commands import Command
+from rqttl.protocol.commands import Command
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, ms
 from tests.drivers import before_step
 

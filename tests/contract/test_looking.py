@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, InvalidInput, Message, QueueStats, flows
-from rqttl._driver import Driver, driver_of
+from rqttl.store.driver import Driver, driver_of
 from rqttl.testing.clocked import ClockedDriver
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import one

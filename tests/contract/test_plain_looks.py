@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, Message, Queue, QueueDamaged, QueueNotFound
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import one
 from tests.lua.states import everything

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, InvalidInput, PoolExhausted, _pools, _retrying
-from rqttl._driver import driver_of
+from rqttl import Broker, InvalidInput, PoolExhausted
+from rqttl.store import pools, retry
+from rqttl.store.driver import driver_of
 from tests.contract.test_waking import LONG, PATIENCE, Waiters, result
 from tests.servers import Server
 
@@ -156,8 +157,8 @@ def test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out(
 def test_a_command_that_gets_no_connection_tells_the_limit(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, broker_of: Callable[..., Broker], blocks: bool, how: str
 ) -> None:
-    monkeypatch.setattr(_pools, "PATIENCE", 0.05)
-    monkeypatch.setattr(_retrying, "PAUSES", (0.001,))
+    monkeypatch.setattr(pools, "PATIENCE", 0.05)
+    monkeypatch.setattr(retry, "PAUSES", (0.001,))
     kinds = {False: redis.ConnectionPool, True: redis.BlockingConnectionPool}
     small = kinds[blocks].from_url(redis_url, max_connections=1, **({"timeout": 0.05} if blocks else {}))
     with redis.Redis(connection_pool=small) as client:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rqttl import InvalidInput, InvalidName, QueueNotFound, Redriven
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies, letters, one, outcomes, places, ready
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rqttl import LeaseLost, OutcomeUnknown
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 
 

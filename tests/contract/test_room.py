@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rqttl import Message, flows
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, ms
 from tests.contract.looks import bodies, dead, ready, take
 

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from rqttl import Queue
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked
 
 #: What stands in front of all messages: well-formed, and not.

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from rqttl import Message
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, taken
 

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from rqttl import Broker, Delivery, Message, Queue
-from rqttl._driver import driver_of
 from rqttl.delivery import lease_of
+from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
 
 LONG = "10m"  # much longer than a test may take: whoever gets something was woken

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rqttl import Broker
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.servers import Server
 
 

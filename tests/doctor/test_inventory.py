@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from rqttl import Broker, QueueNotFound, flows
-from rqttl._driver import driver_of
 from rqttl.doctor import examine, examine_queues, inventory, repair, work
 from rqttl.doctor.findings import Repair
-from rqttl.keys import PARTS, Keyspace
+from rqttl.protocol.keys import PARTS, Keyspace
+from rqttl.store.driver import driver_of
 from tests.doctor.looking import of, only, repaired, server, wrong
 from tests.lua.states import everything
 from tests.unit.test_docs import PROTOCOL, first_cells, read

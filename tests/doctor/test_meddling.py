@@ -8,9 +8,9 @@ from typing import Any
 import redis
 
 from rqttl import Broker
-from rqttl._driver import Driver, driver_of
-from rqttl.commands import Command
 from rqttl.doctor import Repair, repair
+from rqttl.protocol.commands import Command
+from rqttl.store.driver import Driver, driver_of
 from tests.doctor.looking import wrong
 from tests.doctor.test_queues import NOBODY, part
 from tests.drivers import broker_on

@@ -9,10 +9,10 @@ import pytest
 import redis
 
 from rqttl import Broker, Message, Queue
-from rqttl._driver import Driver, driver_of
-from rqttl.commands import Command
 from rqttl.doctor import audit, examine_queues
-from rqttl.keys import Keyspace
+from rqttl.protocol.commands import Command
+from rqttl.protocol.keys import Keyspace
+from rqttl.store.driver import Driver, driver_of
 from tests.doctor.looking import of, repaired, wrong
 from tests.lua.states import everything
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from rqttl import Broker, QueueNotFound, _scripts
-from rqttl._driver import driver_of
+from rqttl import Broker, QueueNotFound
 from rqttl.doctor import examine, rights
+from rqttl.protocol import scripts
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.doctor.looking import of, only
 from tests.lua.states import everything
@@ -81,7 +82,7 @@ def test_scripts_that_may_not_be_started_harm_nobody(as_user: As) -> None:
 
 
 def test_a_user_with_some_scripts_is_told_of_the_others(as_user: As) -> None:
-    allowed = [f"+evalsha|{_scripts.load(name).sha}" for name in ("enqueue", "lookup")]
+    allowed = [f"+evalsha|{scripts.load(name).sha}" for name in ("enqueue", "lookup")]
 
     [(level, found, _)] = as_user("-evalsha", *allowed)
 
@@ -193,9 +194,9 @@ def test_something_that_changes_scripts_on_the_way_is_found(broker: Broker, monk
     assert only(examine(broker), "scripts")[0] == "problem"
 
 
-@pytest.mark.parametrize("name", _scripts.names())
+@pytest.mark.parametrize("name", scripts.names())
 def test_every_command_of_a_script_is_asked_for(name: str) -> None:
-    script = _scripts.load(name)
+    script = scripts.load(name)
     called = set(re.findall(r"call\('([A-Z]+)'", script.text))
 
     assert called <= set(rights.inner(script))

@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from rqttl import Broker
-from rqttl._driver import driver_of
 from rqttl.doctor import examine, memory, persistence
 from rqttl.doctor import server as checks
 from rqttl.doctor.facts import Facts
+from rqttl.store.driver import driver_of
 from tests.doctor.looking import Told, of, only, server
 from tests.servers import Server
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rqttl import Message, QueueOptions, commands
-from rqttl.commands import Command, Presence, Word
-from rqttl.doctor import calls
+from rqttl import Message, QueueOptions
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command, Presence, Word, repair
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 
@@ -95,18 +95,18 @@ def _delete(lab: Lab) -> Command:
 
 
 def _audit(source: str) -> Callable[[Lab], Command]:
-    return lambda lab: calls.audit(lab.keyspace, "orders", source, "", 10)
+    return lambda lab: repair.audit(lab.keyspace, "orders", source, "", 10)
 
 
 def _repair(lab: Lab) -> Command:
-    text = lab.run(calls.audit(lab.keyspace, "orders", "log", "", 1))[3]
+    text = lab.run(repair.audit(lab.keyspace, "orders", "log", "", 1))[3]
     ids = (place(-9), place(-8, 1), place(-7), place(-6))
-    return calls.repair(lab.keyspace, "orders", ids, record=text, size=1)
+    return repair.repair(lab.keyspace, "orders", ids, record=text, size=1)
 
 
 def _clear(lab: Lab) -> Command:
     lab.client.delete(lab.keyspace.key("orders", "meta"))
-    return calls.clear(lab.keyspace, "orders")
+    return repair.clear(lab.keyspace, "orders")
 
 
 _HELD: list[Word] = [place(-9), token(50), place(-8, 1), token(50)]
@@ -294,7 +294,7 @@ CONSUMERS = {
     "repair": Scenario(_repair, parts=_TORN),
     "repair of what is sound": Scenario(_repair, parts=_LEASED),
     "clear": Scenario(_clear, parts=_LEASED),
-    "clear of a queue that is there": Scenario(lambda lab: calls.clear(lab.keyspace, "orders"), parts=_LEASED),
+    "clear of a queue that is there": Scenario(lambda lab: repair.clear(lab.keyspace, "orders"), parts=_LEASED),
     "preview of a shorter retention": Scenario(_preview({"message_ttl": "8ms"}), parts={**_READY, **_RETURNED}),
     "preview of a lower limit": Scenario(_preview({"max_length": 0, "max_length_bytes": 1}), parts=_READY),
     "preview of nothing": Scenario(_preview({}), parts=_LEASED),

@@ -11,10 +11,11 @@ from typing import Any
 
 import redis
 
-from rqttl import Broker, QueueOptions, commands
-from rqttl._driver import driver_of
-from rqttl.commands import Command, Known, Reply
-from rqttl.keys import PARTS
+from rqttl import Broker, QueueOptions
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command, Known, Reply
+from rqttl.protocol.keys import PARTS
+from rqttl.store.driver import driver_of
 
 State = dict[str, dict[str, Any]]
 Entry = tuple[bytes, bytes]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from rqttl.commands import Command
+from rqttl.protocol.commands import Command
 from tests.lua.scenarios import CONSUMERS, MAKERS, PRODUCERS, Scenario
 from tests.lua.states import Lab
 from tests.servers import Server

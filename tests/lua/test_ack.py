@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rqttl import commands
-from rqttl.commands import Command, Word
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command, Word
 from tests.lua.states import NOW, Lab, changed, place, plain, token
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import rqttl
 from rqttl import InvalidInput, Message
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.lua.states import Lab, everything
 
 DURATIONS: list[Any] = [-1, True, 1.5, "5", "soon", b"5s", float("nan"), 10**30, [], {}]

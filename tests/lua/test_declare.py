@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from rqttl import QueueOptions, commands
+from rqttl import QueueOptions
+from rqttl.protocol import commands
 from tests.lua.states import NOW, VERSION, Lab, changed, place, plain
 
 OPTIONS = {"message_ttl": "60s", "max_length": 5, "overflow": "reject-publish", "never_expire": True}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rqttl import codec, commands
-from rqttl.commands import Command
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import Command
 from tests.lua.states import NOW, Lab, at, plain, token
 
 PLACE = "1699999999999-100000"

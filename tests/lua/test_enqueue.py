@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, commands
-from rqttl.commands import Command
+from rqttl import Message
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 

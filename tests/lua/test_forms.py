@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Message, commands
-from rqttl.commands import Command, Reply
+from rqttl import Message
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command, Reply
 from tests.lua.states import NOW, Lab, State, place, plain
 
 WINDOW = 9

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rqttl import QueueOptions, commands
-from rqttl.doctor import calls
+from rqttl import QueueOptions
+from rqttl.protocol import commands
+from rqttl.protocol.commands import repair
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 KEY = "rqttl:{orders}:gone"
@@ -168,6 +169,6 @@ def test_clearing_what_is_left_over_leaves_the_trace(lab: Lab) -> None:
     before = delete(lab)
     lab.client.rpush("rqttl:{orders}:bell", "")
 
-    lab.run(calls.clear(lab.keyspace, "orders"))
+    lab.run(repair.clear(lab.keyspace, "orders"))
 
     assert trace(lab) == before

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, commands
-from rqttl.commands import Reply
+from rqttl import Message
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Reply
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 PICKUP = 5000

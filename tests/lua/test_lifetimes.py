@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rqttl import QueueOptions, commands
-from rqttl.commands import Command
+from rqttl import QueueOptions
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command
 from tests.lua.states import NOW, Lab, changed, place, plain, token
 
 LIFE = 50

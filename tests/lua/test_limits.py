@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rqttl import Message, commands
-from rqttl.commands import Command, Reply
+from rqttl import Message
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command, Reply
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 DROP, REFUSE, DLX = "drop-head", "reject-publish", "reject-publish-dlx"

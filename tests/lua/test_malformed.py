@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rqttl import MalformedMessage, _scripts, codec, commands
-from rqttl._driver import driver_of
-from rqttl.commands import Command, Reply
-from rqttl.doctor import calls
+from rqttl import MalformedMessage
 from rqttl.flows import fenced
+from rqttl.protocol import codec, commands, scripts
+from rqttl.protocol.commands import Command, Reply, repair
+from rqttl.store.driver import driver_of
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 RECORD = b"q expired 1 1700000000000 1700000000000 1700000000000 - 1 3 why"
@@ -43,7 +43,7 @@ IDS = [b";3;;id%d" % i for i in range(5)]
 
 def enqueue(lab: Lab, headers: list[bytes], form: str = "") -> Command:
     """The call that somebody makes by hand."""
-    known, script = lab.known(), _scripts.load("enqueue")
+    known, script = lab.known(), scripts.load("enqueue")
     words = [word for i, header in enumerate(headers) for word in (header, b"%d" % i)]
     return Command(script, "orders", (*known.prefix(script), NOW, "", form, *words))
 
@@ -132,7 +132,7 @@ FATES: dict[str, Callable[[Lab], object]] = {
     "stats": lambda lab: lab.run(commands.stats(lab.known(), now=NOW + 2000)),
     "preview": lambda lab: lab.run(commands.preview(lab.known(), lab.known().options, (0, "", 0, 0, 0), now=NOW)),
     "redrive": lambda lab: lab.run(commands.redrive(lab.known("dead"), "orders", [place(-9), place(-8)], now=NOW)),
-    "audit": lambda lab: lab.run(calls.audit(lab.keyspace, "orders", "log", "", 10)),
+    "audit": lambda lab: lab.run(repair.audit(lab.keyspace, "orders", "log", "", 10)),
 }
 
 

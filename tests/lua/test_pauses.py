@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import commands
+from rqttl.protocol import commands
 from rqttl.units import MAX_DURATION
 from tests.lua.states import NOW, Lab, at, plain, token
 

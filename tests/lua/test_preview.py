@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rqttl import QueueOptions, commands
+from rqttl import QueueOptions
+from rqttl.protocol import commands
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 READY: dict[str, Any] = {

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, commands
-from rqttl.commands import Command
-from rqttl.doctor import calls
+from rqttl import Message
 from rqttl.options import QueueOptions
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command, repair
 from tests.lua.states import NOW, Lab, place
 from tests.servers import Server
 
@@ -122,7 +122,7 @@ CASES = {
     "enqueue past the expired": Case(
         lambda lab: commands.enqueue(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250}, "mortal"
     ),
-    "audit": Case(lambda lab: calls.audit(lab.keyspace, "orders", "log", "", 250), lambda reply: reply[7]),
+    "audit": Case(lambda lab: repair.audit(lab.keyspace, "orders", "log", "", 250), lambda reply: reply[7]),
 }  # fmt: skip
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, commands
-from rqttl.codec import unpack_header
+from rqttl import Message
+from rqttl.protocol import commands
+from rqttl.protocol.codec import unpack_header
 from tests.lua.states import NOW, Entry, Lab, at, changed, place, plain, token
 
 HISTORY = f"orders rejected 1 {NOW - 50} {NOW - 50} {NOW - 90} - 1 0 "

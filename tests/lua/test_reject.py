@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rqttl import codec, commands
-from rqttl.commands import Command, Word
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import Command, Word
 from rqttl.types import Death
 from rqttl.units import as_datetime
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rqttl import commands
-from rqttl.commands import Command
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 

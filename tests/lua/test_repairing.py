@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rqttl.doctor import calls
+from rqttl.protocol.commands import repair as calls
 from tests.lua.states import NOW, Lab, State, at, changed, place, plain, token
 
 INDEXES = ("leases", "delayed", "returned", "expiry", "redelivered")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rqttl import commands
-from rqttl.commands import Command
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command
 from tests.lua.states import NOW, Lab, place, plain, token
 
 ME = place(-1)

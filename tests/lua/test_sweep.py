@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import commands
+from rqttl.protocol import commands
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 

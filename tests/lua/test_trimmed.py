@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, QueueOptions, commands
-from rqttl.commands import Command
+from rqttl import Message, QueueOptions
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Command
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 HELD: list[Any] = [place(-9), token(50)]

@@ -7,9 +7,9 @@ from typing import Any
 
 import redis
 
-from rqttl._driver import Driver
-from rqttl.commands import Command, Reply
 from rqttl.flows import Step
+from rqttl.protocol.commands import Command, Reply
+from rqttl.store.driver import Driver
 
 #: How many clients there are, each with what it knows of the queues.
 CLIENTS = 2

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import redis
 from hypothesis.stateful import RuleBasedStateMachine
 
-from rqttl import commands
-from rqttl.codec import Unpacked
-from rqttl.commands import Command, Known
 from rqttl.options import OPTIONS, QueueOptions
+from rqttl.protocol import commands
+from rqttl.protocol.codec import Unpacked
+from rqttl.protocol.commands import Command, Known
 from rqttl.units import as_datetime
 from tests.model.clients import CLIENTS, Client, Clock
 from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from rqttl import Message, QueueFull, Receipt, commands, flows
-from rqttl.commands import ABSENT, Command, Presence
+from rqttl import Message, QueueFull, Receipt, flows
+from rqttl.protocol import commands
+from rqttl.protocol.commands import ABSENT, Command, Presence
 from rqttl.units import as_datetime
 from tests.contract.clocked import ms
 from tests.model import strategies

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from rqttl import InvalidOption, QueueMismatch, QueueNotFound, commands, flows
+from rqttl import InvalidOption, QueueMismatch, QueueNotFound, flows
 from rqttl.options import QueueOptions
+from rqttl.protocol import commands
 from tests.model.machine import Machine
 from tests.model.queues import PICKUP, Options, as_written, consistent
 from tests.model.raw import COUNTERS

@@ -9,8 +9,8 @@ from typing import Any
 
 import redis
 
-from rqttl import codec
-from rqttl.keys import Keyspace
+from rqttl.protocol import codec
+from rqttl.protocol.keys import Keyspace
 
 #: The commands that read one queue, in the order of the fields that they fill.
 READS = (

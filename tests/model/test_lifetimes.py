@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rqttl import Message, QueueNotFound
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, ms
 from tests.model.queues import as_written
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import FrameType
 
 import rqttl
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 
 
 class Interrupt(BaseException):

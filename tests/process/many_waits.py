@@ -14,7 +14,7 @@ from typing import Any
 import redis
 
 import rqttl
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 
 PATIENCE = 60.0
 

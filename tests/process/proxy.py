@@ -7,7 +7,7 @@ import socket
 import threading
 from pathlib import Path
 
-from rqttl import _scripts
+from rqttl.protocol import scripts
 
 
 class Proxy:
@@ -34,7 +34,7 @@ class Proxy:
         `cut`: carried out, but the connection ends before the reply. `swallow`: carried out, and no reply ever comes.
         `refuse`: the next connections are closed at once. Bytes are answered instead of Redis.
         """
-        self._marker = _scripts.load(script).sha.encode() if script else command.encode()
+        self._marker = scripts.load(script).sha.encode() if script else command.encode()
         self._refusals += faults.count("refuse")
         self._faults += [fault for fault in faults if fault != "refuse"]
 

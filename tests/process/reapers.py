@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rqttl import Broker, commands, flows
-from rqttl._driver import driver_of
+from rqttl import Broker, flows
+from rqttl.protocol import commands
+from rqttl.store.driver import driver_of
 
 #: Seconds to wait for what happens at once on any machine that is not broken.
 PATIENCE = 60.0

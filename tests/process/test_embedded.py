@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from rqttl import embedded
-from rqttl._embedded_folder import CONTENT, MARK
-from rqttl._embedded_guard import PING, PONG, ask
-from rqttl.embedded import EmbeddedUnavailable, acquire
+from rqttl.embedded import server as embedded
+from rqttl.embedded.folder import CONTENT, MARK
+from rqttl.embedded.guard import PING, PONG, ask
+from rqttl.embedded.server import EmbeddedUnavailable, acquire
 from tests.process.embedded_users import (
     PATIENCE,
     USE,
@@ -24,7 +24,7 @@ from tests.process.embedded_users import (
     told,
 )
 
-GUARD = "_embedded_guard"
+GUARD = "embedded/guard.py"
 
 
 @pytest.mark.usefixtures("series")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import rqttl
-from rqttl._embedded_folder import claim
-from rqttl.embedded import EmbeddedUnavailable, acquire, locate
+from rqttl.embedded.folder import claim
+from rqttl.embedded.server import EmbeddedUnavailable, acquire, locate
 
 
 def used(folder: Path) -> list[bytes]:
@@ -53,7 +53,7 @@ def test_a_version_file_that_holds_no_version_lets_no_older_server_overlook_the_
     if not (filled / "appendonlydir").exists():
         pytest.skip("the data is of Redis 6")
     (filled / "version").write_bytes(b"garbage")
-    monkeypatch.setattr("rqttl._embedded_binary._version_of", lambda _: (6, 2))
+    monkeypatch.setattr("rqttl.embedded.binary._version_of", lambda _: (6, 2))
 
     with pytest.raises(EmbeddedUnavailable, match=r"was written by Redis 7\.0: install that or a later one"):
         acquire(filled)

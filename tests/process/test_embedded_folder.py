@@ -10,9 +10,10 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import _embedded_folder, embedded
-from rqttl._embedded_folder import CONTENT, MARK, choose_address, claim, folder_of, locate
-from rqttl.embedded import EmbeddedUnavailable, acquire
+from rqttl.embedded import folder as embedded_folder
+from rqttl.embedded import server as embedded
+from rqttl.embedded.folder import CONTENT, MARK, choose_address, claim, folder_of, locate
+from rqttl.embedded.server import EmbeddedUnavailable, acquire
 from rqttl.errors import InvalidInput, RqttlError
 from tests.process.embedded_users import USE, Users, identity, poll, told
 
@@ -243,7 +244,7 @@ def test_a_folder_that_another_process_marks_between_two_looks_is_taken(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.mkdir(mode=0o700)
-    look = _embedded_folder._read_mark
+    look = embedded_folder._read_mark
 
     def late_look(descriptor: int) -> bytes | None:
         seen = look(descriptor)
@@ -252,7 +253,7 @@ def test_a_folder_that_another_process_marks_between_two_looks_is_taken(
             (folder / "start.lock").touch()
         return seen
 
-    monkeypatch.setattr(_embedded_folder, "_read_mark", late_look)
+    monkeypatch.setattr(embedded_folder, "_read_mark", late_look)
 
     assert claim(folder) == folder
 

@@ -15,13 +15,13 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import embedded
-from rqttl._embedded_client import revive_with
-from rqttl._embedded_folder import MARK
-from rqttl.embedded import EmbeddedUnavailable, acquire
+from rqttl.embedded import server as embedded
+from rqttl.embedded.client import revive_with
+from rqttl.embedded.folder import MARK
+from rqttl.embedded.server import EmbeddedUnavailable, acquire
 from tests.process.embedded_users import Users, identity, poll, running, starts, told
 
-SERVER, GUARD = "redis-server unixsocket", "_embedded_guard"
+SERVER, GUARD = "redis-server unixsocket", "embedded/guard.py"
 VICTIMS = pytest.mark.parametrize(
     "victims", [(SERVER,), (GUARD,), (GUARD, SERVER), (SERVER, GUARD)], ids=["server", "guard", "both", "server first"]
 )

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from rqttl import embedded
-from rqttl._embedded_folder import claim
-from rqttl._embedded_guard import open_lock, try_lock
-from rqttl.embedded import EmbeddedUnavailable, acquire, find_binary
+from rqttl.embedded import server as embedded
+from rqttl.embedded.folder import claim
+from rqttl.embedded.guard import open_lock, try_lock
+from rqttl.embedded.server import EmbeddedUnavailable, acquire, find_binary
 from tests import servers
 from tests.process.embedded_users import (
     Users,

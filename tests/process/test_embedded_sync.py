@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rqttl import _embedded_guard
-from rqttl._embedded_guard import sync
-from rqttl.embedded import acquire
+from rqttl.embedded import guard
+from rqttl.embedded.guard import sync
+from rqttl.embedded.server import acquire
 from tests.process.embedded_users import poll
 
 
@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_synced_is_logged_and_tried_again(
         if path == log:
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(_embedded_guard, "_sync_file", fail)
+    monkeypatch.setattr(guard, "_sync_file", fail)
 
     assert log not in sync(tmp_path, {})
     assert f"rqttl: {log} was not synced: " in capsys.readouterr().err
@@ -84,11 +84,11 @@ def test_the_guard_syncs_again_and_again(tmp_path: Path, monkeypatch: pytest.Mon
             raise Over
         return {tmp_path: (1,)}
 
-    monkeypatch.setattr(_embedded_guard, "sync", sync)
-    monkeypatch.setattr(_embedded_guard, "_SYNC_PERIOD", 0.0)
+    monkeypatch.setattr(guard, "sync", sync)
+    monkeypatch.setattr(guard, "_SYNC_PERIOD", 0.0)
 
     with pytest.raises(Over):
-        _embedded_guard._keep_synced(tmp_path)
+        guard._keep_synced(tmp_path)
 
     assert calls == [{}, {tmp_path: (1,)}]
 

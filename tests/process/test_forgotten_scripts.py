@@ -10,8 +10,8 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import _scripts
-from rqttl._driver import driver_of
+from rqttl.protocol import scripts
+from rqttl.store.driver import driver_of
 from tests.process.proxy import Proxy
 from tests.servers import Server
 
@@ -67,7 +67,7 @@ def again_and_again(act: Callable[[], object]) -> Iterator[None]:
 
 def test_batches_keep_their_order_while_others_flush_and_load_the_script(orders: rqttl.Queue, server: Server) -> None:
     bodies = [b"%d" % i + b" " * 500 for i in range(2000)]
-    text = _scripts.load("enqueue").text
+    text = scripts.load("enqueue").text
     with server.client() as one, server.client() as other:
         for _ in range(5):
             with again_and_again(one.script_flush), again_and_again(lambda: other.script_load(text)):

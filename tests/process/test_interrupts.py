@@ -17,9 +17,9 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import _pools
-from rqttl._driver import driver_of
 from rqttl.errors import ContractError
+from rqttl.store import pools
+from rqttl.store.driver import driver_of
 from tests.servers import Server
 
 PATIENCE = 60.0
@@ -83,7 +83,7 @@ def test_a_connection_that_nobody_holds_any_more_takes_no_place_in_its_pool(redi
 
 def test_a_place_to_wait_that_nobody_holds_any_more_is_free(redis_url: str) -> None:
     with rqttl.connect(f"{redis_url}?max_connections=2") as broker:
-        places = _pools.places_of(driver_of(broker).store.client.connection_pool)
+        places = pools.places_of(driver_of(broker).store.client.connection_pool)
         for _ in range(3):
             assert places.take(0, lambda: False)
 
@@ -109,7 +109,7 @@ def test_a_lost_connection_takes_no_place_though_a_handler_raised_when_it_was_fo
 
 def test_a_lost_place_to_wait_is_free_though_a_handler_raised_when_it_was_forgotten(redis_url: str) -> None:
     with rqttl.connect(f"{redis_url}?max_connections=2") as broker:
-        places = _pools.places_of(driver_of(broker).store.client.connection_pool)
+        places = pools.places_of(driver_of(broker).store.client.connection_pool)
         lost = places.take(0, lambda: False)
         forget_without_a_trace(places._taken)
         del lost
@@ -137,7 +137,7 @@ def test_a_storm_of_interrupts_crashes_nothing_leaks_nothing_and_mixes_up_nothin
 def test_a_number_is_packed_as_text_since_hiredis_crashes_where_a_signal_handler_raises() -> None:
     ask = """
 import signal
-from rqttl._packing import pack_command
+from rqttl.protocol.resp import pack_command
 class Interrupt(Exception): pass
 def interrupt(*_): raise Interrupt
 signal.signal(signal.SIGALRM, interrupt)

@@ -14,10 +14,11 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import _listening, consumer
-from rqttl._driver import driver_of
-from rqttl._interrupt import Interrupt
-from rqttl._listening import patiently
+from rqttl import consumer
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store import blocking
+from rqttl.store.blocking import patiently
+from rqttl.store.driver import driver_of
 from tests.process.proxy import Proxy
 from tests.servers import Server
 
@@ -31,7 +32,7 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
     start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # as after a step back of its clock: `BLPOP` then lasts as long as the step
-    monkeypatch.setattr(_listening, "REPLY", 0.1)
+    monkeypatch.setattr(blocking, "REPLY", 0.1)
     server = start_server()
     with rqttl.connect(server.url) as broker:
         broker.declare_queue("q")
@@ -54,7 +55,7 @@ class Late:
 
 
 def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_listening, "REPLY", 3600.0)
+    monkeypatch.setattr(blocking, "REPLY", 3600.0)
     with rqttl.connect(redis_url) as broker, ThreadPoolExecutor(1) as pool:
         queue = broker.declare_queue("q")
         Late(broker, monkeypatch)
@@ -72,13 +73,13 @@ def test_a_message_that_comes_as_a_late_wait_is_ended_is_not_lost(
     with rqttl.connect(redis_url) as broker, rqttl.connect(redis_url) as sender:
         queue = broker.declare_queue("q")
         Late(broker, monkeypatch)
-        hang_up = _listening._hang_up
+        hang_up = blocking._hang_up
 
         def send_first(sock: socket.socket) -> None:
             sender.queue("q").enqueue(b"x", ttl=ttl)
             hang_up(sock)
 
-        monkeypatch.setattr(_listening, "_hang_up", send_first)
+        monkeypatch.setattr(blocking, "_hang_up", send_first)
 
         delivery = queue.receive(wait="50ms")
 
@@ -118,7 +119,7 @@ def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
 
         with patiently(connection, 240_000) as longest:
             assert longest == 240_000
-            assert sock.gettimeout() == 240 + _listening.REPLY
+            assert sock.gettimeout() == 240 + blocking.REPLY
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == (7 if own else 10)
         assert sock.gettimeout() == 3

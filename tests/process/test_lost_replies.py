@@ -11,9 +11,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import rqttl
-from rqttl import _retrying
-from rqttl._driver import driver_of
 from rqttl.delivery import lease_words
+from rqttl.store import retry as retrying
+from rqttl.store.driver import driver_of
 from tests.drivers import drop_connections
 from tests.process.proxy import Proxy
 from tests.servers import Server
@@ -37,7 +37,7 @@ def proxy(server: Server, redis_url: str) -> Iterator[Proxy]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many attempts as ever, with hardly a pause."""
-    monkeypatch.setattr(_retrying, "PAUSES", (0.001, 0.001, 0.001, 0.001))
+    monkeypatch.setattr(retrying, "PAUSES", (0.001, 0.001, 0.001, 0.001))
 
 
 @pytest.fixture(params=["no retries", "the retries of redis-py"])

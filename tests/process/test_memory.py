@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from rqttl import Message, Queue
-from rqttl._driver import driver_of
 from rqttl.reaper import Reaper
+from rqttl.store.driver import driver_of
 from rqttl.testing.clocked import ClockedBroker
 
 COUNT, EVERY = 64_000, 16

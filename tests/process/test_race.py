@@ -19,7 +19,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, Queue
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.depth import DEPTH, DEPTH_PARTS
 from tests.process.race_worker import QUEUE
 

@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from rqttl import Broker, InvalidDuration, Swept
-from rqttl._driver import driver_of
 from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.loop import HINTS
 from rqttl.reaper.registry import STALE, Registry
+from rqttl.store.driver import driver_of
 from tests.process.reapers import PATIENCE, enqueue_dead
 from tests.servers import Server
 

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from rqttl import Broker, Message
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from spark_connectors.errors import DataLoss
 from spark_connectors.options.options import Options
 from spark_connectors.read import loss

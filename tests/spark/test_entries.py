@@ -1,4 +1,4 @@
-"""Entries as columns: held to `rqttl.codec`, which says what a packed header means."""
+"""Entries as columns: held to `rqttl.protocol.codec`, which says what a packed header means."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rqttl import codec, units
+from rqttl import units
+from rqttl.protocol import codec
 from rqttl.types import Death, Header
 from spark_connectors.columns import schema, texts
 from spark_connectors.columns.entries import BatchBuilder, QueuePage

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rqttl import Broker
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from tests.spark.writing import MESSAGES, Job, batch, counts, ids, numbered, until
 
 Write = Callable[..., Job]

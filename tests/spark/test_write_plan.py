@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rqttl import Broker
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from spark_connectors.errors import (
     InvalidOption,
     InvalidSchema,

@@ -13,10 +13,10 @@ import pytest
 
 import rqttl
 from rqttl import Broker, InvalidName, Queue, QueueNotFound, RqttlError
-from rqttl._driver import driver_of
 from rqttl.cli.common.errors import explain
 from rqttl.cli.common.exits import REFUSED
 from rqttl.reaper import Reaper
+from rqttl.store.driver import driver_of
 from rqttl.testing import FakeBroker, FakeUnavailable, NotOnFake, dead_letters, fake_broker
 from tests.contract.clocked import at
 from tests.contract.looks import bodies, one

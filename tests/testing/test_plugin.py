@@ -44,7 +44,7 @@ def test_each_test_has_a_fake_broker_of_its_own(project: pytest.Pytester) -> Non
 def test_each_test_has_a_server_of_its_own_that_is_gone_afterwards(project: pytest.Pytester) -> None:
     project.makepyfile("""
         import pathlib, pytest, redis, rqttl
-        from rqttl._driver import driver_of
+        from rqttl.store.driver import driver_of
 
         seen = []
 
@@ -106,13 +106,13 @@ def test_a_failed_assertion_of_the_kit_shows_the_line_of_the_test(project: pytes
 
 def test_a_server_that_cannot_be_had_is_an_error_that_says_why(project: pytest.Pytester) -> None:
     project.makeconftest("""
-        import pytest, rqttl.embedded
+        import pytest, rqttl.embedded.server
 
         @pytest.fixture(autouse=True)
         def nothing_installed(monkeypatch):
             def missing(*_):
                 raise rqttl.EmbeddedUnavailable("no redis-server found: install one")
-            monkeypatch.setattr(rqttl.embedded, "acquire", missing)
+            monkeypatch.setattr(rqttl.embedded.server, "acquire", missing)
     """)
     project.makepyfile("def test_real(rqttl_server): ...")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rqttl import Delivery, QueueOptions
-from rqttl._acks import Acks, Sending
-from rqttl._backoff import pause
-from rqttl.commands import BATCH, Known
+from rqttl.consuming.acks import Acks, Sending
 from rqttl.delivery import LOST, Settler, mark
-from rqttl.keys import Keyspace
+from rqttl.protocol.commands import BATCH, Known
+from rqttl.protocol.keys import Keyspace
+from rqttl.runtime.backoff import pause
 
 
 def unused(*_: object) -> None:

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import _retrying
-from rqttl._driver import driver_of
+from rqttl.store import retry
+from rqttl.store.driver import driver_of
 from tests.servers import Server
 
 
@@ -42,7 +42,7 @@ def test_no_error_about_a_url_shows_its_password(url: str) -> None:
 
 
 def test_no_error_of_a_connection_shows_its_password(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_retrying, "PAUSES", ())
+    monkeypatch.setattr(retry, "PAUSES", ())
     with rqttl.connect(f"unix://nobody:{CANARY.replace('%', '%25')}@{server.socket}") as broker:
         with pytest.raises(redis.RedisError) as refused:
             broker.declare_queue("orders")
@@ -80,11 +80,11 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
 
     def hang(*_: object) -> redis.Redis:
         asked[0] += 1
-        now[0] += _retrying.SOCKET_TIMEOUT
+        now[0] += retry.SOCKET_TIMEOUT
         raise redis.TimeoutError("Timeout reading from socket")
 
-    monkeypatch.setattr("rqttl._retrying.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("rqttl._retrying.time.sleep", lambda _: None)
+    monkeypatch.setattr("rqttl.store.retry.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rqttl.store.retry.time.sleep", lambda _: None)
     with rqttl.connect("redis://localhost:1/0") as broker:
         for send in ("_send_one", "_send_plain"):
             monkeypatch.setattr(driver_of(broker).store, send, hang)

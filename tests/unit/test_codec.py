@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rqttl import InvalidInput, InvalidName, Message, MessageTooLarge, QueueOptions, codec, commands
-from rqttl.keys import Keyspace
+from rqttl import InvalidInput, InvalidName, Message, MessageTooLarge, QueueOptions
+from rqttl.protocol import codec, commands
+from rqttl.protocol.keys import Keyspace
 from rqttl.types import Death
 from rqttl.units import MAX_INSTANT, as_datetime
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, QueueOptions, _scripts, commands
-from rqttl.commands import Command, Known, Presence
-from rqttl.doctor import calls
-from rqttl.keys import Keyspace
+from rqttl import Message, QueueOptions
+from rqttl.protocol import commands, scripts
+from rqttl.protocol.commands import Command, Known, Presence, repair
+from rqttl.protocol.keys import Keyspace
 
 KEYSPACE = Keyspace("ns")
 DELIVERIES: Sequence[commands.Word] = [b"1", b"t1", b"2", b"t1", b"3", b"t2"]
@@ -47,14 +47,14 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.ack(KEYSPACE, "orders", DELIVERIES),
         commands.nack(here, DELIVERIES), commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
-        calls.audit(KEYSPACE, "orders", "log", "", 1), calls.repair(KEYSPACE, "orders", [b"1"]),
-        calls.clear(KEYSPACE, "orders"),
+        repair.audit(KEYSPACE, "orders", "log", "", 1), repair.repair(KEYSPACE, "orders", [b"1"]),
+        repair.clear(KEYSPACE, "orders"),
     ]  # fmt: skip
 
-    assert sorted(command.script.name for command in made) == list(_scripts.names())
+    assert sorted(command.script.name for command in made) == list(scripts.names())
     for command in made:
         script = command.script
-        source = keys_of("dead", (*_scripts.TARGET_PARTS, *script.source) if script.source else ())
+        source = keys_of("dead", (*scripts.TARGET_PARTS, *script.source) if script.source else ())
         assert bound(command)["keys"] in (
             keys_of("orders", script.keys) + source,
             keys_of("orders", script.keys[: script.least]),
@@ -66,7 +66,7 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     presence = Presence("me", 20, 30, b"ticket", 4)
 
     receive = bound(commands.receive(here, 7, 99, auto_ack=True, presence=presence, finished=DELIVERIES, now=5))
-    assert receive.pop("keys") == keys_of("orders", _scripts.load("receive").keys)
+    assert receive.pop("keys") == keys_of("orders", scripts.load("receive").keys)
     assert receive == {
         "version": b"v1", "targets": "", "now": 5, "again": "", "count": 7, "lease": 99, "auto": "1", "room": 4,
         "consumer": "me", "block": 20, "stay": 30, "ticket": b"ticket", "rest": RUNS,
@@ -128,16 +128,16 @@ def test_targets_are_named_with_their_keys_behind_the_queues_own(
 ) -> None:
     words = bound(commands.sweep(known(**options)))
 
-    own = keys_of("orders", _scripts.load("sweep").keys)
+    own = keys_of("orders", scripts.load("sweep").keys)
     assert words["targets"] == said
-    assert words["keys"] == own + [key for queue in queues for key in keys_of(queue, _scripts.TARGET_PARTS)]
+    assert words["keys"] == own + [key for queue in queues for key in keys_of(queue, scripts.TARGET_PARTS)]
 
 
 def test_a_queue_that_is_its_own_target_is_named_by_a_dot_and_has_no_further_keys() -> None:
     words = bound(commands.reject(known(dead_letter_rejected="orders"), DELIVERIES))
 
     assert words["targets"] == "rejected=."
-    assert words["keys"] == keys_of("orders", _scripts.load("reject").keys)
+    assert words["keys"] == keys_of("orders", scripts.load("reject").keys)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ from rqttl import (
     OutcomeUnknown,
     QueueNotFound,
     QueueOptions,
-    codec,
 )
-from rqttl.commands import Known
 from rqttl.delivery import LOST, Settler, check_unsettled, lease_of, mark
-from rqttl.keys import Keyspace
+from rqttl.protocol import codec
+from rqttl.protocol.commands import Known
+from rqttl.protocol.keys import Keyspace
 from rqttl.units import as_datetime
 
 NOW = 1_700_000_000_000

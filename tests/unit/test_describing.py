@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import codec
+from rqttl.protocol import codec
 
 
 class Odd(Exception):

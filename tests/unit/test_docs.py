@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 import rqttl
-from rqttl import Broker, codec
-from rqttl._driver import driver_of
-from rqttl.keys import PARTS
+from rqttl import Broker
+from rqttl.protocol import codec
+from rqttl.protocol.keys import PARTS
+from rqttl.store.driver import driver_of
 from tests.cli import tree
 from tests.unit import spark_reference
 from tests.unit.option_reference import option_keys, options_table

@@ -16,12 +16,12 @@ from rqttl import (
     QueueNotFound,
     QueueOptions,
     RegistryDamaged,
-    commands,
     flows,
 )
-from rqttl.commands import BATCH, BATCH_BYTES, Command, Known
 from rqttl.flows import Enter, Follow, Look, Read, Together
-from rqttl.keys import Keyspace
+from rqttl.protocol import commands
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, Known
+from rqttl.protocol.keys import Keyspace
 
 KEYSPACE = Keyspace()
 LISTED = Read([("SISMEMBER", KEYSPACE.registry, "orders")])

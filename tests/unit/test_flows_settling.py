@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from rqttl import flows
-from rqttl.commands import Reply, Word
 from rqttl.flows import Flow
+from rqttl.protocol.commands import Reply, Word
 
 
 def cut(sizes: Sequence[int], count: int = 0) -> list[int]:

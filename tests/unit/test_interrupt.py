@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rqttl import _stop_signals
-from rqttl._interrupt import Gate, Interrupt
-from rqttl._stop_signals import StopSignals
+from rqttl.runtime import stop_signals
+from rqttl.runtime.interrupt import Gate, Interrupt
+from rqttl.runtime.stop_signals import StopSignals
 
 PATIENCE = 60.0
 LONG = 3_600.0
@@ -93,7 +93,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         def monotonic() -> float:
             return now[0]
 
-    monkeypatch.setattr(_stop_signals, "time", Clock)
+    monkeypatch.setattr(stop_signals, "time", Clock)
 
     def later(seconds: float) -> None:
         now[0] += seconds
@@ -143,7 +143,7 @@ def test_a_second_signal_without_a_handler_before_is_sent_again(
 ) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sent: list[int] = []
-    monkeypatch.setattr("rqttl._stop_signals.os.kill", lambda _, number: sent.append(number))
+    monkeypatch.setattr("rqttl.runtime.stop_signals.os.kill", lambda _, number: sent.append(number))
 
     with StopSignals(lambda: None):
         signal.raise_signal(signal.SIGTERM)

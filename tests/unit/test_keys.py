@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rqttl import InvalidName
-from rqttl.keys import PARTS, Keyspace, check_namespace, check_queue_name
+from rqttl.names import check_namespace, check_queue_name
+from rqttl.protocol.keys import PARTS, Keyspace
 
 GOOD = ["a", "0", "orders.dead", "a/b:c_d-e", "x" * 128, "{billing}.orders", "{a}b", "A.1", "topic/name"]
 

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import rqttl
-from rqttl._driver import driver_of
+from rqttl.store.driver import driver_of
 from rqttl.testing import fake_broker
 
 PUBLIC = {

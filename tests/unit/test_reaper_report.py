@@ -6,8 +6,8 @@ import pytest
 from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError
 
 from rqttl import Swept
-from rqttl._refusals import is_away
 from rqttl.reaper.report import PERIOD, Report, Totals
+from rqttl.store.refusals import is_away
 
 
 def swept(expired: int, *, now: int = 1_000, more: bool = False) -> Swept:

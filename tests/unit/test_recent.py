@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rqttl._recent import Recent
+from rqttl.runtime.recent import Recent
 
 
 def test_fifty_thousand_names_take_no_more_room_than_the_limit() -> None:

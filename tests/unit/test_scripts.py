@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 import redis
 
-from rqttl import _scripts, errors, keys
+from rqttl import errors
 from rqttl.errors import ContractError
+from rqttl.protocol import keys, scripts
 
-NAMES = _scripts.names()
+NAMES = scripts.names()
 #: Refusals that never reach a caller: the flow has an answer to them.
 ANSWERED = {"stale", "again", "lapsed"}
-LUA = Path(_scripts.__file__).parent.parent / "lua"
+LUA = Path(scripts.__file__).parents[2] / "lua"
 FRAGMENTS = sorted(path.stem for path in (LUA / "lib").glob("*.lua"))
 
 
@@ -67,7 +68,7 @@ def test_every_refusal_has_an_error_of_the_same_word_or_an_answer(name: str) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_keys_of_a_header_are_the_parts_of_a_queue_that_the_script_uses(name: str) -> None:
-    script = _scripts.load(name)
+    script = scripts.load(name)
 
     assert set(script.keys) <= set(keys.PARTS)
     assert len(set(script.keys)) == len(script.keys)
@@ -76,21 +77,21 @@ def test_the_keys_of_a_header_are_the_parts_of_a_queue_that_the_script_uses(name
 
 
 def test_the_parts_that_scripts_take_are_all_the_parts_there_are() -> None:
-    assert {key for name in NAMES for key in _scripts.load(name).keys} == set(keys.PARTS)
+    assert {key for name in NAMES for key in scripts.load(name).keys} == set(keys.PARTS)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_that_buries_takes_the_keys_of_targets_last(name: str) -> None:
-    script = _scripts.load(name)
+    script = scripts.load(name)
 
     assert bool(script.targets) == ("targets" in script.args)
-    assert set(_scripts.TARGET_PARTS) <= set(keys.PARTS)
+    assert set(scripts.TARGET_PARTS) <= set(keys.PARTS)
     assert script.rest == header(name)["args"].endswith("...")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_uses_every_argument_it_takes(name: str) -> None:
-    script = _scripts.load(name)
+    script = scripts.load(name)
     taken = header(name)["args"].replace("...", "").split()
 
     text = body(name) + " arg.targets" * bool(script.targets)
@@ -100,7 +101,7 @@ def test_a_command_uses_every_argument_it_takes(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_says_what_it_uses_and_uses_what_it_says(name: str) -> None:
-    text = body(name) + " dead_letter." * bool(_scripts.load(name).targets)
+    text = body(name) + " dead_letter." * bool(scripts.load(name).targets)
     used = {fragment for fragment in FRAGMENTS if re.search(rf"(?<![\w.]){fragment}(?=\.\w|\)\.\w| ?\.)", text)}
 
     said = set(header(name)["use"].split())
@@ -119,7 +120,7 @@ def test_a_fragment_names_what_it_uses_and_defines_one_module(name: str) -> None
 
 
 def reachable(names: set[str]) -> set[str]:
-    return {used for name in names for used in _scripts._fragments([name])}
+    return {used for name in names for used in scripts._fragments([name])}
 
 
 def test_fragments_do_not_give_one_name_different_values() -> None:
@@ -136,7 +137,7 @@ def test_fragments_do_not_give_one_name_different_values() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_linked_text_calls_only_functions_that_it_holds_and_holds_only_functions_that_it_calls(name: str) -> None:
-    text = _scripts.load(name).text
+    text = scripts.load(name).text
     held = {one.replace(".", "_") for one in re.findall(r"^function ([\w.]+)\(", text, re.MULTILINE)} - {"rare"}
     calls = re.sub(r"^(?:function |local [\w, ]+$|awake = ).*$", "", text, flags=re.MULTILINE)
     of_fragments = rf"(?<![\w.])((?:{'|'.join(FRAGMENTS)})[._]\w+)\("
@@ -148,7 +149,7 @@ def test_a_linked_text_calls_only_functions_that_it_holds_and_holds_only_functio
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: str) -> None:
-    text = _scripts.load(name).text
+    text = scripts.load(name).text
 
     assert not re.search(r"^\s*--|^#!", text, re.MULTILINE)
     forbidden = (
@@ -160,15 +161,15 @@ def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: s
 
 
 def forget() -> None:
-    _scripts._linked.clear()
-    _scripts._read.cache_clear()
+    scripts._linked.clear()
+    scripts._read.cache_clear()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_hash_is_of_the_text_and_the_text_is_always_the_same(name: str) -> None:
-    first = _scripts.load(name)
+    first = scripts.load(name)
     forget()
-    second = _scripts.load(name)
+    second = scripts.load(name)
 
     assert first == second
     assert first.sha == hashlib.sha1(first.text.encode(), usedforsecurity=False).hexdigest()
@@ -176,14 +177,14 @@ def test_the_hash_is_of_the_text_and_the_text_is_always_the_same(name: str) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_redis_takes_the_text_and_knows_it_by_the_same_hash(client: redis.Redis, name: str) -> None:
-    script = _scripts.load(name)
+    script = scripts.load(name)
 
     assert client.script_load(script.text) == script.sha
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wrong_number_of_keys_or_arguments_is_told_and_nothing_is_done(client: redis.Redis, name: str) -> None:
-    script = _scripts.load(name)
+    script = scripts.load(name)
     sha = client.script_load(script.text)
 
     with pytest.raises(redis.ResponseError, match=f"RQTTL {name}: wrong number of keys or arguments"):
@@ -203,7 +204,7 @@ def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder of scripts."""
     (tmp_path / "commands").mkdir()
     (tmp_path / "lib").mkdir()
-    monkeypatch.setattr(_scripts, "_root", lambda: tmp_path)
+    monkeypatch.setattr(scripts, "_root", lambda: tmp_path)
     forget()
     yield tmp_path
     forget()
@@ -218,12 +219,12 @@ def write(folder: Path, **texts: str) -> None:
 def test_positions_follow_the_header(lua: Path) -> None:
     write(lua, commands_go="--- Go.\n--\n-- @keys meta log\n-- @args one two rest...\n\nreturn q.log\n")
 
-    script = _scripts.load("go")
+    script = scripts.load("go")
 
     assert (script.keys, script.args, script.rest, script.refusals) == (("meta", "log"), ("one", "two"), True, ())
     assert "{meta = KEYS[1], log = KEYS[2]" in script.text
     assert "{one = ARGV[1], two = ARGV[2], rest = {unpack(ARGV, 3)}}" in script.text
-    assert _scripts.names() == ("go",)
+    assert scripts.names() == ("go",)
 
 
 def test_functions_that_nobody_names_are_dropped_also_those_that_only_they_name(lua: Path) -> None:
@@ -232,7 +233,7 @@ def test_functions_that_nobody_names_are_dropped_also_those_that_only_they_name(
                    [("needed", "needed"), ("idle", "lazy"), ("lazy", "idle")])  # fmt: skip
     write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.used()\n")
 
-    text = _scripts.load("go").text
+    text = scripts.load("go").text
 
     assert re.findall(r"function a[._](\w+)\(", text) == ["used", "needed"]
 
@@ -246,7 +247,7 @@ def test_a_fragment_comes_once_and_before_those_that_use_it(lua: Path) -> None:
         commands_go="--- Go.\n-- @use left right\n-- @keys\n-- @args\n\nreturn left.f() + right.f()\n",
     )
 
-    assert re.findall(r"function (\w+)[._]f\(", _scripts.load("go").text) == ["base", "left", "right"]
+    assert re.findall(r"function (\w+)[._]f\(", scripts.load("go").text) == ["base", "left", "right"]
 
 
 def test_threads_that_need_a_command_at_once_link_it_once(lua: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,21 +255,21 @@ def test_threads_that_need_a_command_at_once_link_it_once(lua: Path, monkeypatch
     linked: list[str] = []
     all_here = threading.Barrier(8)
 
-    def link(name: str, link: Callable[[str], _scripts.Script] = _scripts._link) -> _scripts.Script:
+    def link(name: str, link: Callable[[str], scripts.Script] = scripts._link) -> scripts.Script:
         linked.append(name)
         time.sleep(0)  # gives the other threads a turn
         return link(name)
 
-    def load(_: int) -> _scripts.Script:
+    def load(_: int) -> scripts.Script:
         all_here.wait(30)
-        return _scripts.load("go")
+        return scripts.load("go")
 
-    monkeypatch.setattr(_scripts, "_link", link)
+    monkeypatch.setattr(scripts, "_link", link)
     with ThreadPoolExecutor(8) as pool:
-        scripts = list(pool.map(load, range(8)))
+        loaded = list(pool.map(load, range(8)))
 
     assert linked == ["go"]
-    assert all(script is scripts[0] for script in scripts)
+    assert all(script is loaded[0] for script in loaded)
 
 
 def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
@@ -276,7 +277,7 @@ def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
           commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn 1\n")  # fmt: skip
 
     with pytest.raises(ContractError, match="a > b > a"):
-        _scripts.load("go")
+        scripts.load("go")
 
 
 @pytest.mark.parametrize("missing", ["command", "fragment"])
@@ -284,7 +285,7 @@ def test_what_is_missing_is_named(lua: Path, missing: str) -> None:
     write(lua, commands_go="--- Go.\n-- @use nobody\n-- @keys\n-- @args\n\nreturn 1\n")
 
     with pytest.raises(FileNotFoundError, match=r"nobody\.lua"):
-        _scripts.load("nobody" if missing == "command" else "go")
+        scripts.load("nobody" if missing == "command" else "go")
 
 
 def test_what_is_rarely_needed_is_built_when_it_is_first_called(lua: Path, client: redis.Redis) -> None:
@@ -292,6 +293,6 @@ def test_what_is_rarely_needed_is_built_when_it_is_first_called(lua: Path, clien
     lib += "function a.cold()\n  return a.colder() + N\nend\nfunction a.colder()\n  return 2\nend\n"
     write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.hot()\n")
 
-    script = _scripts.load("go")
+    script = scripts.load("go")
 
     assert client.eval(script.text, 0) == 84

@@ -10,7 +10,7 @@ import redis
 import redis.asyncio
 
 import rqttl
-from rqttl.keys import check_queue_name
+from rqttl.names import check_queue_name
 from rqttl.testing import fake_broker
 from rqttl.text import shown
 

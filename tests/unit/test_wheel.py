@@ -17,11 +17,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 #: Run in the empty environment, away from the checkout: every script is read from the package and linked.
 LINK_EVERY_SCRIPT = """
 import sys, rqttl, spark_connectors, importlib.util
-from rqttl import _scripts
+from rqttl.protocol import scripts
 assert importlib.util.find_spec("pyspark_rqttl").origin.startswith(sys.prefix)
 assert importlib.util.find_spec("pyspark") is None
 assert rqttl.__file__.startswith(sys.prefix) and spark_connectors.__file__.startswith(sys.prefix)
-print(*(name for name in _scripts.names() if _scripts.load(name).sha))
+print(*(name for name in scripts.names() if scripts.load(name).sha))
 """
 
 

@@ -11,7 +11,7 @@ import click
 from rqttl import units
 from rqttl.cli.common.queue_names import complete_queues
 from rqttl.errors import InvalidInput, InvalidName
-from rqttl.keys import check_queue_name
+from rqttl.names import check_queue_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,7 +85,7 @@ class MessageIdType(ValueType):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Check an id."""
-        from rqttl import codec  # slow to load, and few commands need it
+        from rqttl.protocol import codec  # slow to load, and few commands need it
 
         try:
             codec.check_id(value)

@@ -41,9 +41,9 @@ def _fetch(url: str, namespace: str, queues: list[str]) -> None:
     """Append the names of all queues to `queues`."""
     try:
         import rqttl
-        from rqttl import embedded
+        from rqttl.embedded import server
 
-        running = embedded.find(embedded.folder_of(url)) if url.startswith(embedded.SCHEME) else url
+        running = server.find(server.folder_of(url)) if url.startswith(server.SCHEME) else url
         if running is None:
             return
         with rqttl.connect(running, namespace=namespace) as broker:

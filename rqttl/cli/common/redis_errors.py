@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rqttl import _replies
 from rqttl.cli.common.exits import REFUSED, UNREACHABLE
+from rqttl.protocol import replies
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
-    from rqttl._redis import Store
+    from rqttl.store.store import Store
 
 _CHECK = "check --url or $RQTTL_URL"
 #: The place of an error in a script, as Redis 6.2 writes it, and as Redis since 7.0 does.
@@ -101,7 +101,7 @@ def _maxmemory(store: Store | None) -> str:
     if store is None:
         return ""
     try:
-        limit = store.call(_replies.facts, "INFO", "memory").get("maxmemory")
+        limit = store.call(replies.facts, "INFO", "memory").get("maxmemory")
     except exceptions.RedisError:
         return ""  # the line does without it
     return f" (maxmemory {_as_configured(limit)})" if isinstance(limit, int) and limit else ""

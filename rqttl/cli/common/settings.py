@@ -52,7 +52,7 @@ class Settings:
                     raise
                 raise Refused(f"queue {error.queue!r} does not exist; did you mean {near}?", error.code) from error
             except Exception as error:
-                from rqttl._driver import driver_of  # slow to load; the broker has loaded it
+                from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
 
                 explanation = redis_errors.explain(error, driver_of(broker).store)
                 if explanation is None:
@@ -67,9 +67,9 @@ def note_default_server(url: str | None) -> None:
     """
     if url or os.environ.get("RQTTL_URL"):
         return
-    from rqttl import embedded
+    from rqttl.embedded import server
 
-    folder, home = str(embedded.locate(None)), os.path.expanduser("~")  # noqa: PTH111  # `Path` raises without a home
+    folder, home = str(server.locate(None)), os.path.expanduser("~")  # noqa: PTH111  # `Path` raises without a home
     at_home = home.startswith(os.sep) and folder.startswith(f"{home}{os.sep}")
     place = f"~{folder[len(home) :]}" if at_home else folder
     output.note(f"using the embedded server in {text.escape(place)}: no --url is given, and $RQTTL_URL is not set")

@@ -187,7 +187,7 @@ def _refuse_unacked(queue: Queue, deliveries: Consumer) -> None:
 
 def _receive_only(queue: Queue, options: ReceiveOptions, sink: Sink, stop: GracefulStop) -> int:
     """Receive messages without acking the written ones."""
-    from rqttl._patience import patiently  # slow to load: it needs redis-py
+    from rqttl.consuming.patience import patiently  # slow to load: it needs redis-py
 
     done, lease = 0, 0
     patience = int(options.wait / timedelta(milliseconds=1))

@@ -22,7 +22,7 @@ class Outages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a note for a new attempt, if the last note is old."""
-        from rqttl._patience import AGAIN  # slow to load: it needs redis-py
+        from rqttl.consuming.patience import AGAIN  # slow to load: it needs redis-py
 
         if record.msg == AGAIN and time.monotonic() - self._noted >= QUIET:
             self._noted = time.monotonic()

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType, TracebackType
 
-from rqttl._interrupt import Interrupt
-from rqttl._stop_signals import SignalWatch
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.stop_signals import SignalWatch
 
 #: Seconds in which a second signal counts as the first one again.
 SAME = 1.0

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from rqttl import codec
 from rqttl.errors import InvalidInput
+from rqttl.protocol import codec
 from rqttl.text import did_you_mean
 from rqttl.types import Message
 from rqttl.units import instant

@@ -15,8 +15,8 @@ from typing import BinaryIO, NamedTuple
 
 from rqttl.cli.common import output
 from rqttl.cli.send.json_lines import Defaults, read_json
-from rqttl.commands import BATCH, BATCH_BYTES
 from rqttl.errors import InvalidInput, MessageTooLarge
+from rqttl.protocol.commands import BATCH, BATCH_BYTES
 from rqttl.text import escape
 from rqttl.types import Message
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from rqttl import _scripts
-from rqttl.commands.call import Command, Known, Word, bind
-from rqttl.keys import Keyspace
+from rqttl.protocol import scripts
+from rqttl.protocol.commands.call import Command, Known, Word, bind
+from rqttl.protocol.keys import Keyspace
 
 
 def runs(deliveries: Sequence[Word]) -> list[Word]:
@@ -27,7 +27,7 @@ def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word
     """Settle deliveries: done. All settle commands take deliveries as id and token in turn, at most `BATCH` of them."""
     settled = runs(deliveries)
     words = bind(keyspace, queue, "ack", {"now": now, "again": ""}, settled)
-    return Command(_scripts.load("ack"), queue, words, marked=len(words) - len(settled) - 1)
+    return Command(scripts.load("ack"), queue, words, marked=len(words) - len(settled) - 1)
 
 
 def nack(
@@ -40,7 +40,7 @@ def nack(
     now: Word = "",
 ) -> Command:
     """Settle deliveries: give back, after `delay` ms (none: as the queue says). `counted` = as a failed delivery."""
-    script = _scripts.load("nack")
+    script = scripts.load("nack")
     prefix = known.prefix(script)
     how = ("" if delay is None else delay, 1 if counted else 0, description)
     return Command(script, known.name, (*prefix, now, "", *how, *runs(deliveries)), marked=len(prefix) + 1)
@@ -48,7 +48,7 @@ def nack(
 
 def reject(known: Known, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
     """Settle deliveries: refuse for good."""
-    script = _scripts.load("reject")
+    script = scripts.load("reject")
     prefix = known.prefix(script)
     return Command(script, known.name, (*prefix, now, "", description, *runs(deliveries)), marked=len(prefix) + 1)
 
@@ -56,4 +56,4 @@ def reject(known: Known, deliveries: Sequence[Word], *, description: bytes = b""
 def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
     """Extend leases."""
     words = bind(keyspace, queue, "renew", {"now": now, "lease": lease}, runs(deliveries))
-    return Command(_scripts.load("renew"), queue, words, repeatable=False)
+    return Command(scripts.load("renew"), queue, words, repeatable=False)

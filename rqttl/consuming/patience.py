@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from redis.exceptions import RedisError
 
-from rqttl._interrupt import Interrupt
-from rqttl._refusals import is_away, refuses_for_now
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.refusals import is_away, refuses_for_now
 
 T = TypeVar("T")
 

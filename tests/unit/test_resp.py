@@ -10,18 +10,18 @@ import hiredis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rqttl import _packing
+from rqttl.protocol import resp
 
 WORDS = st.binary() | st.text() | st.integers() | st.floats()
 
 
 @given(st.lists(WORDS, min_size=1).map(tuple))
 def test_python_packs_what_hiredis_packs(words: tuple[Any, ...]) -> None:
-    assert _packing.pack_in_python(words) == hiredis.pack_command(words)
+    assert resp.pack_in_python(words) == hiredis.pack_command(words)
 
 
 def test_hiredis_packs_where_it_is_and_python_where_it_is_not() -> None:
-    ask = "import sys; sys.modules['hiredis'] = None; from rqttl import _packing as p; print(p.pack_command.__name__)"
+    ask = "import sys; sys.modules['hiredis'] = None; from rqttl.protocol import resp as p; print(p.pack_command.__name__)"
 
-    assert _packing.pack_command.__name__ == "pack_with_hiredis"
+    assert resp.pack_command.__name__ == "pack_with_hiredis"
     assert subprocess.check_output([sys.executable, "-c", ask], text=True).split() == ["pack_in_python"]

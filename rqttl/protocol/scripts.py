@@ -62,7 +62,7 @@ def _root() -> Traversable:
     packaged = resources.files("rqttl") / "_lua"
     if packaged.is_dir():
         return packaged
-    return Path(__file__).resolve().parent.parent / "lua"
+    return Path(__file__).resolve().parents[2] / "lua"
 
 
 @cache

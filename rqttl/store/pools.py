@@ -15,8 +15,8 @@ import redis
 from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
 from redis.exceptions import ConnectionError
 
-from rqttl._packing import Packer
 from rqttl.errors import PoolExhausted
+from rqttl.protocol.resp import Packer
 
 #: The value that redis-py < 8 gives to a pool without a limit.
 UNLIMITED = 2**31

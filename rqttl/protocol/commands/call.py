@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
-from rqttl import _scripts
-from rqttl._scripts import Script
-from rqttl.keys import Keyspace
 from rqttl.options import QueueOptions
+from rqttl.protocol import scripts
+from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.scripts import Script
 
 Word = str | bytes | int
 
@@ -129,7 +129,7 @@ def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, 
     keys = [keyspace.key(queue, part) for part in script.keys]
     for target in dict.fromkeys(targets):
         if target != queue:
-            keys += [keyspace.key(target, part) for part in _scripts.TARGET_PARTS]
+            keys += [keyspace.key(target, part) for part in scripts.TARGET_PARTS]
     keys += [keyspace.key(targets[0], part) for part in script.source]
     return (len(keys), *keys)
 
@@ -138,5 +138,5 @@ def bind(
     keyspace: Keyspace, queue: str, name: str, args: Mapping[str, Word], rest: Iterable[Word] = ()
 ) -> tuple[Word, ...]:
     """Bind a call that needs no fence. `args` must name exactly what the script's header names."""
-    script = _scripts.load(name)
+    script = scripts.load(name)
     return (*keys_of(keyspace, queue, script, ()), *[args[word] for word in script.args], *rest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rqttl._interrupt import Gate, Interrupt
+from rqttl.runtime.interrupt import Gate, Interrupt
 
 #: Seconds that a keeper rests at most: acks that wait are sent then.
 LONGEST = 1.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rqttl import _scripts, codec
-from rqttl.commands.call import Command, Known, Word
-from rqttl.commands.settle import runs
 from rqttl.errors import MessageTooLarge
+from rqttl.protocol import codec, scripts
+from rqttl.protocol.commands.call import Command, Known, Word
+from rqttl.protocol.commands.settle import runs
 from rqttl.text import plain_text
 from rqttl.types import Message
 
@@ -61,14 +61,14 @@ def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> C
 
 
 def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word = "", *, repeatable: bool = False) -> Command:
-    script = _scripts.load("enqueue")
+    script = scripts.load("enqueue")
     prefix = known.short(script) if simple else known.prefix(script)
     return Command(script, known.name, (*prefix, now, *words), repeatable=repeatable)
 
 
 def redrive(known: Known, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
     """Put dead letters of `source`, at most `BATCH`, into the queue, which is another one."""
-    script = _scripts.load("redrive")
+    script = scripts.load("redrive")
     prefix = known.prefix(script, source)
     return Command(script, known.name, (*prefix, now, "", *sequences), marked=len(prefix) + 1)
 
@@ -101,7 +101,7 @@ def receive(
     now: Word = "",
 ) -> Command:
     """Finish deliveries (id and token in turn), then take up to `count` messages out."""
-    script = _scripts.load("receive")
+    script = scripts.load("receive")
     prefix = known.prefix(script)
     here = presence
     args = (now, "", count, lease, "1" if auto_ack else "", here.room)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rqttl import _scripts
-from rqttl.commands import Command, Word
-from rqttl.keys import Keyspace
+from rqttl.protocol import scripts
+from rqttl.protocol.commands import Command, Word
+from rqttl.protocol.keys import Keyspace
 
 
 def _call(keyspace: Keyspace, queue: str, name: str, *args: Word) -> Command:
-    script = _scripts.load(name)
+    script = scripts.load(name)
     keys = [keyspace.key(queue, part) for part in script.keys]
     return Command(script, queue, (len(keys), *keys, *args))
 

@@ -13,11 +13,11 @@ import redis
 from redis.connection import Connection
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from rqttl._interrupt import Interrupt
-from rqttl._pools import Held, free_connection, places_of, pool_of_waits
-from rqttl._retrying import NotSent
 from rqttl.errors import PoolExhausted
 from rqttl.flows.messages import ENDED
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.pools import Held, free_connection, places_of, pool_of_waits
+from rqttl.store.retry import NotSent
 
 #: Seconds that the reply to a blocking call may take beyond the time for which it blocks. After that the connection
 #: counts as dead.

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from rqttl.commands import Command
 from rqttl.errors import OutcomeUnknown, ScriptsForgotten
+from rqttl.protocol.commands import Command
 
 T = TypeVar("T")
 

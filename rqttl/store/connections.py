@@ -11,9 +11,9 @@ from itertools import islice
 from redis.connection import Connection, ConnectionPool
 from redis.exceptions import ConnectionError, TimeoutError
 
-from rqttl._pools import Held, free_connection
-from rqttl._retrying import NotSent
 from rqttl.errors import BrokerClosed
+from rqttl.store.pools import Held, free_connection
+from rqttl.store.retry import NotSent
 
 #: Seconds for which a connection that was just used is used again without asking the pool, which polls its socket.
 FRESH = 1.0

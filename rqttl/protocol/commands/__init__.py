@@ -3,8 +3,8 @@
 `Known` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
 """
 
-from rqttl.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Reply, Word
-from rqttl.commands.messages import (
+from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Reply, Word
+from rqttl.protocol.commands.messages import (
     ABSENT,
     Presence,
     check_size,
@@ -15,8 +15,8 @@ from rqttl.commands.messages import (
     receive,
     redrive,
 )
-from rqttl.commands.queues import declare, delete, lookup, peek, preview, purge, stats, sweep, touch, update
-from rqttl.commands.settle import ack, nack, reject, renew
+from rqttl.protocol.commands.queues import declare, delete, lookup, peek, preview, purge, stats, sweep, touch, update
+from rqttl.protocol.commands.settle import ack, nack, reject, renew
 
 __all__ = [
     "ABSENT",

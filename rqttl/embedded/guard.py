@@ -4,7 +4,7 @@ It owns the life of one redis-server and knows nothing else of rqttl: `rqttl.emb
 isolated interpreter, so that it starts fast and works from a wheel, a checkout and any working directory alike. It
 imports the standard library only. `rqttl.embedded` says how the lock files work and why there is a guard at all.
 
-    python -I -S _embedded_guard.py BINARY FOLDER SOCKET GUARD_LOCK SERVER_LOCK     (the locks: open descriptors)
+    python -I -S guard.py BINARY FOLDER SOCKET GUARD_LOCK SERVER_LOCK     (the locks: open descriptors)
 """
 
 from __future__ import annotations

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 
-from rqttl import _replies, flows
-from rqttl._interrupt import Interrupt
-from rqttl._recent import Recent
-from rqttl._redis import Store
-from rqttl.commands import Command, Known
+from rqttl import flows
 from rqttl.errors import ContractError, InvalidInput, QueueNotFound, RegistryDamaged
 from rqttl.events import Events
 from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Read, Together
-from rqttl.keys import Keyspace, check_namespace
+from rqttl.names import check_namespace
+from rqttl.protocol import replies
+from rqttl.protocol.commands import Command, Known
+from rqttl.protocol.keys import Keyspace
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.recent import Recent
+from rqttl.store.store import Store
 from rqttl.text import shown
 from rqttl.units import Ms
 
@@ -94,7 +96,7 @@ class Driver:
 
     def server_time(self) -> Ms:
         """The time by the clock of Redis."""
-        seconds, micros = self.store.call(_replies.moment, "TIME")
+        seconds, micros = self.store.call(replies.moment, "TIME")
         return Ms(seconds * 1000 + micros // 1000)
 
     def members(self, key: str, page: int = 1000) -> set[bytes]:
@@ -103,7 +105,7 @@ class Driver:
         cursor = 0
         while True:
             try:
-                cursor, some = self.store.call(_replies.page, "SSCAN", key, cursor, "COUNT", page)
+                cursor, some = self.store.call(replies.page, "SSCAN", key, cursor, "COUNT", page)
             except redis.ResponseError as error:
                 if "WRONGTYPE" in str(error):
                     raise RegistryDamaged(key) from error
@@ -115,7 +117,7 @@ class Driver:
     def reapers(self) -> int:
         """The number of reapers that listen for due work."""
         channel = self.keyspace.due_channel
-        counts = self.store.call(_replies.pairs, "PUBSUB", "NUMSUB", channel)
+        counts = self.store.call(replies.pairs, "PUBSUB", "NUMSUB", channel)
         return int(counts[channel.encode()])
 
     def interrupt(self) -> None:
@@ -138,11 +140,11 @@ class Driver:
         registry = self.keyspace.registry
         if gone:
             self.known.forget(queue)
-            removed = self.store.call(_replies.number, "SREM", registry, queue)
-            if not self.store.call(_replies.number, "EXISTS", self.keyspace.key(queue, "meta")):
+            removed = self.store.call(replies.number, "SREM", registry, queue)
+            if not self.store.call(replies.number, "EXISTS", self.keyspace.key(queue, "meta")):
                 return removed
             # somebody has made it again after it ended and before it was taken out
-        return self.store.call(_replies.number, "SADD", registry, queue)
+        return self.store.call(replies.number, "SADD", registry, queue)
 
     def _follow(self, notes: Sequence[bytes]) -> None:
         """The caller's own call has succeeded and must not seem to have failed: what fails here is left to reapers."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from rqttl.commands import BATCH, Command, Word
 from rqttl.delivery import LOST, UNKNOWN, Delivery, lease_words, mark
 from rqttl.flows import Claimed, Flow, Listen, Step
+from rqttl.protocol.commands import BATCH, Command, Word
 
 logger = logging.getLogger("rqttl.consumer")
 

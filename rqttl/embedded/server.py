@@ -6,7 +6,7 @@ in which the last user left. This is how:
 
 *   Every use holds a shared `flock` on `users.lock` and on `wake.lock`. The kernel lets go of them when the process
     ends, however it ends.
-*   redis-server is the child of a *guard* (`_embedded_guard.py`), a detached process that blocks on an exclusive lock
+*   redis-server is the child of a *guard* (`guard.py`), a detached process that blocks on an exclusive lock
     of `wake.lock`. It gets that lock when nobody is left. It then takes `start.lock`, sees whether it can lock
     `users.lock`, so that there really are no users, stops the server, waits for its end and ends itself, which lets go
     of all locks. So there is one place where stopping is decided; `close` lets go of its locks and waits for the guard
@@ -24,7 +24,7 @@ guard with it. In every case the next `acquire` starts both, and so does `revive
 connect: programs that run bring their server back, with its data, under the same locks. What crashed servers leave
 behind is replaced: locks say who lives, files do not.
 
-The files are written to a folder of rqttl's own only: `_embedded_folder.py` says how it is known.
+The files are written to a folder of rqttl's own only: `folder.py` says how it is known.
 
 Locks belong to open files, and a forked child shares those of its parent. So a forked child is a user too, until it
 ends or calls `close` on what it inherited: `close` closes the descriptors of this process and never unlocks. No
@@ -48,10 +48,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from rqttl import _embedded_guard
-from rqttl._embedded_binary import binary_for, find_binary, replace_file
-from rqttl._embedded_folder import SCHEME, choose_address, claim, folder_of, is_claimed, locate
-from rqttl._embedded_guard import PING, PONG, SHUTDOWN, ask, open_lock, try_lock
+from rqttl.embedded import guard as embedded_guard
+from rqttl.embedded.binary import binary_for, find_binary, replace_file
+from rqttl.embedded.folder import SCHEME, choose_address, claim, folder_of, is_claimed, locate
+from rqttl.embedded.guard import PING, PONG, SHUTDOWN, ask, open_lock, try_lock
 from rqttl.errors import EmbeddedUnavailable
 
 __all__ = [
@@ -66,7 +66,7 @@ __all__ = [
     "serve",
 ]
 
-_GUARD = Path(_embedded_guard.__file__).resolve()
+_GUARD = Path(embedded_guard.__file__).resolve()
 _LARGEST_LOG = 1 << 20  # bytes; a longer one is emptied by the next start
 _STEP = 0.01  # seconds between two looks at a lock or at the server
 _CLOSE_TIMEOUT = 10.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rqttl import delivery, flows
-from rqttl._driver import Driver
-from rqttl.commands import Reply, Word
 from rqttl.delivery import LOST, UNKNOWN, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import Flow
+from rqttl.protocol.commands import Reply, Word
+from rqttl.store.driver import Driver
 from rqttl.text import shown
 
 #: How a delivery is settled by a script that reads the message.

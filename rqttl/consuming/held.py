@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rqttl._interrupt import Gate, Interrupt
 from rqttl.delivery import Delivery
+from rqttl.runtime.interrupt import Gate, Interrupt
 
 
 class Held:

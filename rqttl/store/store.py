@@ -19,17 +19,17 @@ from redis.connection import Connection
 from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, ResponseError, TimeoutError
 from redis.retry import Retry
 
-from rqttl._connections import Connections
-from rqttl._interrupt import Interrupt
-from rqttl._listening import Listener
-from rqttl._observing import Observer, checked, heard, word
-from rqttl._packing import pack_command
-from rqttl._pools import Held, open_pool
-from rqttl._refusals import is_read_only, refuses_for_now
-from rqttl._retrying import SOCKET_TIMEOUT, NotSent, insist, try_again
-from rqttl.commands import Command, Reply
 from rqttl.errors import ContractError, InvalidInput, PoolExhausted, ScriptsForgotten
 from rqttl.events import Events
+from rqttl.protocol.commands import Command, Reply
+from rqttl.protocol.resp import pack_command
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.blocking import Listener
+from rqttl.store.connections import Connections
+from rqttl.store.observer import Observer, checked, heard, word
+from rqttl.store.pools import Held, open_pool
+from rqttl.store.refusals import is_read_only, refuses_for_now
+from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, insist, try_again
 from rqttl.text import shown, type_name
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ import redis
 from redis import exceptions
 from redis.connection import UnixDomainSocketConnection
 
-from rqttl._embedded_guard import PING, PONG
+from rqttl.embedded.guard import PING, PONG
 from rqttl.errors import EmbeddedUnavailable
 
 #: Seconds after which a server that did not come back counts as a time-out: the call is not made again and again.

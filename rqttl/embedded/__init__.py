@@ -1,0 +1,5 @@
+"""A redis-server for machines that have none: it starts with its first user and ends after its last."""
+
+from rqttl.embedded.server import EmbeddedServer, EmbeddedUnavailable, acquire, find_binary, serve
+
+__all__ = ["EmbeddedServer", "EmbeddedUnavailable", "acquire", "find_binary", "serve"]
