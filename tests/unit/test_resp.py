@@ -21,7 +21,9 @@ def test_python_packs_what_hiredis_packs(words: tuple[Any, ...]) -> None:
 
 
 def test_hiredis_packs_where_it_is_and_python_where_it_is_not() -> None:
-    ask = "import sys; sys.modules['hiredis'] = None; from rqttl.protocol import resp as p; print(p.pack_command.__name__)"
+    ask = (
+        "import sys; sys.modules['hiredis'] = None; from rqttl.protocol import resp; print(resp.pack_command.__name__)"
+    )
 
     assert resp.pack_command.__name__ == "pack_with_hiredis"
     assert subprocess.check_output([sys.executable, "-c", ask], text=True).split() == ["pack_in_python"]
