@@ -14,7 +14,7 @@ from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import Flow
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, Reply, Word
+from rqttl.protocol.commands import BATCH, Ok, Word
 from rqttl.runner import Runner
 from rqttl.store.driver import driver_of
 from rqttl.text import shown
@@ -230,7 +230,7 @@ class Queue:
             ms,
         )
 
-    def _settle(self, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]) -> None:
+    def _settle(self, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Ok]]) -> None:
         settle(self._driver, self.name, deliveries, how, run)
 
     # Looking and changing

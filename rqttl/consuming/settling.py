@@ -8,7 +8,7 @@ from rqttl import delivery, flows
 from rqttl.delivery import LOST, UNKNOWN, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import Flow
-from rqttl.protocol.commands import Reply, Word
+from rqttl.protocol.commands import Ok, Word
 from rqttl.store.driver import Driver
 from rqttl.text import shown
 
@@ -16,7 +16,7 @@ from rqttl.text import shown
 READING = ("nack", "reject")
 
 #: Settles the deliveries (sequence and token in turn) of one call.
-Run = Callable[[Sequence[Word]], Flow[Reply]]
+Run = Callable[[Sequence[Word]], Flow[Ok]]
 
 
 def settle(driver: Driver, queue: str, deliveries: Sequence[Delivery], how: str, run: Run) -> None:
@@ -49,7 +49,7 @@ def renew(
     newest = _newest(queue, deliveries)
     groups = {lease: newest} if lease is not None else delivery.by_lease(newest)
     for length, group in groups.items():
-        settled = driver.perform(flows.settle([delivery.lease_words(one) for one in group], run(length)))
+        settled = driver.perform(flows.renew([delivery.lease_words(one) for one in group], run(length)))
         for one in group:
             sequence, _ = delivery.lease_words(one)
             if sequence in settled.lost:

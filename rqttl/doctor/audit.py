@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from rqttl.flows import Flow, plain
-from rqttl.protocol.commands import repair
+from rqttl.protocol.commands import Ok, repair
 from rqttl.protocol.keys import Keyspace
 
 #: Where messages are; and what names them.
@@ -47,14 +46,16 @@ class Audit:
     examples: dict[str, list[str]] = field(default_factory=dict)
     mended: Counter[str] = field(default_factory=Counter)
 
-    def add(self, source: str, page: list[Any]) -> list[bytes]:
+    def add(self, source: str, page: Ok) -> list[bytes]:
         """Take in a page. Returns the ids that are wrong and can be put right."""
-        _, text, due, cursor, last, seen, ready, size, faults = page
-        self.still = self.still and self.text in (b"", text)
-        self.text, self.due = text, int(due) if due else None
-        self.cursor, self.last = cursor.decode(), last.decode()
+        self.still = self.still and self.text in (b"", page.record)
+        self.text, self.due = page.record, int(page.due) if page.due else None
+        self.cursor, self.last = page.cursor.decode(), page.last.decode()
         if source in CONTENTS:
-            self.messages, self.ready, self.size = self.messages + seen, self.ready + ready, self.size + size
+            self.messages += page.seen
+            self.ready += page.ready
+            self.size += page.bytes
+        faults = page.faults
         wrong = []
         for id, word in zip(faults[::2], map(bytes.decode, faults[1::2]), strict=True):
             kind = f"gone:{source}" if word == "gone" else word
@@ -78,12 +79,12 @@ def walk(keyspace: Keyspace, queue: str, sources: tuple[str, ...], *, mend: bool
     for source in sources:
         after: bytes = b""
         while True:
-            reply = yield from plain(repair.audit(keyspace, queue, source, after, PAGE))
-            wrong = audit.add(source, list(reply[2:]))
+            page = yield from plain(repair.audit(keyspace, queue, source, after, PAGE))
+            wrong = audit.add(source, page)
             if mend and wrong:
                 done = yield from plain(repair.repair(keyspace, queue, wrong))
                 audit.mended.update(_counts(done))
-            after = reply[2]
+            after = page.next
             if not after:
                 break
     audit.close()
@@ -123,6 +124,6 @@ def mend(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
     return done
 
 
-def _counts(reply: Any) -> Counter[str]:
-    words = reply[2]
+def _counts(values: Ok) -> Counter[str]:
+    words = values.done
     return Counter(dict(zip(map(bytes.decode, words[::2]), words[1::2], strict=True)))

@@ -98,7 +98,7 @@ def repair(broker: Broker, wanted: Repair) -> str:
             raise gone
         return "struck out of the registry" if gone else "left alone: it is not there any more"
     if wanted.kind == "clear":
-        gone = driver.store.run(calls.clear(keyspace, name))[2]
+        gone = driver.perform(flows.plain(calls.clear(keyspace, name))).cleared
         return "its keys are deleted" if gone else "left alone: the queue is there now"
     try:
         done = driver.perform(audit.mend(keyspace, name))

@@ -12,7 +12,7 @@ from rqttl.doctor.audit import Audit, audit
 from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.errors import QueueNotFound
 from rqttl.options import OPTIONS, REASONS, QueueOptions
-from rqttl.protocol import commands, replies
+from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import Driver
 from rqttl.text import plural
@@ -79,10 +79,9 @@ def _record(found: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
             queue=queue,
         )
         return
-    command = commands.declare(keyspace, options)
-    fields = command.words[1 + len(command.script.keys) + len(command.script.args) :]
-    said = {str(name): str(value) for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    differing = sorted(name for name, value in said.items() if record.get(name) != value)
+    fields = options.fields()
+    declared = {str(name): str(value) for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    differing = sorted(name for name, value in declared.items() if record.get(name) != value)
     if differing:
         yield problem(
             CHECK,

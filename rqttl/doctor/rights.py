@@ -17,6 +17,7 @@ from rqttl.doctor.reader import may_write
 from rqttl.protocol import replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
+from rqttl.protocol.contract import Script
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import Driver
 
@@ -37,7 +38,7 @@ AROUND = {"bell": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", 
 _INNER = re.compile(r"'([A-Z]{3,})'")
 
 
-def inner(script: linker.Script) -> list[str]:
+def inner(script: Script) -> list[str]:
     """The commands that a script calls."""
     return sorted(set(_INNER.findall(script.text)) & {*REST, "PUBLISH", "TIME", "XINFO"})
 
@@ -119,7 +120,7 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     yield from found or [ok(CHECK, f"{user} may do all that rqttl does")]
 
 
-def _denied(user: str, scripts: Sequence[linker.Script], outer: dict[str, str], within: set[str], around: list[str],
+def _denied(user: str, scripts: Sequence[Script], outer: dict[str, str], within: set[str], around: list[str],
             deaf: str, keyspace: Keyspace) -> Iterator[Finding]:  # fmt: skip
     torn = [s.name for s in scripts if not outer[s.name] and within & set(inner(s))]
     shut = [name for name, why in outer.items() if why]

@@ -1,7 +1,18 @@
 """Operations of more than one step, as generators that yield what is to be done. No I/O here."""
 
 from rqttl.flows.looking import look, names, only, options_of
-from rqttl.flows.messages import PERIOD, Claimed, claim, enqueue, enqueue_one, period, receive, receive_nothing, settle
+from rqttl.flows.messages import (
+    PERIOD,
+    Claimed,
+    claim,
+    enqueue,
+    enqueue_one,
+    period,
+    receive,
+    receive_nothing,
+    renew,
+    settle,
+)
 from rqttl.flows.queues import (
     declare,
     delete,
@@ -16,6 +27,8 @@ from rqttl.flows.queues import (
 from rqttl.flows.redriving import redrive, redrive_these
 from rqttl.flows.statistics import stats, stats_of
 from rqttl.flows.steps import (
+    NOT_THERE,
+    OUTDATED,
     SWEEPS,
     Clock,
     Enter,
@@ -26,15 +39,18 @@ from rqttl.flows.steps import (
     Read,
     Step,
     Together,
+    dispatch,
     fenced,
     follow,
     living,
+    pipeline,
     plain,
-    refused,
     sweep,
 )
 
 __all__ = [
+    "NOT_THERE",
+    "OUTDATED",
     "PERIOD",
     "SWEEPS",
     "Claimed",
@@ -50,6 +66,7 @@ __all__ = [
     "claim",
     "declare",
     "delete",
+    "dispatch",
     "enqueue",
     "enqueue_one",
     "fenced",
@@ -62,6 +79,7 @@ __all__ = [
     "options_of",
     "peek",
     "period",
+    "pipeline",
     "plain",
     "preview",
     "purge",
@@ -70,7 +88,7 @@ __all__ = [
     "receive_nothing",
     "redrive",
     "redrive_these",
-    "refused",
+    "renew",
     "settle",
     "stats",
     "stats_of",

@@ -10,9 +10,20 @@ from typing import Any
 from zlib import crc32
 
 from rqttl.errors import PoolExhausted, QueueFull
-from rqttl.flows.steps import Clock, Flow, Follow, Listen, Look, Together, fenced
+from rqttl.flows.steps import OUTDATED, Clock, Flow, Listen, Look, fenced, pipeline
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import ABSENT, BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Presence, Reply, Word
+from rqttl.protocol.commands import (
+    ABSENT,
+    BATCH,
+    BATCH_BYTES,
+    READ_BYTES,
+    Command,
+    Known,
+    Ok,
+    Presence,
+    Refused,
+    Word,
+)
 from rqttl.text import plain_text
 from rqttl.types import Message, Receipt
 
@@ -41,8 +52,8 @@ def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFu
     """Store one message."""
     known: Known = yield Look(queue)
     packed = (commands.pack(message),)
-    (known, reply) = yield from _store(known, len(packed[0][1]), lambda known: commands.enqueue(known, packed))
-    return _receipt(known, reply[2][0], message)
+    known, results = yield from _store(known, len(packed[0][1]), lambda known: commands.enqueue(known, packed))
+    return _receipt(known, results[0], message)
 
 
 def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
@@ -59,11 +70,11 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     else:
         bodies: Any = messages
         stored = [(yield from _store(known, largest, lambda known: commands.enqueue_plain(known, bodies)))]
-    results = [result for _, reply in stored for result in reply[2]]
+    results = [result for _, some in stored for result in some]
     forever = all(known.retention is None for known, _ in stored)
     if forever and set(map(type, messages)) == {bytes} and set(map(len, results)) == {_SEQUENCE_BYTES}:
         return list(map(Receipt, map(bytes.decode, results)))
-    options = [known for known, reply in stored for _ in reply[2]]
+    options = [known for known, some in stored for _ in some]
     return [_receipt(*one) for one in zip(options, results, messages, strict=True)]
 
 
@@ -75,8 +86,8 @@ def _largest_of_plain(messages: Sequence[Message | object]) -> int | None:
     return max(sizes) if sum(sizes) <= BATCH_BYTES else None
 
 
-#: The options that were in force when a call stored messages, and its reply.
-_Stored = tuple[Known, Reply]
+#: The options that were in force when a call stored messages, and the result of each message.
+_Stored = tuple[Known, Sequence[bytes]]
 
 
 def _store(known: Known, largest: int, build: Callable[[Known], Command]) -> Flow[_Stored]:
@@ -92,8 +103,8 @@ def _store(known: Known, largest: int, build: Callable[[Known], Command]) -> Flo
         commands.check_size(known, largest)
         return build(known)
 
-    reply = yield from fenced(known.name, checked, known)
-    return known, reply
+    values = yield from fenced(known.name, checked, known)
+    return known, values.ids
 
 
 def _roomy(known: Known, largest: int) -> Flow[Known]:
@@ -125,16 +136,14 @@ def _in_batches(known: Known, packed: Sequence[tuple[bytes, bytes]], window: int
 
 
 def _together(known: Known, largest: Sequence[int], calls: Sequence[Callable[[Known], Command]]) -> Flow[list[_Stored]]:
-    replies: list[Reply] = yield Together([call(known) for call in calls])
+    answers = yield from pipeline([call(known) for call in calls], OUTDATED)
     stored: list[_Stored] = []
-    for reply, call, size in zip(replies, calls, largest, strict=False):
-        if reply[0] == b"ok":
-            if reply[1]:
-                yield Follow(reply[1])
-            stored.append((known, reply))
-        else:
+    for answer, call, size in zip(answers, calls, largest, strict=False):
+        if type(answer) is Refused:
             newest: Known = yield Look(known.name, fresh=True)
             stored.append((yield from _store(newest, size, call)))
+        else:
+            stored.append((known, answer.ids))
     return stored
 
 
@@ -185,12 +194,20 @@ def claim(queue: str, count: int, lease: int | None, *, auto_ack: bool = False, 
     lost: list[bytes] = []
     unknown: list[bytes] = []
     while True:
-        _, _, at, due, more, token, missed, entries, failures, open_ones = yield from fenced(queue, build)
-        lost, unknown = lost + missed, unknown + open_ones
-        if entries or not more or not count:
-            failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
-            return Claimed(used, entries, token, failed, lost, unknown, at, int(due) if due else None, bool(more))
+        values = yield from fenced(queue, build)
+        lost, unknown = lost + values.lost, unknown + values.unknown
+        if values.entries or not values.more or not count:
+            return _claimed(used, values, lost, unknown)
         finished = ()
+
+
+def _claimed(known: Known, values: Ok, lost: Sequence[bytes], unknown: Sequence[bytes]) -> Claimed:
+    failures, due = values.failures, values.due
+    failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
+    return Claimed(
+        known, values.entries, values.token, failed, lost, unknown, values.now, int(due) if due else None,
+        bool(values.more),
+    )  # fmt: skip
 
 
 def period(consumer: str) -> int:
@@ -255,20 +272,27 @@ class Settled:
 
 
 def settle(deliveries: Sequence[tuple[bytes, bytes]],
-           run: Callable[[Sequence[Word]], Flow[Reply]], sizes: Sequence[int] = ()) -> Flow[Settled]:  # fmt: skip
-    """Settle deliveries (sequence and token) in batches; or renew their leases.
+           run: Callable[[Sequence[Word]], Flow[Ok]], sizes: Sequence[int] = ()) -> Flow[Settled]:  # fmt: skip
+    """Settle deliveries (sequence and token) in batches.
 
     `sizes` are the bytes of each message, for a script that reads them: they cut the batches too.
     """
     settled = Settled(set(), set(), {})
     for batch in _cut(deliveries, sizes):
-        _, _, told, lost = yield from run([word for pair in batch for word in pair])
-        settled.lost.update(lost)
-        if isinstance(told, bytes):
-            settled.tokens.update((sequence, told) for sequence, _ in batch)
-        else:
-            settled.unknown.update(told)
+        values = yield from run([word for pair in batch for word in pair])
+        settled.lost.update(values.lost)
+        settled.unknown.update(values.unknown)
     return settled
+
+
+def renew(deliveries: Sequence[tuple[bytes, bytes]], run: Callable[[Sequence[Word]], Flow[Ok]]) -> Flow[Settled]:
+    """Renew the leases of deliveries (sequence and token) in batches."""
+    renewed = Settled(set(), set(), {})
+    for batch in _cut(deliveries, ()):
+        values = yield from run([word for pair in batch for word in pair])
+        renewed.lost.update(values.lost)
+        renewed.tokens.update((sequence, values.token) for sequence, _ in batch)
+    return renewed
 
 
 def _cut(deliveries: Sequence[tuple[bytes, bytes]], sizes: Sequence[int]) -> Iterator[Sequence[tuple[bytes, bytes]]]:

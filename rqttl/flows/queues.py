@@ -7,10 +7,10 @@ from typing import Any
 
 from rqttl import checks
 from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged
-from rqttl.flows.steps import Enter, Flow, Look, Read, fenced, living, plain, refused, retire, sweep
+from rqttl.flows.steps import LAPSED, NOT_THERE, Enter, Flow, Look, Read, dispatch, fenced, living, plain, retire, sweep
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, Command, Known, Reply, Word
+from rqttl.protocol.commands import BATCH, Command, Known, Refused, Walk, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import Declared, Peeked
 from rqttl.units import as_datetime
@@ -29,28 +29,27 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
     yield from _listed(keyspace, queue)
     command = commands.declare(keyspace, options)
     while True:
-        reply: Reply = yield command
-        if reply[0] == b"ok":
+        answer = yield from dispatch(command, ("mismatch", *LAPSED))
+        if type(answer) is not Refused:
             break
-        if reply[1] == b"lapsed":
-            yield from retire(_known(keyspace, queue, reply))
-            yield from _listed(keyspace, queue)  # `retire` took it out
-        elif reply[1] == b"mismatch":
-            in_force = QueueOptions.from_json(queue, reply[3])
-            differences = options.differences(in_force)
-            raise QueueMismatch(
-                queue,
-                differences,
-                {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()},
-            )
-        else:
-            raise refused(command, reply)
-    if reply[2]:
+        in_force = _known(keyspace, queue, *answer.facts)
+        if answer.code == "mismatch":
+            raise _mismatch(options, in_force.options)
+        yield from retire(in_force)
+        yield from _listed(keyspace, queue)  # `retire` took it out
+    if answer.made:
         # whoever ended a queue of this name may have taken it out since, having looked before this one was made
         yield from _listed(keyspace, queue)
     # without a look at the queue, which may be over by now: the caller has declared it all the same
-    yield Look(queue, newest=Known(keyspace, queue, reply[3], options))
-    return DECLARED[reply[2]]
+    yield Look(queue, newest=Known(keyspace, queue, answer.version, options))
+    made: int = answer.made
+    return DECLARED[made]
+
+
+def _mismatch(asked: QueueOptions, in_force: QueueOptions) -> QueueMismatch:
+    differences = asked.differences(in_force)
+    texts = {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()}
+    return QueueMismatch(asked.queue, differences, texts)
 
 
 def _listed(keyspace: Keyspace, queue: str) -> Flow[None]:
@@ -92,18 +91,18 @@ def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flo
     yield from _fresh(queue, changes)
     yield from sweep(queue, now=now)
     before = after = (yield Look(queue)).options
-    walked: Sequence[Word] = (0, "", 0, 0, 0)
+    walk = Walk()
 
     def build(known: Known) -> Command:
         nonlocal before, after
         before, after = known.options, known.options.changed(changes)
-        return commands.preview(known, after, walked, now=now)
+        return commands.preview(known, after, walk, now=now)
 
     while True:
-        _, _, more, *walked = yield from fenced(queue, build)
-        if not more:
-            expired, trimmed = walked[2:4]
-            return UpdateResult(before, after, int(expired), int(trimmed))
+        values = yield from fenced(queue, build)
+        if not values.more:
+            return UpdateResult(before, after, int(values.expired), int(values.trimmed))
+        walk = Walk(*[getattr(values, name) for name in Walk._fields])
 
 
 def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[Known]:
@@ -119,9 +118,9 @@ def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
     upto: Word = ""
     purged: int = 0
     while True:
-        _, _, n, more, upto = yield from plain(commands.purge(keyspace, queue, upto))
-        purged += n
-        if not more:
+        values = yield from plain(commands.purge(keyspace, queue, upto))
+        purged, upto = purged + values.purged, values.upto
+        if not values.more:
             return purged
 
 
@@ -132,9 +131,9 @@ def purge_these(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flo
     purged = done = 0
     while done < len(ids):
         some = ids[done : done + BATCH]
-        _, _, n, _, upto = yield from plain(commands.purge(keyspace, queue, "", some))
-        purged += n
-        done += some.index(upto.decode()) + 1
+        values = yield from plain(commands.purge(keyspace, queue, "", some))
+        purged += values.purged
+        done += some.index(values.upto.decode()) + 1
     return purged
 
 
@@ -147,13 +146,12 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
     """Delete a queue and take it out of the registry. What has expired before dies first."""
     yield from sweep(queue)
     command = commands.delete(keyspace, queue, if_unused=if_unused, if_empty=if_empty)
-    reply: Reply = yield command
-    if reply[0] == b"ok":
-        yield Enter(queue, gone=True)
-        return int(reply[2])
-    if reply[1] == b"in_use":
-        raise QueueInUse(queue, reply[2].decode(), reply[3])
-    raise refused(command, reply)
+    answer = yield from dispatch(command, ("in_use",))
+    if type(answer) is Refused:
+        condition, count = answer.facts
+        raise QueueInUse(queue, condition.decode(), count)
+    yield Enter(queue, gone=True)
+    return int(answer.removed)
 
 
 def known_options(keyspace: Keyspace, queue: str) -> Flow[Known]:
@@ -168,19 +166,15 @@ def known_if_there(keyspace: Keyspace, queue: str) -> Flow[Known | None]:
     """The same, without an error where there is no such queue."""
     command = commands.lookup(keyspace, queue)
     while True:
-        reply: Reply = yield command
-        if reply[0] == b"ok":
-            return _known(keyspace, queue, reply)
-        if reply[1] == b"not_found":
+        answer = yield from dispatch(command, NOT_THERE)
+        if type(answer) is not Refused:
+            return _known(keyspace, queue, answer.version, answer.given)
+        if answer.code == "not_found":
             return None
-        if reply[1] != b"lapsed":
-            raise refused(command, reply)
-        yield from retire(_known(keyspace, queue, reply))
+        yield from retire(_known(keyspace, queue, *answer.facts))
 
 
-def _known(keyspace: Keyspace, queue: str, reply: Reply) -> Known:
-    """What `lookup` says, also in its refusal of a queue whose lifetime is over."""
-    _, _, version, given = reply
+def _known(keyspace: Keyspace, queue: str, version: bytes, given: bytes) -> Known:
     return Known(keyspace, queue, version, QueueOptions.from_json(queue, given))
 
 
@@ -191,15 +185,15 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
     while len(seen) < limit:
         most = min(limit - len(seen), BATCH)
         command = commands.peek(keyspace, queue, after=place, limit=most)
-        _, _, now, retention, entries, facts = yield from living(queue, command)
-        kept = int(retention) if retention else None
-        for i, entry in enumerate(entries):
-            one = _peeked(queue, kept, entry, facts[3 * i : 3 * i + 3])
-            if one.state == "leased" or one.expires_at is None or one.expires_at > as_datetime(now):
+        page = yield from living(queue, command)
+        retention = int(page.retention) if page.retention else None
+        for i, entry in enumerate(page.entries):
+            one = _peeked(queue, retention, entry, page.facts[3 * i : 3 * i + 3])
+            if one.state == "leased" or one.expires_at is None or one.expires_at > as_datetime(page.now):
                 seen.append(one)
-        if not entries:
+        if not page.entries:
             break
-        place = entries[-1][0].decode()
+        place = page.entries[-1][0].decode()
     return seen
 
 

@@ -6,13 +6,13 @@ steps; every flow can be tested by sending answers into it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Known, Reply, Word
+from rqttl.protocol.commands import Command, Known, Ok, Refused, Reply, Word
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.types import Swept
 
@@ -94,51 +94,76 @@ Flow = Generator[Step, Any, T]
 SWEEPS = 50
 
 
-def refused(command: Command, reply: Reply) -> Exception:
-    """The error for a refusal that the flow has no better answer to."""
-    code = reply[1].decode()
-    if code == "not_found":
+#: The refusal of a queue whose lifetime is over, and that nobody has deleted yet.
+LAPSED = frozenset(("lapsed",))
+#: Refusals of a queue that holds nothing any more.
+NOT_THERE = frozenset(("not_found", "lapsed"))
+#: Refusals after which a client reads the options of the queue again, and repeats the call with them.
+OUTDATED = frozenset(("stale", "not_found", "lapsed"))
+
+
+def dispatch(command: Command, answered: Container[str] = (), reply: Reply | None = None) -> Flow[Ok | Refused]:
+    """Run a command to its end. This is the only place that knows the protocol between scripts and flows.
+
+    `ok` returns the values, after the notes were handled. `again` runs the command again. Any other refusal is returned
+    if its code is among `answered`, and raises else. `reply` is the reply to a first run, which a pipeline made.
+    """
+    while True:
+        if reply is None:
+            reply = yield command
+        answer = command.script.read(reply)
+        if type(answer) is not Refused:
+            if answer.notes:
+                yield Follow(answer.notes)
+            return answer
+        if answer.code in answered:
+            return answer
+        if answer.code != "again":
+            raise _error(command, answer)
+        reply = None
+
+
+def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok | Refused]]:
+    """Run commands in one round trip, each to its end as `dispatch` does. Returns their answers in order."""
+    replies: list[Reply] = yield Together(calls)
+    answers: list[Ok | Refused] = []
+    for command, reply in zip(calls, replies, strict=True):
+        answers.append((yield from dispatch(command, answered, reply)))
+    return answers
+
+
+def _error(command: Command, refused: Refused) -> Exception:
+    if refused.code == "not_found":
         return QueueNotFound(command.queue)
-    if code == "malformed":
-        return MalformedMessage(command.queue, int(reply[2]))
-    return ContractError(f"script {command.script.name}: unexpected refusal {code!r}")
+    if refused.code == "malformed":
+        return MalformedMessage(command.queue, int(refused.facts[0]))
+    return ContractError(f"script {command.script.name}: unexpected refusal {refused.code!r}")
 
 
-def plain(command: Command) -> Flow[Reply]:
+def plain(command: Command) -> Flow[Ok]:
     """Run a command that no option can make stale."""
-    reply: Reply = yield command
-    if reply[0] == b"ok":
-        return reply
-    raise refused(command, reply)
+    return cast("Ok", (yield from dispatch(command)))
 
 
-def living(queue: str, command: Command) -> Flow[Reply]:
+def living(queue: str, command: Command) -> Flow[Ok]:
     """Run a command that no option can make stale, but that a queue whose lifetime is over refuses."""
     while True:
-        reply: Reply = yield command
-        if reply[0] == b"ok":
-            return reply
-        if reply[1] != b"lapsed":
-            raise refused(command, reply)
-        yield Look(queue, fresh=True)  # it is gone then, or lives on after all
+        answer = yield from dispatch(command, LAPSED)
+        if type(answer) is not Refused:
+            return answer
+        yield Look(queue, fresh=True)  # deletes the queue, or finds that it lives on
 
 
-def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = None) -> Flow[Reply]:
-    """Run a command with what is known of the queue; ask anew whenever the script says that this is outdated."""
+def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = None) -> Flow[Ok]:
+    """Run a command with the options of the queue. Repeat it with those in force while they are other ones."""
     if known is None:
         known = yield Look(queue)
     while True:
-        command = build(known)
-        reply: Reply = yield command
-        if reply[0] == b"ok":
-            if reply[1]:
-                yield Follow(reply[1])
-            return reply
-        if reply[1] in (b"stale", b"not_found", b"lapsed"):
-            # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it is gone
-            known = yield Look(queue, fresh=True)
-        elif reply[1] != b"again":
-            raise refused(command, reply)
+        answer = yield from dispatch(build(known), OUTDATED)
+        if type(answer) is not Refused:
+            return answer
+        # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it does not exist
+        known = yield Look(queue, fresh=True)
 
 
 def follow(notes: Sequence[bytes]) -> Flow[None]:
@@ -156,28 +181,23 @@ def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list
     """Sweep in bounded steps until nothing is due, or `rounds` times."""
     done: list[Swept] = []
     while rounds is None or len(done) < rounds:
-        reply = yield from fenced(queue, lambda known: commands.sweep(known, now=now))
-        done.append(_swept(reply))
+        values = yield from fenced(queue, lambda known: commands.sweep(known, now=now))
+        done.append(_swept(values))
         if not done[-1].more:
             break
     return done
 
 
-def _swept(reply: Reply) -> Swept:
-    at, due, more, reclaimed, promoted, expired, trimmed, compacted, retired = reply[2:]
+def _swept(values: Ok) -> Swept:
     return Swept(
-        at, int(due) if due else None, bool(more), reclaimed, promoted, expired, trimmed, compacted,
-        None if retired == b"" else retired,
+        values.now, int(values.due) if values.due else None, bool(values.more), values.reclaimed, values.promoted,
+        values.expired, values.trimmed, values.compacted, None if values.retired == b"" else values.retired,
     )  # fmt: skip
 
 
 def retire(known: Known, *, now: Word = "") -> Flow[None]:
     """Delete a queue whose lifetime is over, in bounded steps; or find that it lives on."""
     while True:
-        reply: Reply = yield commands.sweep(known, now=now)
-        if reply[0] != b"ok":
-            return  # somebody else was faster
-        if reply[1]:
-            yield Follow(reply[1])
-        if not _swept(reply).more:
+        answer = yield from dispatch(commands.sweep(known, now=now), OUTDATED)
+        if type(answer) is Refused or not answer.more:  # after a refusal: another client was faster
             return

@@ -50,7 +50,7 @@ def insist(command: Command, attempt: Callable[[Command], T]) -> T:
                 raise OutcomeUnknown(command.queue, command.script.name) from error
             if pause is None or _too_late(error, started):
                 raise _last(command, lost, error) from error
-            command = command.again()
+            command = command.as_replay()
         except (ResponseError, ScriptsForgotten) as error:
             raise _last(command, lost, error) from error
         time.sleep(pause)

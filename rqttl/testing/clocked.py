@@ -78,8 +78,7 @@ class ClockedDriver(Driver):
     def _timed(self, command: Command) -> Command:
         if "now" not in command.script.args:
             return command
-        place = 1 + int(command.words[0]) + command.script.args.index("now")
-        return replace(command, words=(*command.words[:place], self.clock.ms, *command.words[place + 1 :]))
+        return command.with_word("now", self.clock.ms)
 
     def _listen(self, step: flows.Listen) -> bytes | PoolExhausted | None:
         for listener in self.events.on_waiting:

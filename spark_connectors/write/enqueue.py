@@ -7,9 +7,9 @@ from itertools import chain, compress
 from typing import TypeVar
 
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
-from rqttl.flows import Follow, Look, Together, fenced
+from rqttl.flows import OUTDATED, Look, fenced, pipeline
 from rqttl.protocol import commands
-from rqttl.protocol.commands import BATCH_BYTES, Command, Known, Reply
+from rqttl.protocol.commands import BATCH_BYTES, Command, Known, Ok, Refused
 from spark_connectors.write.rows import MessageEncoder, Messages, RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
@@ -75,7 +75,7 @@ class Enqueue:
                 if reply is None:
                     self._refuse_missing_queue(call.queue, call.rows)
                 else:
-                    self._count(call, reply[2])
+                    self._count(call, reply.ids)
             start += len(together)
 
     def _independent(self, calls: Sequence[CallBatch]) -> int:
@@ -89,18 +89,17 @@ class Enqueue:
                 limited.add(call.queue)
         return len(calls)
 
-    def _replies(self, calls: Sequence[CallBatch]) -> list[tuple[CallBatch, Reply | None]]:
+    def _replies(self, calls: Sequence[CallBatch]) -> list[tuple[CallBatch, Ok | None]]:
         """Make calls in one round trip. Returns each call as it was stored, with its reply; `None` without a queue."""
         configs = [(self._config(call.queue), call) for call in calls]
         scripts = [self._command(config, call) for config, call in configs if config is not None]
-        replies = iter(self._with_retries(lambda: self._task.driver.step(Together(scripts))) if scripts else ())
+        sent = self._with_retries(lambda: self._task.driver.perform(pipeline(scripts, OUTDATED))) if scripts else []
+        replies = iter(sent)
         return [(call, None) if config is None else self._final_reply(call, next(replies)) for config, call in configs]
 
-    def _final_reply(self, call: CallBatch, reply: Reply) -> tuple[CallBatch, Reply | None]:
+    def _final_reply(self, call: CallBatch, reply: Ok | Refused) -> tuple[CallBatch, Ok | None]:
         """Return a call and its reply. If the queue has changed, repeat the call with the options in force."""
-        if reply[0] == b"ok":
-            if reply[1]:
-                self._task.driver.step(Follow(reply[1]))
+        if type(reply) is not Refused:
             return call, reply
 
         def build(config: Known) -> Command:

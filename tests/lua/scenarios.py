@@ -83,7 +83,7 @@ def _peek(lab: Lab) -> Command:
 
 def _preview(options: Mapping[str, Any]) -> Callable[[Lab], Command]:
     after = QueueOptions.read_stored("orders", options)
-    return lambda lab: commands.preview(lab.known(), after, (0, "", 0, 0, 0), now=NOW)
+    return lambda lab: commands.preview(lab.known(), after, commands.Walk(), now=NOW)
 
 
 def _touch(lab: Lab) -> Command:
@@ -194,7 +194,7 @@ CONSUMERS = {
         lambda lab: commands.redrive(lab.known(), "dead", [place(-98)], now=NOW), {"max_length": 1, **_DEAD}, _READY
     ),
     "redrive from a queue that is gone": Scenario(
-        lambda lab: commands.redrive(lab.known(), "nobody", [place(-98)], now=NOW).again(), parts=_READY
+        lambda lab: commands.redrive(lab.known(), "nobody", [place(-98)], now=NOW).as_replay(), parts=_READY
     ),
     "ack of what is lost": Scenario(_ack, parts=_READY),
     "nack": Scenario(_nack(), parts=_LEASED),

@@ -102,8 +102,10 @@ class Lab:
         return Known(self.keyspace, queue, version.encode(), self._options[queue])
 
     def run(self, command: Command) -> Reply:
-        """The reply of a command."""
-        return driver_of(self.broker).store.run(command)
+        """The reply of a command. It has as many values as the header of the script names."""
+        reply = driver_of(self.broker).store.run(command)
+        command.script.read(reply)
+        return reply
 
     def refusal(self, command: Command) -> list[object]:
         """The words of a refusal; nothing in Redis may have changed by a single byte."""

@@ -46,7 +46,7 @@ def test_declaring_again_with_equal_options_changes_nothing(lab: Lab) -> None:
 def test_a_declaration_that_is_repeated_after_a_lost_reply_still_says_that_it_made_the_queue(lab: Lab) -> None:
     command = declaration(lab, **OPTIONS)
 
-    replies = [lab.run(command), lab.run(command.again())]
+    replies = [lab.run(command), lab.run(command.as_replay())]
     assert replies == [[b"ok", b"", 1, lab.snapshot()["orders"]["meta"]["version"].encode()]] * 2
     assert lab.run(declaration(lab, **OPTIONS))[:3] == [b"ok", b"", 0]
 

@@ -25,10 +25,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def as_any(command: Command) -> Command:
     """The same call, saying nothing of the form of its batch."""
-    place = command.words[0] + 1 + command.script.args.index("form")  # type: ignore[operator]  # the number of keys
-    words = (*command.words[:place], "", *command.words[place + 1 :])
-    assert command.words[place] == "ids"
-    return Command(command.script, command.queue, words, command.repeatable)
+    assert command == command.with_word("form", "ids")
+    return command.with_word("form", "")
 
 
 def batches(chance: random.Random) -> list[list[tuple[bytes, bytes]]]:

@@ -130,7 +130,7 @@ FATES: dict[str, Callable[[Lab], object]] = {
     "receive and reject": take_all,
     "sweep at the end of retention": lambda lab: lab.run(commands.sweep(lab.known(), now=NOW + 2000)),
     "stats": lambda lab: lab.run(commands.stats(lab.known(), now=NOW + 2000)),
-    "preview": lambda lab: lab.run(commands.preview(lab.known(), lab.known().options, (0, "", 0, 0, 0), now=NOW)),
+    "preview": lambda lab: lab.run(commands.preview(lab.known(), lab.known().options, commands.Walk(), now=NOW)),
     "redrive": lambda lab: lab.run(commands.redrive(lab.known("dead"), "orders", [place(-9), place(-8)], now=NOW)),
     "audit": lambda lab: lab.run(repair.audit(lab.keyspace, "orders", "log", "", 10)),
 }

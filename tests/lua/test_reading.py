@@ -117,7 +117,7 @@ CASES = {
         lambda lab: commands.redrive(lab.known("origin"), "orders", chosen(lab), now=NOW), lambda reply: len(reply[2])
     ),
     "preview": Case(
-        lambda lab: commands.preview(lab.known(), EMPTY, (0, "", 0, 0, 0), now=NOW), lambda reply: reply[6]
+        lambda lab: commands.preview(lab.known(), EMPTY, commands.Walk(), now=NOW), lambda reply: reply[6]
     ),
     "enqueue past the expired": Case(
         lambda lab: commands.enqueue(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250}, "mortal"
@@ -267,7 +267,7 @@ def test_a_repeated_ack_of_messages_that_came_back_reads_5_and_leaves_the_others
     lab.run(commands.nack(lab.known(), words, now=NOW))
 
     with bounded(server):
-        _, _, unknown, lost = lab.run(commands.ack(lab.keyspace, "orders", words, now=LATER).again())
+        _, _, unknown, lost = lab.run(commands.ack(lab.keyspace, "orders", words, now=LATER).as_replay())
 
     assert 0 < len(lost) <= 5
     assert len(unknown) + len(lost) == 50

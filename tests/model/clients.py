@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import redis
@@ -62,8 +62,4 @@ class Client(Driver):
         """The command with the clock of the test in the place of Redis' own."""
         if "now" not in command.script.args:
             return command
-        words = list(command.words)
-        number_of_keys = words[0]
-        assert isinstance(number_of_keys, int)
-        words[1 + number_of_keys + command.script.args.index("now")] = self.clock.now
-        return replace(command, words=tuple(words))
+        return command.with_word("now", self.clock.now)

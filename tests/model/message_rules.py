@@ -174,7 +174,7 @@ class QueueMachine(QueueRules):
             flow = _marked(flow, "redrive")
         reply = self.act(who, flow, "redrive",
             lambda: became.extend(self.world.redrive(source, origin, now, seqs, free)), deaf=dies)  # fmt: skip
-        for seq, told, one in zip(seqs, reply[2], became, strict=True):
+        for seq, told, one in zip(seqs, reply.results, became, strict=True):
             if one is None:
                 assert told == (b"=" if again and seq not in known else b"-")
             else:
@@ -246,7 +246,7 @@ class QueueMachine(QueueRules):
                 known, action, words_of(pairs), delay=delay, counted=counted, description=description))  # fmt: skip
         lost: list[bytes] = []
         reply = self.act(who, flow, action, lambda: lost.extend(apply(False)), deaf=dies)
-        assert reply[2:] == [[], lost]
+        assert (reply.unknown, reply.lost) == ([], lost)
         assert now == self.clock.now
         self.settled[who] = (self.ran(who, action), apply)
         self.compare()
@@ -257,10 +257,10 @@ class QueueMachine(QueueRules):
         now = self.clock.now
         reply = self.act(who, flow, "renew", lambda: expected.append(self.world.renew(name, now, pairs, lease)))
         ((held, lost),) = expected
-        assert list(reply[3]) == lost
+        assert list(reply.lost) == lost
         for m in held:
-            m.token = reply[2]
-            self.seen.append((name, m.seq, reply[2]))
+            m.token = reply.token
+            self.seen.append((name, m.seq, reply.token))
         self.compare()
 
     @precondition(lambda self: any(self.settled))
@@ -274,7 +274,7 @@ class QueueMachine(QueueRules):
         if command.queue in self.raw:
             broker = self.clients[who]
             broker.log.clear()
-            reply = broker.step(command.again())
+            reply = broker.step(command.as_replay())
             if reply[0] == b"ok":
                 lost = apply(True)
                 assert reply[2:] == [self.world.unknown, lost]
@@ -298,4 +298,4 @@ def _marked(flow: flows.Flow[T], script: str) -> flows.Flow[T]:
         except StopIteration as done:
             result: T = done.value
             return result
-        answer = yield step.again() if isinstance(step, Command) and step.script.name == script else step
+        answer = yield step.as_replay() if isinstance(step, Command) and step.script.name == script else step

@@ -39,7 +39,7 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
     here = known()
     made = [
         commands.lookup(KEYSPACE, "orders"), commands.declare(KEYSPACE, here.options),
-        commands.update(here, here.options), commands.preview(here, here.options, (0, "", 0, 0, 0)),
+        commands.update(here, here.options), commands.preview(here, here.options, commands.Walk()),
         commands.touch(KEYSPACE, "orders"),
         commands.purge(KEYSPACE, "orders", ""), commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False),
         commands.peek(KEYSPACE, "orders", after="", limit=1), commands.sweep(here), commands.stats(here),
@@ -170,9 +170,9 @@ def test_what_may_be_repeated_says_so_to_the_script_and_nothing_else_changes() -
         commands.reject(here, DELIVERIES, now=5), commands.receive(here, 1, 1, finished=DELIVERIES, now=5),
     ):  # fmt: skip
         assert command.repeatable
-        assert bound(command.again()) == {**bound(command), "again": "1"}
-        assert command.again().again() == command.again()
-    assert commands.sweep(here).again() == commands.sweep(here)
+        assert bound(command.as_replay()) == {**bound(command), "again": "1"}
+        assert command.as_replay().as_replay() == command.as_replay()
+    assert commands.sweep(here).as_replay() == commands.sweep(here)
 
 
 def test_what_must_not_be_repeated() -> None:

@@ -3,7 +3,7 @@
 `Known` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
 """
 
-from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Reply, Word
+from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command, Known
 from rqttl.protocol.commands.messages import (
     ABSENT,
     Presence,
@@ -15,8 +15,21 @@ from rqttl.protocol.commands.messages import (
     receive,
     redrive,
 )
-from rqttl.protocol.commands.queues import declare, delete, lookup, peek, preview, purge, stats, sweep, touch, update
+from rqttl.protocol.commands.queues import (
+    Walk,
+    declare,
+    delete,
+    lookup,
+    peek,
+    preview,
+    purge,
+    stats,
+    sweep,
+    touch,
+    update,
+)
 from rqttl.protocol.commands.settle import ack, nack, reject, renew
+from rqttl.protocol.contract import Ok, Refused, Reply, Word
 
 __all__ = [
     "ABSENT",
@@ -25,8 +38,11 @@ __all__ = [
     "READ_BYTES",
     "Command",
     "Known",
+    "Ok",
     "Presence",
+    "Refused",
     "Reply",
+    "Walk",
     "Word",
     "ack",
     "check_size",

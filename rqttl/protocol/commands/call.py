@@ -1,21 +1,15 @@
-"""One script call as a value, and what a client knows of the queue that it is for."""
+"""One script call as a value, and the options of its queue as a client remembers them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
 
 from rqttl.options import QueueOptions
 from rqttl.protocol import scripts
+from rqttl.protocol.contract import REPLAY, Script, Word
 from rqttl.protocol.keys import Keyspace
-from rqttl.protocol.scripts import Script
-
-Word = str | bytes | int
-
-#: A reply as redis-py gives it: bytes, integers and lists of them. Its first element is `ok` or `refused`.
-Reply = Sequence[Any]
 
 #: Messages, or deliveries to settle, that one script call takes at most.
 BATCH = 250
@@ -34,22 +28,23 @@ BATCH_BYTES = 2**20
 class Command:
     """One script call that has not happened yet.
 
-    `repeatable` says that running it twice does no more than running it once, so that it may be run again when its
-    reply was lost; `marked` is the position of the argument that then tells the script so.
+    `repeatable`: two calls have the same effect as one, so the call may be repeated after a lost reply.
     """
 
     script: Script
     queue: str
     words: tuple[Word, ...]
     repeatable: bool = True
-    marked: int | None = None
 
-    def again(self) -> Command:
-        """The same call, after the reply to an earlier one was lost."""
-        if self.marked is None:
-            return self
-        words = (*self.words[: self.marked], "1", *self.words[self.marked + 1 :])
-        return Command(self.script, self.queue, words, self.repeatable, self.marked)
+    def as_replay(self) -> Command:
+        """The same call, which tells the script that the reply to an earlier one was lost."""
+        return self.with_word(REPLAY, "1") if REPLAY in self.script.args else self
+
+    def with_word(self, argument: str, word: Word) -> Command:
+        """The same call with another word for one argument of its header."""
+        index = 1 + int(self.words[0]) + self.script.args.index(argument)
+        words = (*self.words[:index], word, *self.words[index + 1 :])
+        return Command(self.script, self.queue, words, self.repeatable)
 
 
 @dataclass(frozen=True)
@@ -101,11 +96,11 @@ class Known:
         words = self._prefixes.get("short")
         if words is None:
             keys = [self.keyspace.key(self.name, part) for part in script.keys[: script.least]]
-            words = self._prefixes["short"] = (len(keys), *keys, self.version, "")
+            words = self._prefixes["short"] = (len(keys), *keys, *self._fence(script, ""))
         return words
 
     def prefix(self, script: Script, source: str = "") -> tuple[Word, ...]:
-        """The keys of a call that depends on the options in force, and its first two arguments: version and targets.
+        """The keys of a call that depends on the options in force, and the arguments of its fence.
 
         `source` is the further queue of a script that has one.
         """
@@ -118,9 +113,14 @@ class Known:
             found |= {reason: self.options.target(reason) for reason in script.targets}
             targets = {reason: target for reason, target in found.items() if target}
             said = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
-            words = (*keys_of(self.keyspace, self.name, script, tuple(targets.values())), self.version, said)
-            self._prefixes[place] = words
+            keys = keys_of(self.keyspace, self.name, script, tuple(targets.values()))
+            words = self._prefixes[place] = (*keys, *self._fence(script, said))
         return words
+
+    def _fence(self, script: Script, targets: str) -> list[Word]:
+        """The arguments that depend on the options in force, in the order of the header."""
+        words: dict[str, Word] = {"version": self.version, "targets": targets}
+        return [words[name] for name in script.fence]
 
 
 @lru_cache(maxsize=4096)
@@ -134,9 +134,7 @@ def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, 
     return (len(keys), *keys)
 
 
-def bind(
-    keyspace: Keyspace, queue: str, name: str, args: Mapping[str, Word], rest: Iterable[Word] = ()
-) -> tuple[Word, ...]:
-    """Bind a call that needs no fence. `args` must name exactly what the script's header names."""
+def unfenced(keyspace: Keyspace, queue: str, name: str, rest: Iterable[Word] = (), /, **words: Word) -> Command:
+    """A call that does not depend on the options in force. `words` are its arguments, named as in its header."""
     script = scripts.load(name)
-    return (*keys_of(keyspace, queue, script, ()), *[args[word] for word in script.args], *rest)
+    return Command(script, queue, (*keys_of(keyspace, queue, script, ()), *script.arguments(**words), *rest))

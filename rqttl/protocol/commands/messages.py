@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from rqttl.errors import MessageTooLarge
 from rqttl.protocol import codec, scripts
-from rqttl.protocol.commands.call import Command, Known, Word
+from rqttl.protocol.commands.call import Command, Known
 from rqttl.protocol.commands.settle import runs
+from rqttl.protocol.contract import Word
 from rqttl.text import plain_text
 from rqttl.types import Message
 
@@ -37,7 +38,7 @@ def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, window: int 
 
     It may be repeated where each has an id, and the queue or the call knows duplicates.
     """
-    words: list[Word] = [window or "", ""]
+    words: list[Word] = []
     simple, named, only = known.simple and not window, True, True
     for pair in packed:
         words += pair
@@ -45,32 +46,36 @@ def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, window: int 
         if named:
             named, bare = codec.said_id(pair[0])
             only = only and bare
-    words[1] = "ids" if named and only else ""
-    return _enqueue(known, words, simple, now, repeatable=named and (known.window > 0 or window > 0))
+    form = "ids" if named and only else ""
+    repeatable = named and (known.window > 0 or window > 0)
+    return _enqueue(known, form, words, window=window, simple=simple, now=now, repeatable=repeatable)
 
 
 def enqueue_named(known: Known, words: Sequence[bytes], *, window: int = 0) -> Command:
     """Store messages that have no more than an id, at most `BATCH`: what is said and the body of each in turn."""
     repeatable = known.window > 0 or window > 0
-    return _enqueue(known, (window or "", "ids", *words), known.simple and not window, repeatable=repeatable)
+    simple = known.simple and not window
+    return _enqueue(known, "ids", words, window=window, simple=simple, repeatable=repeatable)
 
 
 def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
-    """Store messages of which there is nothing to say but their bodies, at most `BATCH`."""
-    return _enqueue(known, ("", "bodies", *bodies), known.simple, now)
+    """Store messages without envelopes, at most `BATCH`. `bodies` are all they have."""
+    return _enqueue(known, "bodies", bodies, simple=known.simple, now=now)
 
 
-def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word = "", *, repeatable: bool = False) -> Command:
+def _enqueue(known: Known, form: str, batch: Sequence[Word], *, simple: bool, window: int = 0, now: Word = "",
+             repeatable: bool = False) -> Command:  # fmt: skip
     script = scripts.load("enqueue")
     prefix = known.short(script) if simple else known.prefix(script)
-    return Command(script, known.name, (*prefix, now, *words), repeatable=repeatable)
+    arguments = script.arguments(now=now, window=window or "", form=form)
+    return Command(script, known.name, (*prefix, *arguments, *batch), repeatable)
 
 
 def redrive(known: Known, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
     """Put dead letters of `source`, at most `BATCH`, into the queue, which is another one."""
     script = scripts.load("redrive")
-    prefix = known.prefix(script, source)
-    return Command(script, known.name, (*prefix, now, "", *sequences), marked=len(prefix) + 1)
+    arguments = script.arguments(now=now, again="")
+    return Command(script, known.name, (*known.prefix(script, source), *arguments, *sequences))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +107,8 @@ def receive(
 ) -> Command:
     """Finish deliveries (id and token in turn), then take up to `count` messages out."""
     script = scripts.load("receive")
-    prefix = known.prefix(script)
-    here = presence
-    args = (now, "", count, lease, "1" if auto_ack else "", here.room)
-    shown = (here.consumer, here.block, here.stay, here.ticket)
-    return Command(script, known.name, (*prefix, *args, *shown, *runs(finished)), not auto_ack, len(prefix) + 1)
+    arguments = script.arguments(
+        now=now, again="", count=count, lease=lease, auto="1" if auto_ack else "", room=presence.room,
+        consumer=presence.consumer, block=presence.block, stay=presence.stay, ticket=presence.ticket,
+    )  # fmt: skip
+    return Command(script, known.name, (*known.prefix(script), *arguments, *runs(finished)), not auto_ack)

@@ -1,0 +1,129 @@
+"""The contract of a script, as its header states it: keys, arguments, and the values of its reply.
+
+Nothing else knows a position. `Script.arguments` puts words in the order of the header, and `Script.read` gives the
+values of a reply the names that stand there.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, final
+
+from rqttl.errors import ContractError
+
+Word = str | bytes | int
+
+#: A reply as redis-py gives it: bytes, integers and lists of them. Its first element is `ok` or `refused`.
+Reply = Sequence[Any]
+
+#: The arguments that depend on the options in force. They stand first in each header that has them.
+FENCE = ("version", "targets")
+#: The argument that tells a script that the reply to an equal call was lost.
+REPLAY = "again"
+
+
+class Ok:
+    """The values of a reply, by the names in the header of the script; and its notes about other queues."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        notes: Sequence[bytes]
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal: its code, and the facts that explain it, in the order that the header gives."""
+
+    code: str
+    facts: tuple[Any, ...] = ()
+
+
+class IncompleteReply(ContractError):
+    """A reply with fewer values than the header of the script names. Lua ends a list at the first value that is nil."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A linked command: its text and hash, and the names of its keys, arguments and values, in order.
+
+    A call may leave out the keys from position `least` on, and all targets with them, where it cannot need them.
+    `targets` are the death reasons whose target queues the command may write to; `rest` means that any number of
+    further arguments may follow. `source` are parts of one more queue, whose name stands among the targets.
+    `values` are the names of the values of a reply; the last one may be `word...`, which stands for all that follow.
+    """
+
+    name: str
+    text: str = field(repr=False)
+    sha: str
+    keys: tuple[str, ...]
+    least: int
+    args: tuple[str, ...]
+    targets: tuple[str, ...]
+    refusals: tuple[str, ...]
+    rest: bool
+    source: tuple[str, ...]
+    values: tuple[str, ...] = ()
+
+    @cached_property
+    def fence(self) -> tuple[str, ...]:
+        """The arguments that depend on the options in force."""
+        return tuple(name for name in self.args if name in FENCE)
+
+    @cached_property
+    def arguments(self) -> Callable[..., tuple[Word, ...]]:
+        """A function of all arguments behind the fence, by name. It returns them in the order of the header."""
+        return _ordered(self.args[len(self.fence) :])
+
+    def read(self, reply: Reply) -> Ok | Refused:
+        """Read a reply. Raises `ContractError` if it has other values than the header names."""
+        if reply[0] == b"ok":
+            try:
+                return self._values(reply)
+            except TypeError:
+                pass
+            raise self._unexpected(reply)
+        return Refused(reply[1].decode(), tuple(reply[2:]))
+
+    def replay_index(self, words: Sequence[Word]) -> int | None:
+        """The index of the argument `REPLAY` among the words of a call; `None` if the script has none."""
+        return 1 + int(words[0]) + self.args.index(REPLAY) if REPLAY in self.args else None
+
+    @cached_property
+    def _values(self) -> Callable[[Reply], Ok]:
+        return _reader(self.name, self.values)
+
+    def _unexpected(self, reply: Reply) -> ContractError:
+        kind = IncompleteReply if len(reply) < 2 + len(self.values) else ContractError
+        return kind(f"script {self.name}: {len(reply) - 2} values in its reply, expected {', '.join(self.values)}")
+
+
+@lru_cache
+def _ordered(names: tuple[str, ...]) -> Callable[..., tuple[Word, ...]]:
+    """A function that takes these names as keywords and returns their values in this order.
+
+    It is compiled once, as `namedtuple` compiles its constructor: calls of a hot path cannot pay for a mapping.
+    """
+    given = f"*, {', '.join(names)}" if names else ""
+    ordered: Callable[..., tuple[Word, ...]] = eval(f"lambda {given}: ({''.join(f'{name}, ' for name in names)})")  # noqa: S307  # names of a header
+    return ordered
+
+
+@lru_cache
+def _reader(script: str, names: tuple[str, ...]) -> Callable[[Reply], Ok]:
+    """A function that makes an `Ok` of a reply. It raises `TypeError` where the number of values is another one."""
+    plain = [name.removesuffix("...") for name in names]
+    name = f"{script}_values"
+    fields = namedtuple(name, ["ok", "notes", *plain])  # type: ignore[misc]  # noqa: PYI024  # from a header
+    values = type(name, (fields, Ok), {"__slots__": ()})
+    make: Callable[[Reply], Ok] = values._make  # type: ignore[attr-defined]  # a tuple with names has it
+    if plain == list(names):
+        return make
+    fixed = len(plain) + 1
+    return lambda reply: make([*reply[:fixed], reply[fixed:]])
