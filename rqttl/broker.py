@@ -122,11 +122,11 @@ class Broker:
 
         One that is just connecting is not counted, nor is `run_once`. Redis may forbid to ask (`PUBSUB`).
         """
-        return self._driver.reapers()
+        return self._driver.perform(flows.reaper_count(self._driver.keyspace))
 
     def time(self) -> datetime:
         """The time by the clock of Redis, which is the one that counts."""
-        return units.as_datetime(self._driver.server_time())
+        return units.as_datetime(self._driver.perform(flows.server_time()))
 
     def interrupt(self) -> None:
         """End every wait of this broker, in all threads and from now on, as if its time were over.

@@ -93,7 +93,7 @@ def repair(broker: Broker, wanted: Repair) -> str:
     if wanted.kind == "take_out":
         return _take_out(driver, name)
     if wanted.kind == "strike":
-        (gone,) = driver.store.ask([("SREM", keyspace.registry, wanted.member)])
+        (gone,) = driver.perform(flows.strike(keyspace, [wanted.member]))
         if isinstance(gone, Exception):
             raise gone
         return "struck out of the registry" if gone else "left alone: it is not there any more"

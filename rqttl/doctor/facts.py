@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
+from rqttl import flows
 from rqttl.protocol import replies
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ class Facts:
         self.why_no_info = ""
         self._info: dict[str, int | float | str] = {}
         try:
-            self._info = driver.store.call(replies.facts, "INFO")
+            self._info = driver.perform(flows.execute(replies.facts, "INFO"))
         except ResponseError as error:
             self.why_no_info = str(error)
 
     def time(self) -> float:
         """The clock of the server, in seconds."""
-        seconds, micros = self.driver.store.call(replies.moment, "TIME")
+        seconds, micros = self.driver.perform(flows.execute(replies.moment, "TIME"))
         return seconds + micros / 1e6
 
     def text(self, name: str) -> str:
@@ -49,7 +50,7 @@ class Facts:
     def setting(self, name: str) -> str | None:
         """A setting of the server; None if it has none of this name, or hides it."""
         try:
-            found = self.driver.store.call(replies.pairs, "CONFIG", "GET", name)
+            found = self.driver.perform(flows.execute(replies.pairs, "CONFIG", "GET", name))
         except ResponseError as error:
             self.hidden.append(name)
             self.why_hidden = str(error)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
+from rqttl import flows
 from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.errors import RegistryDamaged
 from rqttl.protocol import replies
@@ -73,7 +74,7 @@ def _registry(driver: Driver, stock: Stock) -> set[str]:
     """The names in the registry. What is wrong with the registry itself goes into the findings."""
     key = driver.keyspace.registry
     try:
-        members = driver.members(key, PAGE)
+        members = driver.perform(flows.members(driver.keyspace, PAGE))
     except RegistryDamaged as error:
         advice = f"look at it, then DEL {key}; `rqttl doctor --repair` enters all queues again"
         stock.findings.append(problem("registry", f"{error}; nothing can list the queues", advice))
@@ -98,9 +99,8 @@ def _scan(driver: Driver) -> tuple[dict[str, set[str]], list[str]]:
     cursor, begun = 0, False
     while cursor or not begun:
         begun = True
-        cursor, keys = driver.store.call(
-            replies.page, "SCAN", cursor, "MATCH", driver.keyspace.everything, "COUNT", PAGE
-        )
+        scan = flows.execute(replies.page, "SCAN", cursor, "MATCH", driver.keyspace.everything, "COUNT", PAGE)
+        cursor, keys = driver.perform(scan)
         for key in keys:
             name = driver.keyspace.split(key)
             if name is not None:
@@ -116,9 +116,9 @@ def _ask(driver: Driver, calls: Sequence[tuple[Any, ...]], *, together: bool = F
     for start in range(0, len(calls), PAGE):
         page = calls[start : start + PAGE]
         if not together:
-            answers += driver.store.ask(page)
+            answers += driver.step(flows.Read(page, keep_errors=True))
             continue
-        *queued, done = driver.store.ask([("MULTI",), *page, ("EXEC",)])
+        *queued, done = driver.step(flows.Read([("MULTI",), *page, ("EXEC",)], keep_errors=True))
         if isinstance(done, Exception):
             raise next((one for one in queued if isinstance(one, Exception)), done)
         answers += done

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from redis.exceptions import NoPermissionError
 
+from rqttl import flows
 from rqttl.doctor import reader
 from rqttl.doctor.audit import Audit, audit
 from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
@@ -159,7 +160,7 @@ def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]
 
 def _given(driver: Driver, queue: str) -> str | None:
     key = driver.keyspace.key(queue, "meta")
-    found = driver.store.call(replies.data_or_none, "HGET", key, "given")
+    found = driver.perform(flows.execute(replies.data_or_none, "HGET", key, "given"))
     return None if found is None else found.decode("utf-8", "replace")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from rqttl import flows
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, some, warning
 from rqttl.doctor.reader import may_write
@@ -157,7 +158,7 @@ def _denied(user: str, scripts: Sequence[Script], outer: dict[str, str], within:
 
 def _user(driver: Driver) -> str:
     try:
-        name = driver.store.call(replies.data, "ACL", "WHOAMI")
+        name = driver.perform(flows.execute(replies.data, "ACL", "WHOAMI"))
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace")

@@ -50,7 +50,7 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
             "give this user +script|load, or load them as another one after each restart",
         )
     try:
-        driver.store.run(repair.audit(driver.keyspace, queue, "log", "", 1))
+        driver.step(repair.audit(driver.keyspace, queue, "log", "", 1))
     except ResponseError as error:
         yield problem("scripts", f"cannot be run: {error}", "give this user +evalsha, and the keys of the namespace")
     else:
@@ -58,13 +58,13 @@ def scripts(facts: Facts, queue: str) -> Iterator[Finding]:
 
 
 def _load(driver: Driver, text: str) -> str:
-    return driver.store.call(replies.data, "SCRIPT", "LOAD", text).decode()
+    return driver.perform(flows.execute(replies.data, "SCRIPT", "LOAD", text)).decode()
 
 
 def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:
     """Whether due work gets done. `dues` are next due times of queues, as lower bounds: late ones are looked at."""
     driver = facts.driver
-    now = driver.server_time()
+    now = driver.perform(flows.server_time())
     suspects = {name: due for name, due in dues.items() if due is not None and now - due > OVERDUE}
     looks = driver.perform(flows.look(driver.keyspace, list(suspects)))
     # the lifetime of a queue that is not among the looks is over, and nobody has deleted it
@@ -72,7 +72,7 @@ def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:
     waits |= {name: stats.overdue // timedelta(milliseconds=1) for name, stats in looks.items()}
     late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
     try:
-        count: int | None = driver.reapers()
+        count: int | None = driver.perform(flows.reaper_count(driver.keyspace))
     except ResponseError:
         count = None
     listen = "it cannot be seen whether a reaper listens" if count is None else _listening(count)

@@ -253,6 +253,20 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         now = yield Clock()
 
 
+def receive_many(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool,
+                 consumer: str) -> Flow[list[Claimed]]:  # fmt: skip
+    """Take up to `count` messages in batches, waiting for the first message up to `wait` ms."""
+    batches: list[Claimed] = []
+    while count:
+        most = min(count, BATCH)
+        batch = yield from receive(queue, most, lease, 0 if batches else wait, auto_ack=auto_ack, consumer=consumer)
+        batches.append(batch)
+        if len(batch.entries) < most:
+            break
+        count -= most
+    return batches
+
+
 def receive_nothing(queue: str, presence: Presence, finished: Callable[[], Sequence[Word]]) -> Flow[Claimed]:
     """Finish deliveries and show that a consumer lives, without taking anything."""
     return (yield from claim(queue, 0, 1, presence=presence, finished=finished()))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
-from rqttl.protocol import commands
+from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Command, Known, Ok, Refused, Reply, Word
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.types import Swept
@@ -44,12 +44,21 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Step: commands of Redis that change nothing, in one round trip; the answer is the list of replies.
+    """Step: plain commands of Redis that change nothing, in one round trip; the answer is the list of replies.
 
-    The error of a command that met a key of another type takes the place of its reply.
+    The error of a command that met a key of another type takes the place of its reply; with `keep_errors` that of any.
     """
 
     calls: Sequence[tuple[Word, ...]]
+    keep_errors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Step: plain commands of Redis that may be repeated, in one round trip; see `Read`."""
+
+    calls: Sequence[tuple[Word, ...]]
+    keep_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +96,7 @@ class Clock:
     """Step: the answer is a clock of this process that never goes back, in ms."""
 
 
-Step = Command | Look | Together | Read | Enter | Follow | Listen | Clock
+Step = Command | Look | Together | Read | Write | Enter | Follow | Listen | Clock
 Flow = Generator[Step, Any, T]
 
 #: How many bounded steps a sweep before a statistic may take.
@@ -130,6 +139,14 @@ def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok
     for command, reply in zip(calls, replies, strict=True):
         answers.append((yield from dispatch(command, answered, reply)))
     return answers
+
+
+def execute(read: Callable[[Any], T], *words: Word) -> Flow[T]:
+    """Run one plain command that may be repeated. `read` reads its reply, and raises for one of another shape."""
+    (reply,) = yield Write([words])
+    if isinstance(reply, Exception):
+        raise reply
+    return replies.shaped(replies.command_name(words), read, reply)
 
 
 def _error(command: Command, refused: Refused) -> Exception:

@@ -240,7 +240,7 @@ class Reaper:
 
     def _begin_pass(self, *, thorough: bool) -> None:
         """Begin to look at all queues; at once, and to sweep them all, if it is to be `thorough`."""
-        self._server_ahead = self._driver.server_time() - time.monotonic() * 1000
+        self._server_ahead = self._driver.perform(flows.server_time()) - time.monotonic() * 1000
         self._scan.begin(thorough=thorough)
         self._passing = True
         self._failed.clear()

@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import redis
 
 from rqttl import flows
-from rqttl.errors import ContractError, InvalidInput, QueueNotFound, RegistryDamaged
+from rqttl.errors import ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events
-from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Read, Together
+from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Read, Together, Write
 from rqttl.names import check_namespace
-from rqttl.protocol import replies
 from rqttl.protocol.commands import Command, Known
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.store import Store
 from rqttl.text import shown
-from rqttl.units import Ms
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -80,8 +78,8 @@ class Driver:
             return self._look(step)
         if type(step) is Together:
             return self.store.run_together(step.commands, tolerant=step.tolerant)
-        if type(step) is Read:
-            return self.store.read(step.calls)
+        if type(step) is Read or type(step) is Write:
+            return self.store.execute(step.calls, keep_errors=step.keep_errors)
         if type(step) is Clock:
             return int(time.monotonic() * 1000)
         if type(step) is Listen:
@@ -93,32 +91,6 @@ class Driver:
         if type(step) is Follow:
             return self._follow(step.notes)
         raise TypeError(f"not a step of a flow: {step!r}")
-
-    def server_time(self) -> Ms:
-        """The time by the clock of Redis."""
-        seconds, micros = self.store.call(replies.moment, "TIME")
-        return Ms(seconds * 1000 + micros // 1000)
-
-    def members(self, key: str, page: int = 1000) -> set[bytes]:
-        """All members of the registry, read in pages. Raises `RegistryDamaged` where it is no set."""
-        found: set[bytes] = set()
-        cursor = 0
-        while True:
-            try:
-                cursor, some = self.store.call(replies.page, "SSCAN", key, cursor, "COUNT", page)
-            except redis.ResponseError as error:
-                if "WRONGTYPE" in str(error):
-                    raise RegistryDamaged(key) from error
-                raise
-            found.update(some)
-            if cursor == 0:
-                return found
-
-    def reapers(self) -> int:
-        """The number of reapers that listen for due work."""
-        channel = self.keyspace.due_channel
-        counts = self.store.call(replies.pairs, "PUBSUB", "NUMSUB", channel)
-        return int(counts[channel.encode()])
 
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. A signal handler may call it."""
@@ -136,15 +108,11 @@ class Driver:
         self.store.close()
         self.closed.ask()
 
-    def _enter(self, queue: str, gone: bool) -> Any:
-        registry = self.keyspace.registry
+    def _enter(self, queue: str, gone: bool) -> int:
         if gone:
             self.known.forget(queue)
-            removed = self.store.call(replies.number, "SREM", registry, queue)
-            if not self.store.call(replies.number, "EXISTS", self.keyspace.key(queue, "meta")):
-                return removed
-            # somebody has made it again after it ended and before it was taken out
-        return self.store.call(replies.number, "SADD", registry, queue)
+            return self.perform(flows.unregister(self.keyspace, queue))
+        return self.perform(flows.register(self.keyspace, queue))
 
     def _follow(self, notes: Sequence[bytes]) -> None:
         """The caller's own call has succeeded and must not seem to have failed: what fails here is left to reapers."""

@@ -22,6 +22,7 @@ from redis.retry import Retry
 from rqttl.errors import ContractError, InvalidInput, PoolExhausted, ScriptsForgotten
 from rqttl.events import Events
 from rqttl.protocol.commands import Command, Reply
+from rqttl.protocol.replies import command_name
 from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
@@ -38,9 +39,6 @@ CONNECT_TIMEOUT = 5.0
 #: So often the scripts of one call are loaded anew.
 FORGOTTEN = 5
 _SCHEMES = ("redis", "rediss", "unix")
-#: Commands whose names have two words.
-_CONTAINERS = frozenset(("ACL", "CONFIG", "PUBSUB", "SCRIPT"))
-_NO_READER = (TypeError, ValueError, LookupError, AttributeError)
 
 
 def open_client(url: str) -> redis.Redis:
@@ -124,24 +122,17 @@ class Store:
         ]
         return checked(replies, tolerant=tolerant)
 
-    def read(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def execute(self, calls: Sequence[tuple[Any, ...]], *, keep_errors: bool = False) -> list[Any]:
         """Run plain commands of Redis in one round trip, in order; all may be repeated.
 
-        The error of a command that met a key of another type takes the place of its reply. Every other error is raised.
+        The error of a command that met a key of another type takes the place of its reply; with `keep_errors` that of
+        any command. Every other error is raised.
         """
-        return checked(self._observe(calls, lambda: self._send_read(calls)), tolerant=True)
-
-    def ask(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Run plain commands of Redis as `read` does. The error of any command takes the place of its reply."""
-        return self._observe(calls, lambda: self._send_all(calls))
-
-    def call(self, read: Callable[[Any], T], *words: Any) -> T:
-        """Run one plain command, which may be repeated. `read` reads its reply, and raises for one of another shape."""
-        name = " ".join(words[:2]) if words[0] in _CONTAINERS else str(words[0])
-        return self._observer.one((name, None), lambda: try_again(lambda: self._send_plain(name, words, read)))
-
-    def _observe(self, calls: Sequence[tuple[Any, ...]], send: Callable[[], list[Any]]) -> list[Any]:
-        return self._observer.each(lambda: [(str(call[0]), None) for call in calls], lambda: try_again(send))
+        send = self._send_all if keep_errors else self._send_judged
+        sent = self._observer.each(
+            lambda: [(command_name(call), None) for call in calls], lambda: try_again(lambda: send(calls))
+        )
+        return sent if keep_errors else checked(sent, tolerant=True)
 
     def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
         """Wait for an element of a list on a connection of its own; see `Listener`."""
@@ -240,21 +231,11 @@ class Store:
         self._loaded |= {command.script.sha for command in commands}
         return replies
 
-    def _send_read(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _send_judged(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         replies = self._send_all(calls)
         for reply in replies:
             self._meet(reply)
         return replies
-
-    def _send_plain(self, name: str, words: tuple[Any, ...], read: Callable[[Any], T]) -> T:
-        with self.connections.hold() as held:
-            reply = self._ask_in(held, words)
-            try:
-                result = read(reply)
-            except _NO_READER as error:
-                raise ContractError(f"{name}: unexpected reply {shown(reply)}") from error
-            held.clean = True
-            return result
 
     def _send_all(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them."""

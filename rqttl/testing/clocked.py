@@ -27,7 +27,7 @@ from rqttl.store.driver import Driver
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import EndlessWait
 from rqttl.types import Declared
-from rqttl.units import MAX_DURATION, Duration, Instant, Ms
+from rqttl.units import MAX_DURATION, Duration, Instant
 
 logger = logging.getLogger("rqttl.testing")
 
@@ -49,11 +49,6 @@ class ClockedDriver(Driver):
         self._in_vain = 0
         self._interrupt = Interrupt()
 
-    def server_time(self) -> Ms:
-        """The time of the clock."""
-        self.check_open()
-        return Ms(self.clock.ms)
-
     def interrupt(self) -> None:
         """See `Driver.interrupt`."""
         self._interrupt.ask()
@@ -64,8 +59,8 @@ class ClockedDriver(Driver):
             return super().step(self._timed(step))
         if isinstance(step, flows.Together):
             return super().step(replace(step, commands=[self._timed(command) for command in step.commands]))
-        if isinstance(step, flows.Read):
-            now = divmod(self.clock.ms * 1000, 1_000_000)
+        if isinstance(step, flows.Read | flows.Write):
+            now = list(divmod(self.clock.ms * 1000, 1_000_000))
             return [
                 now if call[0] == "TIME" else reply for call, reply in zip(step.calls, super().step(step), strict=True)
             ]
@@ -103,7 +98,7 @@ class ClockedDriver(Driver):
 
     def _hear(self, step: flows.Listen) -> bytes | None:
         """Take what the bell holds now, without waiting. `ENDED` after an interrupt."""
-        heard = self.store.call(replies.data_or_none, "LPOP", self._bell(step))
+        heard = self.perform(flows.execute(replies.data_or_none, "LPOP", self._bell(step)))
         return ENDED if heard is None and self._is_interrupted(step) else heard
 
     def _bell(self, step: flows.Listen) -> str:
