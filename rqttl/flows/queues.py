@@ -7,7 +7,20 @@ from typing import Any
 
 from rqttl import checks
 from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged
-from rqttl.flows.steps import LAPSED, NOT_THERE, Enter, Flow, Look, Read, dispatch, fenced, living, plain, retire, sweep
+from rqttl.flows.steps import (
+    EXPIRED,
+    NOT_THERE,
+    Enter,
+    Flow,
+    Look,
+    Read,
+    dispatch,
+    fenced,
+    living,
+    plain,
+    retire,
+    sweep,
+)
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, Command, Known, Refused, Walk, Word
@@ -29,7 +42,7 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
     yield from _listed(keyspace, queue)
     command = commands.declare(keyspace, options)
     while True:
-        answer = yield from dispatch(command, ("mismatch", *LAPSED))
+        answer = yield from dispatch(command, ("mismatch", *EXPIRED))
         if type(answer) is not Refused:
             break
         in_force = _known(keyspace, queue, *answer.facts)
@@ -168,14 +181,14 @@ def known_if_there(keyspace: Keyspace, queue: str) -> Flow[Known | None]:
     while True:
         answer = yield from dispatch(command, NOT_THERE)
         if type(answer) is not Refused:
-            return _known(keyspace, queue, answer.version, answer.given)
+            return _known(keyspace, queue, answer.version, answer.options)
         if answer.code == "not_found":
             return None
         yield from retire(_known(keyspace, queue, *answer.facts))
 
 
-def _known(keyspace: Keyspace, queue: str, version: bytes, given: bytes) -> Known:
-    return Known(keyspace, queue, version, QueueOptions.from_json(queue, given))
+def _known(keyspace: Keyspace, queue: str, version: bytes, options: bytes) -> Known:
+    return Known(keyspace, queue, version, QueueOptions.from_json(queue, options))
 
 
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[Peeked]]:

@@ -70,7 +70,7 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
 def _redriven(sequence: str, origin: str, result: bytes) -> Redriven:
     if result[:1] == b"!":
         return Redriven(sequence, origin, "full", result[1:].decode())
-    outcome: Outcome = "gone" if result == b"-" else "moved"
+    outcome: Outcome = "unavailable" if result == b"-" else "moved"
     return Redriven(sequence, origin, outcome)
 
 
@@ -136,7 +136,7 @@ def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason:
     counters = (yield from fenced(queue, commands.stats)).counters
     record = dict(zip(counters[::2], counters[1::2], strict=True))
     # what dies anew while this goes on comes behind that place, so this ends
-    work = _Redrive(keyspace, queue, limit, reason, source, to, record[b"last"].decode())
+    work = _Redrive(keyspace, queue, limit, reason, source, to, record[b"last_id"].decode())
     after = None
     while not work.over and (page := (yield from peek(keyspace, queue, BATCH, after))):
         yield from work.send(page)

@@ -70,7 +70,7 @@ class _Swept:
         lookups = [commands.lookup(keyspace, name) for name in queues]
         looks = yield from self._together(lookups, NOT_THERE)
         there = [
-            Known(keyspace, name, look.version, QueueOptions.from_json(name, look.given))
+            Known(keyspace, name, look.version, QueueOptions.from_json(name, look.options))
             for name, look in looks.items()
             if type(look) is not Refused
         ]

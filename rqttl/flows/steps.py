@@ -104,17 +104,17 @@ SWEEPS = 50
 
 
 #: The refusal of a queue whose lifetime is over, and that nobody has deleted yet.
-LAPSED = frozenset(("lapsed",))
+EXPIRED = frozenset(("queue_expired",))
 #: Refusals of a queue that holds nothing any more.
-NOT_THERE = frozenset(("not_found", "lapsed"))
+NOT_THERE = frozenset(("not_found", "queue_expired"))
 #: Refusals after which a client reads the options of the queue again, and repeats the call with them.
-OUTDATED = frozenset(("stale", "not_found", "lapsed"))
+OUTDATED = frozenset(("stale", "not_found", "queue_expired"))
 
 
 def dispatch(command: Command, answered: Container[str] = (), reply: Reply | None = None) -> Flow[Ok | Refused]:
     """Run a command to its end. This is the only place that knows the protocol between scripts and flows.
 
-    `ok` returns the values, after the notes were handled. `again` runs the command again. Any other refusal is returned
+    `ok` returns the values, after the notes were handled. `retry` runs the command again. Any other refusal is returned
     if its code is among `answered`, and raises else. `reply` is the reply to a first run, which a pipeline made.
     """
     while True:
@@ -127,7 +127,7 @@ def dispatch(command: Command, answered: Container[str] = (), reply: Reply | Non
             return answer
         if answer.code in answered:
             return answer
-        if answer.code != "again":
+        if answer.code != "retry":
             raise _error(command, answer)
         reply = None
 
@@ -165,7 +165,7 @@ def plain(command: Command) -> Flow[Ok]:
 def living(queue: str, command: Command) -> Flow[Ok]:
     """Run a command that no option can make stale, but that a queue whose lifetime is over refuses."""
     while True:
-        answer = yield from dispatch(command, LAPSED)
+        answer = yield from dispatch(command, EXPIRED)
         if type(answer) is not Refused:
             return answer
         yield Look(queue, fresh=True)  # deletes the queue, or finds that it lives on
@@ -188,7 +188,7 @@ def follow(notes: Sequence[bytes]) -> Flow[None]:
     for what, name in zip(notes[::2], notes[1::2], strict=True):
         if what == b"created":
             yield Enter(name.decode())
-        elif what == b"gone":
+        elif what == b"deleted":
             yield Enter(name.decode(), gone=True)
         elif what == b"sweep":
             yield from sweep(name.decode(), rounds=SWEEPS)

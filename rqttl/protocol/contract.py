@@ -22,7 +22,7 @@ Reply = Sequence[Any]
 #: The arguments that depend on the options in force. They stand first in each header that has them.
 FENCE = ("version", "targets")
 #: The argument that tells a script that the reply to an equal call was lost.
-REPLAY = "again"
+REPLAY = "replay"
 
 
 class Ok:

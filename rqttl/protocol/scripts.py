@@ -22,9 +22,20 @@ if TYPE_CHECKING:
 
 
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
-TARGET_PARTS = ("meta", "log", "loose", "bell", "waiting", "gone")
+TARGET_PARTS = ("meta", "log", "detached", "wakeup", "waiters", "tombstone")
 
-_RECORD = ("last", "bytes", "due", "attended", "was_attended", "drops_head", "targets", "ms", "serial", "prefix")
+_RECORD = (
+    "last_id",
+    "ready_bytes",
+    "due_at",
+    "has_waiters",
+    "had_waiters",
+    "drops_head",
+    "targets",
+    "ms",
+    "serial",
+    "prefix",
+)
 
 _TAG = re.compile(r"^-- @(\w+)[^\S\n]*(.*)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:--.*\n)+")
@@ -189,7 +200,7 @@ def load(name: str) -> Script:
 
 def _link(name: str) -> Script:
     tags, source = _read("commands", name)
-    keys, args = tags.get("keys", []), tags.get("args", [])
+    keys, args = tags.get("keys", []), [*tags.get("args", [])]
     for word in (*args, *_names(tags, "reply")):
         if not word.removesuffix("...").isidentifier():
             raise ContractError(f"lua: {name}: {word!r} in its header is no name")

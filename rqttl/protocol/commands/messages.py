@@ -74,7 +74,7 @@ def _enqueue(known: Known, form: str, batch: Sequence[Word], *, simple: bool, wi
 def redrive(known: Known, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
     """Put dead letters of `source`, at most `BATCH`, into the queue, which is another one."""
     script = scripts.load("redrive")
-    arguments = script.arguments(now=now, again="")
+    arguments = script.arguments(now=now, replay="")
     return Command(script, known.name, (*known.prefix(script, source), *arguments, *sequences))
 
 
@@ -108,7 +108,7 @@ def receive(
     """Finish deliveries (id and token in turn), then take up to `count` messages out."""
     script = scripts.load("receive")
     arguments = script.arguments(
-        now=now, again="", count=count, lease=lease, auto="1" if auto_ack else "", room=presence.room,
+        now=now, replay="", count=count, lease=lease, auto="1" if auto_ack else "", room=presence.room,
         consumer=presence.consumer, block=presence.block, stay=presence.stay, ticket=presence.ticket,
     )  # fmt: skip
     return Command(script, known.name, (*known.prefix(script), *arguments, *runs(finished)), not auto_ack)

@@ -27,7 +27,7 @@ def touch(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
 def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Command:
     """Create a queue, or find it with these options. The version is of this call only."""
     script = scripts.load("declare")
-    arguments = script.arguments(now=now, given=options.as_json())
+    arguments = script.arguments(now=now, options=options.as_json())
     keys = keys_of(keyspace, options.queue, script, ())
     return Command(script, options.queue, (*keys, secrets.token_hex(8), *arguments, *options.fields()))
 
@@ -35,7 +35,7 @@ def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Com
 def update(known: Known, options: QueueOptions, *, now: Word = "") -> Command:
     """Put other options in force, if `known` still holds."""
     script = scripts.load("update")
-    arguments = script.arguments(now=now, next=secrets.token_hex(8), given=options.as_json())
+    arguments = script.arguments(now=now, next=secrets.token_hex(8), options=options.as_json())
     return Command(script, known.name, (*known.prefix(script), *arguments, *options.fields()))
 
 

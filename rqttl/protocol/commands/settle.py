@@ -30,7 +30,7 @@ _second = itemgetter(1)
 
 def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word = "") -> Command:
     """Settle deliveries: done. All settle commands take deliveries as id and token in turn, at most `BATCH` of them."""
-    return unfenced(keyspace, queue, "ack", runs(deliveries), now=now, again="")
+    return unfenced(keyspace, queue, "ack", runs(deliveries), now=now, replay="")
 
 
 def nack(
@@ -45,7 +45,7 @@ def nack(
     """Settle deliveries: give back, after `delay` ms (none: as the queue says). `counted` = as a failed delivery."""
     script = scripts.load("nack")
     arguments = script.arguments(
-        now=now, again="", delay="" if delay is None else delay, counted=1 if counted else 0, description=description
+        now=now, replay="", delay="" if delay is None else delay, counted=1 if counted else 0, description=description
     )
     return Command(script, known.name, (*known.prefix(script), *arguments, *runs(deliveries)))
 
@@ -53,7 +53,7 @@ def nack(
 def reject(known: Known, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
     """Settle deliveries: refuse for good."""
     script = scripts.load("reject")
-    arguments = script.arguments(now=now, again="", description=description)
+    arguments = script.arguments(now=now, replay="", description=description)
     return Command(script, known.name, (*known.prefix(script), *arguments, *runs(deliveries)))
 
 
