@@ -11,10 +11,10 @@ from rqttl.consumer import Consumer
 from rqttl.consuming.settling import Run, check_deliveries, renew, settle
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
+from rqttl.flows import Driver
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.protocol import codec, commands
 from rqttl.runner import Runner
-from rqttl.store.driver import driver_of
 from rqttl.text import shown
 from rqttl.types import Declared, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
 from rqttl.units import Duration, Instant
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 class Queue:
     """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none."""
 
-    def __init__(self, broker: Broker, name: str, declared: Declared | None = None) -> None:
+    def __init__(self, broker: Broker, driver: Driver, name: str, declared: Declared | None = None) -> None:
         #: The broker that made this handle.
         self.broker = broker
         #: The name of the queue.
         self.name = name
         #: `created`, `adopted` or `found` on a handle that `declare_queue` returned, else `None`.
         self.declared = declared
-        self._driver = driver_of(broker)
+        self._driver = driver
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"

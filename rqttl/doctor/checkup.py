@@ -12,9 +12,10 @@ from rqttl.doctor import audit, inventory, memory, persistence, queues, reader, 
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, Repair, problem, warning
 from rqttl.errors import QueueNotFound
+from rqttl.flows import Driver
 from rqttl.names import check_queue_name
 from rqttl.protocol.commands import repair as calls
-from rqttl.store.driver import Driver, driver_of
+from rqttl.store.driver import driver_of
 from rqttl.text import plural
 
 #: What is asked of the server, in the order in which it is told.

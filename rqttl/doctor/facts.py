@@ -10,13 +10,13 @@ from rqttl import flows
 from rqttl.protocol import replies
 
 if TYPE_CHECKING:
-    from rqttl.store.driver import Driver
+    from rqttl.store.driver import RedisDriver
 
 
 class Facts:
     """INFO, read once, and settings, read when they are asked for."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: RedisDriver) -> None:
         self.driver = driver
         #: Settings that were asked for and could not be read.
         self.hidden: list[str] = []

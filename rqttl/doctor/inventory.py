@@ -16,9 +16,9 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from rqttl import flows
 from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.errors import RegistryDamaged
+from rqttl.flows import Driver
 from rqttl.protocol import replies
 from rqttl.protocol.keys import PARTS, TOMBSTONE, queue_name, queue_names
-from rqttl.store.driver import Driver
 from rqttl.text import plural, shown
 from rqttl.units import as_size
 

@@ -12,10 +12,10 @@ from rqttl.doctor import reader
 from rqttl.doctor.audit import Audit, audit
 from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.errors import QueueNotFound
+from rqttl.flows import Driver
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.driver import Driver
 from rqttl.text import plural
 from rqttl.units import as_datetime, as_size
 

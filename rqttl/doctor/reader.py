@@ -10,7 +10,7 @@ from rqttl import flows
 from rqttl.doctor.findings import Finding, ok, problem, warning
 from rqttl.doctor.inventory import Stock
 from rqttl.errors import QueueNotFound
-from rqttl.store.driver import Driver
+from rqttl.flows import Driver
 from rqttl.text import plural
 from rqttl.units import as_size
 

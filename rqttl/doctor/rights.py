@@ -20,7 +20,7 @@ from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
 from rqttl.protocol.contract import Script
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.driver import Driver
+from rqttl.store.driver import RedisDriver
 
 CHECK = "rights"
 #: What follows the key in the commands that scripts call, so that Redis finds the key and takes their number of words.
@@ -54,7 +54,7 @@ def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> t
     return special.get(command) or (command, key, *REST[command])
 
 
-def ask(driver: Driver, calls: Sequence[Sequence[Word]]) -> list[str]:
+def ask(driver: RedisDriver, calls: Sequence[Sequence[Word]]) -> list[str]:
     """For each call why it would be denied, empty if it would not be. Raises `ResponseError` if that cannot be told."""
     denied: list[str] = []
     # never `clean`, so it is closed at the end, and with it goes the transaction
@@ -75,7 +75,7 @@ def ask(driver: Driver, calls: Sequence[Sequence[Word]]) -> list[str]:
     return denied
 
 
-def listening(driver: Driver) -> str:
+def listening(driver: RedisDriver) -> str:
     """Why a reaper could not listen, empty if it could."""
     subscription = driver.store.client.pubsub()
     try:
@@ -156,7 +156,7 @@ def _denied(user: str, scripts: Sequence[Script], outer: dict[str, str], within:
         )
 
 
-def _user(driver: Driver) -> str:
+def _user(driver: RedisDriver) -> str:
     try:
         name = driver.perform(flows.execute(replies.data, "ACL", "WHOAMI"))
     except ResponseError:

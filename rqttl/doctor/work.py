@@ -11,10 +11,10 @@ from rqttl import flows
 from rqttl.doctor import reader
 from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, some, warning
+from rqttl.flows import Driver
 from rqttl.protocol import replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import repair
-from rqttl.store.driver import Driver
 from rqttl.text import plural
 from rqttl.units import as_text
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
+from rqttl.events import Events
 from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Command, Known, Ok, Refused, Reply, Word
+from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.types import Swept
 
@@ -98,6 +100,32 @@ class Clock:
 
 Step = Command | Look | Together | Read | Write | Enter | Follow | Listen | Clock
 Flow = Generator[Step, Any, T]
+
+
+class Driver(Protocol):
+    """Performs flows: what queues and consumers are given. One driver stands for one namespace of one server."""
+
+    @property
+    def keyspace(self) -> Keyspace:
+        """The names of all keys."""
+
+    @property
+    def events(self) -> Events:
+        """The hooks that hear of calls, waits and renewals."""
+
+    @property
+    def closed(self) -> Interrupt:
+        """Ends each wait outside of Redis when the driver is closed."""
+
+    def perform(self, flow: Flow[T]) -> T:
+        """Carry out a flow: perform each step and send its answer back."""
+
+    def step(self, step: Step) -> Any:
+        """Perform one step of a flow. Returns its answer."""
+
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` if the driver is closed."""
+
 
 #: How many bounded steps a sweep before a statistic may take.
 SWEEPS = 50

@@ -26,7 +26,7 @@ from rqttl.store.refusals import is_away
 from rqttl.text import shown
 
 if TYPE_CHECKING:
-    from rqttl.store.driver import Driver
+    from rqttl.flows import Driver
 
 PAGE = 1000
 #: A name without a queue is taken out after so many seconds: no declaration takes that long.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import redis
 
@@ -25,10 +25,6 @@ from rqttl.runtime.recent import Recent
 from rqttl.store.store import Store
 from rqttl.text import shown
 
-if TYPE_CHECKING:
-    from rqttl.broker import Broker
-    from rqttl.queue import Queue
-
 T = TypeVar("T")
 
 logger = logging.getLogger("rqttl")
@@ -37,15 +33,15 @@ logger = logging.getLogger("rqttl")
 KNOWN = 10_000
 
 
-def driver_of(owner: Broker | Queue) -> Driver:
-    """The driver of a broker, or of the broker of a queue. Raises `InvalidInput` where it is neither."""
+def driver_of(owner: object) -> RedisDriver:
+    """The driver of a broker or of a queue. Raises `InvalidInput` for anything else."""
     driver = getattr(owner, "_driver", None)
-    if not isinstance(driver, Driver):
+    if not isinstance(driver, RedisDriver):
         raise InvalidInput(f"broker: expected a Broker or a Queue, got {shown(owner)}")
     return driver
 
 
-class Driver:
+class RedisDriver:
     """Performs flows for one namespace of one Redis server. Safe to share between threads."""
 
     def __init__(self, client: redis.Redis, namespace: str) -> None:

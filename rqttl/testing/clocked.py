@@ -23,7 +23,7 @@ from rqttl.protocol import replies
 from rqttl.protocol.commands import Command, Presence
 from rqttl.queue import Queue
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.driver import Driver
+from rqttl.store.driver import RedisDriver
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import EndlessWait
 from rqttl.types import Declared
@@ -39,7 +39,7 @@ TICK, LOOK = 20, 400
 IN_VAIN = 100
 
 
-class ClockedDriver(Driver):
+class ClockedDriver(RedisDriver):
     """A driver on any Redis at the time of `clock`."""
 
     def __init__(self, client: redis.Redis, namespace: str, clock: Clock) -> None:
@@ -50,7 +50,7 @@ class ClockedDriver(Driver):
         self._interrupt = Interrupt()
 
     def interrupt(self) -> None:
-        """See `Driver.interrupt`."""
+        """See `RedisDriver.interrupt`."""
         self._interrupt.ask()
 
     def step(self, step: flows.Step) -> Any:
@@ -133,18 +133,18 @@ class ClockedBroker(Broker):
         self.clock = clock or Clock(start)
         super().__init__(client, namespace)
 
-    def _open(self, client: redis.Redis, namespace: str) -> Driver:
+    def _open(self, client: redis.Redis, namespace: str) -> RedisDriver:
         return ClockedDriver(client, namespace, self.clock)
 
     def _handle(self, name: str, declared: Declared | None = None) -> Queue:
-        return ClockedQueue(self, name, declared)
+        return ClockedQueue(self, self._driver, name, declared)
 
 
 class ClockedQueue(Queue):
     """A queue whose `consume` goes along with the clock."""
 
-    def __init__(self, broker: ClockedBroker, name: str, declared: Declared | None = None) -> None:
-        super().__init__(broker, name, declared)
+    def __init__(self, broker: ClockedBroker, driver: RedisDriver, name: str, declared: Declared | None = None) -> None:
+        super().__init__(broker, driver, name, declared)
         self.clock = broker.clock
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:

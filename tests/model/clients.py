@@ -9,7 +9,7 @@ import redis
 
 from rqttl.flows import Step
 from rqttl.protocol.commands import Command, Reply
-from rqttl.store.driver import Driver
+from rqttl.store.driver import RedisDriver
 
 #: How many clients there are, each with what it knows of the queues.
 CLIENTS = 2
@@ -26,7 +26,7 @@ class Clock:
         self.latest = max(self.latest, self.now)
 
 
-class Client(Driver):
+class Client(RedisDriver):
     """Everything it runs is the real thing, except for the `now` of each script call.
 
     `log` holds the commands that were carried out since it was cleared, with their replies. While it is `deaf`, what
