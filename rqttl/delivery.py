@@ -75,7 +75,7 @@ class Delivery:
         self._sequence, (self._header, body) = entry
         self._failed = failed
         self._lease = lease
-        self._unpacked: codec.Unpacked | None = None
+        self._unpacked: codec.ParsedHeader | None = None
         #: The stored bytes.
         self.body = body
         #: The lease, as scripts know it: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
@@ -83,7 +83,7 @@ class Delivery:
         self._settled: str | None = None if token else "auto_ack"
 
     @property
-    def _facts(self) -> codec.Unpacked:
+    def _facts(self) -> codec.ParsedHeader:
         if self._unpacked is None:
             self._unpacked = codec.unpack_header(self._header)
         return self._unpacked

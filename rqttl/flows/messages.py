@@ -12,6 +12,7 @@ from zlib import crc32
 from rqttl.errors import PoolExhausted, QueueFull
 from rqttl.flows.steps import OUTDATED, Clock, Flow, Listen, Look, fenced, pipeline
 from rqttl.protocol import codec, commands
+from rqttl.protocol.codec import Envelope
 from rqttl.protocol.commands import (
     ABSENT,
     BATCH,
@@ -37,13 +38,14 @@ WINDOW = 8
 _SEQUENCE_BYTES = 20
 
 
-def _batches(packed: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tuple[Envelope, bytes]]]:
     start = size = 0
-    for i, (said, body) in enumerate(packed):
-        if i > start and (i - start >= BATCH or size + len(said) + len(body) > BATCH_BYTES):
+    for i, (envelope, body) in enumerate(packed):
+        more = envelope.size + len(body)
+        if i > start and (i - start >= BATCH or size + more > BATCH_BYTES):
             yield packed[start:i]
             start, size = i, 0
-        size += len(said) + len(body)
+        size += more
     if start < len(packed):
         yield packed[start:]
 
@@ -115,7 +117,7 @@ def _roomy(known: Known, largest: int) -> Flow[Known]:
     return known
 
 
-def _in_batches(known: Known, packed: Sequence[tuple[bytes, bytes]], window: int) -> Flow[list[_Stored]]:
+def _in_batches(known: Known, packed: Sequence[tuple[Envelope, bytes]], window: int) -> Flow[list[_Stored]]:
     pieces = list(_batches(packed))
     sizes = [max(len(body) for _, body in piece) for piece in pieces]
     #: For each batch, the largest body of it and all later ones: none is stored before one that is refused.

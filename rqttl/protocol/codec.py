@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -130,11 +130,55 @@ def check_id(id: str) -> bytes:
     return encoded
 
 
-def pack_said(message: Message, content_type: str | None) -> bytes:
-    """What the sender says of a message, as `enqueue` takes it; empty if that is nothing. Raises `InvalidInput`.
+class Envelope(NamedTuple):
+    """The sender's part of a message: TTL, id and extras. Each is encoded, and empty where the message has none.
 
-    It is a packed header with the TTL (`+<ms>`, `@<instant>`) where the deadline will be.
+    The TTL is `+<ms>` or `@<instant>`.
     """
+
+    ttl: bytes = b""
+    id: bytes = b""
+    extras: bytes = b""
+
+    @property
+    def has_id(self) -> bool:
+        """The message has an id of its sender."""
+        return self.id != b""
+
+    @property
+    def id_only(self) -> bool:
+        """The message has an id, and neither a TTL nor extras."""
+        return self.id != b"" and self.ttl == b"" and self.extras == b""
+
+    @property
+    def may_be_over(self) -> bool:
+        """The TTL may have ended when the message arrives."""
+        return ttl_may_be_over(self.ttl)
+
+    @property
+    def size(self) -> int:
+        """The bytes of id and extras."""
+        return len(self.id) + len(self.extras)
+
+    def encode(self) -> bytes:
+        """The envelope as enqueue.lua takes it: a packed header with the TTL where the deadline will be."""
+        ttl, id, extras = self
+        if not (id or extras):
+            return ttl
+        return b"%b;%b;;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
+
+
+#: The envelope of bytes without more.
+NO_ENVELOPE = Envelope()
+
+
+def ttl_may_be_over(ttl: bytes) -> bool:
+    """Return True if an encoded TTL may have ended when the message arrives."""
+    return ttl == b"+0" or ttl[:1] == b"@"
+
+
+def envelope_of(message: Message, content_type: str | None) -> Envelope:
+    """Encode TTL, id and headers of a message. Raises `InvalidInput`."""
     ttl = b""
     if message.ttl is not None and message.expires_at is not None:
         raise InvalidInput("ttl: give ttl or expires_at, not both")
@@ -143,21 +187,11 @@ def pack_said(message: Message, content_type: str | None) -> bytes:
     elif message.expires_at is not None:
         ttl = b"@%d" % units.instant(message.expires_at, "expires_at")
     id = b"" if message.id is None else check_id(message.id)
-    extras = pack_extras(content_type, message.headers)
-    if not (id or extras):
-        return ttl
-    return b"%b;%b;;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
-
-
-def said_id(said: bytes) -> tuple[bool, bool]:
-    """Whether a message has an id, according to what is said of it; and whether no more than that is said."""
-    ttl, _, rest = said.partition(b";")
-    length, _, rest = rest.partition(b";;")
-    return length != b"", ttl == b"" and length != b"" and len(rest) == int(length)
+    return Envelope(ttl, id, pack_extras(content_type, message.headers))
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacked:
+class ParsedHeader:
     """A packed header, read. `deadline` is the message's own; `id` is `None` where the sequence is the id."""
 
     deadline: int | None
@@ -167,18 +201,18 @@ class Unpacked:
     deaths: tuple[Death, ...]
 
 
-_PLAIN = Unpacked(None, None, BINARY, _NO_HEADERS, ())
+_PLAIN = ParsedHeader(None, None, BINARY, _NO_HEADERS, ())
 
 
-def unpack_header(header: bytes) -> Unpacked:
+def unpack_header(header: bytes) -> ParsedHeader:
     """Read a packed header. It never fails: whatever part of a header cannot be read counts as absent."""
     if not header:
         return _PLAIN
     if header.isdigit():
-        return Unpacked(_deadline(header), None, BINARY, _NO_HEADERS, ())
+        return ParsedHeader(_deadline(header), None, BINARY, _NO_HEADERS, ())
     deadline, id, deaths, extras = _split(header)
     content_type, headers = _unpack_extras(extras)
-    return Unpacked(
+    return ParsedHeader(
         deadline=_deadline(deadline),
         id=id.decode(errors="replace") if id else None,
         content_type=content_type,

@@ -30,13 +30,13 @@ class Enqueue:
         self._sender = BatchSender(task, self._send)
         self._encoder = MessageEncoder()
         self._batch: RowBatch
-        self._ids_only = False
+        self._messages: Messages
 
     def write(self, batch: RowBatch) -> None:
         """Store the rows of a batch."""
         self._batch = batch
         messages = self._encoder.messages(batch, ids_needed=self._once)
-        self._ids_only = messages.ids_only
+        self._messages = messages
         by_queue = batch.by_queue().items()
         self._sender.send_all([call for queue, rows in by_queue for call in self._call_batches(queue, rows, messages)])
 
@@ -63,7 +63,7 @@ class Enqueue:
             while len(chunk) > 1 and sum(_select(sizes, chunk)) > BATCH_BYTES:
                 chunk = chunk[: len(chunk) // 2]
             pairs = zip(_select(messages.envelopes, chunk), _select(messages.bodies, chunk), strict=True)
-            yield CallBatch(queue, chunk, list(chain.from_iterable(pairs) if messages.ids_only else pairs))
+            yield CallBatch(queue, chunk, list(chain.from_iterable(pairs)))
             start += len(chunk)
 
     def _send(self, calls: Sequence[CallBatch]) -> None:
@@ -118,18 +118,24 @@ class Enqueue:
 
     def _fitting(self, config: Known, call: CallBatch) -> CallBatch:
         """Refuse rows that are too large for the present options of the queue. Returns the call without them."""
-        bodies = call.arguments[1::2] if self._ids_only else [body for _, body in call.arguments]
-        fits = [len(body) <= config.max_body for body in bodies]
+        fits = [len(body) <= config.max_body for body in call.arguments[1::2]]
         if all(fits):
             return call
         self._refuse_large(config, [row for row, fit in zip(call.rows, fits, strict=True) if not fit])
         rows = list(compress(call.rows, fits))
-        kept = [fit for fit in fits for _ in range(2)] if self._ids_only else fits
+        kept = [fit for fit in fits for _ in range(2)]
         return CallBatch(call.queue, rows, list(compress(call.arguments, kept)))
 
     def _command(self, config: Known, call: CallBatch) -> Command:
-        enqueue = commands.enqueue_named if self._ids_only else commands.enqueue
-        return enqueue(config, call.arguments, window=self._window)
+        batch = self._messages
+        return commands.enqueue_encoded(
+            config,
+            call.arguments,
+            has_ids=batch.has_ids,
+            ids_only=batch.ids_only,
+            may_be_over=batch.may_be_over,
+            window=self._window,
+        )
 
     def _config(self, queue: str, *, fresh: bool = False) -> Known | None:
         try:

@@ -22,6 +22,7 @@ from tests import hostile
 from tests.chaos.actor import Actor
 from tests.chaos.bodies import MEDDLED, body_of
 from tests.chaos.cast import QUEUES, SIDE
+from tests.encoded import enqueue_encoded
 
 #: Calls that one interrupted process makes with one broker.
 ROUND = 50
@@ -200,7 +201,7 @@ def meddler(me: Actor) -> None:
         said = [me.random.choice(SAID) for _ in range(me.random.randint(1, 5))]
         try:
             known = known or driver_of(me.broker).step(flows.Look("tainted"))
-            driver_of(me.broker).store.run(_meddled(commands.enqueue(known, [(HONEST, body)] * len(said)), said))
+            driver_of(me.broker).store.run(_meddled(enqueue_encoded(known, [(HONEST, body)] * len(said)), said))
         except (ResponseError, rqttl.RqttlError) as error:
             me.journal.write("note", text=f"refused: {type(error).__name__}: {str(error)[:100]}")
             known = None

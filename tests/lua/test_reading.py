@@ -15,6 +15,7 @@ from rqttl import Message
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, repair
+from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, place
 from tests.servers import Server
 
@@ -120,7 +121,7 @@ CASES = {
         lambda lab: commands.preview(lab.known(), EMPTY, commands.Walk(), now=NOW), lambda reply: reply[6]
     ),
     "enqueue past the expired": Case(
-        lambda lab: commands.enqueue(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250},
+        lambda lab: enqueue_encoded(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250},
         "expiring",
     ),
     "audit": Case(lambda lab: repair.audit(lab.keyspace, "orders", "log", "", 250), lambda reply: reply[7]),
@@ -201,7 +202,7 @@ def test_headers_count_in_what_one_call_reads(lab: Lab) -> None:
     header = b";;;" + b"\x92\xc0" + b"x" * MB
     lab.seed()
     for _ in range(3):
-        lab.run(commands.enqueue(lab.known(), [(header, b"x")] * 3, now=NOW))
+        lab.run(enqueue_encoded(lab.known(), [(header, b"x")] * 3, now=NOW))
 
     assert len(lab.run(commands.receive(lab.known(), 9, 1000, now=NOW))[7]) == 4
 
@@ -230,7 +231,7 @@ def test_every_way_in_notes_a_large_message(lab: Lab, way: str) -> None:
         lab.run(commands.reject(lab.known(), leased(lab), now=NOW))
     else:
         said = b"+900" if way == "with a deadline" else b""
-        lab.run(commands.enqueue(lab.known("dead"), [(said, body)] * (3 if way == "batch" else 1), now=NOW))
+        lab.run(enqueue_encoded(lab.known("dead"), [(said, body)] * (3 if way == "batch" else 1), now=NOW))
 
     meta = lab.snapshot_of("dead", "meta")
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from rqttl.options import OPTIONS, QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.codec import Unpacked
+from rqttl.protocol.codec import ParsedHeader
 from rqttl.protocol.commands import Command, Known
 from rqttl.units import as_datetime
 from tests.model.clients import CLIENTS, Client, Clock
@@ -140,7 +140,7 @@ class Machine(RuleBasedStateMachine):
         """The same messages in the same order, with all that is known of them."""
         assert list(raw.entries) == [m.seq for m in q.messages], f"{q.name}: contents or order"
         for m, (header, body) in zip(q.messages, raw.entries.values(), strict=True):
-            unpacked: Unpacked = unpack_header(header)
+            unpacked: ParsedHeader = unpack_header(header)
             assert (body, unpacked.id, unpacked.deadline) == (m.body, m.id, m.own)
             assert dict(unpacked.headers) == m.headers
             if unpacked.deaths or m.deaths:

@@ -22,6 +22,7 @@ from rqttl.flows import Enter, Follow, Look, Read, Together
 from rqttl.protocol import commands
 from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, Known
 from rqttl.protocol.keys import Keyspace
+from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace()
 LISTED = Read([("SISMEMBER", KEYSPACE.registry, "orders")])
@@ -83,7 +84,7 @@ def test_a_stale_client_asks_for_the_options_and_repeats_the_call_with_them() ->
 
 
 def test_a_call_that_had_to_make_room_first_is_repeated_as_it_was() -> None:
-    drive = Drive(flows.fenced("orders", lambda known: commands.enqueue(known, [(b"", b"x")])))
+    drive = Drive(flows.fenced("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
 
     first = drive.answer(known())
     second = drive.answer([REFUSED, b"retry"])
@@ -110,7 +111,7 @@ def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
 
 
 def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept() -> None:
-    drive = Drive(flows.fenced("orders", lambda known: commands.enqueue(known, [(b"", b"x")])))
+    drive = Drive(flows.fenced("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
     drive.answer(known())
 
     notes = [b"created", b"dead", b"sweep", b"late", b"deleted", b"orders"]

@@ -59,7 +59,7 @@ class Defaults:
 
     def check(self) -> None:
         """Raise `InvalidInput` if no message can have these values, before anything is read or sent."""
-        codec.pack_said(self.message(b""), self.content_type)
+        codec.envelope_of(self.message(b""), self.content_type)
 
     def message(self, body: bytes) -> Message:
         """A message with this body."""

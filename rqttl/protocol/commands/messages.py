@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rqttl.errors import MessageTooLarge
 from rqttl.protocol import codec, scripts
+from rqttl.protocol.codec import NO_ENVELOPE, Envelope
 from rqttl.protocol.commands.call import Command, Known
 from rqttl.protocol.commands.settle import runs
 from rqttl.protocol.contract import Word
@@ -14,17 +15,16 @@ from rqttl.text import plain_text
 from rqttl.types import Message
 
 
-def pack(message: Message | object) -> tuple[bytes, bytes]:
-    """Encode a message for `enqueue`: the sender's part of its header, and its body. Raises `InvalidInput`."""
+def pack(message: Message | object) -> tuple[Envelope, bytes]:
+    """Encode a message for `enqueue`: its envelope and its body. Raises `InvalidInput`."""
     if type(message) is bytes:
-        body, said = message, b""
-    else:
-        if not isinstance(message, Message):
-            message = Message(message)
-        body, content_type = codec.pack_body(message.body)
-        given = message.content_type
-        said = codec.pack_said(message, content_type if given is None or plain_text(given) == "" else given)
-    return said, body
+        return NO_ENVELOPE, message
+    if not isinstance(message, Message):
+        message = Message(message)
+    body, content_type = codec.pack_body(message.body)
+    given = message.content_type
+    kind = content_type if given is None or plain_text(given) == "" else given
+    return codec.envelope_of(message, kind), body
 
 
 def check_size(known: Known, largest: int) -> None:
@@ -33,29 +33,36 @@ def check_size(known: Known, largest: int) -> None:
         raise MessageTooLarge(f"body: {largest} bytes are more than max_message_bytes, {known.max_body}")
 
 
-def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, window: int = 0, now: Word = "") -> Command:
-    """Store messages, at most `BATCH`. `window` is for how long ids are remembered whatever the queue does, in ms.
+def enqueue(known: Known, packed: Iterable[tuple[Envelope, bytes]], *, window: int = 0, now: Word = "") -> Command:
+    """Store messages, at most `BATCH`. For `window` ms their ids are remembered, whatever the options of the queue say.
 
-    It may be repeated where each has an id, and the queue or the call knows duplicates.
+    The call may be repeated where each message has an id, and the queue or the call knows duplicates.
     """
     words: list[Word] = []
-    simple, named, only = known.simple and not window, True, True
-    for pair in packed:
-        words += pair
-        simple = simple and not (pair[0] == b"+0" or pair[0].startswith((b"+0;", b"@")))
-        if named:
-            named, bare = codec.said_id(pair[0])
-            only = only and bare
-    form = "ids" if named and only else ""
-    repeatable = named and (known.window > 0 or window > 0)
+    may_be_over, has_ids, ids_only = False, True, True
+    for envelope, body in packed:
+        words += (envelope.encode(), body)
+        if envelope.ttl:
+            may_be_over = may_be_over or envelope.may_be_over
+        if ids_only:
+            ids_only = envelope.id_only
+        if has_ids:
+            has_ids = envelope.has_id
+    return enqueue_encoded(
+        known, words, has_ids=has_ids, ids_only=ids_only, may_be_over=may_be_over, window=window, now=now
+    )
+
+
+def enqueue_encoded(known: Known, words: Sequence[Word], *, has_ids: bool, ids_only: bool, may_be_over: bool,
+                    window: int = 0, now: Word = "") -> Command:  # fmt: skip
+    """Store messages as `enqueue` does: the encoded envelope and the body of each in turn.
+
+    `has_ids`: each has an id. `ids_only`: each has nothing else. `may_be_over`: the TTL of one may have ended.
+    """
+    repeatable = has_ids and (known.window > 0 or window > 0)
+    simple = known.simple and not window and not may_be_over
+    form = "ids" if ids_only else ""
     return _enqueue(known, form, words, window=window, simple=simple, now=now, repeatable=repeatable)
-
-
-def enqueue_named(known: Known, words: Sequence[bytes], *, window: int = 0) -> Command:
-    """Store messages that have no more than an id, at most `BATCH`: what is said and the body of each in turn."""
-    repeatable = known.window > 0 or window > 0
-    simple = known.simple and not window
-    return _enqueue(known, "ids", words, window=window, simple=simple, repeatable=repeatable)
 
 
 def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
