@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from rqttl.errors import AlreadySettled, LeaseLost
-from rqttl.flows import Claimed
+from rqttl.flows import ReceiveResult
 from rqttl.options import QueueOptions
 from rqttl.protocol import codec
-from rqttl.protocol.commands import Known
+from rqttl.protocol.commands import QueueConfig
 from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
 
@@ -64,7 +64,7 @@ class Delivery:
     def __init__(
         self,
         settler: Settler,
-        known: Known,
+        known: QueueConfig,
         entry: tuple[bytes, tuple[bytes, bytes]],
         token: bytes,
         failed: int,
@@ -215,9 +215,9 @@ class Delivery:
         return f"<Delivery {self.id!r} of {self.queue!r}, {len(self.body)} bytes, delivery {self.delivery_count}>"
 
 
-def deliveries(settler: Settler, claimed: Claimed, lease: int | None) -> list[Delivery]:
+def deliveries(settler: Settler, claimed: ReceiveResult, lease: int | None) -> list[Delivery]:
     """What a receive gave, as deliveries."""
-    known, token, failures = claimed.known, claimed.token, claimed.failures
+    known, token, failures = claimed.config, claimed.token, claimed.failures
     if not failures:
         return [Delivery(settler, known, entry, token, 0, lease) for entry in claimed.entries]
     return [Delivery(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]

@@ -165,7 +165,9 @@ class Queue:
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
         """Settle many deliveries: done. All whose lease holds are settled, then `LeaseLost` names the others."""
         keyspace = self._driver.keyspace
-        self._settle(deliveries, "ack", lambda words: flows.living(self.name, commands.ack(keyspace, self.name, words)))
+        self._settle(
+            deliveries, "ack", lambda words: flows.existing(self.name, commands.ack(keyspace, self.name, words))
+        )
 
     def nack_many(
         self,
@@ -187,8 +189,8 @@ class Queue:
         self._settle(
             deliveries,
             "nack",
-            lambda words: flows.fenced(
-                self.name, lambda known: commands.nack(known, words, delay=ms, counted=counted, description=text)
+            lambda words: flows.with_config(
+                self.name, lambda config: commands.nack(config, words, delay=ms, counted=counted, description=text)
             ),
         )
 
@@ -198,7 +200,7 @@ class Queue:
         self._settle(
             deliveries,
             "reject",
-            lambda words: flows.fenced(self.name, lambda known: commands.reject(known, words, description=text)),
+            lambda words: flows.with_config(self.name, lambda config: commands.reject(config, words, description=text)),
         )
 
     def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
@@ -214,7 +216,7 @@ class Queue:
         keyspace, name = self._driver.keyspace, self.name
 
         def run(lease: int) -> Run:
-            return lambda words: flows.living(name, commands.renew(keyspace, name, words, lease=lease))
+            return lambda words: flows.existing(name, commands.renew(keyspace, name, words, lease=lease))
 
         self._driver.perform(renew(name, deliveries, run, ms))
 

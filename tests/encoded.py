@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from rqttl.protocol import codec, commands
+from rqttl.protocol import commands
 from rqttl.protocol.commands import Command
+from rqttl.protocol.envelope import ttl_may_be_over
 
 
 def enqueue_encoded(known: Any, pairs: Sequence[tuple[bytes, bytes]], *, window: int = 0, now: Any = "") -> Command:
@@ -18,7 +19,7 @@ def enqueue_encoded(known: Any, pairs: Sequence[tuple[bytes, bytes]], *, window:
         list(chain.from_iterable(pairs)),
         has_ids=all(has_id for has_id, _ in ids),
         ids_only=all(id_only for _, id_only in ids),
-        may_be_over=any(codec.ttl_may_be_over(envelope.partition(b";")[0]) for envelope, _ in pairs),
+        may_be_over=any(ttl_may_be_over(envelope.partition(b";")[0]) for envelope, _ in pairs),
         window=window,
         now=now,
     )

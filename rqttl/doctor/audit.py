@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rqttl.flows import Flow, plain
+from rqttl.flows import Flow, run
 from rqttl.protocol.commands import Ok, repair
 from rqttl.protocol.keys import Keyspace
 
@@ -79,10 +79,10 @@ def walk(keyspace: Keyspace, queue: str, sources: tuple[str, ...], *, mend: bool
     for source in sources:
         after: bytes = b""
         while True:
-            page = yield from plain(repair.audit(keyspace, queue, source, after, PAGE))
+            page = yield from run(repair.audit(keyspace, queue, source, after, PAGE))
             wrong = audit.add(source, page)
             if mend and wrong:
-                done = yield from plain(repair.repair(keyspace, queue, wrong))
+                done = yield from run(repair.repair(keyspace, queue, wrong))
                 audit.mended.update(_counts(done))
             after = page.next
             if not after:
@@ -109,7 +109,7 @@ def mend(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
     Returns what was done, by the words of `Audit.counts` (`orphan` without a part), `cursor`, `last`, `bytes`;
     and `busy` if the bytes could not be counted. Raises `QueueNotFound`.
     """
-    done = _counts((yield from plain(repair.repair(keyspace, queue))))
+    done = _counts((yield from run(repair.repair(keyspace, queue))))
     done += (yield from walk(keyspace, queue, (*INDEXES, *CONTENTS), mend=True)).mended
     for _ in range(TRIES):
         found = yield from walk(keyspace, queue, CONTENTS)
@@ -117,7 +117,7 @@ def mend(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
             return done
         if found.still:
             call = repair.repair(keyspace, queue, record=found.text, size=found.size)
-            told = _counts((yield from plain(call)))
+            told = _counts((yield from run(call)))
             if told["bytes"]:
                 return done + told
     done["busy"] = 1

@@ -90,7 +90,7 @@ def repair(broker: Broker, wanted: Repair) -> str:
     driver = driver_of(broker)
     keyspace, name = driver.keyspace, wanted.queue
     if wanted.kind == "enter":
-        return "entered into the registry" if driver.step(flows.Enter(name)) else "was in the registry already"
+        return "entered into the registry" if driver.step(flows.Register(name)) else "was in the registry already"
     if wanted.kind == "take_out":
         return _take_out(driver, name)
     if wanted.kind == "strike":
@@ -99,7 +99,7 @@ def repair(broker: Broker, wanted: Repair) -> str:
             raise gone
         return "struck out of the registry" if gone else "left alone: it is not there any more"
     if wanted.kind == "clear":
-        gone = driver.perform(flows.plain(calls.clear(keyspace, name))).cleared
+        gone = driver.perform(flows.run(calls.clear(keyspace, name))).cleared
         return "its keys are deleted" if gone else "left alone: the queue is there now"
     try:
         done = driver.perform(audit.mend(keyspace, name))
@@ -124,10 +124,10 @@ DONE = {
 
 
 def _take_out(driver: Driver, name: str) -> str:
-    driver.step(flows.Enter(name, gone=True))
+    driver.step(flows.Unregister(name))
     if name in inventory.take(driver, [name]).dues:
         # it was declared just now: its client entered it before it made it
-        driver.step(flows.Enter(name))
+        driver.step(flows.Register(name))
         return "left in the registry: the queue is there now"
     return "taken out of the registry"
 

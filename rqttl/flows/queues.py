@@ -10,20 +10,21 @@ from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RegistryDamag
 from rqttl.flows.steps import (
     EXPIRED,
     NOT_THERE,
-    Enter,
     Flow,
-    Look,
+    GetConfig,
     Read,
+    Register,
+    Unregister,
     dispatch,
-    fenced,
-    living,
-    plain,
+    existing,
     retire,
+    run,
     sweep,
+    with_config,
 )
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, Command, Known, Refused, Walk, Word
+from rqttl.protocol.commands import BATCH, Command, QueueConfig, Refused, Walk, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import Declared, Peeked
 from rqttl.units import as_datetime
@@ -45,7 +46,7 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
         answer = yield from dispatch(command, ("mismatch", *EXPIRED))
         if type(answer) is not Refused:
             break
-        in_force = _known(keyspace, queue, *answer.facts)
+        in_force = _config(keyspace, queue, *answer.facts)
         if answer.code == "mismatch":
             raise _mismatch(options, in_force.options)
         yield from retire(in_force)
@@ -54,7 +55,7 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
         # whoever ended a queue of this name may have taken it out since, having looked before this one was made
         yield from _listed(keyspace, queue)
     # without a look at the queue, which may be over by now: the caller has declared it all the same
-    yield Look(queue, newest=Known(keyspace, queue, answer.version, options))
+    yield GetConfig(queue, newest=QueueConfig(keyspace, queue, answer.version, options))
     made: int = answer.made
     return DECLARED[made]
 
@@ -70,12 +71,12 @@ def _listed(keyspace: Keyspace, queue: str) -> Flow[None]:
     if isinstance(listed, Exception):
         raise RegistryDamaged(keyspace.registry)
     if not listed:
-        yield Enter(queue)
+        yield Register(queue)
 
 
 def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
     """Let the lifetime of a queue begin anew."""
-    yield from living(queue, commands.touch(keyspace, queue))
+    yield from existing(queue, commands.touch(keyspace, queue))
 
 
 def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
@@ -83,18 +84,18 @@ def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     first = yield from _fresh(queue, changes)
     keyspace, before, after = first.keyspace, first.options, first.options
 
-    def build(known: Known) -> Command:
+    def build(config: QueueConfig) -> Command:
         nonlocal before, after
-        before, after = known.options, known.options.changed(changes)
-        return commands.update(known, after)
+        before, after = config.options, config.options.changed(changes)
+        return commands.update(config, after)
 
     # Messages that are due under the options in force die before the change, and are not counted as its effect.
     yield from sweep(queue)
-    yield from fenced(queue, build)
-    known = yield from known_if_there(keyspace, queue)
-    if known is None:
+    yield from with_config(queue, build)
+    config = yield from config_if_exists(keyspace, queue)
+    if config is None:
         return UpdateResult(before, after, 0, 0)  # its lifetime was over at once
-    yield Look(queue, newest=known)
+    yield GetConfig(queue, newest=config)
     swept = yield from sweep(queue)
     return UpdateResult(before, after, sum(one.expired for one in swept), sum(one.trimmed for one in swept))
 
@@ -103,26 +104,26 @@ def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flo
     """Count the messages that `update` would let die; the queue is swept first, as it is there."""
     yield from _fresh(queue, changes)
     yield from sweep(queue, now=now)
-    before = after = (yield Look(queue)).options
+    before = after = (yield GetConfig(queue)).options
     walk = Walk()
 
-    def build(known: Known) -> Command:
+    def build(config: QueueConfig) -> Command:
         nonlocal before, after
-        before, after = known.options, known.options.changed(changes)
-        return commands.preview(known, after, walk, now=now)
+        before, after = config.options, config.options.changed(changes)
+        return commands.preview(config, after, walk, now=now)
 
     while True:
-        values = yield from fenced(queue, build)
+        values = yield from with_config(queue, build)
         if not values.more:
             return UpdateResult(before, after, int(values.expired), int(values.trimmed))
         walk = Walk(*[getattr(values, name) for name in Walk._fields])
 
 
-def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[Known]:
+def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[QueueConfig]:
     """The options in force, not those that this client last saw. Raises where the changes do not fit to them."""
-    known: Known = yield Look(queue, fresh=True)
-    known.options.changed(changes)
-    return known
+    config: QueueConfig = yield GetConfig(queue, fresh=True)
+    config.options.changed(changes)
+    return config
 
 
 def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
@@ -131,7 +132,7 @@ def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
     upto: Word = ""
     purged: int = 0
     while True:
-        values = yield from plain(commands.purge(keyspace, queue, upto))
+        values = yield from run(commands.purge(keyspace, queue, upto))
         purged, upto = purged + values.purged, values.upto
         if not values.more:
             return purged
@@ -144,7 +145,7 @@ def purge_these(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flo
     purged = done = 0
     while done < len(ids):
         some = ids[done : done + BATCH]
-        values = yield from plain(commands.purge(keyspace, queue, "", some))
+        values = yield from run(commands.purge(keyspace, queue, "", some))
         purged += values.purged
         done += some.index(values.upto.decode()) + 1
     return purged
@@ -163,32 +164,32 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
     if type(answer) is Refused:
         condition, count = answer.facts
         raise QueueInUse(queue, condition.decode(), count)
-    yield Enter(queue, gone=True)
+    yield Unregister(queue)
     return int(answer.removed)
 
 
-def known_options(keyspace: Keyspace, queue: str) -> Flow[Known]:
+def config_of(keyspace: Keyspace, queue: str) -> Flow[QueueConfig]:
     """Ask Redis what is in force. A queue whose lifetime is over is deleted first, as if a reaper had been in time."""
-    known = yield from known_if_there(keyspace, queue)
-    if known is None:
+    config = yield from config_if_exists(keyspace, queue)
+    if config is None:
         raise QueueNotFound(queue)
-    return known
+    return config
 
 
-def known_if_there(keyspace: Keyspace, queue: str) -> Flow[Known | None]:
+def config_if_exists(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]:
     """The same, without an error where there is no such queue."""
     command = commands.lookup(keyspace, queue)
     while True:
         answer = yield from dispatch(command, NOT_THERE)
         if type(answer) is not Refused:
-            return _known(keyspace, queue, answer.version, answer.options)
+            return _config(keyspace, queue, answer.version, answer.options)
         if answer.code == "not_found":
             return None
-        yield from retire(_known(keyspace, queue, *answer.facts))
+        yield from retire(_config(keyspace, queue, *answer.facts))
 
 
-def _known(keyspace: Keyspace, queue: str, version: bytes, options: bytes) -> Known:
-    return Known(keyspace, queue, version, QueueOptions.from_json(queue, options))
+def _config(keyspace: Keyspace, queue: str, version: bytes, options: bytes) -> QueueConfig:
+    return QueueConfig(keyspace, queue, version, QueueOptions.from_json(queue, options))
 
 
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[Peeked]]:
@@ -198,7 +199,7 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
     while len(seen) < limit:
         most = min(limit - len(seen), BATCH)
         command = commands.peek(keyspace, queue, after=place, limit=most)
-        page = yield from living(queue, command)
+        page = yield from existing(queue, command)
         retention = int(page.retention) if page.retention else None
         for i, entry in enumerate(page.entries):
             one = _peeked(queue, retention, entry, page.facts[3 * i : 3 * i + 3])

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from rqttl import checks
 from rqttl.errors import InvalidInput
-from rqttl.flows.queues import known_if_there, peek
-from rqttl.flows.steps import OUTDATED, Flow, Look, dispatch, fenced, sweep
+from rqttl.flows.queues import config_if_exists, peek
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, dispatch, sweep, with_config
 from rqttl.names import check_queue_name
 from rqttl.options import REASONS
 from rqttl.protocol import codec, commands
@@ -51,14 +51,14 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
     if origin == queue:
         return [Redriven(sequence, origin, "same_queue") for sequence in sequences]
     done: list[Redriven] = []
-    known = yield from known_if_there(keyspace, origin)
+    config = yield from config_if_exists(keyspace, origin)
     while len(done) < len(sequences):
-        if known is None:
+        if config is None:
             return done + [Redriven(sequence, origin, "no_origin") for sequence in sequences[len(done) :]]
         some = sequences[len(done) : len(done) + BATCH]
-        answer = yield from dispatch(commands.redrive(known, queue, some), OUTDATED)
+        answer = yield from dispatch(commands.redrive(config, queue, some), OUTDATED)
         if type(answer) is Refused:
-            known = yield from known_if_there(keyspace, origin)
+            config = yield from config_if_exists(keyspace, origin)
         else:
             # of large letters the script looks at the first ones only
             done += [
@@ -132,8 +132,8 @@ def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason:
         raise InvalidInput(f"to: expected another queue than {queue!r}")
     yield from sweep(queue)
     if to is not None:
-        yield Look(to)
-    counters = (yield from fenced(queue, commands.stats)).counters
+        yield GetConfig(to)
+    counters = (yield from with_config(queue, commands.stats)).counters
     record = dict(zip(counters[::2], counters[1::2], strict=True))
     # what dies anew while this goes on comes behind that place, so this ends
     work = _Redrive(keyspace, queue, limit, reason, source, to, record[b"last_id"].decode())

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 from rqttl.errors import QueueDamaged
 from rqttl.flows.records import Record
-from rqttl.flows.steps import NOT_THERE, OUTDATED, SWEEPS, Flow, Together, dispatch, fenced
+from rqttl.flows.steps import NOT_THERE, OUTDATED, SWEEPS, Flow, Pipeline, dispatch, with_config
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Known, Ok, Refused, Word
+from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Word
 from rqttl.protocol.contract import IncompleteReply
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import PerQueue, QueueStats
@@ -34,7 +34,7 @@ def stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
 def _ask(queue: str, now: Word) -> Flow[Ok]:
     """Run stats.lua. A number that the record lacks ends its reply early: raises `QueueDamaged`."""
     try:
-        return (yield from fenced(queue, lambda known: commands.stats(known, now=now)))
+        return (yield from with_config(queue, lambda config: commands.stats(config, now=now)))
     except IncompleteReply:
         raise QueueDamaged(queue, NO_NUMBER) from None
 
@@ -70,11 +70,11 @@ class _Swept:
         lookups = [commands.lookup(keyspace, name) for name in queues]
         looks = yield from self._together(lookups, NOT_THERE)
         there = [
-            Known(keyspace, name, look.version, QueueOptions.from_json(name, look.options))
+            QueueConfig(keyspace, name, look.version, QueueOptions.from_json(name, look.options))
             for name, look in looks.items()
             if type(look) is not Refused
         ]
-        answers = yield from self._together([commands.stats(known, now=now) for known in there], OUTDATED)
+        answers = yield from self._together([commands.stats(config, now=now) for config in there], OUTDATED)
         left = []
         for name, answer in answers.items():
             if type(answer) is not Refused:
@@ -86,7 +86,7 @@ class _Swept:
 
     def _together(self, calls: Sequence[Command], answered: Container[str]) -> Flow[dict[str, Ok | Refused]]:
         """Run a command for each queue in one round trip. Damaged queues are noted and left out."""
-        replies = (yield Together(calls, tolerant=True)) if calls else ()
+        replies = (yield Pipeline(calls, tolerant=True)) if calls else ()
         answers: dict[str, Ok | Refused] = {}
         for command, reply in zip(calls, replies, strict=True):
             if isinstance(reply, Exception):

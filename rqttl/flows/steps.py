@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
 from rqttl.events import Events
 from rqttl.protocol import commands, replies
-from rqttl.protocol.commands import Command, Known, Ok, Refused, Reply, Word
+from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.types import Swept
@@ -22,19 +22,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Step: what is known of a queue, from the cache unless `fresh`; the answer is `Known`.
+class GetConfig:
+    """Step: what is known of a queue, from the cache unless `fresh`; the answer is `QueueConfig`.
 
     `newest` goes into the cache: a reply has just brought it.
     """
 
     queue: str
     fresh: bool = False
-    newest: Known | None = None
+    newest: QueueConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Pipeline:
     """Step: several commands in one round trip; the answer is the list of replies.
 
     `tolerant`: the error of a command that met a damaged queue takes the place of its reply.
@@ -64,22 +64,28 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Enter:
-    """Step: enter a queue into the registry, or take it out."""
+class Register:
+    """Step: enter a queue into the registry; the answer is 1 if it was missing."""
 
     queue: str
-    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class Unregister:
+    """Step: take a queue out of the registry."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandleNotes:
     """Step: do what a script has asked for other queues (`follow`). Never fails: its call has succeeded already."""
 
     notes: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class WaitForWakeup:
     """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`.
 
     The whole wait would go on for `left` ms, and something becomes due in `due`: a shell need not wait in real time.
@@ -94,11 +100,11 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class Now:
     """Step: the answer is a clock of this process that never goes back, in ms."""
 
 
-Step = Command | Look | Together | Read | Write | Enter | Follow | Listen | Clock
+Step = Command | GetConfig | Pipeline | Read | Write | Register | Unregister | HandleNotes | WaitForWakeup | Now
 Flow = Generator[Step, Any, T]
 
 
@@ -151,7 +157,7 @@ def dispatch(command: Command, answered: Container[str] = (), reply: Reply | Non
         answer = command.script.read(reply)
         if type(answer) is not Refused:
             if answer.notes:
-                yield Follow(answer.notes)
+                yield HandleNotes(answer.notes)
             return answer
         if answer.code in answered:
             return answer
@@ -162,7 +168,7 @@ def dispatch(command: Command, answered: Container[str] = (), reply: Reply | Non
 
 def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok | Refused]]:
     """Run commands in one round trip, each to its end as `dispatch` does. Returns their answers in order."""
-    replies: list[Reply] = yield Together(calls)
+    replies: list[Reply] = yield Pipeline(calls)
     answers: list[Ok | Refused] = []
     for command, reply in zip(calls, replies, strict=True):
         answers.append((yield from dispatch(command, answered, reply)))
@@ -185,39 +191,39 @@ def _error(command: Command, refused: Refused) -> Exception:
     return ContractError(f"script {command.script.name}: unexpected refusal {refused.code!r}")
 
 
-def plain(command: Command) -> Flow[Ok]:
+def run(command: Command) -> Flow[Ok]:
     """Run a command that no option can make stale."""
     return cast("Ok", (yield from dispatch(command)))
 
 
-def living(queue: str, command: Command) -> Flow[Ok]:
+def existing(queue: str, command: Command) -> Flow[Ok]:
     """Run a command that no option can make stale, but that a queue whose lifetime is over refuses."""
     while True:
         answer = yield from dispatch(command, EXPIRED)
         if type(answer) is not Refused:
             return answer
-        yield Look(queue, fresh=True)  # deletes the queue, or finds that it lives on
+        yield GetConfig(queue, fresh=True)  # deletes the queue, or finds that it lives on
 
 
-def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = None) -> Flow[Ok]:
+def with_config(queue: str, build: Callable[[QueueConfig], Command], config: QueueConfig | None = None) -> Flow[Ok]:
     """Run a command with the options of the queue. Repeat it with those in force while they are other ones."""
-    if known is None:
-        known = yield Look(queue)
+    if config is None:
+        config = yield GetConfig(queue)
     while True:
-        answer = yield from dispatch(build(known), OUTDATED)
+        answer = yield from dispatch(build(config), OUTDATED)
         if type(answer) is not Refused:
             return answer
         # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it does not exist
-        known = yield Look(queue, fresh=True)
+        config = yield GetConfig(queue, fresh=True)
 
 
 def follow(notes: Sequence[bytes]) -> Flow[None]:
     """Do what a script asks for other queues: enter those it created, sweep those whose limit must act now."""
     for what, name in zip(notes[::2], notes[1::2], strict=True):
         if what == b"created":
-            yield Enter(name.decode())
+            yield Register(name.decode())
         elif what == b"deleted":
-            yield Enter(name.decode(), gone=True)
+            yield Unregister(name.decode())
         elif what == b"sweep":
             yield from sweep(name.decode(), rounds=SWEEPS)
 
@@ -226,7 +232,7 @@ def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list
     """Sweep in bounded steps until nothing is due, or `rounds` times."""
     done: list[Swept] = []
     while rounds is None or len(done) < rounds:
-        values = yield from fenced(queue, lambda known: commands.sweep(known, now=now))
+        values = yield from with_config(queue, lambda config: commands.sweep(config, now=now))
         done.append(_swept(values))
         if not done[-1].more:
             break
@@ -240,9 +246,9 @@ def _swept(values: Ok) -> Swept:
     )  # fmt: skip
 
 
-def retire(known: Known, *, now: Word = "") -> Flow[None]:
+def retire(config: QueueConfig, *, now: Word = "") -> Flow[None]:
     """Delete a queue whose lifetime is over, in bounded steps; or find that it lives on."""
     while True:
-        answer = yield from dispatch(commands.sweep(known, now=now), OUTDATED)
+        answer = yield from dispatch(commands.sweep(config, now=now), OUTDATED)
         if type(answer) is Refused or not answer.more:  # after a refusal: another client was faster
             return

@@ -106,7 +106,7 @@ class Registry:
     def targets(self, queue: str) -> set[str]:
         """Where dead letters of a queue go."""
         with suppress(QueueNotFound), self._refusals.noted("options of queues cannot be read"):
-            options = self._driver.step(flows.Look(queue)).options
+            options = self._driver.step(flows.GetConfig(queue)).options
             return {options.target(reason) for reason in REASONS} - {""}
         return set()
 
@@ -122,7 +122,7 @@ class Registry:
         entered: list[str] = []
         for name in sorted(names):
             with self._refusals.noted("queues stay out of the registry"):
-                if self._driver.step(flows.Enter(name)):
+                if self._driver.step(flows.Register(name)):
                     entered.append(name)
                     note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
         return entered

@@ -57,16 +57,16 @@ class ClockedDriver(RedisDriver):
         """Carry out one step of a flow, at the time of the clock."""
         if isinstance(step, Command):
             return super().step(self._timed(step))
-        if isinstance(step, flows.Together):
+        if isinstance(step, flows.Pipeline):
             return super().step(replace(step, commands=[self._timed(command) for command in step.commands]))
         if isinstance(step, flows.Read | flows.Write):
             now = list(divmod(self.clock.ms * 1000, 1_000_000))
             return [
                 now if call[0] == "TIME" else reply for call, reply in zip(step.calls, super().step(step), strict=True)
             ]
-        if isinstance(step, flows.Clock):
+        if isinstance(step, flows.Now):
             return self.clock.ms if self.clock.is_of_this_thread() else self.clock.ms + int(time.monotonic() * 1000)
-        if isinstance(step, flows.Listen):
+        if isinstance(step, flows.WaitForWakeup):
             return self._listen(step)
         return super().step(step)
 
@@ -75,7 +75,7 @@ class ClockedDriver(RedisDriver):
             return command
         return command.with_word("now", self.clock.ms)
 
-    def _listen(self, step: flows.Listen) -> bytes | PoolExhausted | None:
+    def _listen(self, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
         for listener in self.events.on_waiting:
             listener(step.queue)
         if not self.clock.is_of_this_thread():
@@ -87,7 +87,7 @@ class ClockedDriver(RedisDriver):
             self._wait = None
         return heard
 
-    def _listen_really(self, step: flows.Listen) -> bytes | PoolExhausted | None:
+    def _listen_really(self, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
         began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
         while not self._is_interrupted(step):
             left = ends - time.monotonic()
@@ -96,18 +96,18 @@ class ClockedDriver(RedisDriver):
                 return heard
         return self._hear(step)
 
-    def _hear(self, step: flows.Listen) -> bytes | None:
+    def _hear(self, step: flows.WaitForWakeup) -> bytes | None:
         """Take what the bell holds now, without waiting. `ENDED` after an interrupt."""
         heard = self.perform(flows.execute(replies.data_or_none, "LPOP", self._bell(step)))
         return ENDED if heard is None and self._is_interrupted(step) else heard
 
-    def _bell(self, step: flows.Listen) -> str:
+    def _bell(self, step: flows.WaitForWakeup) -> str:
         return self.keyspace.key(step.queue, "wakeup")
 
-    def _is_interrupted(self, step: flows.Listen) -> bool:
+    def _is_interrupted(self, step: flows.WaitForWakeup) -> bool:
         return self._interrupt.asked() or (step.interrupt is not None and step.interrupt.asked())
 
-    def _let_pass(self, step: flows.Listen) -> None:
+    def _let_pass(self, step: flows.WaitForWakeup) -> None:
         """Nobody has rung, and nobody will: whoever could is this very thread."""
         wait = step.queue, self.clock.ms + step.left
         if wait != self._wait:

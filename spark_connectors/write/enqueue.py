@@ -7,9 +7,9 @@ from itertools import chain, compress
 from typing import TypeVar
 
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
-from rqttl.flows import OUTDATED, Look, fenced, pipeline
+from rqttl.flows import OUTDATED, GetConfig, pipeline, with_config
 from rqttl.protocol import commands
-from rqttl.protocol.commands import BATCH_BYTES, Command, Known, Ok, Refused
+from rqttl.protocol.commands import BATCH_BYTES, Command, Ok, QueueConfig, Refused
 from spark_connectors.write.rows import MessageEncoder, Messages, RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
@@ -102,7 +102,7 @@ class Enqueue:
         if type(reply) is not Refused:
             return call, reply
 
-        def build(config: Known) -> Command:
+        def build(config: QueueConfig) -> Command:
             nonlocal call
             call = self._fitting(config, call)
             if not call.rows:
@@ -110,13 +110,13 @@ class Enqueue:
             return self._command(config, call)
 
         try:
-            repeated = self._with_retries(lambda: self._task.driver.perform(fenced(call.queue, build)))
+            repeated = self._with_retries(lambda: self._task.driver.perform(with_config(call.queue, build)))
         except (QueueNotFound, MessageTooLarge):
             # after `MessageTooLarge` the call has no rows left
             return call, None
         return call, repeated
 
-    def _fitting(self, config: Known, call: CallBatch) -> CallBatch:
+    def _fitting(self, config: QueueConfig, call: CallBatch) -> CallBatch:
         """Refuse rows that are too large for the present options of the queue. Returns the call without them."""
         fits = [len(body) <= config.max_body for body in call.arguments[1::2]]
         if all(fits):
@@ -126,7 +126,7 @@ class Enqueue:
         kept = [fit for fit in fits for _ in range(2)]
         return CallBatch(call.queue, rows, list(compress(call.arguments, kept)))
 
-    def _command(self, config: Known, call: CallBatch) -> Command:
+    def _command(self, config: QueueConfig, call: CallBatch) -> Command:
         batch = self._messages
         return commands.enqueue_encoded(
             config,
@@ -137,9 +137,9 @@ class Enqueue:
             window=self._window,
         )
 
-    def _config(self, queue: str, *, fresh: bool = False) -> Known | None:
+    def _config(self, queue: str, *, fresh: bool = False) -> QueueConfig | None:
         try:
-            config: Known = self._task.with_retries(lambda: self._task.driver.step(Look(queue, fresh=fresh)))
+            config: QueueConfig = self._task.with_retries(lambda: self._task.driver.step(GetConfig(queue, fresh=fresh)))
         except QueueNotFound:
             return None
         return config
@@ -171,7 +171,7 @@ class Enqueue:
         error = QueueNotFound(queue)
         self._refuse(rows, error.code, str(error))
 
-    def _refuse_large(self, config: Known, rows: Sequence[int]) -> None:
+    def _refuse_large(self, config: QueueConfig, rows: Sequence[int]) -> None:
         self._refuse(rows, MessageTooLarge.code, f"body: larger than max_message_bytes, {config.max_body}")
 
     def _refuse(self, rows: Sequence[int], reason: str, cause: str) -> None:

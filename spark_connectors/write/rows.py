@@ -14,6 +14,7 @@ from rqttl import units
 from rqttl.errors import InvalidInput, RqttlError
 from rqttl.names import check_queue_name
 from rqttl.protocol import codec
+from rqttl.protocol.envelope import ttl_may_be_over
 from spark_connectors.write.plan import Plan
 
 #: Packed bytes, or the error of their packing.
@@ -121,7 +122,7 @@ class MessageEncoder:
         ids, extras, ttls = _message_ids(batch), self._extras_of(batch), self._ttls_of(batch)
         has_ids = ids_needed or (ids is not None and b"" not in ids)
         ids_only = ids_needed and extras is None and ttls is None
-        may_be_over = ttls is not None and any(map(codec.ttl_may_be_over, set(ttls)))
+        may_be_over = ttls is not None and any(map(ttl_may_be_over, set(ttls)))
         envelopes = _envelopes(ids, extras, ttls, batch.count)
         return Messages(envelopes, bodies.to_pylist(), sizes, has_ids, ids_only, may_be_over)
 
@@ -208,7 +209,7 @@ def _message_ids(batch: RowBatch) -> list[bytes] | None:
 def _envelopes(
     ids: list[bytes] | None, extras: list[bytes] | None, ttls: list[bytes] | None, count: int
 ) -> list[bytes]:
-    """Encode the envelope of each message, in the format of `codec.Envelope.encode`."""
+    """Encode the envelope of each message, in the format of `Envelope.encode`."""
     if ids is not None and ttls is None:
         if extras is None:
             return [b";%d;;%b" % (len(id), id) if id else b"" for id in ids]

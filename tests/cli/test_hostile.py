@@ -14,7 +14,7 @@ import msgpack
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl.flows import Look
+from rqttl.flows import GetConfig
 from rqttl.protocol import codec
 from rqttl.store.driver import driver_of
 from rqttl.text import MARKS
@@ -205,7 +205,7 @@ def test_errors_name_them_in_one_harmless_line(run: Run, broker: Broker) -> None
 def test_ids_and_headers_that_are_no_text_are_printed_all_the_same(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders")
     extras = msgpack.packb(["\udc80", {"\udc81": "\udc82"}], unicode_errors="surrogateescape")
-    known = driver_of(broker).step(Look("orders"))
+    known = driver_of(broker).step(GetConfig("orders"))
     driver_of(broker).step(enqueue_encoded(known, [(b";2;;\xff\x1b" + extras, b"x")]))
 
     result = run("peek", "orders")

@@ -232,7 +232,7 @@ def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_s
     class Meddling(ClockedDriver):
         def step(self, step: flows.Step) -> Any:
             answer = super().step(step)
-            if isinstance(step, flows.Together) and "a" in other.queues():
+            if isinstance(step, flows.Pipeline) and "a" in other.queues():
                 other.queue("a").delete()
                 other.queue("b").update(max_length=1)
             return answer

@@ -39,7 +39,7 @@ class Client(RedisDriver):
 
     def begin(self, clock: Clock) -> None:
         """Know nothing, as a process that has just started."""
-        self.known.clear()
+        self.configs.clear()
         self.clock = clock
         self.log: list[tuple[Command, Reply]] = []
         self.stale = 0

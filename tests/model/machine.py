@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from rqttl.options import OPTIONS, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.codec import ParsedHeader
-from rqttl.protocol.commands import Command, Known
+from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.units import as_datetime
 from tests.model.clients import CLIENTS, Client, Clock
 from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair
@@ -218,7 +218,7 @@ def words_of(pairs: Sequence[Pair]) -> list[bytes]:
     return [word for pair in pairs for word in pair]
 
 
-def settle_command(known: Known, action: str, words: Sequence[bytes], *, delay: int | None, counted: bool,
+def settle_command(known: QueueConfig, action: str, words: Sequence[bytes], *, delay: int | None, counted: bool,
                    description: str | None) -> Command:  # fmt: skip
     text = (description or "").encode()
     if action == "nack":

@@ -79,7 +79,7 @@ class QueueMachine(QueueRules):
         late = bell[:10] if presence.consumer and not presence.block else []
         expected = []
         broker = self.clients[who]
-        flow = flows.claim(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
+        flow = flows.receive_once(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
         if again:
             flow = _marked(flow, "receive")
         claimed = self.act(who, flow, "receive", lambda: expected.append(self.world.receive(name, now, count, lease,
@@ -169,7 +169,7 @@ class QueueMachine(QueueRules):
         seqs = list(dict.fromkeys([*seqs, b"%013d-999999" % self.clock.latest] if strange else seqs))
         now, free, known = self.clock.now, self.raw[origin].free(self.clock.now), {m.seq for m in d.messages}
         became: list[Msg | str | None] = []
-        flow = flows.fenced(origin, lambda at: commands.redrive(at, source, seqs))
+        flow = flows.with_config(origin, lambda at: commands.redrive(at, source, seqs))
         if again:
             flow = _marked(flow, "redrive")
         reply = self.act(who, flow, "redrive",
@@ -240,9 +240,9 @@ class QueueMachine(QueueRules):
             return world.reject(name, at, pairs, again=again, description=description)
 
         if action == "ack":
-            flow = flows.plain(commands.ack(broker.keyspace, name, words_of(pairs)))
+            flow = flows.run(commands.ack(broker.keyspace, name, words_of(pairs)))
         else:
-            flow = flows.fenced(name, lambda known: settle_command(
+            flow = flows.with_config(name, lambda known: settle_command(
                 known, action, words_of(pairs), delay=delay, counted=counted, description=description))  # fmt: skip
         lost: list[bytes] = []
         reply = self.act(who, flow, action, lambda: lost.extend(apply(False)), deaf=dies)
@@ -253,7 +253,7 @@ class QueueMachine(QueueRules):
 
     def _renew(self, who: int, name: str, pairs: list[Pair], lease: int) -> None:
         expected = []
-        flow = flows.plain(commands.renew(self.clients[who].keyspace, name, words_of(pairs), lease=lease))
+        flow = flows.run(commands.renew(self.clients[who].keyspace, name, words_of(pairs), lease=lease))
         now = self.clock.now
         reply = self.act(who, flow, "renew", lambda: expected.append(self.world.renew(name, now, pairs, lease)))
         ((held, lost),) = expected

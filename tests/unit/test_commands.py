@@ -9,8 +9,8 @@ import pytest
 
 from rqttl import Message, QueueOptions
 from rqttl.protocol import commands, scripts
-from rqttl.protocol.codec import Envelope
-from rqttl.protocol.commands import Command, Known, Presence, repair
+from rqttl.protocol.commands import Command, Presence, QueueConfig, repair
+from rqttl.protocol.envelope import Envelope
 from rqttl.protocol.keys import Keyspace
 from tests.encoded import enqueue_encoded
 
@@ -19,8 +19,8 @@ DELIVERIES: Sequence[commands.Word] = [b"1", b"t1", b"2", b"t1", b"3", b"t2"]
 RUNS = [b"t1", 2, b"1", b"2", b"t2", 1, b"3"]
 
 
-def known(**options: object) -> Known:
-    return Known(KEYSPACE, "orders", b"v1", QueueOptions.read_stored("orders", options))
+def known(**options: object) -> QueueConfig:
+    return QueueConfig(KEYSPACE, "orders", b"v1", QueueOptions.read_stored("orders", options))
 
 
 def bound(command: Command) -> dict[str, Any]:

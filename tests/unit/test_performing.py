@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from rqttl import ContractError, LeaseLost, Queue, RegistryDamaged, flows
 from rqttl.events import Events
-from rqttl.flows import Driver, Flow, Look, Read, Write
+from rqttl.flows import Driver, Flow, GetConfig, Read, Write
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -40,7 +40,7 @@ class Canned:
             return result
 
     def step(self, step: flows.Step) -> Any:
-        if type(step) is Look:
+        if type(step) is GetConfig:
             return known()
         assert type(step) is Command
         self.asked.append(step.script.name)

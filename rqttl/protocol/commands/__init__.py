@@ -1,9 +1,9 @@
 """Every script call as a value: the script, its keys and arguments, and whether it may be repeated. No I/O here.
 
-`Known` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
+`QueueConfig` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
 """
 
-from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command, Known
+from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command
 from rqttl.protocol.commands.messages import (
     ABSENT,
     Presence,
@@ -30,6 +30,7 @@ from rqttl.protocol.commands.queues import (
 )
 from rqttl.protocol.commands.settle import ack, nack, reject, renew
 from rqttl.protocol.contract import Ok, Refused, Reply, Word
+from rqttl.protocol.queue_config import QueueConfig
 
 __all__ = [
     "ABSENT",
@@ -37,9 +38,9 @@ __all__ = [
     "BATCH_BYTES",
     "READ_BYTES",
     "Command",
-    "Known",
     "Ok",
     "Presence",
+    "QueueConfig",
     "Refused",
     "Reply",
     "Walk",

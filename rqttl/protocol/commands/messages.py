@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from rqttl.errors import MessageTooLarge
 from rqttl.protocol import codec, scripts
-from rqttl.protocol.codec import NO_ENVELOPE, Envelope
-from rqttl.protocol.commands.call import Command, Known
+from rqttl.protocol.commands.call import Command
 from rqttl.protocol.commands.settle import runs
 from rqttl.protocol.contract import Word
+from rqttl.protocol.envelope import NO_ENVELOPE, Envelope, envelope_of
+from rqttl.protocol.queue_config import QueueConfig
 from rqttl.text import plain_text
 from rqttl.types import Message
 
@@ -24,16 +25,18 @@ def pack(message: Message | object) -> tuple[Envelope, bytes]:
     body, content_type = codec.pack_body(message.body)
     given = message.content_type
     kind = content_type if given is None or plain_text(given) == "" else given
-    return codec.envelope_of(message, kind), body
+    return envelope_of(message, kind), body
 
 
-def check_size(known: Known, largest: int) -> None:
+def check_size(config: QueueConfig, largest: int) -> None:
     """Raise `MessageTooLarge` if a body of `largest` bytes is more than the queue takes."""
-    if largest > known.max_body:
-        raise MessageTooLarge(f"body: {largest} bytes are more than max_message_bytes, {known.max_body}")
+    if largest > config.max_body:
+        raise MessageTooLarge(f"body: {largest} bytes are more than max_message_bytes, {config.max_body}")
 
 
-def enqueue(known: Known, packed: Iterable[tuple[Envelope, bytes]], *, window: int = 0, now: Word = "") -> Command:
+def enqueue(
+    config: QueueConfig, packed: Iterable[tuple[Envelope, bytes]], *, window: int = 0, now: Word = ""
+) -> Command:
     """Store messages, at most `BATCH`. For `window` ms their ids are remembered, whatever the options of the queue say.
 
     The call may be repeated where each message has an id, and the queue or the call knows duplicates.
@@ -49,40 +52,40 @@ def enqueue(known: Known, packed: Iterable[tuple[Envelope, bytes]], *, window: i
         if has_ids:
             has_ids = envelope.has_id
     return enqueue_encoded(
-        known, words, has_ids=has_ids, ids_only=ids_only, may_be_over=may_be_over, window=window, now=now
+        config, words, has_ids=has_ids, ids_only=ids_only, may_be_over=may_be_over, window=window, now=now
     )
 
 
-def enqueue_encoded(known: Known, words: Sequence[Word], *, has_ids: bool, ids_only: bool, may_be_over: bool,
+def enqueue_encoded(config: QueueConfig, words: Sequence[Word], *, has_ids: bool, ids_only: bool, may_be_over: bool,
                     window: int = 0, now: Word = "") -> Command:  # fmt: skip
     """Store messages as `enqueue` does: the encoded envelope and the body of each in turn.
 
     `has_ids`: each has an id. `ids_only`: each has nothing else. `may_be_over`: the TTL of one may have ended.
     """
-    repeatable = has_ids and (known.window > 0 or window > 0)
-    simple = known.simple and not window and not may_be_over
+    repeatable = has_ids and (config.window > 0 or window > 0)
+    simple = config.cannot_refuse and not window and not may_be_over
     form = "ids" if ids_only else ""
-    return _enqueue(known, form, words, window=window, simple=simple, now=now, repeatable=repeatable)
+    return _enqueue(config, form, words, window=window, simple=simple, now=now, repeatable=repeatable)
 
 
-def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
+def enqueue_plain(config: QueueConfig, bodies: Sequence[bytes], *, now: Word = "") -> Command:
     """Store messages without envelopes, at most `BATCH`. `bodies` are all they have."""
-    return _enqueue(known, "bodies", bodies, simple=known.simple, now=now)
+    return _enqueue(config, "bodies", bodies, simple=config.cannot_refuse, now=now)
 
 
-def _enqueue(known: Known, form: str, batch: Sequence[Word], *, simple: bool, window: int = 0, now: Word = "",
+def _enqueue(config: QueueConfig, form: str, batch: Sequence[Word], *, simple: bool, window: int = 0, now: Word = "",
              repeatable: bool = False) -> Command:  # fmt: skip
     script = scripts.load("enqueue")
-    prefix = known.short(script) if simple else known.prefix(script)
+    prefix = config.minimal_keys(script) if simple else config.keys_for(script)
     arguments = script.arguments(now=now, window=window or "", form=form)
-    return Command(script, known.name, (*prefix, *arguments, *batch), repeatable)
+    return Command(script, config.name, (*prefix, *arguments, *batch), repeatable)
 
 
-def redrive(known: Known, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
+def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
     """Put dead letters of `source`, at most `BATCH`, into the queue, which is another one."""
     script = scripts.load("redrive")
     arguments = script.arguments(now=now, replay="")
-    return Command(script, known.name, (*known.prefix(script, source), *arguments, *sequences))
+    return Command(script, config.name, (*config.keys_for(script, source), *arguments, *sequences))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ ABSENT = Presence()
 
 
 def receive(
-    known: Known,
+    config: QueueConfig,
     count: int,
     lease: int,
     *,
@@ -118,4 +121,4 @@ def receive(
         now=now, replay="", count=count, lease=lease, auto="1" if auto_ack else "", room=presence.room,
         consumer=presence.consumer, block=presence.block, stay=presence.stay, ticket=presence.ticket,
     )  # fmt: skip
-    return Command(script, known.name, (*known.prefix(script), *arguments, *runs(finished)), not auto_ack)
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(finished)), not auto_ack)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from rqttl.options import QueueOptions
 from rqttl.protocol import scripts
-from rqttl.protocol.commands.call import Command, Known, keys_of, unfenced
+from rqttl.protocol.commands.call import Command, unfenced
 from rqttl.protocol.contract import Word
 from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.queue_config import QueueConfig, keys_of
 
 
 def lookup(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
@@ -32,11 +33,11 @@ def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Com
     return Command(script, options.queue, (*keys, secrets.token_hex(8), *arguments, *options.fields()))
 
 
-def update(known: Known, options: QueueOptions, *, now: Word = "") -> Command:
-    """Put other options in force, if `known` still holds."""
+def update(config: QueueConfig, options: QueueOptions, *, now: Word = "") -> Command:
+    """Put other options in force, if `config` still holds."""
     script = scripts.load("update")
     arguments = script.arguments(now=now, next=secrets.token_hex(8), options=options.as_json())
-    return Command(script, known.name, (*known.prefix(script), *arguments, *options.fields()))
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *options.fields()))
 
 
 class Walk(NamedTuple):
@@ -49,14 +50,16 @@ class Walk(NamedTuple):
     size: Word = 0
 
 
-def preview(known: Known, options: QueueOptions, walk: Walk, *, now: Word = "") -> Command:
+def preview(config: QueueConfig, options: QueueOptions, walk: Walk, *, now: Word = "") -> Command:
     """Count the messages that would die at once under other options. `walk` is the state after the last call."""
     dropping = options.overflow == "drop-head"
     limits = {name: options.number(name) if dropping else None for name in ("max_length", "max_length_bytes")}
     rules = {"message_ttl": options.number("message_ttl"), **limits}
     words: dict[str, Word] = {name: "" if value is None else value for name, value in rules.items()}
     script = scripts.load("preview")
-    return Command(script, known.name, (*known.prefix(script), *script.arguments(now=now, **words, **walk._asdict())))
+    return Command(
+        script, config.name, (*config.keys_for(script), *script.arguments(now=now, **words, **walk._asdict()))
+    )
 
 
 def purge(keyspace: Keyspace, queue: str, upto: Word, sequences: Sequence[Word] = ()) -> Command:
@@ -78,13 +81,13 @@ def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = 
     return unfenced(keyspace, queue, "peek", now=now, after=after, limit=limit)
 
 
-def sweep(known: Known, *, now: Word = "") -> Command:
+def sweep(config: QueueConfig, *, now: Word = "") -> Command:
     """Do the due work of a queue."""
     script = scripts.load("sweep")
-    return Command(script, known.name, (*known.prefix(script), *script.arguments(now=now)))
+    return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))
 
 
-def stats(known: Known, *, now: Word = "") -> Command:
+def stats(config: QueueConfig, *, now: Word = "") -> Command:
     """Ask for the statistics of a queue."""
     script = scripts.load("stats")
-    return Command(script, known.name, (*known.prefix(script), *script.arguments(now=now)))
+    return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))

@@ -8,9 +8,10 @@ from itertools import groupby
 from operator import itemgetter
 
 from rqttl.protocol import scripts
-from rqttl.protocol.commands.call import Command, Known, unfenced
+from rqttl.protocol.commands.call import Command, unfenced
 from rqttl.protocol.contract import Word
 from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.queue_config import QueueConfig
 
 
 def runs(deliveries: Sequence[Word]) -> list[Word]:
@@ -34,7 +35,7 @@ def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word
 
 
 def nack(
-    known: Known,
+    config: QueueConfig,
     deliveries: Sequence[Word],
     *,
     delay: int | None = None,
@@ -47,14 +48,14 @@ def nack(
     arguments = script.arguments(
         now=now, replay="", delay="" if delay is None else delay, counted=1 if counted else 0, description=description
     )
-    return Command(script, known.name, (*known.prefix(script), *arguments, *runs(deliveries)))
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(deliveries)))
 
 
-def reject(known: Known, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
+def reject(config: QueueConfig, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
     """Settle deliveries: refuse for good."""
     script = scripts.load("reject")
     arguments = script.arguments(now=now, replay="", description=description)
-    return Command(script, known.name, (*known.prefix(script), *arguments, *runs(deliveries)))
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(deliveries)))
 
 
 def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
