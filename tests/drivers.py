@@ -30,5 +30,5 @@ def before_step(driver: RedisDriver, kind: object, action: Callable[[], object])
 
 def drop_connections(driver: RedisDriver) -> None:
     """Close the connections that a driver keeps, so that its next call makes a new one."""
-    driver.store.connections.give_back()
+    driver.store.connections.release_idle()
     driver.store.client.connection_pool.disconnect()

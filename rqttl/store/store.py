@@ -30,7 +30,7 @@ from rqttl.store.connections import Connections
 from rqttl.store.observer import Observer, checked, heard, word
 from rqttl.store.pools import Held, open_pool
 from rqttl.store.refusals import is_read_only, refuses_for_now
-from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, insist, try_again
+from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, with_retries, try_again
 from rqttl.text import shown, type_name
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Store:
         self.connections = Connections(client.connection_pool)
         self._observer = Observer(events)
         self._loaded: set[str] = set()
-        self._listener = Listener(client, self._ask, self.connections.give_back)
+        self._listener = Listener(client, self._call, self.connections.release_idle)
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""
@@ -99,7 +99,7 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        return self._observer.one((command.script.name, command.queue), lambda: insist(command, self._send_one), word)
+        return self._observer.one((command.script.name, command.queue), lambda: with_retries(command, self._send_one), word)
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
@@ -114,7 +114,7 @@ class Store:
         send = self._send_ordered if ordered else self._send_scripts
         replies = self._observer.each(
             lambda: [(command.script.name, command.queue) for command in commands],
-            lambda: insist(strictest, lambda _: send(commands)),
+            lambda: with_retries(strictest, lambda _: send(commands)),
         )
         replies = [
             self.run(command) if isinstance(reply, NoScriptError) else reply
@@ -152,7 +152,7 @@ class Store:
         script = command.script
         try:
             with self.connections.hold() as held:
-                reply: Reply = self._ask_in(held, ("EVALSHA", script.sha, *command.words))
+                reply: Reply = self._call_in(held, ("EVALSHA", script.sha, *command.words))
                 _check(command, reply)
                 held.clean = True
                 return reply
@@ -205,7 +205,7 @@ class Store:
                 found = queued  # this user may make no transaction, so Redis has carried out each by itself
             elif isinstance(done, Exception):
                 error = next((one for one in queued if isinstance(one, Exception)), done)
-                self._meet(error)  # Redis has carried out none of them
+                self._raise_if_refused(error)  # Redis has carried out none of them
                 raise error
             else:
                 found = done
@@ -224,7 +224,7 @@ class Store:
     def _judged(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
         """The replies to commands. Raises `NotSent` where Redis refuses all of them for now, `ContractError`."""
         if replies and all(refuses_for_now(reply) for reply in replies):
-            self._meet(replies[0])
+            self._raise_if_refused(replies[0])
         for command, reply in zip(commands, replies, strict=True):
             if not isinstance(reply, Exception):
                 _check(command, reply)
@@ -234,7 +234,7 @@ class Store:
     def _send_judged(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         replies = self._send_all(calls)
         for reply in replies:
-            self._meet(reply)
+            self._raise_if_refused(reply)
         return replies
 
     def _send_all(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -263,24 +263,24 @@ class Store:
         except (ConnectionError, TimeoutError) as error:
             raise NotSent from error
 
-    def _ask_in(self, held: Held, words: tuple[Any, ...]) -> Any:
+    def _call_in(self, held: Held, words: tuple[Any, ...]) -> Any:
         try:
-            return self._ask(held.connection, words)
+            return self._call(held.connection, words)
         except ResponseError:
             held.clean = True
             raise
 
-    def _ask(self, connection: Connection, words: tuple[Any, ...]) -> Any:
+    def _call(self, connection: Connection, words: tuple[Any, ...]) -> Any:
         self._write(connection, pack_command(words))
         try:
             return connection.read_response()
         except BusyLoadingError as error:
             raise NotSent from error
         except ResponseError as error:
-            self._meet(error)
+            self._raise_if_refused(error)
             raise
 
-    def _meet(self, reply: object) -> None:
+    def _raise_if_refused(self, reply: object) -> None:
         """Raise `NotSent` if a reply says that Redis refuses for now, a script at its first write at the latest."""
         if isinstance(reply, Exception) and refuses_for_now(reply):
             if is_read_only(reply):  # another server must be asked; other threads find that out by themselves
