@@ -30,7 +30,7 @@ from rqttl.store.connections import Connections
 from rqttl.store.observer import Observer, checked, heard, word
 from rqttl.store.pools import Held, open_pool
 from rqttl.store.refusals import is_read_only, refuses_for_now
-from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, with_retries, try_again
+from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, try_again, with_retries
 from rqttl.text import shown, type_name
 
 T = TypeVar("T")
@@ -99,7 +99,9 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        return self._observer.one((command.script.name, command.queue), lambda: with_retries(command, self._send_one), word)
+        return self._observer.one(
+            (command.script.name, command.queue), lambda: with_retries(command, self._send_one), word
+        )
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
