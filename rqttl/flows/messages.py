@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from rqttl.errors import PoolExhausted, QueueFull
@@ -40,8 +40,8 @@ _SEQUENCE_BYTES = 20
 
 def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tuple[Envelope, bytes]]]:
     start = size = 0
-    for i, (envelope, body) in enumerate(packed):
-        more = envelope.size + len(body)
+    for i, ((_, id, extras), body) in enumerate(packed):
+        more = len(id) + len(extras) + len(body)
         if i > start and (i - start >= BATCH or size + more > BATCH_BYTES):
             yield packed[start:i]
             start, size = i, 0
@@ -166,8 +166,7 @@ def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> R
     return Receipt(place.decode() if id is None else id, deadline, expired=expired)
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveResult:
+class ReceiveResult(NamedTuple):
     """What one receive gave: entries `(sequence, (header, body))`, one lease token for all, and what is next.
 
     `lost` and `unknown` are sequences of deliveries that it was to finish; see `Settled`.
@@ -246,7 +245,7 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         if deaf and not claimed.entries:
             raise deaf
         if claimed.entries or block == 0:
-            return replace(claimed, lost=lost, unknown=unknown)
+            return claimed._replace(lost=lost, unknown=unknown)
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
         heard = yield WaitForWakeup(queue, block if due is None else min(block, due), left, due)
         deaf = heard if isinstance(heard, PoolExhausted) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, final
 
 from rqttl.errors import ContractError
@@ -84,11 +84,10 @@ class Script:
     def read(self, reply: Reply) -> Ok | Refused:
         """Read a reply. Raises `ContractError` if it has other values than the header names."""
         if reply[0] == b"ok":
-            try:
-                return self._values(reply)
-            except TypeError:
-                pass
-            raise self._unexpected(reply)
+            make, size = self._reader
+            if len(reply) == size:
+                return make(reply)
+            return self._read_list(reply)
         return Refused(reply[1].decode(), tuple(reply[2:]))
 
     def replay_index(self, words: Sequence[Word]) -> int | None:
@@ -96,8 +95,21 @@ class Script:
         return 1 + int(words[0]) + self.args.index(REPLAY) if REPLAY in self.args else None
 
     @cached_property
-    def _values(self) -> Callable[[Reply], Ok]:
-        return _reader(self.name, self.values)
+    def _reader(self) -> tuple[Callable[[Reply], Ok], int]:
+        """A function that makes an `Ok` of a reply, and the number of elements that it takes; -1 for any number."""
+        return _reader(self.name, self.values), -1 if self._has_list else 2 + len(self.values)
+
+    @property
+    def _has_list(self) -> bool:
+        return self.values != () and self.values[-1].endswith("...")
+
+    def _read_list(self, reply: Reply) -> Ok:
+        """Read a reply whose last value stands for all elements that follow."""
+        fixed = 1 + len(self.values)
+        if not self._has_list or len(reply) < fixed:
+            raise self._unexpected(reply)
+        make, _ = self._reader
+        return make([*reply[:fixed], reply[fixed:]])
 
     def _unexpected(self, reply: Reply) -> ContractError:
         kind = IncompleteReply if len(reply) < 2 + len(self.values) else ContractError
@@ -117,13 +129,8 @@ def _ordered(names: tuple[str, ...]) -> Callable[..., tuple[Word, ...]]:
 
 @lru_cache
 def _reader(script: str, names: tuple[str, ...]) -> Callable[[Reply], Ok]:
-    """A function that makes an `Ok` of a reply. It raises `TypeError` where the number of values is another one."""
-    plain = [name.removesuffix("...") for name in names]
+    """A function that makes an `Ok` of as many elements as there are names, and two."""
     name = f"{script}_values"
+    plain = [word.removesuffix("...") for word in names]
     fields = namedtuple(name, ["ok", "notes", *plain])  # type: ignore[misc]  # noqa: PYI024  # from a header
-    values = type(name, (fields, Ok), {"__slots__": ()})
-    make: Callable[[Reply], Ok] = values._make  # type: ignore[attr-defined]  # a tuple with names has it
-    if plain == list(names):
-        return make
-    fixed = len(plain) + 1
-    return lambda reply: make([*reply[:fixed], reply[fixed:]])
+    return partial(tuple.__new__, type(name, (fields, Ok), {"__slots__": ()}))

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from types import FrameType
 from typing import Any
@@ -190,7 +189,7 @@ HONEST = b"+1000;;"
 def _meddled(command: commands.Command, said: list[bytes]) -> commands.Command:
     """The same call with other things said of its messages."""
     another = iter(said)
-    return replace(command, words=tuple(next(another) if word == HONEST else word for word in command.words))
+    return command._replace(words=tuple(next(another) if word == HONEST else word for word in command.words))
 
 
 def meddler(me: Actor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rqttl.protocol import scripts
 from rqttl.protocol.contract import REPLAY, Script, Word
@@ -20,8 +20,7 @@ READ_BYTES = 2**22
 BATCH_BYTES = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One script call that has not happened yet.
 
     `repeatable`: two calls have the same effect as one, so the call may be repeated after a lost reply.

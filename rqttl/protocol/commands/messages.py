@@ -45,12 +45,9 @@ def enqueue(
     may_be_over, has_ids, ids_only = False, True, True
     for envelope, body in packed:
         words += (envelope.encode(), body)
-        if envelope.ttl:
-            may_be_over = may_be_over or envelope.may_be_over
-        if ids_only:
-            ids_only = envelope.id_only
-        if has_ids:
-            has_ids = envelope.has_id
+        if not (ids_only := ids_only and envelope.id_only):
+            has_ids = has_ids and envelope.has_id
+            may_be_over = may_be_over or (envelope.ttl != b"" and envelope.may_be_over)
     return enqueue_encoded(
         config, words, has_ids=has_ids, ids_only=ids_only, may_be_over=may_be_over, window=window, now=now
     )

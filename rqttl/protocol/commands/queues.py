@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from rqttl.options import QueueOptions
@@ -67,13 +66,13 @@ def purge(keyspace: Keyspace, queue: str, upto: Word, sequences: Sequence[Word] 
 
     The reply to a first call, with `upto` empty, says where the purge ends.
     """
-    return replace(unfenced(keyspace, queue, "purge", sequences, upto=upto), repeatable=False)
+    return unfenced(keyspace, queue, "purge", sequences, upto=upto)._replace(repeatable=False)
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, now: Word = "") -> Command:
     """Delete a queue."""
     conditions: dict[str, Word] = {"if_unused": "1" if if_unused else "", "if_empty": "1" if if_empty else ""}
-    return replace(unfenced(keyspace, queue, "delete", now=now, **conditions), repeatable=False)
+    return unfenced(keyspace, queue, "delete", now=now, **conditions)._replace(repeatable=False)
 
 
 def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = "") -> Command:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -60,4 +59,4 @@ def reject(config: QueueConfig, deliveries: Sequence[Word], *, description: byte
 
 def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
     """Extend leases."""
-    return replace(unfenced(keyspace, queue, "renew", runs(deliveries), now=now, lease=lease), repeatable=False)
+    return unfenced(keyspace, queue, "renew", runs(deliveries), now=now, lease=lease)._replace(repeatable=False)
