@@ -42,7 +42,7 @@ class Message:
 Outcome = Literal["moved", "full", "gone", "no_origin", "same_queue"]
 
 
-class Redriven(NamedTuple):
+class RedriveResult(NamedTuple):
     """What became of one letter that was to go from a dead-letter queue to `origin`.
 
     `limit` is the option that left no room, where the outcome is `full`.
@@ -88,7 +88,7 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
-class Peeked:
+class MessageView:
     """A message as `peek` shows it: nothing about it has changed.
 
     `sequence` is its place in the queue and what `peek(after=…)` takes. `until` is when the lease or the delay ends.
@@ -179,7 +179,7 @@ class RunCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """What one bounded sweep did, and what is next. `due` is the next time something happens in the queue, in ms.
 
     `retired` says that the lifetime of the queue was over and that it was deleted: how many messages were dropped with

@@ -72,7 +72,7 @@ def reapers(facts: Facts, dues: Mapping[str, int | None]) -> Iterator[Finding]:
     waits |= {name: stats.overdue // timedelta(milliseconds=1) for name, stats in looks.items()}
     late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
     try:
-        count: int | None = driver.reapers()
+        count: int | None = driver.reaper_count()
     except ResponseError:
         count = None
     listen = "it cannot be seen whether a reaper listens" if count is None else _listening(count)

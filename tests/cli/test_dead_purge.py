@@ -130,7 +130,7 @@ def at_second_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Queue
     """Lets something happen before the second step of a purge."""
 
     def arrange(happens: Callable[[Queue], None]) -> None:
-        purge, steps = Queue.purge, []
+        purge, steps = Queue.purge_many, []
 
         def purged(queue: Queue, sequences: list[str]) -> int:
             steps.append(1)
@@ -138,7 +138,7 @@ def at_second_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Queue
                 happens(queue)
             return purge(queue, sequences)
 
-        monkeypatch.setattr(Queue, "purge", purged)
+        monkeypatch.setattr(Queue, "purge_many", purged)
 
     return arrange
 

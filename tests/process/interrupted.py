@@ -48,7 +48,7 @@ def main(url: str, interrupts: int) -> None:
                     id = f"m{number}"
                     queue.enqueue(number, id=id)
                     stored.append(id)
-                    broker.time()
+                    broker.server_time()
                     with suppress(rqttl.QueueFull):
                         full.enqueue(b"x", id=id)
                         refused.append(id)  # told as stored, and there is no room
@@ -72,7 +72,7 @@ def not_its_own_reply(broker: rqttl.Broker) -> bool:
     """Return True if a call is answered by something else."""
     try:
         return (
-            abs(broker.time().timestamp() - time.time()) > 60
+            abs(broker.server_time().timestamp() - time.time()) > 60
             or broker.queues() != ["full", "orders"]
             or broker.queue("full").options().max_length != 0
         )

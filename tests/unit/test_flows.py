@@ -299,7 +299,7 @@ def test_a_purge_ends_where_the_queue_ended_when_it_began() -> None:
 
 def test_a_purge_of_chosen_messages_goes_on_behind_what_was_looked_at() -> None:
     chosen = [f"{i:013d}-100000" for i in range(300)]
-    drive = Drive(flows.purge_these(KEYSPACE, "orders", [*reversed(chosen), chosen[7]]))
+    drive = Drive(flows.purge_many(KEYSPACE, "orders", [*reversed(chosen), chosen[7]]))
     while not (type(drive.step) is Command and drive.script == "purge"):
         drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
 
