@@ -16,7 +16,7 @@ from rqttl.types import Declared, MessageView
 from rqttl.units import as_datetime
 
 #: The answers of declare.lua.
-DECLARED: tuple[Declared, ...] = ("found", "created", "adopted")
+DECLARED: tuple[Declared, ...] = ("existing", "created", "adopted")
 
 
 def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:

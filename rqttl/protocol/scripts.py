@@ -210,7 +210,7 @@ def load(name: str) -> Script:
 
 def _link(name: str) -> Script:
     tags, source = _read("commands", name)
-    keys, args = tags.get("keys", []), tags.get("args", [])
+    keys, args = tags.get("keys", []), [*tags.get("args", [])]
     least = keys.index("|") if "|" in keys else len(keys)
     keys = [key for key in keys if key != "|"]
     rest = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""

@@ -253,7 +253,7 @@ def test_a_declaration_that_differs_names_each_option_with_both_values() -> None
     drive.answer([1])
 
     with pytest.raises(
-        QueueMismatch, match="max_length: asked for 3, in force 4; lease: asked for '30s', in force '5ms'"
+        QueueMismatch, match="max_length: requested 3, in force 4; lease: requested '30s', in force '5ms'"
     ) as told:
         drive.answer([REFUSED, b"mismatch", b"v", b'{"lease":5,"max_length":4}'])
 

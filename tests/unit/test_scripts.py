@@ -272,6 +272,25 @@ def test_threads_that_need_a_command_at_once_link_it_once(lua: Path, monkeypatch
     assert all(script is loaded[0] for script in loaded)
 
 
+def test_a_command_whose_linking_was_interrupted_is_linked_whole_the_next_time(
+    lua: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys meta\n-- @args one rest...\n\nreturn 1\n")
+
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scripts, "_join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            scripts.load("go")
+    after = scripts.load("go")
+    forget()
+
+    assert after == scripts.load("go")
+    assert (after.keys, after.args, after.rest) == (("meta",), ("one",), True)
+
+
 def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
     write(lua, lib_a="--- A.\n-- @use b\nlocal a = {}\n", lib_b="--- B.\n-- @use a\nlocal b = {}\n",
           commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn 1\n")  # fmt: skip

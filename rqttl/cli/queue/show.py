@@ -124,7 +124,7 @@ def _options(options: QueueOptions, *, every: bool) -> list[tuple[str, str]]:
     """The declared options, or every option, with their values."""
     lines = []
     for name, option in OPTIONS.items():
-        if name in options.given:
+        if name in options.declared:
             lines.append((flag(name), format_value(option, options[name])))
         elif every:
             default = " (default)" if option.default is not None else ""
