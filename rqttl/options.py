@@ -209,9 +209,10 @@ class QueueOptions(Mapping[str, Value | None]):
         return None if value is None else int(value)
 
     def fields(self) -> list[int | str]:
-        """The fields of the record that scripts read, name and value in turn; all other options are in `given` alone.
+        """The fields of the record that scripts read: names and values in turn. `options` alone has all other options.
 
-        A queue is `plain` if none of those is set that every command has to know, `mortal` if it has a lifetime.
+        `option_set` is `expiring` if the queue has a lifetime, `default` if it has no other option that every command
+        reads, else `custom`.
         """
         fields: list[int | str] = ["overflow", str(self.overflow)]
         for name in _EVERYWHERE:
@@ -224,8 +225,9 @@ class QueueOptions(Mapping[str, Value | None]):
             word for name in _AFTER_A_FAILURE if name in self.declared for word in (name, str(self.declared[name]))
         ]
         if self.expires is not None or self.auto_delete_on_idle is not None:
-            return ["plain", "mortal", "on_expire", str(self.on_expire), *fields, *pauses]
-        return ["plain", 1 if fields == ["overflow", "drop-head"] else 0, *fields, *pauses]
+            return ["option_set", "expiring", "on_expire", str(self.on_expire), *fields, *pauses]
+        kind = "default" if fields == ["overflow", "drop-head"] else "custom"
+        return ["option_set", kind, *fields, *pauses]
 
     def _check_together(self) -> None:
         low, high = self.number("min_ttl"), self.number("max_ttl")

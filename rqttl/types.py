@@ -37,8 +37,8 @@ class Message:
 
 
 #: Outcomes of a redrive of one letter: it `moved`; or it stays, because the other queue is `full`, does not exist
-#: (`no_origin`) or is this one (`same_queue`); or it is `gone`: missing, or not ready.
-Outcome = Literal["moved", "full", "gone", "no_origin", "same_queue"]
+#: (`no_origin`) or is this one (`same_queue`); or it is `unavailable`: missing, or not ready.
+Outcome = Literal["moved", "full", "unavailable", "no_origin", "same_queue"]
 
 
 class RedriveResult(NamedTuple):

@@ -15,8 +15,8 @@ from rqttl.protocol.commands import repair
 from rqttl.protocol.keys import Keyspace
 
 #: Parts that hold messages, and parts that only name them.
-CONTENTS = ("log", "loose")
-INDEXES = ("leases", "delayed", "returned", "expiry", "redelivered")
+CONTENTS = ("log", "detached")
+INDEXES = ("leases", "delayed", "requeued", "expiry", "failures")
 #: Attempts to count the bodies before a queue is too busy for it.
 TRIES = 5
 #: Sequences of a page, at most. The script cuts pages of large bodies.
@@ -30,8 +30,8 @@ class Audit:
     """The result of looking through a queue.
 
     `counts` has the number of wrong sequences by kind of damage, in the words of `damage.judge`; for a sequence without
-    a message the part that still names it follows (`gone:leases`). `examples` has some sequences of each kind. `still`
-    is true if nothing changed meanwhile, so that `messages`, `ready` and `size` (body bytes of ready messages) belong
+    a message the part that still names it follows (`orphan:leases`). `examples` has some sequences of each kind. If
+    `still` is true, nothing changed meanwhile, and `messages`, `ready` and `size` (body bytes of ready messages) belong
     together.
     """
 
@@ -58,7 +58,7 @@ class Audit:
             self.messages, self.ready, self.size = self.messages + seen, self.ready + ready, self.size + size
         wrong = []
         for id, word in zip(faults[::2], map(bytes.decode, faults[1::2]), strict=True):
-            kind = f"gone:{source}" if word == "gone" else word
+            kind = f"orphan:{source}" if word == "orphan" else word
             self.counts[kind] += 1
             examples = self.examples.setdefault(kind, [])
             if len(examples) < _EXAMPLES:
@@ -106,14 +106,14 @@ def audit(keyspace: Keyspace, queue: str) -> Flow[Audit]:
 def repair_queue(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
     """Repair sequences, the ends of the log, and then `bytes` if the queue does not change meanwhile.
 
-    Returns the number of repairs by kind: the words of `Audit.counts` (`gone` without a part), `cursor`, `last`,
+    Returns the number of repairs by kind: the words of `Audit.counts` (`orphan` without a part), `cursor`, `last`,
     `bytes`, and `busy` if the bytes could not be counted. Raises `QueueNotFound`.
     """
     done = _counts((yield from plain(repair.repair(keyspace, queue))))
     done += (yield from walk(keyspace, queue, (*INDEXES, *CONTENTS), fix=True)).repaired
     for _ in range(TRIES):
         result = yield from walk(keyspace, queue, CONTENTS)
-        if result.still and result.record.get("bytes") == str(result.size):
+        if result.still and result.record.get("ready_bytes") == str(result.size):
             return done
         if result.still:
             call = repair.repair(keyspace, queue, record=result.text, size=result.size)

@@ -112,9 +112,9 @@ def repair(broker: Broker, planned: Repair) -> str:
 #: Texts about repairs, by kind. The placeholders are numbers with these nouns.
 NOUNS = ("sequence", "message", "deadline")
 DONE = {
-    "gone": "{0} without a message removed",
-    "lost": "{1} made ready again",
-    "doubled": "{1} left in one place",
+    "orphan": "{0} without a message removed",
+    "unreachable": "{1} made ready again",
+    "duplicate": "{1} left in one place",
     "deadline": "{2} corrected",
     "cursor": "cursor corrected",
     "last": "last sequence corrected",

@@ -20,18 +20,18 @@ from rqttl.units import as_datetime, as_size
 
 CHECK = "queue"
 #: Fields that every record has: texts and numbers.
-TEXTS = ("given", "overflow", "plain", "letters", "attended")
-NUMBERS = ("adopted", "bytes", "grants", "enqueued", "delivered")
+TEXTS = ("options", "overflow", "option_set", "holds_dead_letters", "has_waiters")
+NUMBERS = ("explicit", "ready_bytes", "lease_grants", "enqueued", "delivered")
 _ADVICE = "`rqttl doctor --repair` repairs it"
 #: Effects of each kind of fault.
 FAULTS = {
-    "gone:leases": "in leases without a message: too few count as ready",
-    "gone:delayed": "in delayed without a message: too few count as ready",
-    "gone:returned": "in returned without a message: consumers do not get past",
-    "gone:expiry": "in expiry without a message: the queue is due all the time",
-    "gone:redelivered": "in redelivered without a message: they take memory",
-    "lost": "in the log, but nowhere else: no consumer would get them",
-    "doubled": "in two places: they would be delivered twice, or never",
+    "orphan:leases": "in leases without a message: too few count as ready",
+    "orphan:delayed": "in delayed without a message: too few count as ready",
+    "orphan:requeued": "in requeued without a message: consumers do not get past",
+    "orphan:expiry": "in expiry without a message: the queue is due all the time",
+    "orphan:failures": "in failures without a message: they take memory",
+    "unreachable": "in the log, but nowhere else: no consumer would get them",
+    "duplicate": "in two places: they would be delivered twice, or never",
     "deadline": "whose deadline is not what expiry says: they expire at the wrong time, or never by themselves",
     "header": "with a damaged header: they are delivered with what can be read of it",
     "foreign": "that rqttl did not write: scripts cannot read them",
@@ -49,7 +49,7 @@ def check_queue(driver: Driver, queue: str, circles: set[frozenset[str]]) -> Ite
         return
     planned = Repair("repair", queue, "repair the parts that do not agree")
     wrong = [*_record(result, queue, driver.keyspace), *_faults(result, queue, planned), *_ends(result, queue, planned)]
-    notes, around = _targets(driver, queue, result.record.get("given", ""), circles)
+    notes, around = _targets(driver, queue, result.record.get("options", ""), circles)
     yield from wrong
     yield from around
     if not any(one.level == "problem" for one in wrong):
@@ -61,7 +61,7 @@ def check_queue(driver: Driver, queue: str, circles: set[frozenset[str]]) -> Ite
 def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
     record = result.record
     missing = [name for name in TEXTS if name not in record]
-    missing += [name for name in NUMBERS if not record.get(name, "").lstrip("-").isdigit() and name != "bytes"]
+    missing += [name for name in NUMBERS if not record.get(name, "").lstrip("-").isdigit() and name != "ready_bytes"]
     if missing:
         yield problem(
             CHECK,
@@ -70,7 +70,7 @@ def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
             queue=queue,
         )
         return
-    options = _options(queue, record["given"])
+    options = _options(queue, record["options"])
     if options is None:
         yield problem(
             CHECK,
@@ -92,10 +92,10 @@ def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
         )
 
 
-def _options(queue: str, given: str) -> QueueOptions | None:
+def _options(queue: str, declared: str) -> QueueOptions | None:
     """The options of a record; `None` if they cannot be read."""
     try:
-        options = json.loads(given)
+        options = json.loads(declared)
         if isinstance(options, dict):
             # options of a later release are left out: this release cannot check them
             return QueueOptions.read_stored(queue, {name: value for name, value in options.items() if name in OPTIONS})
@@ -106,7 +106,7 @@ def _options(queue: str, given: str) -> QueueOptions | None:
 
 def _faults(result: Audit, queue: str, planned: Repair) -> Iterator[Finding]:
     for kind, n in sorted(result.counts.items()):
-        what = "entry" if kind == "foreign" else "id" if kind.startswith("gone") else "message"
+        what = "entry" if kind == "foreign" else "id" if kind.startswith("orphan") else "message"
         fault = f"{plural(n, what) if what != 'entry' else f'{n:,} entries'} {FAULTS[kind]}"
         examples = f" ({first_few(result.examples[kind], n if n <= 2 else 1)})"
         if kind == "foreign":
@@ -116,7 +116,7 @@ def _faults(result: Audit, queue: str, planned: Repair) -> Iterator[Finding]:
         elif kind == "header":
             advice = f"`rqttl message show {queue} SEQUENCE` shows one; ack them, or send them anew"
             yield warning(CHECK, fault + examples, advice, queue=queue)
-        elif kind == "gone:redelivered":
+        elif kind == "orphan:failures":
             yield warning(CHECK, fault + examples, _ADVICE, queue=queue, repair=planned)
         else:
             yield problem(CHECK, fault + examples, _ADVICE, queue=queue, repair=planned)
@@ -127,15 +127,14 @@ def _ends(result: Audit, queue: str, planned: Repair) -> Iterator[Finding]:
     record, wrong = result.record, []
     if record.get("cursor") != result.cursor:
         wrong.append(f"cursor is {record.get('cursor', 'missing')}, should be {result.cursor}")
-    if record.get("last") != result.last:
-        wrong.append(f"last is {record.get('last', 'missing')}, below the highest id {result.last}")
-    due = record.get("due", "")
+    if record.get("last_id") != result.last:
+        wrong.append(f"last_id is {record.get('last_id', 'missing')}, below the highest id {result.last}")
+    due = record.get("due_at", "")
     if result.due is not None and (not due.isdigit() or int(due) > result.due):
         wrong.append(f"due is {_moment(due)}, but something is due {_moment(str(result.due))}: reapers come too late")
-    if result.still and record.get("bytes") != str(result.size):
-        wrong.append(
-            f"bytes is {record.get('bytes', 'missing')}, but ready bodies have {result.size}: limits are wrong"
-        )
+    if result.still and record.get("ready_bytes") != str(result.size):
+        counted = record.get("ready_bytes", "missing")
+        wrong.append(f"ready_bytes is {counted}, but ready bodies have {result.size}: limits are wrong")
     for fault in wrong:
         yield problem(CHECK, fault, _ADVICE, queue=queue, repair=planned)
     if not result.still:
@@ -152,10 +151,12 @@ def _moment(due: str) -> str:
     return as_datetime(int(due)).isoformat(sep=" ", timespec="seconds")[:19] + "Z" if due.isdigit() else due or "empty"
 
 
-def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]]) -> tuple[list[str], list[Finding]]:
+def _targets(
+    driver: Driver, queue: str, declared: str, circles: set[frozenset[str]]
+) -> tuple[list[str], list[Finding]]:
     """Notes about targets of dead letters that do not exist yet, and findings about circles."""
-    read = {queue: _edges(queue, given)}
-    missing = [target for target in sorted(set(read[queue].values())) if _given(driver, target) is None]
+    read = {queue: _edges(queue, declared)}
+    missing = [target for target in sorted(set(read[queue].values())) if _declared_text(driver, target) is None]
     notes = [f"dead letters will make {first_few(missing)}"] if missing else []
     circle = _circle(driver, queue, read)
     if not circle or frozenset(circle) in circles:
@@ -165,15 +166,15 @@ def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]
         "let one of these queues have no target for this reason, or another one", queue=queue)]  # fmt: skip
 
 
-def _given(driver: Driver, queue: str) -> str | None:
+def _declared_text(driver: Driver, queue: str) -> str | None:
     key = driver.keyspace.key(queue, "meta")
-    options = driver.store.call(replies.data_or_none, "HGET", key, "given")
+    options = driver.store.call(replies.data_or_none, "HGET", key, "options")
     return None if options is None else options.decode("utf-8", "replace")
 
 
-def _edges(queue: str, given: str | None) -> dict[str, str]:
+def _edges(queue: str, declared: str | None) -> dict[str, str]:
     """The target for each reason. A rejection is a decision of a program, so it makes no circle."""
-    options = _options(queue, given or "{}")
+    options = _options(queue, declared or "{}")
     if options is None:
         return {}
     return {reason: target for reason in REASONS if reason != "rejected" and (target := options.target(reason))}
@@ -186,7 +187,7 @@ def _circle(driver: Driver, queue: str, read: dict[str, dict[str, str]]) -> list
     for path in paths:
         name = path[-1]
         if name not in read:
-            read[name] = _edges(name, _given(driver, name))
+            read[name] = _edges(name, _declared_text(driver, name))
         for target in sorted(set(read[name].values())):
             if target == queue:
                 return [*path, queue]

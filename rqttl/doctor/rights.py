@@ -33,7 +33,7 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
     "ZREM": ("m",), "ZREMRANGEBYSCORE": (0, 0), "ZSCAN": (0,), "ZSCORE": ("m",),
 }  # fmt: skip
 #: Commands that clients call beside scripts, by part: on the bell, the record and the registry.
-PLAIN = {"bell": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN")}
+PLAIN = {"wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN")}
 _INNER = re.compile(r"'([A-Z]{3,})'")
 
 

@@ -28,8 +28,8 @@ def test_what_became_of_each_chosen_letter_is_told_in_their_order(clocked: Clock
     assert told == [
         RedriveResult(third, "q", "moved"), RedriveResult(second, "q", "moved"),
         RedriveResult(fourth, "p", "full", "max_length"), RedriveResult(fourth, "p2", "full", "max_length_bytes"),
-        RedriveResult(first, "q", "gone"), RedriveResult(fifth, "nobody", "no_origin"),
-        RedriveResult(unknown, "q", "gone"), RedriveResult(fifth, "d", "same_queue"),
+        RedriveResult(first, "q", "unavailable"), RedriveResult(fifth, "nobody", "no_origin"),
+        RedriveResult(unknown, "q", "unavailable"), RedriveResult(fifth, "d", "same_queue"),
         RedriveResult(third, "q", "moved"),
     ]  # fmt: skip
     assert bodies(queue) == [b"2", b"3"]
@@ -43,7 +43,7 @@ def test_a_letter_that_is_named_for_two_queues_goes_to_one(clocked: Clocked) -> 
 
     told = dead_ones.redrive_many([(place, "q"), (place, "other")])
 
-    assert sorted(outcomes(told)) == ["gone", "moved"]
+    assert sorted(outcomes(told)) == ["moved", "unavailable"]
     assert len(bodies(queue) + bodies(other)) == 1
 
 
@@ -52,7 +52,7 @@ def test_a_second_time_it_is_gone(clocked: Clocked) -> None:
     chosen = [(place, "q") for place in places(dead_ones)]
 
     assert outcomes(dead_ones.redrive_many(chosen)) == ["moved"]
-    assert outcomes(dead_ones.redrive_many(chosen)) == ["gone"]
+    assert outcomes(dead_ones.redrive_many(chosen)) == ["unavailable"]
     assert bodies(queue) == [b"x"]
 
 

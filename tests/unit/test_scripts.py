@@ -19,7 +19,7 @@ from rqttl.protocol import keys, scripts
 
 NAMES = scripts.names()
 #: Refusals that never reach a caller: the flow has an answer to them.
-ANSWERED = {"stale", "again", "lapsed"}
+ANSWERED = {"stale", "retry", "queue_expired"}
 LUA = Path(scripts.__file__).parents[2] / "lua"
 FRAGMENTS = sorted(path.stem for path in (LUA / "lib").glob("*.lua"))
 
@@ -56,7 +56,7 @@ def test_a_command_refuses_with_the_codes_of_its_header(name: str) -> None:
     used = set(re.findall(r"refuse\('(\w+)'", text))
     if "refuse(refusal)" in text:
         used |= {"not_found"} | ({"stale"} if "version" in header(name)["args"].split() else set())
-        used |= {"lapsed"} if "arg.version, now" in text else set()
+        used |= {"queue_expired"} if "arg.version, now" in text else set()
 
     assert used == refusals(name)
 
@@ -153,7 +153,7 @@ def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: s
 
     assert not re.search(r"^\s*--|^#!", text, re.MULTILINE)
     forbidden = (
-        r"'(?:KEYS|SCAN|EXPIRE|LREM|LRANGE|SMEMBERS|HKEYS)'|'PEXPIRE', (?!q\.gone)"
+        r"'(?:KEYS|SCAN|EXPIRE|LREM|LRANGE|SMEMBERS|HKEYS)'|'PEXPIRE', (?!q\.tombstone)"
         r"|cmsgpack|cjson|math\.random|loadstring|setfenv"
     )
     assert not re.search(forbidden, text)
