@@ -7,10 +7,10 @@ the first `acquire` and ends after the last use, also if `kill -9` ended the las
     ends, however it ends.
 *   redis-server is the child of a *guard* (`guard.py`), a detached process that blocks on an exclusive lock
     of `wake.lock`. The guard gets that lock after the last use. It then takes `start.lock`, tries to lock `users.lock`
-    to be sure that there are no users, stops the server, waits for its end, and ends itself, which releases all locks. So
-    only the guard decides to stop; the last `close` releases its locks and waits for the guard. (There are two locks,
-    because a process that waits for a lock holds it for a moment: `users.lock` is only tried, and under `start.lock`,
-    so a refused exclusive lock always means a user.)
+    to be sure that there are no users, stops the server, waits for its end, and ends itself, which releases all locks.
+    So only the guard decides to stop; the last `close` releases its locks and waits for the guard. (There are two
+    locks, because a process that waits for a lock holds it for a moment: `users.lock` is only tried, and under
+    `start.lock`, so a refused exclusive lock always means a user.)
 *   `acquire` takes `start.lock`, then its shared locks, then starts a guard if there is none. So two
     processes at the same instant start one server, and no process becomes a user of a server that is about to stop.
 *   The holder of `guard.lock` is the guard. The starting process takes this lock first and hands the open file over, so

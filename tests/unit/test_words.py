@@ -16,7 +16,8 @@ PACKAGES = ("rqttl", "spark_connectors")
 #: Files whose owners rename and rewrite them at this moment. The rules apply to everything else.
 PENDING = (
     "rqttl/broker.py", "rqttl/consumer.py", "rqttl/consuming/", "rqttl/delivery.py", "rqttl/events.py", "rqttl/flows/",
-    "rqttl/protocol/", "rqttl/queue.py", "rqttl/reaper/", "rqttl/runner.py", "rqttl/store/", "rqttl/testing/", "rqttl/text.py",
+    "rqttl/protocol/", "rqttl/queue.py", "rqttl/reaper/", "rqttl/runner.py", "rqttl/store/", "rqttl/testing/",
+    "rqttl/text.py",
 )  # fmt: skip
 #: Folders whose local variables follow the rules, too.
 LOCALS = ("rqttl/cli", "rqttl/demo", "rqttl/inspector")
