@@ -172,4 +172,4 @@ def _print_summary(left: list[Finding], findings: list[Finding], *, repair: bool
         summary += "; nothing to repair"
     output.answer(summary)
     if not repair and any(finding.repair for finding in findings):
-        output.note("--repair puts right what it can, after asking; --repair --dry-run only says what")
+        output.note("--repair repairs damage, after a question; --repair --dry-run only lists them")

@@ -95,7 +95,7 @@ def test_nobody_can_be_asked_without_a_terminal(run_clocked: Run, letters: Queue
     result = run_clocked("dead", "purge", "orders.dead")
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "give --yes to do it, or --dry-run to see what it would do" in result.stderr
+    assert "use --yes to go on, or --dry-run to see the changes" in result.stderr
     assert ids(letters) == list(LETTERS)
 
 

@@ -67,7 +67,7 @@ def test_a_finding_has_its_advice(run_clocked: Run) -> None:
 
     golden.check("doctor.txt", steady(result.stdout))
     assert result.exit_code == 3
-    assert result.stderr == "rqttl: --repair puts right what it can, after asking; --repair --dry-run only says what\n"
+    assert result.stderr == "rqttl: --repair repairs damage, after a question; --repair --dry-run only lists them\n"
 
 
 @pytest.mark.usefixtures("fit", "damaged")
@@ -133,7 +133,7 @@ def test_nobody_to_ask_is_a_repair_that_is_not_made(run_clocked: Run, client: re
     result = run_clocked("doctor", "--repair")
 
     assert result.exit_code == 2
-    assert "give --yes" in result.stderr.splitlines()[-1]
+    assert "use --yes" in result.stderr.splitlines()[-1]
     assert everything(client) == before
 
 
