@@ -21,11 +21,11 @@ from rqttl.flows.queues import (
     peek,
     preview,
     purge,
-    purge_these,
+    purge_many,
     touch,
     update,
 )
-from rqttl.flows.redriving import redrive, redrive_these
+from rqttl.flows.redriving import redrive, redrive_many
 from rqttl.flows.registry import members, records, register, remove, strike, unregister
 from rqttl.flows.server import reaper_count, server_time
 from rqttl.flows.statistics import stats, stats_of
@@ -93,14 +93,14 @@ __all__ = [
     "pipeline",
     "preview",
     "purge",
-    "purge_these",
+    "purge_many",
     "reaper_count",
     "receive",
     "receive_many",
     "receive_once",
     "records",
     "redrive",
-    "redrive_these",
+    "redrive_many",
     "register",
     "remove",
     "renew",

@@ -16,7 +16,7 @@ from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.types import Swept
+from rqttl.types import SweepResult
 
 T = TypeVar("T")
 
@@ -228,9 +228,9 @@ def follow(notes: Sequence[bytes]) -> Flow[None]:
             yield from sweep(name.decode(), rounds=SWEEPS)
 
 
-def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list[Swept]]:
+def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list[SweepResult]]:
     """Sweep in bounded steps until nothing is due, or `rounds` times."""
-    done: list[Swept] = []
+    done: list[SweepResult] = []
     while rounds is None or len(done) < rounds:
         values = yield from with_config(queue, lambda config: commands.sweep(config, now=now))
         done.append(_swept(values))
@@ -239,8 +239,8 @@ def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list
     return done
 
 
-def _swept(values: Ok) -> Swept:
-    return Swept(
+def _swept(values: Ok) -> SweepResult:
+    return SweepResult(
         values.now, int(values.due) if values.due else None, bool(values.more), values.reclaimed, values.promoted,
         values.expired, values.trimmed, values.compacted, None if values.retired == b"" else values.retired,
     )  # fmt: skip
