@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rqttl.names import _MAX_NAME, _NAME
+from rqttl.names import is_queue_name
 
 #: The parts of a queue, in no particular order; `lua/README.md` says what each one holds.
 PARTS = (
@@ -19,7 +19,7 @@ TRACE = "gone"
 def queue_name(member: bytes) -> str | None:
     """The name that a member of the registry is; None if no queue can have it."""
     text = member.decode("ascii", "replace")
-    return text if len(text) <= _MAX_NAME and _NAME.fullmatch(text) else None
+    return text if is_queue_name(text) else None
 
 
 def queue_names(members: Iterable[bytes]) -> list[str]:
@@ -34,15 +34,22 @@ class Keyspace:
     namespace: str = "rqttl"
 
     def key(self, queue: str, part: str) -> str:
-        """One key of one queue. The braces make Redis Cluster put all keys of a queue into one slot."""
-        tagged = queue if queue.startswith("{") else f"{{{queue}}}"
-        return f"{self.namespace}:{tagged}:{part}"
+        """One key of one queue.
+
+        Its hash tag, the text in braces, selects the slot on Redis Cluster. The hash tag is an explicit `{tag}` at the
+        start of the name, else the part before the first `/`, else the whole name.
+        """
+        if queue.startswith("{"):
+            return f"{self.namespace}:{queue}:{part}"
+        tag, slash, rest = queue.partition("/")
+        return f"{self.namespace}:{{{tag}}}{slash}{rest}:{part}"
 
     def split(self, key: bytes) -> tuple[str, str] | None:
-        """The queue and the part that a key belongs to, if it is formed like one of a queue of this namespace."""
+        """The queue and the part of a key of this namespace; `None` for a key that no queue can have."""
         tagged, _, part = key.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
-        name = tagged[1:-1] if tagged.endswith("}") else tagged
-        return (name, part) if _NAME.fullmatch(name) and self.key(name, part).encode() == key else None
+        tag, _, rest = tagged.removeprefix("{").partition("}")
+        name = tagged if rest and not rest.startswith("/") else tag + rest
+        return (name, part) if is_queue_name(name) and self.key(name, part).encode() == key else None
 
     @property
     def everything(self) -> str:

@@ -28,7 +28,7 @@ def test_a_queue_that_does_not_exist_is_told_with_the_nearest_there_is(broker: B
     with pytest.raises(NoSuchQueue) as caught:
         load(queues="orders.dead,orders.daed")
 
-    told = "queues: there is no queue 'orders.daed' in namespace 'rqttl'; did you mean 'orders.dead'?"
+    told = "queues: there is no queue 'orders.daed' in namespace 'rqttl'; did you mean orders.dead?"
     assert str(caught.value) == f"[RQTTL_QUEUE_NOT_FOUND] {told}"
 
 
