@@ -12,10 +12,10 @@ from typing import Any
 
 from rqttl.flows import Flow, plain
 from rqttl.protocol.commands import repair
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import PARTS, Keyspace
 
 #: Where messages are; and what names them.
-CONTENTS = ("log", "detached")
+CONTENTS = tuple(part.name for part in PARTS.values() if part.has_messages)
 INDEXES = ("leases", "delayed", "requeued", "expiry", "failures")
 #: How often the bodies are counted before a queue is too busy for it.
 TRIES = 5

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from rqttl.errors import ContractError
+from rqttl.protocol.keys import PARTS
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable  # importlib.resources.abc exists only from Python 3.11 on
@@ -41,9 +42,6 @@ class Script:
     rest: bool
     source: tuple[str, ...]
 
-
-#: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
-TARGET_PARTS = ("meta", "log", "detached", "wakeup", "waiters", "tombstone")
 
 _RECORD = (
     "last_id",
@@ -221,7 +219,7 @@ def load(name: str) -> Script:
 
 def _link(name: str) -> Script:
     tags, source = _read("commands", name)
-    keys, args = tags.get("keys", []), [*tags.get("args", [])]
+    keys, args = _parts(tags.get("keys", [])), [*tags.get("args", [])]
     least = keys.index("|") if "|" in keys else len(keys)
     keys = [key for key in keys if key != "|"]
     rest = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""
@@ -242,6 +240,12 @@ def _link(name: str) -> Script:
         name, text, sha, tuple(keys), least, tuple(args), tuple(targets), tuple(tags.get("refuse", [])), bool(rest),
         other,
     )  # fmt: skip
+
+
+def _parts(words: list[str]) -> list[str]:
+    """The keys of a header. `*` stands for all parts of a queue, a word such as `-log` takes one of them out."""
+    parts = [*PARTS] if "*" in words else []
+    return [word for word in (*parts, *words) if word != "*" and not word.startswith("-") and f"-{word}" not in words]
 
 
 def names() -> tuple[str, ...]:

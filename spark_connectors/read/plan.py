@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
-from rqttl.protocol.keys import Keyspace, queue_names
+from rqttl.protocol.keys import DETACHED, LOG, META, Keyspace, queue_names
 from rqttl.text import did_you_mean
 from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns
@@ -19,7 +19,7 @@ from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, LAST, Range, recorded_sequence, sequence_before
 from spark_connectors.read.probe import LogProbe
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.redis.names import DETACHED, LOG, META, SNAPSHOT_FIELDS
+from spark_connectors.redis.names import SNAPSHOT_FIELDS
 
 _log = logging.getLogger("spark_connectors")
 

@@ -10,7 +10,7 @@ import pytest
 from rqttl import Message, QueueOptions
 from rqttl.protocol import commands, scripts
 from rqttl.protocol.commands import Command, Known, Presence, repair
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 
 KEYSPACE = Keyspace("ns")
 DELIVERIES: Sequence[commands.Word] = [b"1", b"t1", b"2", b"t1", b"3", b"t2"]
@@ -54,7 +54,7 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
     assert sorted(command.script.name for command in made) == list(scripts.names())
     for command in made:
         script = command.script
-        source = keys_of("dead", (*scripts.TARGET_PARTS, *script.source) if script.source else ())
+        source = keys_of("dead", (*TARGET_PARTS, *script.source) if script.source else ())
         assert bound(command)["keys"] in (
             keys_of("orders", script.keys) + source,
             keys_of("orders", script.keys[: script.least]),
@@ -130,7 +130,7 @@ def test_targets_are_named_with_their_keys_behind_the_queues_own(
 
     own = keys_of("orders", scripts.load("sweep").keys)
     assert words["targets"] == said
-    assert words["keys"] == own + [key for queue in queues for key in keys_of(queue, scripts.TARGET_PARTS)]
+    assert words["keys"] == own + [key for queue in queues for key in keys_of(queue, TARGET_PARTS)]
 
 
 def test_a_queue_that_is_its_own_target_is_named_by_a_dot_and_has_no_further_keys() -> None:

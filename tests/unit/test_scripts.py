@@ -80,12 +80,32 @@ def test_the_parts_that_scripts_take_are_all_the_parts_there_are() -> None:
     assert {key for name in NAMES for key in scripts.load(name).keys} == set(keys.PARTS)
 
 
+def test_a_star_in_a_header_stands_for_all_parts_of_a_queue_in_the_order_of_the_table() -> None:
+    for name in ("delete", "sweep"):
+        assert scripts.load(name).keys == tuple(keys.PARTS)
+    assert scripts.load("clear").keys == tuple(part.name for part in keys.PARTS.values() if not part.outlives)
+
+
+def test_a_deleted_queue_keeps_only_the_parts_that_outlive_it() -> None:
+    [unlinked] = re.findall(r"^function queue\.unlink\(q\)\n  redis\.call\('UNLINK', ([^()]*)\)\nend$",
+                            source("lib", "queue"), re.MULTILINE)  # fmt: skip
+
+    assert re.split(r",\s+", unlinked) == [f"q.{part.name}" for part in keys.PARTS.values() if not part.outlives]
+
+
+def test_scripts_bind_the_keys_of_a_target_in_the_order_of_the_table() -> None:
+    bound = re.findall(r"(\w+) = keys\[at \+ (\d+)\]", source("lib", "target"))
+
+    assert [(name, int(at)) for name, at in bound] == [(name, i) for i, name in enumerate(keys.TARGET_PARTS, 1)]
+    assert re.findall(r"\bat = at \+ (\d+)$", source("lib", "target"), re.MULTILINE) == [str(len(keys.TARGET_PARTS))]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_that_buries_takes_the_keys_of_targets_last(name: str) -> None:
     script = scripts.load(name)
 
     assert bool(script.targets) == ("targets" in script.args)
-    assert set(scripts.TARGET_PARTS) <= set(keys.PARTS)
+    assert set(keys.TARGET_PARTS) <= set(keys.PARTS)
     assert script.rest == header(name)["args"].endswith("...")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rqttl.options import QueueOptions
 from rqttl.protocol import scripts
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 from rqttl.protocol.scripts import Script
 
 Word = str | bytes | int
@@ -129,7 +129,7 @@ def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, 
     keys = [keyspace.key(queue, part) for part in script.keys]
     for target in dict.fromkeys(targets):
         if target != queue:
-            keys += [keyspace.key(target, part) for part in scripts.TARGET_PARTS]
+            keys += [keyspace.key(target, part) for part in TARGET_PARTS]
     keys += [keyspace.key(targets[0], part) for part in script.source]
     return (len(keys), *keys)
 
