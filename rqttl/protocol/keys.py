@@ -31,33 +31,40 @@ PARTS: Mapping[str, Part] = {
     part.name: part
     for part in (
         Part(META, "hash", "the record of the queue, below; the queue exists while its record does", in_target=True),
-        Part(LOG, "stream", "messages, one pair each: packed header as field name, body as value; removed when settled or "
-            "dead", has_messages=True, in_target=True),
-        Part(DETACHED, "hash", "sequence → `<length of header>:<header><body>`: messages in any state that compaction moved "
-            "out of the log", has_messages=True, in_target=True),
+        Part(LOG, "stream",
+            "messages, one pair each: packed header as field name, body as value; removed when settled or dead",
+            has_messages=True, in_target=True),
+        Part(DETACHED, "hash",
+            "sequence → `<length of header>:<header><body>`: messages in any state that compaction moved out of the "
+            "log", has_messages=True, in_target=True),
         Part("expiry", "zset", "sequence by own deadline: the ready messages that have one, no others"),
-        Part("leases", "zset", "sequence by token, for leased messages: end of the lease in ms × 1000 + (number of the "
-            "grant mod 1000)"),
-        Part("requeued", "zset", "sequence by the ms in it: ready messages behind the cursor, given back or moved to "
-            "`detached`, in log order"),
-        Part("delayed", "zset", "sequence by due time: messages given back with a delay, or in the pause after a failed "
-            "delivery. They are due at their deadline at the latest; a change of `message_ttl` moves it"),
-        Part("failures", "hash", "sequence → `<failed deliveries>` or `<failed deliveries> <description>`, with the last "
-            "description of a failure. Behind the number stands `@<ms>`, the end of the delay, for a delayed message whose "
-            "retention ends earlier, also for one that never failed"),
-        Part(WAKEUP, "list", "at most one hint (an empty string), and tickets `<sequence> <token>` of messages handed to "
-            "consumers that wait", in_target=True),
-        Part("waiters", "zset", "consumers that wait, by the ms until which they count as waiting: 5 s longer than they "
-            "block; and sequences of messages on the way to them, by minus the ms at which their ticket ends",
-            in_target=True),
+        Part("leases", "zset",
+            "sequence by token, for leased messages: end of the lease in ms × 1000 + (number of the grant mod 1000)"),
+        Part("requeued", "zset",
+            "sequence by the ms in it: ready messages behind the cursor, given back or moved to `detached`, in log "
+            "order"),
+        Part("delayed", "zset",
+            "sequence by due time: messages given back with a delay, or in the pause after a failed delivery. They "
+            "are due at their deadline at the latest; a change of `message_ttl` moves it"),
+        Part("failures", "hash",
+            "sequence → `<failed deliveries>` or `<failed deliveries> <description>`, with the last description of a "
+            "failure. Behind the number stands `@<ms>`, the end of the delay, for a delayed message whose retention "
+            "ends earlier, also for one that never failed"),
+        Part(WAKEUP, "list",
+            "at most one hint (an empty string), and tickets `<sequence> <token>` of messages handed to consumers "
+            "that wait", in_target=True),
+        Part("waiters", "zset",
+            "consumers that wait, by the ms until which they count as waiting: 5 s longer than they block; and "
+            "sequences of messages on the way to them, by minus the ms at which their ticket ends", in_target=True),
         Part("consumers", "zset", "consumers, by the ms until which they count as consumers (`stats`, `if_unused`)"),
         Part("dedup", "zset", "names of messages by the ms of their last storing, with `duplicate_window`"),
-        Part("dedup_ids", "set", "names of messages from calls with a window of their own, each also in one of "
-            "`dedup_windows`"),
+        Part("dedup_ids", "set",
+            "names of messages from calls with a window of their own, each also in one of `dedup_windows`"),
         Part("dedup_windows", "zset", "the names of one call, a line each, by the end of the window of the call"),
-        Part(TOMBSTONE, "hash", "the loss of the last deleted queue of this name that lost messages: its `created_at` "
-            "and `trimmed_upto`, and as `last_id` its highest sequence, in any state (`0-0`: none). Redis removes it after 7 "
-            "days", in_target=True, outlives=True),
+        Part(TOMBSTONE, "hash",
+            "the loss of the last deleted queue of this name that lost messages: its `created_at` and `trimmed_upto`, "
+            "and as `last_id` its highest sequence, in any state (`0-0`: none). Redis removes it after 7 days",
+            in_target=True, outlives=True),
     )
 }  # fmt: skip
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
