@@ -21,6 +21,7 @@ import pytest
 
 import rqttl
 from rqttl import Broker
+from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import codec
 from rqttl.protocol.keys import PARTS
 from rqttl.store.driver import driver_of
@@ -98,6 +99,19 @@ def keys_table() -> str:
     return table(["part", "type", "marks", "holds"], rows)
 
 
+#: The calls whose scripts read an option.
+READ = {
+    "always": "each call, unless `option_set` is `default`",
+    "lifetime": "each call on a queue with a lifetime",
+    "failure": "a failed delivery",
+}
+
+
+def fields_table() -> str:
+    names = {use: [f"`{name}`" for name, one in SCRIPT_OPTIONS.items() if one == use] for use in READ}
+    return table(["options", "read by"], [[", ".join(names[use]), calls] for use, calls in READ.items()])
+
+
 TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (README, "options"): options_table,
     (OPTION_TYPES, "options"): option_keys,
@@ -105,6 +119,7 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (COMMANDS, "commands"): commands_reference,
     (COMMANDS, "errors"): errors_table,
     (PROTOCOL, "keys"): keys_table,
+    (PROTOCOL, "fields"): fields_table,
     (PROTOCOL, "commands"): commands_table,
     (PROTOCOL, "fragments"): fragments_table,
     (SPARK, "columns"): spark_reference.columns_table,

@@ -15,6 +15,7 @@ import redis
 
 from rqttl import errors
 from rqttl.errors import ContractError
+from rqttl.options import OPTIONS, SCRIPT_OPTIONS
 from rqttl.protocol import keys, scripts
 
 NAMES = scripts.names()
@@ -98,6 +99,27 @@ def test_scripts_bind_the_keys_of_a_target_in_the_order_of_the_table() -> None:
 
     assert [(name, int(at)) for name, at in bound] == [(name, i) for i, name in enumerate(keys.TARGET_PARTS, 1)]
     assert re.findall(r"\bat = at \+ (\d+)$", source("lib", "target"), re.MULTILINE) == [str(len(keys.TARGET_PARTS))]
+
+
+def fields_read(module: str, function: str) -> set[str]:
+    """The fields of `meta` that a function of a fragment reads."""
+    [text] = re.findall(rf"^function {module}\.{function}\(.*?^end$", source("lib", module), re.MULTILINE | re.DOTALL)
+    [fields] = re.findall(r"'HMGET', [qt]\.meta, ([^)]*)\)", text)
+    return set(re.findall(r"'(\w+)'", fields))
+
+
+@pytest.mark.parametrize(
+    "use, place", [("always", ("options", "read")), ("lifetime", ("lapse", "read")), ("failure", ("pause", "rule"))]
+)
+def test_scripts_read_exactly_the_options_that_the_table_says(use: str, place: tuple[str, str]) -> None:
+    assert fields_read(*place) & OPTIONS.keys() == {name for name, calls in SCRIPT_OPTIONS.items() if calls == use}
+
+
+def test_no_script_reads_an_option_that_only_clients_know() -> None:
+    texts = [source("commands", name) for name in NAMES] + [source("lib", name) for name in FRAGMENTS]
+    quoted = {word for text in texts for word in re.findall(r"'(\w+)'", text)}
+
+    assert quoted & OPTIONS.keys() - SCRIPT_OPTIONS.keys() == set()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -30,13 +30,15 @@ def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Com
 
 def update(known: Known, options: QueueOptions, *, now: Word = "") -> Command:
     """Put other options in force, if `known` still holds."""
+    absent = options.absent_fields()
     args: dict[str, Word] = {
         "version": known.version,
         "now": now,
         "next": secrets.token_hex(8),
         "options": options.as_json(),
+        "absent": len(absent),
     }
-    words = bind(known.keyspace, known.name, "update", args, options.fields())
+    words = bind(known.keyspace, known.name, "update", args, [*absent, *options.fields()])
     return Command(scripts.load("update"), known.name, words)
 
 
