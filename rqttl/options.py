@@ -34,8 +34,8 @@ _LONGEST_NAME = 80
 class Option:
     """One queue option. `read` turns what people write into the stored value, or raises `InvalidOption`.
 
-    `choices` are the values of an option of kind `choice`. `scripts` names the calls whose scripts read the option: those
-    of a queue with such an option (`always`), of a queue with a lifetime (`lifetime`), or after a failed delivery
+    `choices` are the values of an option of kind `choice`. `scripts` names the calls whose scripts read the option:
+    each call on a queue with such an option (`always`), on a queue with a lifetime (`lifetime`), or a failed delivery
     (`failure`). Only clients read the others.
     """
 
@@ -128,7 +128,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("max_length_bytes", "count", None, "always", _count(0), "limit of the body bytes of ready messages"),
         _choice("overflow", OVERFLOWS, "always", "rule for a full queue"),
         Option("dead_letter", "target", None, None, _target(empty_drops=False),
-               "where dead messages go, for every reason"),
+               "where dead messages go, for every reason, such as `{queue}/dead`"),
         _per_reason("expired", "where expired messages go; empty = drop"),
         _per_reason("maxlen", "where messages beyond a limit go; empty = drop"),
         _per_reason("rejected", "where rejected messages go; empty = drop"),

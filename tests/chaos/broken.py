@@ -251,7 +251,7 @@ def message_that_nobody_sent() -> History:
 
 def letter_that_nobody_sent() -> History:
     history = History()
-    history.add("letter", q="q.dead", id="a", reason="expired", origin="q", count=1, died=START, deadline=START)
+    history.add("letter", q="q/dead", id="a", reason="expired", origin="q", count=1, died=START, deadline=START)
     return history
 
 

@@ -62,7 +62,7 @@ def run(queue: str, entries: Sequence[Any]) -> QueuePage:
 
 
 def row(packed: bytes, body: bytes = b"", sequence: bytes = SEQUENCE) -> dict[str, Any]:
-    return rows(("orders.dead", [[sequence, [packed, body]]]))[0]
+    return rows(("orders/dead", [[sequence, [packed, body]]]))[0]
 
 
 TIMES = st.integers(0, units.MAX_INSTANT + 10)

@@ -14,7 +14,7 @@ from rqttl.cli.dead.show import show
 from rqttl.inspector.letters import LetterGroups
 
 
-@command_group("rqttl dead ls orders.dead")
+@command_group("rqttl dead ls orders/dead")
 def dead() -> None:
     """Look at dead letters, put them back, remove them.
 
@@ -22,7 +22,7 @@ def dead() -> None:
     """
 
 
-@dead.command("ls", epilog="\b\nExample: rqttl dead ls orders.dead")
+@dead.command("ls", epilog="\b\nExample: rqttl dead ls orders/dead")
 @queue_argument
 @utc_flag
 @json_flag

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _DONE, _PARTICIPLE = "purged", "removed"
 
 
-@click.command(epilog="\b\nExample: rqttl dead purge orders.dead --older-than 7d --dry-run")
+@click.command(epilog="\b\nExample: rqttl dead purge orders/dead --older-than 7d --dry-run")
 @selecting
 def purge(request: Request, settings: Settings) -> None:
     """Remove letters of QUEUE, all or some.

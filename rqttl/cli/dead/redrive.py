@@ -36,7 +36,7 @@ Remaining = Counter[tuple[str, str, str]]
 _DONE, _PARTICIPLE = "redriven", "put back"
 
 
-@click.command(epilog="\b\nExample: rqttl dead redrive orders.dead --reason expired --dry-run")
+@click.command(epilog="\b\nExample: rqttl dead redrive orders/dead --reason expired --dry-run")
 @click.option("--to", metavar="QUEUE", shell_complete=complete_queues, help="Put all into this queue instead.")
 @selecting
 def redrive(request: Request, to: str | None, settings: Settings) -> None:
