@@ -335,17 +335,3 @@ def test_a_rejection_may_say_why(clocked: Clocked) -> None:
     letters = take(clocked.queue("d"))
     assert [letter.deaths[0].description for letter in letters] == list(told)
     assert [letter.deaths[0].reason for letter in letters] == ["rejected"] * 3
-
-
-@pytest.mark.parametrize("name", ["orders", "orders/eu", "{billing}.orders", "{billing}.orders/eu", "{eu}:a/b"])
-def test_letters_name_their_queue_whatever_its_hash_tag(clocked: Clocked, name: str) -> None:
-    queue = clocked.declare_queue(name, dead_letter="{queue}/dead", expires="1h", on_expire="dead-letter")
-    reject(clocked, queue, b"x")
-    queue.enqueue(b"y")
-
-    clocked.advance("1h")
-    assert queue.sweep()[-1].retired == 0
-
-    assert clocked.queues() == [f"{name}/dead"]
-    letters = take(clocked.queue(f"{name}/dead"))
-    assert [(letter.body, letter.deaths[0].queue) for letter in letters] == [(b"x", name), (b"y", name)]

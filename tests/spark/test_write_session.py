@@ -143,7 +143,7 @@ def test_letters_that_find_no_room_stay_and_fail_the_job(
     broker.queue("orders").update(max_length=60, overflow="reject-publish")
     read = rqttl.read.format("rqttl").option("url", redis_url).option("queues", "orders/dead").load()
 
-    with pytest.raises(AnalysisException, match=r"\[RQTTL_ROWS_REFUSED\] redrive: 40 rows were refused: queue"):
+    with pytest.raises(AnalysisException, match=r"\[RQTTL_ROWS_REFUSED\] redrive: 40 refused rows: queue"):
         save(read, operation="redrive")
 
     assert (len(held(broker.queue("orders"))), held(letters)) == (60, list(range(60, 100)))
