@@ -1,6 +1,6 @@
-"""Queue options: the one table that declares them, and the values a queue was declared with.
+"""Queue options: the table of all options, and the options of one queue.
 
-Everything that speaks of options (declare, update, the command line, the documentation) reads `OPTIONS`.
+`declare_queue`, `update`, the command line and the documentation all read `OPTIONS`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 Value = int | float | str | bool
 ScriptUse = Literal["always", "lifetime", "failure"]
-#: Why a message died; also the suffix of the option that names the target for it.
+#: Reasons of a death, each also the suffix of the option that names its target.
 REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 ENDINGS = ("drop", "dead-letter", "keep")
 
 _MAX_COUNT = 2**53 - 1
-#: A longer text is no misspelt option.
+#: Characters of the longest text that may be a misspelt option.
 _LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One queue option. `read` turns what people write into the stored value, or raises `InvalidOption`.
+    """A queue option. `read` turns an argument into the stored value, or raises `InvalidOption`.
 
     `choices` are the values of an option of kind `choice`. `scripts` names the calls whose scripts read the option:
     each call on a queue with such an option (`always`), on a queue with a lifetime (`lifetime`), or a failed delivery
@@ -123,31 +123,32 @@ OPTIONS: Mapping[str, Option] = {
                "TTL of messages sent without one; turns off the clamps"),
         Option("min_ttl", "duration", None, "always", _duration(0), "shortest TTL that a message gets"),
         Option("max_ttl", "duration", None, "always", _duration(0), "longest TTL that a message gets"),
-        Option("never_expire", "flag", False, "always", _flag, "messages' own TTLs are ignored"),
+        Option("never_expire", "flag", False, "always", _flag, "ignore the TTLs of messages"),
         Option("max_length", "count", None, "always", _count(0), "limit of ready messages"),
         Option("max_length_bytes", "count", None, "always", _count(0), "limit of the body bytes of ready messages"),
         _choice("overflow", OVERFLOWS, "always", "rule for a full queue"),
         Option("dead_letter", "target", None, None, _target(empty_drops=False),
-               "where dead messages go, for every reason, such as `{queue}/dead`"),
-        _per_reason("expired", "where expired messages go; empty = drop"),
-        _per_reason("maxlen", "where messages beyond a limit go; empty = drop"),
-        _per_reason("rejected", "where rejected messages go; empty = drop"),
-        _per_reason("delivery_limit", "where messages go that failed too often; empty = drop"),
-        Option("expires", "duration", None, "lifetime", _duration(1), "the queue is deleted after so long without use"),
+               "target of dead messages, for every reason, such as `{queue}/dead`"),
+        _per_reason("expired", "target of expired messages; empty = drop"),
+        _per_reason("maxlen", "target of messages beyond a limit; empty = drop"),
+        _per_reason("rejected", "target of rejected messages; empty = drop"),
+        _per_reason("delivery_limit", "target of messages that failed too often; empty = drop"),
+        Option("expires", "duration", None, "lifetime", _duration(1),
+               "time without use after which the queue is deleted"),
         Option("auto_delete_on_idle", "duration", None, "lifetime", _duration(1),
                "like `expires`, but arriving messages and `peek` count as use, too"),
-        _choice("on_expire", ENDINGS, "lifetime", "what becomes of the messages of a queue that expires"),
+        _choice("on_expire", ENDINGS, "lifetime", "treatment of the messages of an expired queue"),
         Option("lease", "duration", 30_000, None, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, "always", _count(1), "failed deliveries after which a message is dead"),
         Option("redelivery_delay", "duration", None, "failure", _duration(1),
                "pause after a message's first failed delivery"),
         Option("redelivery_multiplier", "number", 1, "failure", _number(1),
-               "factor of the pause after each further one"),
+               "factor of the pause for each further failure"),
         Option("redelivery_max_delay", "duration", None, "failure", _duration(1), "longest pause"),
         Option("redelivery_jitter", "number", 0, "failure", _number(0, 1),
-               "part of each pause that chance may take off"),
+               "largest part that chance takes off each pause"),
         Option("duplicate_window", "duration", None, "always", _duration(1),
-               "an id seen within it is not stored again"),
+               "time in which a message id is not stored again"),
         Option("max_message_bytes", "count", 16 * 2**20, None, _count(1), "largest body"),
     )
 }  # fmt: skip
@@ -160,52 +161,55 @@ _PAUSES = tuple(name for name, use in SCRIPT_OPTIONS.items() if use == "failure"
 
 @dataclass(frozen=True)
 class QueueOptions(Mapping[str, Value | None]):
-    """The options of one queue: every option by attribute or key, durations in milliseconds, `None` = not set."""
+    """The options of one queue, by attribute or key. Durations are milliseconds, and `None` means no value.
+
+    `declared` has the options that differ from their defaults.
+    """
 
     queue: str
-    given: Mapping[str, Value]
+    declared: Mapping[str, Value]
 
     @classmethod
     def read(cls, queue: str, arguments: Mapping[str, object]) -> QueueOptions:
-        """Check what somebody declared. Raises `InvalidOption` or `InvalidDuration`; the message names the option."""
+        """Check arguments of a declaration. Raises `InvalidOption` or `InvalidDuration`, which name the option."""
         return cls(check_queue_name(queue), {}).changed(arguments)
 
     @classmethod
     def read_stored(cls, queue: str, stored: Mapping[str, object]) -> QueueOptions:
-        """Check what Redis holds, where durations are milliseconds. Raises as `read` does."""
+        """Check options from Redis, with durations in milliseconds. Raises as `read` does."""
         return cls.read(queue, {name: written(name, value) for name, value in stored.items()})
 
     @classmethod
     def from_json(cls, queue: str, text: str | bytes) -> QueueOptions:
-        """What `as_json` wrote."""
+        """Read the text of `as_json`."""
         return cls(queue, json.loads(text))
 
     def as_json(self) -> str:
-        """The given options, canonically: equal options give equal text. An option at its default is not in it."""
-        return json.dumps(self.given, sort_keys=True, separators=(",", ":"))
+        """The declared options as JSON: equal options give equal texts. An option at its default is left out."""
+        return json.dumps(self.declared, sort_keys=True, separators=(",", ":"))
 
     def as_arguments(self) -> OptionArguments:
-        """The given options as `declare_queue` and `update` take them: durations are text with a unit.
+        """The declared options as arguments of `declare_queue` and `update`, with durations as text with a unit.
 
-        So a queue is declared like another one: `broker.declare_queue("copy", **queue.options().as_arguments())`.
+        A copy of a queue: `broker.declare_queue("copy", **queue.options().as_arguments())`.
         """
-        return cast("OptionArguments", {name: written(name, value) for name, value in self.given.items()})
+        return cast("OptionArguments", {name: written(name, value) for name, value in self.declared.items()})
 
     def changed(self, changes: Mapping[str, object]) -> QueueOptions:
-        """These options with some changed; `None` unsets one."""
+        """These options with some changes. `None` unsets an option."""
         named = _named(changes)
-        kept = {name: value for name, value in self.given.items() if name not in named}
+        kept = {name: value for name, value in self.declared.items() if name not in named}
         options = QueueOptions(self.queue, dict(sorted({**kept, **_stored(named)}.items())))
         options._check_together()
         return options
 
     def differences(self, other: QueueOptions) -> dict[str, tuple[Value | None, Value | None]]:
-        """Each option that differs, with both values."""
+        """The differing options, each with both values."""
         return {name: (self[name], other[name]) for name in OPTIONS if self[name] != other[name]}
 
     def target(self, reason: str) -> str:
-        """The queue that messages dead for `reason` go to; empty when they are dropped."""
-        template = self.given.get(f"dead_letter_{reason}", self.given.get("dead_letter", ""))
+        """The target of messages that died for `reason`; empty if they are dropped."""
+        template = self.declared.get(f"dead_letter_{reason}", self.declared.get("dead_letter", ""))
         return str(template).replace("{queue}", self.queue)
 
     def number(self, name: str) -> int | None:
@@ -214,18 +218,18 @@ class QueueOptions(Mapping[str, Value | None]):
         return None if value is None else int(value)
 
     def fields(self) -> list[int | str]:
-        """The fields of the record that scripts read, name and value in turn; all other options are in `options` alone.
+        """The fields of the record that scripts read: names and values in turn. `options` alone has all other options.
 
-        `option_set` is `default` where none of those is set that every command has to know, `expiring` where the queue
-        has a lifetime, else `custom`.
+        `option_set` is `expiring` if the queue has a lifetime, `default` if it has no other option that every command
+        reads, else `custom`.
         """
-        uses = {name: SCRIPT_OPTIONS[name] for name in self.given if name in SCRIPT_OPTIONS}
+        uses = {name: SCRIPT_OPTIONS[name] for name in self.declared if name in SCRIPT_OPTIONS}
         expires = self.expires is not None or self.auto_delete_on_idle is not None
         kind = "expiring" if expires else "custom" if "always" in uses.values() else "default"
         values: dict[str, Value] = {"option_set": kind, "overflow": str(self.overflow)}
         if expires:
             values["on_expire"] = str(self.on_expire)
-        values |= {name: self.given[name] for name, use in uses.items() if expires or use != "lifetime"}
+        values |= {name: self.declared[name] for name, use in uses.items() if expires or use != "lifetime"}
         return [word for name, value in values.items() for word in (name, _field(value))]
 
     def absent_fields(self) -> list[str]:
@@ -252,8 +256,8 @@ class QueueOptions(Mapping[str, Value | None]):
         first, longest = self.number("redelivery_delay"), self.number("redelivery_max_delay")
         if first is None:
             for name in _PAUSES:
-                if name in self.given:
-                    value = f"{self.given[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
+                if name in self.declared:
+                    value = f"{self.declared[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
                     raise InvalidOption(f"{name}: {value} does nothing without redelivery_delay; set both or none")
         elif longest is not None and longest < first:
             raise InvalidOption(f"redelivery_max_delay: {longest} ms is less than redelivery_delay, {first} ms")
@@ -261,12 +265,12 @@ class QueueOptions(Mapping[str, Value | None]):
     def __getitem__(self, name: str) -> Value | None:
         if name not in OPTIONS:
             raise KeyError(name)
-        return self.given.get(name, OPTIONS[name].default)
+        return self.declared.get(name, OPTIONS[name].default)
 
     def __getattr__(self, name: str) -> Value | None:
         if name not in OPTIONS:
             raise AttributeError(name)
-        return self.given.get(name, OPTIONS[name].default)
+        return self.declared.get(name, OPTIONS[name].default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(OPTIONS)
@@ -278,9 +282,9 @@ class QueueOptions(Mapping[str, Value | None]):
 class UpdateResult(NamedTuple):
     """The effect of changed options on one queue.
 
-    `before` and `after` are the options. `expired` and `trimmed` count the ready messages that died by the change: by a
-    shorter `message_ttl`, and by a lower `max_length` or `max_length_bytes` under `drop-head`. They went where the
-    options send such dead letters.
+    `before` and `after` are the options. `expired` counts the ready messages that a shorter `message_ttl` ended.
+    `trimmed` counts those that a lower `max_length` or `max_length_bytes` pushed out under `drop-head`. Each went to
+    the target for its reason, if there is one.
     """
 
     before: QueueOptions
@@ -290,7 +294,7 @@ class UpdateResult(NamedTuple):
 
 
 def written(name: str, stored: object) -> object:
-    """A stored value as people write it."""
+    """A stored value as an argument: a duration becomes text with a unit."""
     is_duration = name in OPTIONS and OPTIONS[name].kind == "duration"
     return units.as_text(stored) if is_duration and type(stored) is int else stored
 
@@ -301,25 +305,25 @@ def _field(value: Value) -> int | str:
 
 
 def _stored(named: Mapping[str, object]) -> dict[str, Value]:
-    """The stored values of what people wrote. What is `None` or equals its default is not stored."""
+    """The stored values of arguments, without `None` and without values that equal their defaults."""
     read = {name: OPTIONS[name].read(name, value) for name, value in named.items() if value is not None}
     return {name: value for name, value in read.items() if value != OPTIONS[name].default}
 
 
 def _named(arguments: Mapping[str, object]) -> dict[str, object]:
-    """The arguments under the options' own names."""
+    """The arguments by names of options, with underscores."""
     if not isinstance(arguments, Mapping):
         raise InvalidOption(f"options: expected a mapping of options, got {shown(arguments)}")
     named: dict[str, object] = {}
     for written, value in arguments.items():
-        option = _known(written)
+        option = _option(written)
         if option.name in named:
             raise InvalidOption(f"{option.name}: given twice, with a hyphen and with an underscore")
         named[option.name] = value
     return named
 
 
-def _known(name: object) -> Option:
+def _option(name: object) -> Option:
     text = plain_text(name)
     if text is None or len(text) > _LONGEST_NAME:
         raise InvalidOption(f"options: expected the name of an option, got {shown(name)}")

@@ -52,7 +52,7 @@ def _remove(request: Request, queue: Queue, selection: Selection) -> None:
 
     def remove(batch: Sequence[str]) -> None:
         nonlocal removed
-        removed += queue.purge(batch)
+        removed += queue.purge_many(batch)
 
     received = in_batches(
         selection.sequences, remove, lambda: print_result(request, _DONE, _PARTICIPLE, selection, removed)

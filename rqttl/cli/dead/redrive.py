@@ -28,7 +28,7 @@ from rqttl.cli.dead.selection import (
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
-    from rqttl.types import Redriven
+    from rqttl.types import RedriveResult
 
 #: The number of letters that stayed, by the queue that should get them, the outcome, and the limit if there was one.
 Remaining = Counter[tuple[str, str, str]]
@@ -64,13 +64,13 @@ def redrive(request: Request, to: str | None, settings: Settings) -> None:
 
 def _redrive(request: Request, queue: Queue, selection: Selection, to: str | None) -> Remaining:
     """Redrive the letters in batches, and print the number of moved ones, also if a signal ends it early."""
-    results: list[Redriven] = []
+    results: list[RedriveResult] = []
     letters = [
         (sequence, to or source) for sequence, source in zip(selection.sequences, selection.sources, strict=True)
     ]
 
     def send(batch: Sequence[tuple[str, str]]) -> None:
-        results.extend(queue.redrive_these(batch))
+        results.extend(queue.redrive_many(batch))
 
     def print_moved() -> None:
         moved = sum(result.outcome == "moved" for result in results)

@@ -137,7 +137,7 @@ def perform(broker: Broker, request: Request, action: Action) -> Selection:
 
     Without letters, and for `--dry-run`, the action does not run.
     """
-    source, now = broker.queue(request.queue), broker.time()
+    source, now = broker.queue(request.queue), broker.server_time()
     selection = select(source, request.letter_filter, now)
     if request.dry_run:
         _print_dry_run(request, action, selection, now)
