@@ -1,7 +1,7 @@
 --- Delete a queue with all that is in it. Nothing is dead-lettered; a trace tells what was lost.
 --
 -- @use    clock queue gone reply
--- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids dedup_windows tombstone
+-- @keys   *
 -- @args   now if_unused if_empty
 -- @reply  removed: how many ready messages went
 -- @refuse not_found in_use: followed by the condition and what was found

@@ -2,7 +2,7 @@
 -- compact. Consumers that stopped waiting are forgotten. A queue whose lifetime is over is deleted.
 --
 -- @use     clock queue lapse retire record sweep compact seen wake dead_letter reply
--- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids dedup_windows tombstone
+-- @keys    *
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
 -- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the queue, or empty

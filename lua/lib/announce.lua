@@ -1,9 +1,10 @@
 --- Telling reapers when a queue is due, and what a queue is called.
 local announce = {}
 
+--- The name of a queue, from the key of its record. Braces around the tag are part of the name if more than `/` follows.
 function announce.name(meta)
-  local tagged = string.match(meta, '^[^:]+:(.*):meta$')
-  return string.match(tagged, '^{([^}]*)}$') or tagged
+  local tag, rest = string.match(meta, '^[^:]+:{([^}]*)}(.*):meta$')
+  return (rest == '' or string.byte(rest) == 47) and tag .. rest or '{' .. tag .. '}' .. rest
 end
 
 --- A queue has become due earlier than anybody knew.
