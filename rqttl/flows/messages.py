@@ -201,7 +201,7 @@ def period(consumer: str) -> int:
     return PERIOD - crc32(consumer.encode()) % (PERIOD // 2)
 
 
-def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, stay: int = 0,
+def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, ttl: int = 0,
             room: int = 1, finished: Callable[[], Sequence[Word]] = tuple) -> Flow[Claimed]:  # fmt: skip
     """Take up to `count` messages, waiting for the first one up to `wait` ms. Every time-out looks at the queue again.
 
@@ -209,7 +209,7 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     as waiting: it comes back at once.
     """
     if wait <= 0:
-        here = Presence(consumer, 0, stay) if consumer and stay else ABSENT
+        here = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
         return (yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished()))
     started: int = yield Clock()
     ticket, now = b"", started
@@ -219,7 +219,7 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     while True:
         left = max(0, started + wait - now)
         block = min(left, period(consumer))
-        here = Presence(consumer, block, stay, ticket, room)
+        here = Presence(consumer, block, ttl, ticket, room)
         claimed = yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
         lost, unknown = [*lost, *claimed.lost], [*unknown, *claimed.unknown]
         if deaf and not claimed.entries:

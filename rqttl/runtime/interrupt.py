@@ -64,3 +64,28 @@ class Interrupt:
             if not self._asked:
                 gate.wait(seconds)
         return self._asked
+
+
+class Wakeup:
+    """Ends the waits of one thread when something has changed."""
+
+    def __init__(self) -> None:
+        self._gate: Gate | None = None
+
+    def notify(self) -> None:
+        """End the wait at hand. Any thread and any signal handler may call it."""
+        gate = self._gate
+        if gate is not None:
+            gate.open()
+
+    def wait(self, stop: Interrupt, seconds: Callable[[], float]) -> None:
+        """Wait until `notify` or `stop`, and no longer than `seconds()`. Only one thread may wait.
+
+        `seconds` is called after the gate is up, so a change that it does not see ends the wait.
+        """
+        self._gate = gate = Gate()
+        with stop.ending(gate.open):
+            pause = 0.0 if stop.asked() else seconds()
+            if pause > 0:
+                gate.wait(pause)
+        self._gate = None

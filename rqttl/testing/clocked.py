@@ -16,11 +16,12 @@ import redis
 
 from rqttl import flows, units
 from rqttl.broker import Broker
-from rqttl.consumer import STAY, Consumer
+from rqttl.consumer import Consumer
+from rqttl.consuming.prefetch import CONSUMER_TTL_MS
 from rqttl.errors import PoolExhausted, RqttlError
 from rqttl.flows.messages import ENDED
 from rqttl.protocol import replies
-from rqttl.protocol.commands import Command, Presence
+from rqttl.protocol.commands import Command
 from rqttl.queue import Queue
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import Driver
@@ -159,7 +160,7 @@ class ClockedQueue(Queue):
 
 
 class ClockedConsumer(Consumer):
-    """A consumer that has done what its keeper does by itself in real time, whenever the clock is advanced."""
+    """A consumer that has done what its renewer does by itself in real time, whenever the clock is advanced."""
 
     def __init__(
         self, queue: ClockedQueue, prefetch: int, *, lease: Duration | None = None, wait: Duration | None = None
@@ -179,15 +180,15 @@ class ClockedConsumer(Consumer):
 
     def before(self, ms: int) -> None:
         """Send what was acked, and be here and hold the leases throughout."""
-        self._tend(STAY + ms, ms)
+        self._tend(CONSUMER_TTL_MS + ms, ms)
 
     def after(self) -> None:
         """Be here and hold the leases for as long as they are given."""
-        self._tend(STAY, 0)
+        self._tend(CONSUMER_TTL_MS, 0)
 
-    def _tend(self, stay: int, ms: int) -> None:
+    def _tend(self, ttl: int, ms: int) -> None:
         try:
-            self._report(Presence(self._name, -1, stay))
-            self._renew(ms)
-        except RqttlError as error:  # as a keeper does: a queue that is gone is told when the loop goes on
+            self._sender.report(ttl)
+            self._renewer.renew(ms)
+        except RqttlError as error:  # as a renewer does: a queue that is gone is told when the loop goes on
             logger.warning("queue %s: could not renew leases: %s", self.queue.name, type(error).__name__)

@@ -155,7 +155,7 @@ def test_closing_ends_a_consumer_that_waits_and_what_it_has_not_sent_comes_again
     assert type(error) is BrokerClosed
     assert not isinstance(error.__context__, BrokerClosed)  # the way out of the loop says nothing of its own
     assert other.queue("q").stats().leased == 2
-    assert [thread.name for thread in threading.enumerate() if thread.name == "rqttl-keeper-q"] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name == "rqttl-renewer-q"] == []
 
 
 def test_a_consumer_hands_out_nothing_and_takes_no_ack_after_that(broker: Broker) -> None:

@@ -146,13 +146,13 @@ def test_a_failure_at_the_end_does_not_hide_the_exception_that_leaves_the_block(
 ) -> None:
     queue.enqueue(b"x")
 
-    def fail(*_: object) -> None:
+    def fail(**_: object) -> None:
         raise ConnectionError("gone")
 
     def loop() -> None:
         with queue.consume() as deliveries:
             next(deliveries).ack()
-            monkeypatch.setattr(deliveries, "_report", fail)
+            monkeypatch.setattr(deliveries._sender, "report", fail)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

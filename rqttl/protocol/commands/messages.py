@@ -82,7 +82,7 @@ class Presence:
 
     consumer: str = ""
     block: int = 0
-    stay: int = 0
+    ttl: int = 0
     ticket: bytes = b""
     room: int = 1
 
@@ -105,5 +105,5 @@ def receive(
     prefix = known.prefix(script)
     here = presence
     args = (now, "", count, lease, "1" if auto_ack else "", here.room)
-    shown = (here.consumer, here.block, here.stay, here.ticket)
+    shown = (here.consumer, here.block, here.ttl, here.ticket)
     return Command(script, known.name, (*prefix, *args, *shown, *runs(finished)), not auto_ack, len(prefix) + 1)
