@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError, RedisError, ResponseError
 
 from rqttl.errors import InvalidName
 from rqttl.names import check_queue_name
-from rqttl.reaper.report import note
+from rqttl.reaper.report import log_event
 
 if TYPE_CHECKING:
     import redis
@@ -23,7 +23,7 @@ QUIET = 15.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
-class Hints:
+class HintSubscriber:
     """A thread that listens on one channel, and connects again whenever the connection is lost.
 
     `on_hint(queue, due)` is called for each hint, `on_listening()` each time listening begins: hints before it may
@@ -76,9 +76,9 @@ class Hints:
         refused, again = isinstance(error, ResponseError), self._pause > FIRST_PAUSE
         if not again:
             self._on_lost()
-        note(
+        log_event(
             logging.WARNING if refused and not again else logging.DEBUG,
-            "deaf",
+            "subscribe_failed",
             f"cannot listen on {self._channel}: {error}; what becomes due earlier is found by full passes",
             error=type(error).__name__,
             message=str(error),

@@ -13,9 +13,9 @@ from redis.exceptions import RedisError
 
 from rqttl import flows, units
 from rqttl.errors import BrokerClosed, InvalidInput, QueueNotFound
-from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, Hints
+from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, HintSubscriber
 from rqttl.reaper.registry import Registry
-from rqttl.reaper.report import Report, Totals, note
+from rqttl.reaper.report import Report, Totals, log_event
 from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
 from rqttl.store.driver import KNOWN, driver_of
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
 
 #: A queue that says it has more to do, and then does nothing, is left alone for so many ms.
-NOTHING_DONE = 1_000
+IDLE_BACKOFF_MS = 1_000
 #: Seconds in which every queue is looked at while hints cannot be heard.
 DEAF = 30.0
-#: Hints that wait to be read. A pass over all queues makes up for more.
+#: The number of hints that may wait to be read. A pass over all queues makes up for more.
 HINTS = 10_000
 #: `run_once` repeats its pass this often at most: dead letters may be due at once in their target.
 PASSES = 10
@@ -83,8 +83,8 @@ class Reaper:
         self._passing = False
         self._away = self._away_in_pass = False  # Redis was away since the last pass; since this pass began
         self._hearing = False
-        self._heard_anew = False  # listening has begun since the last thorough pass began
-        self._announce = False  # ... before this pass began, so from its end on nothing goes unseen
+        self._resubscribed = False  # listening has begun since the last thorough pass began
+        self._announces_pass = False  # ... before this pass began, so from its end on nothing goes unseen
         self._server_ahead = 0.0  # the server's clock minus ours, in ms
 
     def run(self) -> Totals:
@@ -94,7 +94,7 @@ class Reaper:
         the broker is closed.
         """
         if self.scan_period is None:
-            note(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
+            log_event(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
             return Totals()
         self._driver.require_server("Reaper.run")
         self._reset()
@@ -104,7 +104,7 @@ class Reaper:
             if not refuses_for_now(error):
                 raise
             self._urgent = True  # it has answered
-        hints = Hints(
+        hints = HintSubscriber(
             self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
         )
         hints.start()
@@ -114,7 +114,7 @@ class Reaper:
         finally:
             hints.close()
             self._report.close()
-        note(logging.INFO, "stopped", "stopped")
+        log_event(logging.INFO, "stopped", "stopped")
         return self._report.totals
 
     def run_once(self) -> Totals:
@@ -164,7 +164,7 @@ class Reaper:
                 self._take_hint(*event)
             elif event is _Event.LISTENING:
                 # whatever was said before could not be heard
-                self._urgent = self._hearing = self._heard_anew = True
+                self._urgent = self._hearing = self._resubscribed = True
             elif event is _Event.LOST:
                 self._urgent, self._hearing = True, False  # shows whether Redis is there
         if self._missed or len(self._strange) > HINTS:
@@ -180,7 +180,7 @@ class Reaper:
             self._strange[queue] = min(due, self._strange.get(queue, due))
 
     def _meet_strangers(self) -> None:
-        """Look which queues are there of those that a hint names and no pass has found. Hints of others are ignored."""
+        """Look at the queues that a hint names and no pass has found. Ignore hints of queues that do not exist."""
         if self._strange:
             for queue in self._scan.ask(list(self._strange)):
                 self._timetable.hint(queue, self._strange[queue])
@@ -206,8 +206,8 @@ class Reaper:
     def _meet_outage(self, error: RedisError) -> None:
         if not self._away:
             what = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
-            note(
-                logging.WARNING, "away", f"{what}: {error}; trying again until it does",
+            log_event(
+                logging.WARNING, "redis_unavailable", f"{what}: {error}; trying again until it does",
                 error=type(error).__name__, message=str(error),
             )  # fmt: skip
         self._away = self._away_in_pass = True
@@ -246,7 +246,7 @@ class Reaper:
         self._failed.clear()
         self._away_in_pass = False
         if thorough:
-            self._announce, self._heard_anew, self._urgent = self._heard_anew, False, False
+            self._announces_pass, self._resubscribed, self._urgent = self._resubscribed, False, False
             while self._scan.running:
                 self._look()
             self._next_look = time.monotonic() + self._period()
@@ -277,13 +277,13 @@ class Reaper:
         self._driver.known.make_room(max(KNOWN, 3 * len(self._scan.queues)))
         if self._away and not self._away_in_pass:
             self._away = False
-            note(logging.INFO, "back", "Redis answers again")
+            log_event(logging.INFO, "redis_recovered", "Redis answers again")
         entered = self._registry.enter_targets(self._scan.queues - self._failed)
         self._timetable.begin_pass(entered)
-        if self._announce:
-            self._announce = False
+        if self._announces_pass:
+            self._announces_pass = False
             count = len(self._scan.queues) + len(entered)
-            note(logging.INFO, "watching", f"watching {plural(count, 'queue')}", queues=count)
+            log_event(logging.INFO, "pass_completed", f"watching {plural(count, 'queue')}", queues=count)
 
     def _sweep_next(self) -> None:
         turn = self._timetable.next(int(self._server_now()))
@@ -295,13 +295,13 @@ class Reaper:
         except BrokerClosed:
             raise
         except QueueNotFound:
-            self._timetable.forget(queue)
+            self._timetable.remove(queue)
             self._report.gone(queue)
         except Exception as error:
             if is_away(error):
                 raise
             # one bad queue must not keep the others waiting
-            self._timetable.forget(queue)
+            self._timetable.remove(queue)
             self._failed.add(queue)
             self._report.failed(queue, error)
         else:
@@ -312,11 +312,11 @@ class Reaper:
         done = swept.reclaimed + swept.promoted + swept.expired + swept.trimmed + swept.compacted
         more = swept.more or (swept.due is not None and swept.due <= swept.now)
         if more and done:
-            self._timetable.again(queue, swept.due if swept.due is not None else swept.now)
+            self._timetable.enqueue(queue, swept.due if swept.due is not None else swept.now)
         elif more:
-            self._timetable.expect(queue, swept.now + NOTHING_DONE)
+            self._timetable.schedule(queue, swept.now + IDLE_BACKOFF_MS)
         else:
-            self._timetable.expect(queue, swept.due)
+            self._timetable.schedule(queue, swept.due)
         self._report.swept(queue, swept, due, more=more and bool(done))
         if self._on_swept is not None:
             self._on_swept(queue, swept)

@@ -22,7 +22,7 @@ from rqttl.errors import QueueNotFound
 from rqttl.options import REASONS
 from rqttl.protocol import replies
 from rqttl.protocol.keys import queue_name, queue_names
-from rqttl.reaper.report import Refusals, note
+from rqttl.reaper.report import Refusals, log_event
 from rqttl.store.refusals import is_away
 from rqttl.text import shown
 
@@ -132,7 +132,12 @@ class Registry:
             with self._refusals.noted("queues stay out of the registry"):
                 if self._driver.step(flows.Enter(name)):
                     entered.append(name)
-                    note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
+                    log_event(
+                        logging.WARNING,
+                        "queue_registered",
+                        f"queue {name}: was missing in the registry, entered",
+                        queue=name,
+                    )
         return entered
 
     def _strike(self, strangers: list[bytes]) -> None:
@@ -143,7 +148,12 @@ class Registry:
             for member, answer in zip(page, self._driver.store.ask([("SREM", key, one) for one in page]), strict=True):
                 if answer == 1:
                     told = shown(member, bytes)
-                    note(logging.WARNING, "struck", f"registry: {told} is no name of a queue, taken out", member=told)
+                    log_event(
+                        logging.WARNING,
+                        "invalid_name_removed",
+                        f"registry: {told} is no name of a queue, taken out",
+                        member=told,
+                    )
 
     def _take_out(self, missing: list[str]) -> None:
         key, now = self._driver.keyspace.registry, self._clock()
@@ -157,4 +167,6 @@ class Registry:
                 self._driver.store.call(replies.number, "SREM", key, *removed)
         for name in removed:
             del self._missing[name]
-            note(logging.INFO, "removed", f"queue {name}: is not there, taken out of the registry", queue=name)
+            log_event(
+                logging.INFO, "queue_unregistered", f"queue {name}: is not there, taken out of the registry", queue=name
+            )

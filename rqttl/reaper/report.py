@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from dataclasses import fields as fields_of
 
 from redis.exceptions import ResponseError
 
@@ -44,7 +45,7 @@ class Totals:
 
     def merge(self, other: Totals) -> None:
         """Count what was done elsewhere."""
-        for field in fields(self):
+        for field in fields_of(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     @property
@@ -60,9 +61,27 @@ class Totals:
 DUTIES = ("reclaimed", "promoted", "expired", "trimmed", "compacted")
 
 
-def note(level: int, event: str, text: str, **facts: object) -> None:
-    """Log an event: a line for people, and its facts for a formatter that wants them (`record.event`, `.facts`)."""
-    logger.log(level, "%s", text, extra={"event": event, "facts": facts})
+#: The events of the log, with their fields. deploy/README.md explains them.
+LOG_EVENTS = {
+    "pass_completed": ("queues",),
+    "swept": ("queue", *DUTIES, "sweeps", "lag_ms", "more"),
+    "queue_expired": ("queue", "dropped"),
+    "queue_registered": ("queue",),
+    "queue_unregistered": ("queue",),
+    "invalid_name_removed": ("member",),
+    "redis_unavailable": ("error", "message"),
+    "redis_recovered": (),
+    "subscribe_failed": ("error", "message"),
+    "refused": ("error", "message"),
+    "failed": ("queue", "error", "message"),
+    "disabled": (),
+    "stopped": (),
+}
+
+
+def log_event(level: int, event: str, text: str, **fields: object) -> None:
+    """Log an event of `LOG_EVENTS`: a line for people, and its fields for a formatter (`record.event`, `.facts`)."""
+    logger.log(level, "%s", text, extra={"event": event, "facts": fields})
 
 
 class Refusals:
@@ -86,7 +105,7 @@ class Refusals:
             kind, now = (effect, type(error).__name__), self._clock()
             if now - self._noted.get(kind, -QUIET) >= QUIET:
                 self._noted[kind] = now
-                note(
+                log_event(
                     logging.WARNING, "refused", f"Redis refuses upkeep, {effect}: {error}; a later pass tries again",
                     error=type(error).__name__, message=str(error),
                 )  # fmt: skip
@@ -118,13 +137,13 @@ class Report:
         text = f"queue {queue}: its lifetime is over, deleted"
         if dropped:
             text += f" with {plural(dropped, 'message')}"
-        note(logging.INFO, "retired", text, queue=queue, dropped=dropped)
+        log_event(logging.INFO, "queue_expired", text, queue=queue, dropped=dropped)
 
     def failed(self, queue: str, error: Exception) -> None:
         """A queue could not be swept."""
         self.totals.failed += 1
         self.gone(queue)
-        note(
+        log_event(
             logging.ERROR, "failed", f"queue {queue}: not swept: {error}; all others go on",
             queue=queue, error=type(error).__name__, message=str(error),
         )  # fmt: skip
@@ -147,5 +166,5 @@ class Report:
             said.append(f"lag {lag} ms")
         if more:
             said.append("more to do")
-        facts: dict[str, object] = {"queue": queue, **counts, "sweeps": done.sweeps, "lag_ms": lag, "more": more}
-        note(logging.INFO, "swept", f"queue {queue}: {', '.join(said)}", **facts)
+        fields: dict[str, object] = {"queue": queue, **counts, "sweeps": done.sweeps, "lag_ms": lag, "more": more}
+        log_event(logging.INFO, "swept", f"queue {queue}: {', '.join(said)}", **fields)

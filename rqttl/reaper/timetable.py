@@ -27,7 +27,7 @@ class Timetable:
         self._unseen: set[str] = set()  # who is still to come in the pass
         self._favour_pass = False
 
-    def expect(self, queue: str, due: int | None) -> None:
+    def schedule(self, queue: str, due: int | None) -> None:
         """Something happens in the queue at `due`, and nothing before."""
         if due is None:
             self._due.pop(queue, None)
@@ -41,16 +41,16 @@ class Timetable:
     def hint(self, queue: str, due: int) -> None:
         """Something happens in the queue at `due`, or before if that is known already."""
         if queue not in self._since and due < self._due.get(queue, due + 1):
-            self.expect(queue, due)
+            self.schedule(queue, due)
 
-    def again(self, queue: str, due: int) -> None:
+    def enqueue(self, queue: str, due: int) -> None:
         """More is due in the queue that was just swept: at the end of the line."""
         self._due.pop(queue, None)
         if queue not in self._since:
             self._since[queue] = due
             self._line.append(queue)
 
-    def forget(self, queue: str) -> None:
+    def remove(self, queue: str) -> None:
         """There is nothing to be done for the queue any more."""
         self._due.pop(queue, None)
 
@@ -88,7 +88,7 @@ class Timetable:
     def next(self, now: int) -> tuple[str, int | None] | None:
         """The queue whose turn it is, and since when something has been due in it, if that is known."""
         while (due := self.earliest()) is not None and due <= now:
-            self.again(heapq.heappop(self._heap)[1], due)
+            self.enqueue(heapq.heappop(self._heap)[1], due)
         self._favour_pass = not self._favour_pass
         queue = self._next_in_pass() if self._favour_pass or not self._line else None
         if queue is None:

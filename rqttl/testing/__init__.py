@@ -4,17 +4,17 @@ Public is what is listed in `__all__`, and the two pytest fixtures that are ther
 `rqttl_broker` (a fake broker) and `rqttl_server` (the URL of a real server).
 """
 
+from rqttl.testing.assertions import assert_depth, bodies, dead_letters, messages
 from rqttl.testing.clock import Clock
-from rqttl.testing.errors import EndlessWait, FakeUnavailable, NotOnFake
+from rqttl.testing.errors import FakeUnavailable, NotSupportedByFake, WaitWouldNeverEnd
 from rqttl.testing.fake import FakeBroker, fake_broker
-from rqttl.testing.looks import assert_depth, bodies, dead_letters, messages
 
 __all__ = [
     "Clock",
-    "EndlessWait",
     "FakeBroker",
     "FakeUnavailable",
-    "NotOnFake",
+    "NotSupportedByFake",
+    "WaitWouldNeverEnd",
     "assert_depth",
     "bodies",
     "dead_letters",

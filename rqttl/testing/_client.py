@@ -8,7 +8,7 @@ import fakeredis
 import lupa  # noqa: F401  # what runs the scripts; without it fakeredis would call EVALSHA an unknown command
 from redis.exceptions import ResponseError
 
-from rqttl.testing.errors import NotOnFake
+from rqttl.testing.errors import NotSupportedByFake
 
 
 class FakeClient(fakeredis.FakeRedis):
@@ -19,10 +19,10 @@ class FakeClient(fakeredis.FakeRedis):
         super().__init__(server=self.fake_server)
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """As redis-py does. Raises `NotOnFake` for a command that fakeredis does not know."""
+        """As redis-py does. Raises `NotSupportedByFake` for a command that fakeredis does not know."""
         try:
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py's own
         except ResponseError as error:
             if "unknown command" in str(error):
-                raise NotOnFake(f"the Redis command {args[0]}") from None
+                raise NotSupportedByFake(f"the Redis command {args[0]}") from None
             raise

@@ -15,7 +15,7 @@ from rqttl.units import Duration, Instant, Ms
 _FIRST, _LAST = 10**12, 10**13 - 1
 
 
-class Companion(Protocol):
+class ClockListener(Protocol):
     """Who has to do something whenever the clock is advanced."""
 
     def before(self, ms: int) -> None:
@@ -38,7 +38,7 @@ class Clock:
         self._ms = _checked(int(time.time() * 1000) if start is None else units.instant(start, "start"), "start")
         self._owner = threading.get_ident()
         self._moving = threading.RLock()
-        self._companions: list[Companion] = []
+        self._listeners: list[ClockListener] = []
 
     def __repr__(self) -> str:
         return f"<Clock {self.now.isoformat(timespec='milliseconds')}>"
@@ -66,12 +66,12 @@ class Clock:
         ms = units.duration(duration, "duration")
         with self._moving:
             arrival = _checked(self._ms + ms, "duration")
-            companions = list(self._companions)
-            for companion in companions:
-                companion.before(ms)
+            listeners = list(self._listeners)
+            for listener in listeners:
+                listener.before(ms)
             self._ms = arrival
-            for companion in companions:
-                companion.after()
+            for listener in listeners:
+                listener.after()
 
     def set(self, now: Instant) -> None:
         """Set the clock, forward or back, as if the process had been stopped meanwhile.
@@ -81,16 +81,16 @@ class Clock:
         with self._moving:
             self._ms = _checked(units.instant(now, "now"), "now")
 
-    def take_along(self, companion: Companion) -> None:
+    def subscribe(self, listener: ClockListener) -> None:
         """Tell it from now on when the clock is advanced."""
         with self._moving:
-            self._companions.append(companion)
+            self._listeners.append(listener)
 
-    def leave_behind(self, companion: Companion) -> None:
+    def unsubscribe(self, listener: ClockListener) -> None:
         """Tell it no more."""
         with self._moving:
-            if companion in self._companions:
-                self._companions.remove(companion)
+            if listener in self._listeners:
+                self._listeners.remove(listener)
 
 
 def _checked(ms: int, name: str) -> Ms:

@@ -26,7 +26,7 @@ from rqttl.queue import Queue
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import Driver
 from rqttl.testing.clock import Clock
-from rqttl.testing.errors import EndlessWait
+from rqttl.testing.errors import WaitWouldNeverEnd
 from rqttl.types import Declared
 from rqttl.units import MAX_DURATION, Duration, Instant, Ms
 
@@ -124,7 +124,7 @@ class ClockedDriver(Driver):
         # becomes due over and over is the lease of something that nobody settles
         if step.left > ENDLESS and self._in_vain > (1 if step.due is None else IN_VAIN):
             self._wait = None
-            raise EndlessWait(step.queue)
+            raise WaitWouldNeverEnd(step.queue)
         if step.left <= ENDLESS or step.due is not None:
             passing = step.left if step.due is None else min(step.left, step.due)
             self.clock.advance(units.as_timedelta(passing))
@@ -170,12 +170,12 @@ class ClockedConsumer(Consumer):
 
     def __enter__(self) -> Consumer:
         super().__enter__()
-        self._clock.take_along(self)
+        self._clock.subscribe(self)
         return self
 
     def close(self) -> None:
         """See `Consumer.close`."""
-        self._clock.leave_behind(self)
+        self._clock.unsubscribe(self)
         super().close()
 
     def before(self, ms: int) -> None:

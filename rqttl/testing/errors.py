@@ -5,20 +5,20 @@ from __future__ import annotations
 from rqttl.errors import RqttlError
 
 
-class NotOnFake(RqttlError):
+class NotSupportedByFake(RqttlError):
     """The fake broker cannot do this: it takes a real server, such as that of the fixture `rqttl_server`."""
 
-    code = "not_on_fake"
+    code = "not_supported_by_fake"
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}: a fake broker cannot do this; use a real server (the pytest fixture rqttl_server)")
         self.what = what
 
 
-class EndlessWait(RqttlError):
+class WaitWouldNeverEnd(RqttlError):
     """A wait without an end, in the thread that owns the clock, for a queue in which nothing becomes due."""
 
-    code = "endless_wait"
+    code = "wait_would_never_end"
 
     def __init__(self, queue: str) -> None:
         super().__init__(

@@ -9,7 +9,7 @@ from rqttl import flows
 from rqttl.store.driver import Driver, driver_of
 from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedBroker, ClockedDriver
-from rqttl.testing.errors import FakeUnavailable, NotOnFake
+from rqttl.testing.errors import FakeUnavailable, NotSupportedByFake
 from rqttl.text import install
 from rqttl.units import Instant
 
@@ -38,13 +38,13 @@ class FakeDriver(ClockedDriver):
         self._process = os.getpid()
 
     def require_server(self, what: str) -> NoReturn:
-        """Raise `NotOnFake`: there is no server."""
-        raise NotOnFake(what)
+        """Raise `NotSupportedByFake`: there is no server."""
+        raise NotSupportedByFake(what)
 
     def step(self, step: flows.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if os.getpid() != self._process:
-            raise NotOnFake("being used in a forked process")
+            raise NotSupportedByFake("being used in a forked process")
         return super().step(step)
 
 
@@ -54,13 +54,13 @@ class FakeBroker(ClockedBroker):
     * `clock.advance("5s")` lets time pass, `clock.now` says what time it is.
     * Waiting takes no time in the thread that made the broker: `receive(wait="5s")` takes what is there, hears what
       listeners of `events.on_waiting` and other threads have sent, else moves the clock to what becomes due in the
-      queue, or to the end of the wait. A wait without an end is an `EndlessWait` when nothing is left that could
+      queue, or to the end of the wait. A wait without an end is an `WaitWouldNeverEnd` when nothing is left that could
       happen. In any other thread a wait is a real one; a message, or moving the clock past its end, ends it.
     * `consume` keeps its leases when the clock is advanced, as it does in real time (`clock.set` lets them end).
     * What is due happens when somebody calls, or in `run_reaper()`.
 
-    It lives in one process; what it cannot do raises `NotOnFake`. Code that connects and closes by itself gets its
-    brokers from `connect`. Messages are kept as long as one of these brokers is referred to.
+    It lives in one process, and raises `NotSupportedByFake` for an operation that it cannot do. Code that connects and
+    closes by itself gets its brokers from `connect`. Messages are kept as long as one of these brokers is referred to.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class FakeBroker(ClockedBroker):
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise NotOnFake("being pickled for another process")
+        raise NotSupportedByFake("being pickled for another process")
 
     def run_reaper(self) -> Totals:
         """Do all that is due now in all queues, once, as a reaper would have done. Returns what was done."""

@@ -95,7 +95,7 @@ def test_a_dead_letter_target_that_a_crash_left_out_of_the_registry_is_entered(
         Reaper(broker).run_once()
 
     assert broker.queues() == ["bad.orders", "orders"]
-    assert facts(caplog, "entered") == [{"queue": "bad.orders"}]
+    assert facts(caplog, "queue_registered") == [{"queue": "bad.orders"}]
 
 
 def test_a_target_that_a_sweep_has_just_made_is_not_taken_for_a_missing_one(
@@ -108,7 +108,7 @@ def test_a_target_that_a_sweep_has_just_made_is_not_taken_for_a_missing_one(
         Reaper(broker).run_once()
 
     assert broker.queues() == ["dead", "orders"]
-    assert facts(caplog, "entered") == []
+    assert facts(caplog, "queue_registered") == []
 
 
 def test_a_name_without_a_queue_is_taken_out_when_it_is_no_declaration_under_way(
@@ -231,7 +231,7 @@ def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does
         def heard() -> None:
             (again if lost.is_set() else started).set()
 
-        listening = hints.Hints(client, "rqttl:due", lambda *_: None, heard, lost.set)
+        listening = hints.HintSubscriber(client, "rqttl:due", lambda *_: None, heard, lost.set)
         listening.start()
         assert started.wait(PATIENCE)
         while "ping" not in {one["cmd"] for one in client.client_list(_type="pubsub")}:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rqttl import Delivery, Queue
-from rqttl.testing import EndlessWait, FakeBroker
+from rqttl.testing import FakeBroker, WaitWouldNeverEnd
 from tests.contract.clocked import at
 from tests.contract.looks import one
 
@@ -109,7 +109,7 @@ def test_an_endless_loop_handles_all_there_will_be_and_says_that_nothing_is_left
                 else:
                     delivery.ack()
 
-    with pytest.raises(EndlessWait, match=r"'q'.*`wait`") as raised:
+    with pytest.raises(WaitWouldNeverEnd, match=r"'q'.*`wait`") as raised:
         work()
 
     assert raised.value.queue == "q"
@@ -146,7 +146,7 @@ def test_an_endless_loop_that_settles_nothing_ends_too(fake: FakeBroker) -> None
 
     with queue.consume() as deliveries:
         kept = next(deliveries)
-        with pytest.raises(EndlessWait):
+        with pytest.raises(WaitWouldNeverEnd):
             next(deliveries)
         kept.ack()
 
