@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         RqttlError,
         ScriptsForgotten,
     )
-    from rqttl.events import CommandEvent, Events
+    from rqttl.events import CommandEvent, Event, Events, RenewalEvent, SweepEvent, WaitEvent
     from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
@@ -56,6 +56,7 @@ __all__ = [
     "Delivery",
     "Duration",
     "EmbeddedUnavailable",
+    "Event",
     "Events",
     "Header",
     "Instant",
@@ -83,11 +84,14 @@ __all__ = [
     "Receipt",
     "Redriven",
     "RegistryDamaged",
+    "RenewalEvent",
     "RqttlError",
     "RunCounts",
     "ScriptsForgotten",
+    "SweepEvent",
     "Swept",
     "UpdateResult",
+    "WaitEvent",
     "connect",
 ]
 

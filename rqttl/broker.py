@@ -74,7 +74,7 @@ class Broker:
 
     @property
     def events(self) -> Events:
-        """The hooks of this broker: functions that hear of calls, waits and renewals."""
+        """The listeners of this broker: `events.subscribe(function)` tells commands, waits, renewals and sweeps."""
         return self._driver.events
 
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:

@@ -22,6 +22,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, Delivery, Message, Queue, QueueOptions, RqttlError, units
+from rqttl.events import Events
 from rqttl.options import OPTIONS
 from rqttl.reaper import Reaper
 from rqttl.testing import Clock, FakeBroker, assert_depth, bodies, dead_letters, fake_broker, messages
@@ -278,7 +279,8 @@ _LOOKING = (
     _call("redrive_these(letters)", lambda s, v: s.queue.redrive_these(v), "letters"),
     _call("Reaper(broker)", lambda s, v: Reaper(v), "broker"),
     _call("Reaper(scan_period)", lambda s, v: Reaper(s.broker, scan_period=v)),
-    _call("Reaper(on_swept)", lambda s, v: Reaper(s.broker, on_swept=v)),
+    _call("events.subscribe(listener)", lambda _, v: Events().subscribe(v)),
+    _call("events.subscribe(kind)", lambda _, v: Events().subscribe(print, v)),
     _call("units.duration(value)", lambda _, v: units.duration(v, "value")),
     _call("units.instant(value)", lambda _, v: units.instant(v, "value")),
     _call("units.milliseconds(value)", lambda _, v: units.milliseconds(v, "value")),

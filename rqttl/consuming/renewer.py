@@ -14,6 +14,7 @@ from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.consuming.sending import Sender, now
 from rqttl.delivery import LOST
 from rqttl.errors import BrokerClosed, LeaseLost, RqttlError
+from rqttl.events import RenewalEvent
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.store.driver import driver_of
 from rqttl.units import MAX_DURATION
@@ -119,5 +120,6 @@ class Renewer:
             return
         self._settled.notify()
         renewed = sum(one.settled != LOST for group in leases.values() for one in group)
-        for listener in driver_of(self._queue).events.on_renewed:
-            listener(self._queue.name, renewed)
+        notify = driver_of(self._queue).events.notify
+        if notify is not None:
+            notify(RenewalEvent(self._queue.name, renewed))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Literal, cast
 from redis.exceptions import RedisError
 
 from rqttl import flows, units
-from rqttl.errors import BrokerClosed, InvalidInput, QueueNotFound
+from rqttl.errors import BrokerClosed, QueueNotFound
+from rqttl.events import SweepEvent
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, HintSubscriber
 from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import Report, Totals, log_event
@@ -20,7 +20,7 @@ from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
 from rqttl.store.driver import KNOWN, driver_of
 from rqttl.store.refusals import is_away, refuses_for_now
-from rqttl.text import plain_text, plain_whole, plural, shown
+from rqttl.text import plain_text, plain_whole, plural
 from rqttl.types import Swept
 from rqttl.units import Duration
 
@@ -50,7 +50,7 @@ class Reaper:
     it looks at every queue once in each `scan_period`, evenly spread over it; while it cannot listen for hints, once in
     30 s if that is less. `scan_period=None` (or -1) means no reaper: `run` returns at once.
 
-    `on_swept(queue, swept)` is called after each bounded sweep, in the thread that called `run`.
+    Each bounded sweep is a `SweepEvent` of the broker, told in the thread that called `run`.
     """
 
     def __init__(
@@ -58,14 +58,10 @@ class Reaper:
         broker: Broker,
         *,
         scan_period: Duration | Literal[-1] | None = "5m",
-        on_swept: Callable[[str, Swept], None] | None = None,
     ) -> None:
-        if on_swept is not None and not callable(on_swept):
-            raise InvalidInput(f"on_swept: expected a function of a queue and a sweep, got {shown(on_swept)}")
         self._driver = driver_of(broker)
         none = scan_period is None or plain_whole(scan_period) == -1 or plain_text(scan_period) == "-1"
         self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
-        self._on_swept = on_swept
         self._inbox: SimpleQueue[_Event | tuple[str, int]] = SimpleQueue()
         self._stopped = False
         self._reset()
@@ -318,5 +314,6 @@ class Reaper:
         else:
             self._timetable.schedule(queue, swept.due)
         self._report.swept(queue, swept, due, more=more and bool(done))
-        if self._on_swept is not None:
-            self._on_swept(queue, swept)
+        notify = self._driver.events.notify
+        if notify is not None:
+            notify(SweepEvent(queue, swept))

@@ -15,7 +15,7 @@ import redis
 
 from rqttl import flows
 from rqttl.errors import ContractError, InvalidInput, QueueNotFound, RegistryDamaged
-from rqttl.events import Events
+from rqttl.events import Events, WaitEvent
 from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Read, Together
 from rqttl.names import check_namespace
 from rqttl.protocol import replies
@@ -85,8 +85,8 @@ class Driver:
         if type(step) is Clock:
             return int(time.monotonic() * 1000)
         if type(step) is Listen:
-            for listener in self.events.on_waiting:
-                listener(step.queue)
+            if self.events.notify is not None:
+                self.events.notify(WaitEvent(step.queue))
             return self.store.listen(step.queue, self.keyspace.key(step.queue, "bell"), step.ms, step.interrupt)
         if type(step) is Enter:
             return self._enter(step.queue, step.gone)

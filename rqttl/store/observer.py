@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from rqttl.events import CommandEvent, Events
 from rqttl.flows.messages import ENDED
 
 T = TypeVar("T")
+C = TypeVar("C")
+P = ParamSpec("P")
 #: The name of a command, and its queue if it is of one.
 Place = tuple[str, str | None]
 
@@ -48,45 +50,46 @@ def checked(replies: list[Any], *, tolerant: bool) -> list[Any]:
 
 
 class Observer:
-    """Tells the listeners of `events` what is sent to Redis. Inert unless somebody listens."""
+    """Tells `events` each command that is sent to Redis. Without a listener it only makes the call."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
 
-    def one(self, place: Place, call: Callable[[], T], outcome: Callable[[T], str] = ok) -> T:
-        """Send one command."""
-        if not self._events.on_command:
-            return call()
+    def one(
+        self, name: str, queue: str | None, outcome: Callable[[T], str],
+        call: Callable[P, T], *args: P.args, **kwargs: P.kwargs,
+    ) -> T:  # fmt: skip
+        """Send one command by `call`. `outcome` names the outcome of its answer."""
+        notify = self._events.notify
+        if notify is None:
+            return call(*args, **kwargs)
         started = time.perf_counter()
-        said = "ok"
+        result = "ok"
         try:
-            answer = call()
-            said = outcome(answer)
+            answer = call(*args, **kwargs)
+            result = outcome(answer)
             return answer
         except Exception as error:
-            said = type(error).__name__
+            result = type(error).__name__
             raise
         finally:
-            self._tell([place], [said], time.perf_counter() - started)
+            notify(CommandEvent(name, queue, time.perf_counter() - started, result))
 
-    def each(self, places: Callable[[], Sequence[Place]], call: Callable[[], list[Any]]) -> list[Any]:
-        """Send commands that travel together."""
-        if not self._events.on_command:
+    def each(self, sent: Sequence[C], place: Callable[[C], Place], call: Callable[[], list[Any]]) -> list[Any]:
+        """Send commands that travel together by `call`. `place` gives the name and the queue of a command."""
+        notify = self._events.notify
+        if notify is None:
             return call()
         started = time.perf_counter()
-        sent = places()
-        said: list[str] = []
+        outcomes: list[str] = []
         try:
             answers = call()
-            said = [word(answer) for answer in answers]
+            outcomes = [word(answer) for answer in answers]
             return answers
         except Exception as error:
-            said = [type(error).__name__] * len(sent)
+            outcomes = [type(error).__name__] * len(sent)
             raise
         finally:
-            self._tell(sent, said, time.perf_counter() - started)
-
-    def _tell(self, places: Sequence[Place], outcomes: Sequence[str], seconds: float) -> None:
-        for (name, queue), outcome in zip(places, outcomes, strict=False):  # an interrupt leaves no outcome
-            for listener in tuple(self._events.on_command):
-                listener(CommandEvent(name, queue, seconds, outcome))
+            seconds = time.perf_counter() - started
+            for command, outcome in zip(sent, outcomes, strict=False):  # an interrupt leaves no outcome
+                notify(CommandEvent(*place(command), seconds, outcome))

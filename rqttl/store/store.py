@@ -26,7 +26,7 @@ from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
 from rqttl.store.connections import Connections
-from rqttl.store.observer import Observer, checked, heard, word
+from rqttl.store.observer import Observer, checked, heard, ok, word
 from rqttl.store.pools import Held, open_pool
 from rqttl.store.refusals import is_read_only, refuses_for_now
 from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, insist, try_again
@@ -101,7 +101,7 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        return self._observer.one((command.script.name, command.queue), lambda: insist(command, self._send_one), word)
+        return self._observer.one(command.script.name, command.queue, word, insist, command, self._send_one)
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
@@ -115,7 +115,8 @@ class Store:
         ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
         send = self._send_ordered if ordered else self._send_scripts
         replies = self._observer.each(
-            lambda: [(command.script.name, command.queue) for command in commands],
+            commands,
+            lambda command: (command.script.name, command.queue),
             lambda: insist(strictest, lambda _: send(commands)),
         )
         replies = [
@@ -138,14 +139,14 @@ class Store:
     def call(self, read: Callable[[Any], T], *words: Any) -> T:
         """Run one plain command, which may be repeated. `read` reads its reply, and raises for one of another shape."""
         name = " ".join(words[:2]) if words[0] in _CONTAINERS else str(words[0])
-        return self._observer.one((name, None), lambda: try_again(lambda: self._send_plain(name, words, read)))
+        return self._observer.one(name, None, ok, try_again, lambda: self._send_plain(name, words, read))
 
     def _observe(self, calls: Sequence[tuple[Any, ...]], send: Callable[[], list[Any]]) -> list[Any]:
-        return self._observer.each(lambda: [(str(call[0]), None) for call in calls], lambda: try_again(send))
+        return self._observer.each(calls, lambda call: (str(call[0]), None), lambda: try_again(send))
 
     def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
         """Wait for an element of a list on a connection of its own; see `Listener`."""
-        return self._observer.one(("BLPOP", queue), lambda: self._listener.listen(key, ms, interrupt), heard)
+        return self._observer.one("BLPOP", queue, heard, self._listener.listen, key, ms, interrupt)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
@@ -167,7 +168,7 @@ class Store:
                 return reply
         except NoScriptError:
             self._loaded.discard(script.sha)
-        return self._observer.one(("SCRIPT LOAD", None), lambda: self._send_with_text(command))
+        return self._observer.one("SCRIPT LOAD", None, ok, self._send_with_text, command)
 
     def _send_with_text(self, command: Command) -> Reply:
         """Load the script and run it. No transaction: under full memory Redis refuses all that is in one."""

@@ -19,6 +19,7 @@ from rqttl.broker import Broker
 from rqttl.consumer import Consumer
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS
 from rqttl.errors import PoolExhausted, RqttlError
+from rqttl.events import WaitEvent
 from rqttl.flows.messages import ENDED
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command
@@ -83,8 +84,8 @@ class ClockedDriver(Driver):
         return replace(command, words=(*command.words[:place], self.clock.ms, *command.words[place + 1 :]))
 
     def _listen(self, step: flows.Listen) -> bytes | PoolExhausted | None:
-        for listener in self.events.on_waiting:
-            listener(step.queue)
+        if self.events.notify is not None:
+            self.events.notify(WaitEvent(step.queue))
         if not self.clock.is_of_this_thread():
             return self._listen_really(step)
         heard = self._hear(step)

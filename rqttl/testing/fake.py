@@ -53,7 +53,7 @@ class FakeBroker(ClockedBroker):
 
     * `clock.advance("5s")` lets time pass, `clock.now` says what time it is.
     * Waiting takes no time in the thread that made the broker: `receive(wait="5s")` takes what is there, hears what
-      listeners of `events.on_waiting` and other threads have sent, else moves the clock to what becomes due in the
+      listeners of `WaitEvent` and other threads have sent, else moves the clock to what becomes due in the
       queue, or to the end of the wait. A wait without an end is an `WaitWouldNeverEnd` when nothing is left that could
       happen. In any other thread a wait is a real one; a message, or moving the clock past its end, ends it.
     * `consume` keeps its leases when the clock is advanced, as it does in real time (`clock.set` lets them end).

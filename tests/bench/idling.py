@@ -43,7 +43,7 @@ def commands_a_minute(client: redis.Redis, broker: rqttl.Broker) -> float:
     for i in range(QUEUES):
         broker.declare_queue(f"q{i}")
     waiting = threading.Semaphore(0)
-    broker.events.on_waiting.append(lambda _: waiting.release())
+    broker.events.subscribe(lambda _: waiting.release(), rqttl.WaitEvent)
     reaper = Reaper(broker, scan_period=SCAN_PERIOD / FASTER)
     with faster():
         threads = [threading.Thread(target=_wait, args=(broker.queue(f"q{i}"), i % 2)) for i in range(CONSUMERS)]

@@ -143,7 +143,7 @@ def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
     monkeypatch.setattr(prefetch, "CONSUMER_TTL_MS", 3)  # its renewer would send one after each ms
     waiting, turns = threading.Event(), threading.Semaphore(0)
     queue = broker.declare_queue("q")
-    broker.events.on_waiting.append(lambda _: waiting.set())
+    broker.events.subscribe(lambda _: waiting.set(), rqttl.WaitEvent)
     deliveries = queue.consume(wait="10m")
     reports: list[bool] = []
     monkeypatch.setattr(deliveries._sender, "report", lambda *_, **__: reports.append(waits()))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from rqttl import Broker, InvalidDuration, Swept
+from rqttl import Broker, InvalidDuration, SweepEvent
 from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.loop import HINTS
 from rqttl.reaper.registry import STALE, Registry
@@ -53,13 +53,14 @@ def test_every_bounded_sweep_is_told_and_queues_take_turns(broker: Broker) -> No
     for name in ("a", "b"):
         broker.declare_queue(name)
         enqueue_dead(broker, name, 1000)
-    told: list[tuple[str, Swept]] = []
+    sweeps: list[SweepEvent] = []
+    broker.events.subscribe(sweeps.append, SweepEvent)
 
-    Reaper(broker, on_swept=lambda queue, swept: told.append((queue, swept))).run_once()
+    Reaper(broker).run_once()
 
-    order = [queue for queue, swept in told if swept.expired]
+    order = [sweep.queue for sweep in sweeps if sweep.swept.expired]
     assert order[:6] == ["a", "b"] * 3
-    assert sum(swept.expired for _, swept in told) == 2000
+    assert sum(sweep.swept.expired for sweep in sweeps) == 2000
 
 
 def test_a_queue_that_cannot_be_swept_does_not_stop_the_others(
@@ -176,9 +177,14 @@ def test_the_log_says_how_late_the_oldest_thing_was(broker: Broker, caplog: pyte
 def test_a_queue_that_is_deleted_is_no_failure(broker: Broker) -> None:
     broker.declare_queue("a")
     broker.declare_queue("b").enqueue(b"x")
-    reaper = Reaper(broker, on_swept=lambda queue, _: broker.queue("b").delete() if queue == "a" else None)  # type: ignore[arg-type]  # deletes b before its turn
 
-    assert reaper.run_once().failed == 0
+    def delete_before_its_turn(sweep: SweepEvent) -> None:
+        if sweep.queue == "a":
+            broker.queue("b").delete()
+
+    broker.events.subscribe(delete_before_its_turn, SweepEvent)
+
+    assert Reaper(broker).run_once().failed == 0
 
 
 @pytest.mark.parametrize("period", [None, -1, "-1"])
@@ -207,7 +213,8 @@ def test_a_reaper_without_redis_says_so_at_once(start_server: Callable[..., Serv
 def test_stop_ends_a_sleeping_reaper_from_another_thread_and_leaves_no_thread_behind(broker: Broker) -> None:
     broker.declare_queue("orders")
     swept = threading.Event()
-    reaper = Reaper(broker, scan_period="1h", on_swept=lambda *_: swept.set())
+    broker.events.subscribe(lambda _: swept.set(), SweepEvent)
+    reaper = Reaper(broker, scan_period="1h")
     thread = threading.Thread(target=reaper.run)
     thread.start()
     assert swept.wait(PATIENCE)
@@ -247,7 +254,7 @@ def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
     """The real one, so that what is counted is what it does."""
     counted: list[int] = []
 
-    def count(*_: object) -> None:
+    def count(_: SweepEvent) -> None:
         ends = time.monotonic() + PATIENCE
         while broker.reapers() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
             time.sleep(0.01)
@@ -255,7 +262,8 @@ def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
         reaper.stop()
 
     broker.declare_queue("orders").enqueue(b"x", ttl="1ms")
-    reaper = Reaper(broker, on_swept=count)
+    broker.events.subscribe(count, SweepEvent)
+    reaper = Reaper(broker)
     reaper.run()
 
     assert counted == [1]
@@ -267,13 +275,14 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
     """50,000 of them: what the reaper remembers does not grow."""
     swept, expired = threading.Event(), threading.Event()
 
-    def on_swept(queue: str, done: Swept) -> None:
+    def note(sweep: SweepEvent) -> None:
         swept.set()
-        if queue == "new" and done.expired:
+        if sweep.queue == "new" and sweep.swept.expired:
             expired.set()
 
     broker.declare_queue("orders")
-    reaper = Reaper(broker, scan_period="1h", on_swept=on_swept)
+    broker.events.subscribe(note, SweepEvent)
+    reaper = Reaper(broker, scan_period="1h")
     thread = threading.Thread(target=reaper.run)
     thread.start()
     try:
