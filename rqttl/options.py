@@ -206,9 +206,10 @@ class QueueOptions(Mapping[str, Value | None]):
         return None if value is None else int(value)
 
     def fields(self) -> list[int | str]:
-        """The fields of the record that scripts read, name and value in turn; all other options are in `given` alone.
+        """The fields of the record that scripts read, name and value in turn; all other options are in `options` alone.
 
-        A queue is `plain` if none of those is set that every command has to know, `mortal` if it has a lifetime.
+        `option_set` is `default` where none of those is set that every command has to know, `expiring` where the queue
+        has a lifetime, else `custom`.
         """
         found: list[int | str] = ["overflow", str(self.overflow)]
         for name in _EVERYWHERE:
@@ -219,8 +220,9 @@ class QueueOptions(Mapping[str, Value | None]):
             found += ["never_expire", 1]
         pauses = [word for name in _AFTER_A_FAILURE if name in self.given for word in (name, str(self.given[name]))]
         if self.expires is not None or self.auto_delete_on_idle is not None:
-            return ["plain", "mortal", "on_expire", str(self.on_expire), *found, *pauses]
-        return ["plain", 1 if found == ["overflow", "drop-head"] else 0, *found, *pauses]
+            return ["option_set", "expiring", "on_expire", str(self.on_expire), *found, *pauses]
+        kind = "default" if found == ["overflow", "drop-head"] else "custom"
+        return ["option_set", kind, *found, *pauses]
 
     def _check_together(self) -> None:
         low, high = self.number("min_ttl"), self.number("max_ttl")

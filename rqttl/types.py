@@ -39,7 +39,7 @@ class Message:
 #: What became of a letter that was to go back: `moved`, or where it stays because there is no room (`full`), because
 #: the queue is not there (`no_origin`) or holds the letter already (`same_queue`); `gone` where it is not there, or not
 #: ready.
-Outcome = Literal["moved", "full", "gone", "no_origin", "same_queue"]
+Outcome = Literal["moved", "full", "unavailable", "no_origin", "same_queue"]
 
 
 class Redriven(NamedTuple):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 #: The parts of a queue whose keys `DEPTH` takes, in order.
-DEPTH_PARTS = ("log", "loose", "leases", "delayed", "returned", "meta")
+DEPTH_PARTS = ("log", "detached", "leases", "delayed", "requeued", "meta")
 
 #: A script: what is ready, and how many of its bytes; and the same without messages that came back.
 DEPTH = """
 local ready = redis.call('XLEN', KEYS[1]) + redis.call('HLEN', KEYS[2]) - redis.call('ZCARD', KEYS[3])
   - redis.call('ZCARD', KEYS[4])
-local bytes, back = tonumber(redis.call('HGET', KEYS[6], 'bytes')), redis.call('ZRANGE', KEYS[5], 0, -1)
+local bytes, back = tonumber(redis.call('HGET', KEYS[6], 'ready_bytes')), redis.call('ZRANGE', KEYS[5], 0, -1)
 local fresh = bytes
 for _, id in ipairs(back) do
   local entry = redis.call('XRANGE', KEYS[1], id, id)[1]

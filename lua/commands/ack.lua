@@ -1,18 +1,18 @@
 --- Settle deliveries: the work is done, forget the messages.
 --
 -- @use    clock lapse lease reply
--- @keys   meta log loose leases redelivered
--- @args   now again deliveries...
+-- @keys   meta log detached leases failures
+-- @args   now replay deliveries...
 -- @reply  unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
--- @refuse not_found lapsed
+-- @refuse not_found queue_expired
 
-local now, plain = clock.now(arg.now), redis.call('HGET', q.meta, 'plain')
+local now, plain = clock.now(arg.now), redis.call('HGET', q.meta, 'option_set')
 if not plain then
   return rare(reply).refuse('not_found')
-elseif plain == 'mortal' and rare(lapse).read(q, now) then
-  return rare(reply).refuse('lapsed')
+elseif plain == 'expiring' and rare(lapse).read(q, now) then
+  return rare(reply).refuse('queue_expired')
 end
-local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.again)
+local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay)
 if #held > 0 then
   lease.finish(q, held)
   redis.call('HINCRBY', q.meta, 'acked', #held)

@@ -4,7 +4,7 @@
 -- `last` are as they should be (`due`: at the latest), `record` is all that is there.
 --
 -- @use    queue agenda places damage reply
--- @keys   meta log loose expiry leases returned delayed redelivered
+-- @keys   meta log detached expiry leases requeued delayed failures
 -- @args   source after limit
 -- @reply  next record due cursor last seen ready bytes faults: faults are ids and words in turn
 -- @refuse not_found
@@ -13,10 +13,10 @@ local refusal = queue.open_all(q, redis.call('HGET', q.meta, 'version') or '')
 if refusal then
   return reply.refuse(refusal)
 end
-q.cursor, q.last = places.ends(q, q.cursor, q.last)
+q.cursor, q.last_id = places.ends(q, q.cursor, q.last_id)
 local ids, after, entries = places.page(q, arg.source, arg.after, tonumber(arg.limit))
 local plan, faults, ready, size = damage.plan(), {}, 0, 0
-local contents = arg.source == 'log' or arg.source == 'loose'
+local contents = arg.source == 'log' or arg.source == 'detached'
 for _, id in ipairs(ids) do
   local wrong, bytes
   if contents and not places.is_id(id) then
@@ -32,5 +32,5 @@ for _, id in ipairs(ids) do
   end
 end
 local due = agenda.next(q)
-return reply.ok(q, after, places.text(q), due and string.format('%.0f', due) or '', q.cursor, q.last, #ids, ready, size,
+return reply.ok(q, after, places.text(q), due and string.format('%.0f', due) or '', q.cursor, q.last_id, #ids, ready, size,
   faults)

@@ -2,7 +2,7 @@
 -- does the trace of one that was deleted.
 --
 -- @use    queue reply
--- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows
+-- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids dedup_windows
 -- @args
 -- @reply  cleared: 0 if the queue is there
 

@@ -4,25 +4,25 @@
 -- A queue that is there needs no further memory, so that consumers can start while Redis has none left.
 --
 -- @use    clock options announce lapse reply
--- @keys   meta gone
--- @args   version now given options...
+-- @keys   meta tombstone
+-- @args   version now options fields...
 -- @reply  made version: made is 1 if the queue is new, 2 if it was adopted, else 0
--- @refuse mismatch lapsed: followed by the version and the options in force
+-- @refuse mismatch queue_expired: followed by the version and the options in force
 
 local now, made, version = clock.now(arg.now), 0, arg.version
-local found = redis.call('HMGET', q.meta, 'version', 'given', 'adopted', 'plain')
-if found[4] == 'mortal' and lapse.read(q, now) then
-  return reply.refuse('lapsed', found[1], found[2])
-elseif found[3] == '1' and found[2] ~= arg.given then
+local found = redis.call('HMGET', q.meta, 'version', 'options', 'explicit', 'option_set')
+if found[4] == 'expiring' and lapse.read(q, now) then
+  return reply.refuse('queue_expired', found[1], found[2])
+elseif found[3] == '1' and found[2] ~= arg.options then
   return reply.refuse('mismatch', found[1], found[2])
 elseif not found[1] then
-  options.create(q.meta, version, 1, now, options.last(q.gone, now), arg.options)
-  redis.call('HSET', q.meta, 'given', arg.given)
+  options.create(q.meta, version, 1, now, options.last(q.tombstone, now), arg.fields)
+  redis.call('HSET', q.meta, 'options', arg.options)
   made = 1
 else
   redis.call('HDEL', q.meta, '') -- so that it passes when memory is full
   if found[3] == '0' then
-    redis.call('HSET', q.meta, 'version', version, 'adopted', 1, 'given', arg.given, unpack(arg.options))
+    redis.call('HSET', q.meta, 'version', version, 'explicit', 1, 'options', arg.options, unpack(arg.fields))
     announce.now(q.meta)
     made = 2
   elseif found[1] == version then

@@ -1,7 +1,7 @@
 --- Delete a queue with all that is in it. Nothing is dead-lettered; a trace tells what was lost.
 --
 -- @use    clock queue gone reply
--- @keys   meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows gone
+-- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids dedup_windows tombstone
 -- @args   now if_unused if_empty
 -- @reply  removed: how many ready messages went
 -- @refuse not_found in_use: followed by the condition and what was found
@@ -12,7 +12,7 @@ if refusal then
   return reply.refuse(refusal)
 end
 local users = redis.call('ZCOUNT', q.consumers, string.format('(%.0f', clock.now(arg.now)), '+inf')
-local messages = redis.call('XLEN', q.log) + redis.call('HLEN', q.loose)
+local messages = redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
 if arg.if_unused ~= '' and users > 0 then
   return reply.refuse('in_use', 'if_unused', users)
 elseif arg.if_empty ~= '' and messages > 0 then

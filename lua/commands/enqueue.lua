@@ -8,11 +8,11 @@
 -- have stored.
 --
 -- @use     clock queue lapse record plain arrival mixed admit append length handover seen intake wake reply target
--- @keys    meta log expiry bell waiting | loose leases returned delayed redelivered seen named windows
+-- @keys    meta log expiry wakeup waiters | detached leases requeued delayed failures dedup dedup_ids dedup_windows
 -- @targets expired maxlen
 -- @args    version targets now window form batch...
 -- @reply   ids: for each message `<id>` or `<id> <own deadline>`, with `~` before it if it was dead on arrival, `!<the limit that refused it>`, or `=` for a duplicate
--- @refuse  not_found stale lapsed again malformed: followed by the place of the message in the batch, from 1 on
+-- @refuse  not_found stale queue_expired retry malformed: followed by the place of the message in the batch, from 1 on
 
 local now = clock.now(arg.now)
 local refusal, record = queue.open(q, arg.version, now, 'enqueued')
@@ -25,15 +25,15 @@ local items = arg.form ~= '' and plain.is_calm(q) and plain.weigh(q, now, arg.ba
   or rare(arrival).read(q, now, step == 1 and rare(plain).spread(arg.batch) or arg.batch)
 if items.malformed then
   return rare(reply).refuse('malformed', items.malformed)
-elseif q.again then
-  return rare(reply).refuse('again')
+elseif q.retry then
+  return rare(reply).refuse('retry')
 end
 if items.count < items.n or (q.max_length or q.max_length_bytes) and length.pressed(q, items.count, items.size) then
   rare(queue).open_rest(q)
   if items.step then items = rare(arrival).read(q, now, step == 1 and rare(plain).spread(arg.batch) or arg.batch) end
   plan = rare(admit).decide(q, now, items)
   if not plan then
-    return rare(reply).refuse('again')
+    return rare(reply).refuse('retry')
   end
 end
 
@@ -43,7 +43,7 @@ local enqueued = record[7] + items.n - repeated
 if plan then
   rare(intake).finish(q, now, items, plan, enqueued)
 else
-  q.bytes = q.bytes + items.size
+  q.ready_bytes = q.ready_bytes + items.size
   if q.message_ttl then queue.due_by(q, now + q.message_ttl) end
   wake.ring(q, now)
   if q.life then rare(lapse).stir(q, now) end

@@ -3,13 +3,13 @@
 -- @use    clock lapse reply
 -- @keys   meta
 -- @args   now
--- @reply  version given
--- @refuse not_found lapsed: followed by the version and the options that were in force
+-- @reply  version options
+-- @refuse not_found queue_expired: followed by the version and the options that were in force
 
-local found = redis.call('HMGET', q.meta, 'version', 'given', 'plain')
+local found = redis.call('HMGET', q.meta, 'version', 'options', 'option_set')
 if not found[1] then
   return reply.refuse('not_found')
-elseif found[3] == 'mortal' and lapse.read(q, clock.now(arg.now)) then
-  return reply.refuse('lapsed', found[1], found[2])
+elseif found[3] == 'expiring' and lapse.read(q, clock.now(arg.now)) then
+  return reply.refuse('queue_expired', found[1], found[2])
 end
 return reply.ok(q, found[1], found[2])

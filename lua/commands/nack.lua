@@ -4,22 +4,22 @@
 -- consumer never looked at: that is no failed delivery. `description` is empty, or says why the delivery failed.
 --
 -- @use     clock queue record lease restore length expiry dead_letter wake reply
--- @keys    meta log loose expiry leases returned delayed redelivered bell waiting
+-- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters
 -- @targets expired maxlen delivery_limit
--- @args    version targets now again delay counted description deliveries...
+-- @args    version targets now replay delay counted description deliveries...
 -- @reply   unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
--- @refuse  not_found stale lapsed
+-- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)
 local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.again ~= '' and 'back' or '')
+local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay ~= '' and 'back' or '')
 local how = {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description, wholly = true}
 if #held > 0 then
   -- what is over makes room before what lives
-  how.crowded = length.drops(q) and q.due and q.due <= now and rare(expiry).make_room(q, now, 250)
+  how.crowded = length.drops(q) and q.due_at and q.due_at <= now and rare(expiry).make_room(q, now, 250)
   restore.back(q, now, q.leases, held, how)
   wake.ring(q, now)
 end

@@ -4,7 +4,7 @@
 -- at once.
 --
 -- @use     queue record ready stale purge reply
--- @keys    meta log loose expiry leases returned delayed redelivered
+-- @keys    meta log detached expiry leases requeued delayed failures
 -- @args    upto ids...
 -- @reply   purged more upto: where the whole purge ends, or the last of the ids that was looked at
 -- @refuse  not_found
@@ -14,11 +14,11 @@ local refusal = queue.open_all(q, version or '')
 if refusal then
   return reply.refuse(refusal)
 end
-local upto, purged, more = arg.upto ~= '' and arg.upto or q.last, 0, false
+local upto, purged, more = arg.upto ~= '' and arg.upto or q.last_id, 0, false
 if arg.ids[1] then
   local chosen, last = purge.find(q, arg.ids)
   purged, more, upto = purge.remove(q, chosen, false), last ~= arg.ids[#arg.ids], last
-elseif redis.call('ZCARD', q.leases) + redis.call('ZCARD', q.delayed) == 0 and upto >= q.last then
+elseif redis.call('ZCARD', q.leases) + redis.call('ZCARD', q.delayed) == 0 and upto >= q.last_id then
   purged = purge.clear(q)
 else
   local entries, all = ready.read(q, 250)

@@ -2,14 +2,14 @@
 --
 -- `count` may be 0. A consumer that gives its name and finds fewer messages than `room` is noted as waiting for `block`
 -- ms, in the same step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts
--- as a consumer for `stay` ms. `ticket` is what the bell gave it.
+-- as a consumer for `stay` ms. `ticket` is what the list `wakeup` gave it.
 --
 -- @use     clock queue lapse record lease sweep ticket claim failures wake reply
--- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
+-- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
--- @args    version targets now again count lease auto room consumer block stay ticket finished...
+-- @args    version targets now replay count lease auto room consumer block stay ticket finished...
 -- @reply   now due more token lost entries failures unknown: failures are `<id> <failed deliveries>` in turn; for `unknown` see `ack`
--- @refuse  not_found stale lapsed
+-- @refuse  not_found stale queue_expired
 
 local now, most, waits = clock.now(arg.now), tonumber(arg.count), arg.consumer ~= ''
 local refusal = queue.open_all(q, arg.version, now)
@@ -18,7 +18,7 @@ if refusal then
 end
 local held, lost, unknown = {}, {}, {}
 if #arg.finished > 0 then
-  held, lost, unknown = lease.held(q, now, arg.finished, arg.again)
+  held, lost, unknown = lease.held(q, now, arg.finished, arg.replay)
 end
 if #held > 0 then
   lease.finish(q, held)
@@ -30,13 +30,13 @@ local state = {taken = {}, ids = {}, own = {}, over = {}, size = 0}
 if most > 0 then
   if arg.ticket ~= '' then rare(ticket).show(q, now, arg.ticket, state) end
   -- before what is ready: nobody else may come for it
-  if waits and arg.block == '0' and q.attended == '1' and redis.call('EXISTS', q.bell) == 1 then
+  if waits and arg.block == '0' and q.has_waiters == '1' and redis.call('EXISTS', q.wakeup) == 1 then
     rare(ticket).find(q, now, most, state)
   end
   claim.take(q, now, most, state)
 end
 local ids, failed = state.ids, {}
-if state.returned then
+if state.requeued then
   failed = rare(failures).list(q, ids)
   if #failed > 0 then queue.count(q, 'redelivered', #failed / 2) end
 end
@@ -48,7 +48,7 @@ if #ids > 0 then
     rare(lease).finish(q, ids)
     queue.count(q, 'acked', #ids)
   else
-    token, q.grants = lease.token(ends, q.grants), q.grants + 1
+    token, q.lease_grants = lease.token(ends, q.lease_grants), q.lease_grants + 1
     lease.grant(q, token, ids)
     queue.due_by(q, ends)
   end
@@ -64,4 +64,4 @@ if not state.emptied and (most > 0 or swept) then
   wake.pass_on(q, now)
 end
 record.save(q)
-return reply.ok(q, now, q.due or '', more and 1 or 0, token, lost, state.taken, failed, unknown)
+return reply.ok(q, now, q.due_at or '', more and 1 or 0, token, lost, state.taken, failed, unknown)

@@ -4,12 +4,12 @@
 -- finds no room stays where it is, and duplicates are not looked for. Id, body, headers and deaths are kept.
 --
 -- @use     clock queue redrive admit mixed append intake handover reply target
--- @keys    meta log expiry bell waiting loose leases returned delayed redelivered
+-- @keys    meta log expiry wakeup waiters detached leases requeued delayed failures
 -- @targets expired maxlen
--- @source  expiry leases returned delayed redelivered
--- @args    version targets now again ids...
+-- @source  expiry leases requeued delayed failures
+-- @args    version targets now replay ids...
 -- @reply   results: for each of the first `ids`, `<new id>` or `<new id> <own deadline>`, with `~` before it if it was dead on arrival, `!<the limit that refused it>`, `-` if it is not there or not ready, or `=` if it has gone back before
--- @refuse  not_found stale lapsed again
+-- @refuse  not_found stale queue_expired retry
 
 local now = clock.now(arg.now)
 local refusal, record = queue.open(q, arg.version, now, 'enqueued')
@@ -24,11 +24,11 @@ if #letters > 0 then
   local items = redrive.read(q, q.source, now, letters)
   local plan = admit.decide(q, now, items)
   if not plan then
-    return reply.refuse('again')
+    return reply.refuse('retry')
   end
-  redis.call('HSET', q.meta, 'last', q.last) -- the first write is one that Redis refuses when memory is full
+  redis.call('HSET', q.meta, 'last_id', q.last_id) -- the first write is one that Redis refuses when memory is full
   results = mixed.store(q, now, items)
   redrive.leave(q.source, letters, items)
   intake.finish(q, now, items, plan, record[7] + items.n)
 end
-return reply.ok(q, redrive.tell(arg.ids, last, letters, results, missing, arg.again))
+return reply.ok(q, redrive.tell(arg.ids, last, letters, results, missing, arg.replay))

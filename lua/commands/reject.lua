@@ -1,18 +1,18 @@
 --- Refuse deliveries for good: they die with reason `rejected`.
 --
 -- @use     clock queue record lease refuse dead_letter wake reply
--- @keys    meta log loose leases redelivered bell waiting
+-- @keys    meta log detached leases failures wakeup waiters
 -- @targets rejected
--- @args    version targets now again description deliveries...
+-- @args    version targets now replay description deliveries...
 -- @reply   unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
--- @refuse  not_found stale lapsed
+-- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)
 local refusal = queue.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
-local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.again)
+local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay)
 if #held > 0 then
   refuse.all(q, now, held, arg.description)
   wake.ring(q, now)

@@ -1,29 +1,29 @@
 --- Extend leases by `lease` ms from now. The new deadline is the new token.
 --
 -- @use    clock queue lapse lease announce reply
--- @keys   meta log loose leases
+-- @keys   meta log detached leases
 -- @args   now lease deliveries...
 -- @reply  token lost: one token for all that are still held
--- @refuse not_found lapsed
+-- @refuse not_found queue_expired
 
 local now, token = clock.now(arg.now), ''
-local record = redis.call('HMGET', q.meta, 'plain', 'due')
+local record = redis.call('HMGET', q.meta, 'option_set', 'due_at')
 if not record[1] then
   return reply.refuse('not_found')
-elseif record[1] == 'mortal' and rare(lapse).read(q, now) then
-  return reply.refuse('lapsed')
+elseif record[1] == 'expiring' and rare(lapse).read(q, now) then
+  return reply.refuse('queue_expired')
 end
 local held, lost = lease.held(q, now, arg.deliveries, '')
 if #held > 0 then
   local ends = now + tonumber(arg.lease)
   redis.call('ZREM', q.leases, unpack(held))
-  token = lease.token(ends, redis.call('HINCRBY', q.meta, 'grants', 1))
+  token = lease.token(ends, redis.call('HINCRBY', q.meta, 'lease_grants', 1))
   lease.grant(q, token, held)
   -- a renewal may also shorten a lease
-  q.due = tonumber(record[2])
+  q.due_at = tonumber(record[2])
   queue.due_by(q, ends)
   if q.hint then
-    redis.call('HSET', q.meta, 'due', string.format('%d', ends))
+    redis.call('HSET', q.meta, 'due_at', string.format('%d', ends))
     announce.due(q.meta, ends)
   end
 end

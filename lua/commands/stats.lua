@@ -2,11 +2,11 @@
 -- `overdue` is how many ms the oldest of it had been waiting.
 --
 -- @use     clock queue record sweep agenda ready wake dead_letter reply
--- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers
+-- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
 -- @reply   more ready bytes leased delayed oldest consumers overdue lease_end delay_end counters: names and values in turn
--- @refuse  not_found stale lapsed
+-- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)
 local refusal = queue.open_all(q, arg.version, now)
@@ -21,7 +21,7 @@ record.save(q)
 local oldest = ready.oldest(q)
 local lease_end = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]
 local delay_end = redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]
-return reply.ok(q, more and 1 or 0, queue.ready(q), q.bytes, redis.call('ZCARD', q.leases),
+return reply.ok(q, more and 1 or 0, queue.ready(q), q.ready_bytes, redis.call('ZCARD', q.leases),
   redis.call('ZCARD', q.delayed), oldest and now - oldest or '',
   redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), overdue,
   lease_end and math.floor(lease_end / 1000) or '', delay_end and tonumber(delay_end) or '',

@@ -2,7 +2,7 @@
 -- compact. Consumers that stopped waiting are forgotten. A queue whose lifetime is over is deleted.
 --
 -- @use     clock queue lapse retire record sweep compact seen wake dead_letter reply
--- @keys    meta log loose expiry leases returned delayed redelivered bell waiting consumers seen named windows gone
+-- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids dedup_windows tombstone
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
 -- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the queue, or empty
@@ -20,7 +20,7 @@ if q.life and rare(lapse).ends(q) <= now then
     return reply.ok(q, now, '', dropped and 0 or 1, 0, 0, dead, 0, 0, dropped or '')
   end
 end
-redis.call('ZREMRANGEBYSCORE', q.waiting, -now, now)
+redis.call('ZREMRANGEBYSCORE', q.waiters, -now, now)
 redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
 local forgotten = seen.forget(q, now, 250)
@@ -29,5 +29,5 @@ local compacted, uneven = compact.run(q, 100, busy)
 wake.pass_on(q, now)
 q.hint = nil
 record.save(q)
-return reply.ok(q, now, q.due or '', (done.more or uneven or forgotten >= 250) and 1 or 0, done.reclaimed, done.promoted, done.expired,
+return reply.ok(q, now, q.due_at or '', (done.more or uneven or forgotten >= 250) and 1 or 0, done.reclaimed, done.promoted, done.expired,
   done.trimmed, compacted, '')

@@ -4,13 +4,13 @@
 -- @keys   meta
 -- @args   now
 -- @reply  done
--- @refuse not_found lapsed
+-- @refuse not_found queue_expired
 
 local now = clock.now(arg.now)
 if redis.call('EXISTS', q.meta) == 0 then
   return reply.refuse('not_found')
 elseif lapse.is_over(q, now) then
-  return reply.refuse('lapsed')
+  return reply.refuse('queue_expired')
 end
 redis.call('HDEL', q.meta, '') -- so that it passes when memory is full
 lapse.renew(q, now)

@@ -4,9 +4,9 @@
 --
 -- @use    clock announce lapse reply
 -- @keys   meta
--- @args   version now next given options...
+-- @args   version now next options fields...
 -- @reply  done
--- @refuse not_found stale lapsed
+-- @refuse not_found stale queue_expired
 
 local found = redis.call('HGET', q.meta, 'version')
 if not found then
@@ -14,13 +14,13 @@ if not found then
 elseif found ~= arg.version then
   return reply.refuse('stale')
 elseif lapse.is_over(q, clock.now(arg.now)) then
-  return reply.refuse('lapsed')
+  return reply.refuse('queue_expired')
 end
 redis.call('HDEL', q.meta, 'message_ttl', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire', 'max_length',
   'max_length_bytes', 'max_deliveries', 'expires', 'auto_delete_on_idle', 'on_expire',
   'duplicate_window', 'redelivery_delay', 'redelivery_multiplier', 'redelivery_max_delay', 'redelivery_jitter',
-  'capping')
-redis.call('HSET', q.meta, 'version', arg.next, 'given', arg.given, 'adopted', 1, unpack(arg.options))
+  'retention_scan')
+redis.call('HSET', q.meta, 'version', arg.next, 'options', arg.options, 'explicit', 1, unpack(arg.fields))
 announce.now(q.meta)
 lapse.renew(q, clock.now(arg.now))
 return reply.ok(q, 1)

@@ -8,12 +8,12 @@ local admit = {}
 function admit.decide(q, now, items)
   local plan = room.decide(q, now, items)
   if plan.older then rare(handover).give_oldest(q, now, plan.older) end
-  if not plan.again then
+  if not plan.retry then
     return plan
   end
   if #plan.victims > 0 then
     -- live messages go only if Redis has memory for the one that drives them out: this write it may refuse
-    redis.call('HSET', q.meta, 'last', q.last)
+    redis.call('HSET', q.meta, 'last_id', q.last_id)
   end
   admit.carry_out(q, now, plan)
   record.save(q)

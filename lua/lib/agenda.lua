@@ -24,6 +24,6 @@ end
 
 --- For how long the oldest of what is due has been waiting, in ms; 0 if nothing is, or if only a limit has to act.
 function agenda.overdue(q, now)
-  local since = q.due and q.due <= now and rare(agenda).next(q) or now
+  local since = q.due_at and q.due_at <= now and rare(agenda).next(q) or now
   return math.max(0, now - since)
 end

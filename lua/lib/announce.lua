@@ -13,6 +13,6 @@ end
 
 --- Other options are in force: whatever they mean for the messages there is due now.
 function announce.now(meta)
-  redis.call('HSET', meta, 'due', 0)
+  redis.call('HSET', meta, 'due_at', 0)
   announce.due(meta, 0)
 end

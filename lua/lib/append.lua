@@ -10,11 +10,11 @@ local FIRST, LAST = 100000, 999999
 function append.next_id(q, now)
   if not q.serial then
     q.prefix = string.format('%013d-', now)
-    if q.prefix > q.last then
-      q.ms, q.serial, q.last = now, FIRST, q.prefix .. '100000'
-      return q.last
+    if q.prefix > q.last_id then
+      q.ms, q.serial, q.last_id = now, FIRST, q.prefix .. '100000'
+      return q.last_id
     end
-    q.ms, q.prefix, q.serial = tonumber(string.sub(q.last, 1, 13)), string.sub(q.last, 1, 14), string.sub(q.last, 15) + 0
+    q.ms, q.prefix, q.serial = tonumber(string.sub(q.last_id, 1, 13)), string.sub(q.last_id, 1, 14), string.sub(q.last_id, 15) + 0
   end
   if now > q.ms or q.serial >= LAST then
     q.ms, q.serial = math.max(now, q.ms + 1), FIRST
@@ -22,8 +22,8 @@ function append.next_id(q, now)
   else
     q.serial = q.serial + 1
   end
-  q.last = q.prefix .. q.serial
-  return q.last
+  q.last_id = q.prefix .. q.serial
+  return q.last_id
 end
 
 function append.one(q, now, header, body)
@@ -54,7 +54,7 @@ function append.all(q, now, words, step, count)
     ids[n] = id
     if #header + #body > most then most = #header + #body end
   end
-  q.last = id or q.last
-  if most > SMALL then rare(budget).note(q, q.last, most) end
+  q.last_id = id or q.last_id
+  if most > SMALL then rare(budget).note(q, q.last_id, most) end
   return ids
 end

@@ -41,8 +41,8 @@ end
 --- The most that one message has, header and body, where large ones are among them or not.
 function budget.size(q, large)
   if not large then return SMALL end
-  q.largest = q.largest or tonumber(redis.call('HGET', q.meta, 'largest')) or READ_BYTES
-  return q.largest
+  q.largest_bytes = q.largest_bytes or tonumber(redis.call('HGET', q.meta, 'largest_bytes')) or READ_BYTES
+  return q.largest_bytes
 end
 
 --- These entries were read.
@@ -55,16 +55,16 @@ end
 
 --- A message of `size` bytes, header and body, has arrived under `id`, the last one given out.
 function budget.note(q, id, size)
-  local m = redis.call('HMGET', q.meta, 'large', 'largest')
-  q.large, q.largest = id, math.max(size, m[1] and m[1] ~= '' and tonumber(m[2]) or 0)
-  redis.call('HSET', q.meta, 'large', id, 'largest', string.format('%d', q.largest))
-  if q.was then q.was.large = id end
+  local m = redis.call('HMGET', q.meta, 'large_upto', 'largest_bytes')
+  q.large_upto, q.largest_bytes = id, math.max(size, m[1] and m[1] ~= '' and tonumber(m[2]) or 0)
+  redis.call('HSET', q.meta, 'large_upto', id, 'largest_bytes', string.format('%d', q.largest_bytes))
+  if q.was then q.was.large_upto = id end
 end
 
 --- Forget where the large messages are, once nothing at or before that place can be there.
 function budget.forget(q)
-  if q.large and q.large <= q.cursor and redis.call('ZCARD', q.leases) + redis.call('ZCARD', q.delayed) == 0
-    and (redis.call('ZRANGE', q.returned, 0, 0)[1] or '~') > q.large then
-    q.large = nil
+  if q.large_upto and q.large_upto <= q.cursor and redis.call('ZCARD', q.leases) + redis.call('ZCARD', q.delayed) == 0
+    and (redis.call('ZRANGE', q.requeued, 0, 0)[1] or '~') > q.large_upto then
+    q.large_upto = nil
   end
 end

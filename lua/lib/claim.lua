@@ -24,7 +24,7 @@ end
 --- Take up to `most` messages. Nothing is written yet but the cursor in memory, and ids without a message go.
 function claim.take(q, now, most, state)
   local want = most - #state.taken
-  if want > 0 and redis.call('EXISTS', q.returned) == 1 then want = rare(claim).returned(q, now, want, state) end
+  if want > 0 and redis.call('EXISTS', q.requeued) == 1 then want = rare(claim).requeued(q, now, want, state) end
   if want <= 0 then return end
   local ahead, all = log.range(q, q.cursor, '+', want)
   local passed = #ahead
@@ -35,12 +35,12 @@ end
 
 --- Take what came back. Returns how many messages are still wanted: 0, unless there are no more of these. While it is only
 -- decided who gets `older` messages, nothing may be written.
-function claim.returned(q, now, want, state)
+function claim.requeued(q, now, want, state)
   local from, tries = 0, 0
-  state.returned = true
+  state.requeued = true
   repeat
-    local ids = redis.call('ZRANGE', q.returned, from, from + want - 1)
-    local entries, looked = stale.read(q, q.returned, ids)
+    local ids = redis.call('ZRANGE', q.requeued, from, from + want - 1)
+    local entries, looked = stale.read(q, q.requeued, ids)
     if not state.older then stale.forget(q) end
     claim.sort(q, now, entries, state)
     if #ids < want and looked == #ids then return want - #entries end
@@ -56,10 +56,10 @@ end
 function claim.settle(q, now, state, more)
   local own = state.own
   redis.call('ZREM', q.expiry, unpack(#own > 0 and own or {''}))
-  if state.returned and #state.ids > 0 then
-    redis.call('ZREM', q.returned, unpack(state.ids))
+  if state.requeued and #state.ids > 0 then
+    redis.call('ZREM', q.requeued, unpack(state.ids))
   end
-  q.bytes = q.bytes - state.size
+  q.ready_bytes = q.ready_bytes - state.size
   if #state.over > 0 then
     rare(expiry).meet(q, now, state.over, more)
   end

@@ -1,5 +1,5 @@
 --- Giving memory back: a stream frees only whole nodes, so survivors among the expired keep 4 KB each alive.
--- Where that costs much, the messages at the beginning of the log move to `loose`, one by one, whatever their state.
+-- Where that costs much, the messages at the beginning of the log move to `detached`, one by one, whatever their state.
 --
 -- @use queue loose log budget
 local compact = {}
@@ -12,16 +12,16 @@ local MOVED_BYTES, STEP = 1048576, 16
 -- A queue that holds dead letters is left alone: its log is read by id range and must stay whole.
 function compact.pays(q)
   local length, count = redis.call('XLEN', q.log), 0
-  if length <= FEW or q.letters == '1' then return false end
+  if length <= FEW or q.holds_dead_letters == '1' then return false end
   count = queue.ready(q)
-  if q.bytes > count * LARGE or budget.size(q, q.large) > MOVED_BYTES then return false end
+  if q.ready_bytes > count * LARGE or budget.size(q, q.large_upto) > MOVED_BYTES then return false end
   local facts, at = redis.call('XINFO', 'STREAM', q.log), {}
   for i = 1, #facts, 2 do
     at[facts[i]] = facts[i + 1]
   end
   local nodes = at['radix-tree-keys']
   if nodes <= FEW then return false end
-  local size = count > 0 and q.bytes / count or (#at['first-entry'][2][2] + #at['last-entry'][2][2]) / 2
+  local size = count > 0 and q.ready_bytes / count or (#at['first-entry'][2][2] + #at['last-entry'][2][2]) / 2
   return nodes * NODE > 1.5 * length * (size + OVERHEAD)
 end
 
@@ -63,7 +63,7 @@ function compact.move(q, entries)
     end
   end
   redis.call('XDEL', q.log, unpack(ids))
-  redis.call('HSET', q.loose, unpack(joined))
-  if #members > 0 then redis.call('ZADD', q.returned, unpack(members)) end
+  redis.call('HSET', q.detached, unpack(joined))
+  if #members > 0 then redis.call('ZADD', q.requeued, unpack(members)) end
   redis.call('HSET', q.meta, 'compacted', 1)
 end

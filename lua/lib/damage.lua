@@ -3,10 +3,10 @@
 --
 -- @use places message history
 local damage = {}
-local SETS = {'leases', 'delayed', 'returned', 'expiry'}
+local SETS = {'leases', 'delayed', 'requeued', 'expiry'}
 
 function damage.plan()
-  return {leases = {}, delayed = {}, returned = {}, expiry = {}, redelivered = {}, back = {}, deadlines = {}}
+  return {leases = {}, delayed = {}, requeued = {}, expiry = {}, failures = {}, back = {}, deadlines = {}}
 end
 
 --- Look at one id; `parts` are those of its entry in the log, if they are known. Returns a word for what is wrong (nil:
@@ -27,12 +27,12 @@ function damage.judge(q, id, plan, parts)
   for i = 1, 3 do
     local set = SETS[i]
     if at[set] and set ~= at.home then
-      wrong, plan[set][#plan[set] + 1] = 'doubled', id
+      wrong, plan[set][#plan[set] + 1] = 'duplicate', id
     end
   end
   local ms = tonumber(string.sub(id, 1, 13))
-  if at.home == 'returned' and tonumber(at.returned or '') ~= ms then
-    wrong, plan.back[#plan.back + 1], plan.back[#plan.back + 2] = 'lost', ms, id
+  if at.home == 'requeued' and tonumber(at.requeued or '') ~= ms then
+    wrong, plan.back[#plan.back + 1], plan.back[#plan.back + 2] = 'unreachable', ms, id
   end
   return wrong, at.ready and #parts[2] or nil
 end
@@ -42,11 +42,11 @@ function damage.forget(q, id, plan)
   local wrong
   for _, set in ipairs(SETS) do
     if redis.call('ZSCORE', q[set], id) then
-      wrong, plan[set][#plan[set] + 1] = 'gone', id
+      wrong, plan[set][#plan[set] + 1] = 'orphan', id
     end
   end
-  if redis.call('HEXISTS', q.redelivered, id) == 1 then
-    wrong, plan.redelivered[#plan.redelivered + 1] = 'gone', id
+  if redis.call('HEXISTS', q.failures, id) == 1 then
+    wrong, plan.failures[#plan.failures + 1] = 'orphan', id
   end
   return wrong
 end
@@ -56,7 +56,7 @@ function damage.mend(q, plan)
   for _, set in ipairs(SETS) do
     if #plan[set] > 0 then redis.call('ZREM', q[set], unpack(plan[set])) end
   end
-  if #plan.redelivered > 0 then redis.call('HDEL', q.redelivered, unpack(plan.redelivered)) end
-  if #plan.back > 0 then redis.call('ZADD', q.returned, unpack(plan.back)) end
+  if #plan.failures > 0 then redis.call('HDEL', q.failures, unpack(plan.failures)) end
+  if #plan.back > 0 then redis.call('ZADD', q.requeued, unpack(plan.back)) end
   if #plan.deadlines > 0 then redis.call('ZADD', q.expiry, unpack(plan.deadlines)) end
 end

@@ -15,7 +15,7 @@ function dead_letter.bury(q, now, reason, entries, more, description)
   end
   local failed, said = failures.read(q, ids)
   if next(failed) then
-    redis.call('HDEL', q.redelivered, unpack(ids))
+    redis.call('HDEL', q.failures, unpack(ids))
   end
   if into then
     description = description or ''
@@ -36,7 +36,7 @@ end
 function dead_letter.move(q, into, now, entries, death)
   local moved, size, name = 0, 0, into.name or death.queue
   if into ~= q then target.open(q, into, now) end
-  into.letters = '1'
+  into.holds_dead_letters = '1'
   death.first = death.queue .. ' ' .. death.reason .. ' 1 ' .. death.now .. ' ' .. death.now .. ' '
   local fewest = tostring(death.more)
   for _, entry in ipairs(entries) do

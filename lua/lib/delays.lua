@@ -20,13 +20,13 @@ end
 
 --- Whether a shorter retention may end before the delays of messages that were away when options changed.
 function delays.are_uncapped(q)
-  return q.message_ttl and q.capping ~= 'done' and redis.call('ZCARD', q.delayed) > 0
+  return q.message_ttl and q.retention_scan ~= 'done' and redis.call('ZCARD', q.delayed) > 0
 end
 
---- Look at about `most` of these messages. `capping` keeps how far that has got.
+--- Look at about `most` of these messages. `retention_scan` keeps how far that has got.
 function delays.cap(q, most)
   redis.call('ZREM', q.delayed, '') -- so that what follows passes when memory is full
-  local found = redis.call('ZSCAN', q.delayed, q.capping == '' and '0' or q.capping, 'COUNT', most)
+  local found = redis.call('ZSCAN', q.delayed, q.retention_scan == '' and '0' or q.retention_scan, 'COUNT', most)
   local ids, ends = {}, {}
   for i = 1, #found[2], 2 do
     local id, at = found[2][i], tonumber(found[2][i + 1])
@@ -37,7 +37,7 @@ function delays.cap(q, most)
   local failed, said, away = failures.read(q, ids)
   for _, id in ipairs(ids) do
     redis.call('ZADD', q.delayed, tonumber(string.sub(id, 1, 13)) + q.message_ttl, id)
-    redis.call('HSET', q.redelivered, id, failures.packed(failed[id] or 0, said[id], math.max(away[id] or 0, ends[id])))
+    redis.call('HSET', q.failures, id, failures.packed(failed[id] or 0, said[id], math.max(away[id] or 0, ends[id])))
   end
-  q.capping = found[1] ~= '0' and found[1] or 'done'
+  q.retention_scan = found[1] ~= '0' and found[1] or 'done'
 end

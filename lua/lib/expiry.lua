@@ -65,8 +65,8 @@ function expiry.set_aside(q, now, entries)
     members[2 * i - 1], members[2 * i] = lifetime.deadline(q, entry[1], entry[2][1]), entry[1]
   end
   redis.call('ZREM', q.expiry, unpack(ids))
-  redis.call('ZREM', q.returned, unpack(ids))
+  redis.call('ZREM', q.requeued, unpack(ids))
   redis.call('ZADD', q.delayed, unpack(members))
-  q.bytes = q.bytes - size
+  q.ready_bytes = q.ready_bytes - size
   queue.due_by(q, now)
 end

@@ -1,6 +1,6 @@
 --- Failed deliveries of a message: how many, and the description that the last described one of them left.
 --
--- The hash `redelivered` holds `<n>`, or `<n> <description>`. A description is opaque and may hold any bytes. Behind the
+-- The hash `failures` holds `<n>`, or `<n> <description>`. A description is opaque and may hold any bytes. Behind the
 -- number there is `@<ms>` where the message is to be away for longer than its queue keeps messages now (`delays`).
 local failures = {}
 local HIGHEST = 1e9
@@ -9,8 +9,8 @@ local HIGHEST = 1e9
 -- away, by id.
 function failures.read(q, ids)
   local failed, said, away = {}, {}, {}
-  if #ids > 0 and redis.call('EXISTS', q.redelivered) == 1 then
-    for i, value in ipairs(redis.call('HMGET', q.redelivered, unpack(ids))) do
+  if #ids > 0 and redis.call('EXISTS', q.failures) == 1 then
+    for i, value in ipairs(redis.call('HMGET', q.failures, unpack(ids))) do
       local n, ends, gap, at = string.match(value or '', '^(%d+)@?(%d*)( ?)()')
       if n then
         failed[ids[i]], away[ids[i]] = math.min(tonumber(n), HIGHEST), tonumber(ends)
@@ -33,7 +33,7 @@ end
 --- Note these of a message in `fields`, which go into the hash together. What says nothing leaves the hash.
 function failures.note(q, fields, id, n, description, ends)
   if n == 0 and not ends then
-    redis.call('HDEL', q.redelivered, id)
+    redis.call('HDEL', q.failures, id)
   else
     fields[#fields + 1], fields[#fields + 2] = id, failures.packed(n, description, ends)
   end

@@ -21,10 +21,10 @@ end
 
 --- Up to which number the ids from number `first` on may be read at once.
 function fetch.reach(q, ids, first)
-  local large = q.large and ids[first] <= q.large
+  local large = q.large_upto and ids[first] <= q.large_upto
   local last = first + budget.step(q, large, #ids - first + 1) - 1
-  for i = first + 1, q.large and last or 0 do
-    if (ids[i] <= q.large) ~= large then return i - 1 end
+  for i = first + 1, q.large_upto and last or 0 do
+    if (ids[i] <= q.large_upto) ~= large then return i - 1 end
   end
   return last
 end

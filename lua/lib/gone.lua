@@ -8,25 +8,25 @@ local MOST = 1000
 
 --- Delete the queue with all that is left of it. Where nothing was lost an earlier trace stays: it still holds.
 function gone.delete(q)
-  local held, born = gone.highest(q), redis.call('HGET', q.meta, 'born')
+  local held, born = gone.highest(q), redis.call('HGET', q.meta, 'created_at')
   queue.unlink(q)
-  if held == '0-0' and q.trimmed == '0-0' then return end
-  redis.call('UNLINK', q.gone)
-  redis.call('HSET', q.gone, 'born', born or 0, 'held', held, 'trimmed', q.trimmed)
-  redis.call('PEXPIRE', q.gone, KEPT)
+  if held == '0-0' and q.trimmed_upto == '0-0' then return end
+  redis.call('UNLINK', q.tombstone)
+  redis.call('HSET', q.tombstone, 'created_at', born or 0, 'last_id', held, 'trimmed_upto', q.trimmed_upto)
+  redis.call('PEXPIRE', q.tombstone, KEPT)
 end
 
---- The highest place of a message in any state, or 0-0. What lies in `loose` is behind the cursor: ready, leased or
+--- The highest place of a message in any state, or 0-0. What lies in `detached` is behind the cursor: ready, leased or
 -- delayed. Of more than `MOST` leased and delayed ones nobody looks for the highest: no message there is beyond the cursor.
 function gone.highest(q)
   local last = redis.call('XREVRANGE', q.log, '+', '-', 'COUNT', 1)[1]
   local high = last and last[1] or '0-0'
-  if high > q.cursor or redis.call('HLEN', q.loose) == 0 then
+  if high > q.cursor or redis.call('HLEN', q.detached) == 0 then
     return high
   elseif redis.call('ZCARD', q.leases) + redis.call('ZCARD', q.delayed) > MOST then
     return q.cursor
   end
-  for _, ids in ipairs({redis.call('ZRANGE', q.returned, -1, -1), redis.call('ZRANGE', q.leases, 0, -1),
+  for _, ids in ipairs({redis.call('ZRANGE', q.requeued, -1, -1), redis.call('ZRANGE', q.leases, 0, -1),
     redis.call('ZRANGE', q.delayed, 0, -1)}) do
     for _, id in ipairs(ids) do
       if id > high then high = id end

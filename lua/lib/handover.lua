@@ -29,17 +29,17 @@ function handover.mark(items, last)
   end
 end
 
---- Decide what goes to consumers that wait; the older messages among it stand in the plan. `again`: what is overdue goes
+--- Decide what goes to consumers that wait; the older messages among it stand in the plan. `retry`: what is overdue goes
 -- first, so that it is not among them; or there are more of them than one call may read. Nothing is written.
 function handover.decide(q, now, plan, items, ready, pressed)
   local last, n = handover.choose(wake.free(q, now), ready, items, pressed)
   if n > 0 and plan.dead and #plan.dead.kept + #plan.dead.own > 0 then
-    plan.again = true
+    plan.retry = true
     return
   elseif n > 0 then
     local older = {taken = {}, ids = {}, own = {}, over = {}, size = 0, older = true}
     claim.take(q, now, math.min(n, BUDGET), older)
-    plan.older, plan.again = older, #older.ids < n and #older.ids + #older.over > 0
+    plan.older, plan.retry = older, #older.ids < n and #older.ids + #older.over > 0
     if #older.ids < n then last = 0 end -- nothing overtakes what could not be read
   end
   handover.mark(items, last)
@@ -47,7 +47,7 @@ end
 
 --- Give ready messages to consumers that wait. The first write is one that Redis refuses when memory is full.
 function handover.give_oldest(q, now, state)
-  redis.call('HSET', q.meta, 'last', q.last)
+  redis.call('HSET', q.meta, 'last_id', q.last_id)
   claim.settle(q, now, state)
   if #state.ids > 0 then wake.hand(q, now, state.ids) end
 end

@@ -6,7 +6,7 @@ local intake = {}
 --- `most` is how many will have been enqueued so far if none was refused.
 function intake.finish(q, now, items, plan, most)
   if items.count > 0 then
-    q.bytes = q.bytes + items.size
+    q.ready_bytes = q.ready_bytes + items.size
     if q.message_ttl then queue.due_by(q, now + q.message_ttl) end
   end
   local refused = admit.finish(q, now, plan, items)

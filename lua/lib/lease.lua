@@ -6,10 +6,10 @@ local lease = {}
 
 --- Sort deliveries: those that are still held, those that are lost, and those of which nobody knows. `words` are runs of
 -- deliveries that came together: their token, how many they are, and their ids.
--- `again` is not empty where an earlier try may have settled them: `1`, or `back` where it may have given them back.
+-- `replay` is not empty where an earlier try may have settled them: `1`, or `back` where it may have given them back.
 -- What nobody holds, and is gone unless it was given back, that try has settled: while the lease would hold, nobody else
 -- can have ended it. After the end of the lease the message may have expired, or another consumer may have handled it.
-function lease.held(q, now, words, again)
+function lease.held(q, now, words, replay)
   local held, lost, unknown, at = {}, {}, {}, 1
   while at < #words do
     local token, stop = words[at], at + 1 + words[at + 1]
@@ -19,10 +19,10 @@ function lease.held(q, now, words, again)
       local found = ends[i - at - 1]
       if open and (found == token or tonumber(found) == tonumber(token) and found) then
         held[#held + 1] = words[i]
-      elseif again == '' or found then
+      elseif replay == '' or found then
         lost[#lost + 1] = words[i]
       else
-        rare(lease).doubt(q, words[i], again, open, lost, unknown)
+        rare(lease).doubt(q, words[i], replay, open, lost, unknown)
       end
     end
     at = stop + 1
@@ -32,11 +32,11 @@ end
 
 --- Sort a delivery that nobody holds, where an earlier try may have settled it. Its message is looked for as long as the
 -- budget is open; beyond that nobody knows.
-function lease.doubt(q, id, again, open, lost, unknown)
-  local looked = again ~= 'back' and budget.is_open()
+function lease.doubt(q, id, replay, open, lost, unknown)
+  local looked = replay ~= 'back' and budget.is_open()
   if looked and log.find(q, id) then
     lost[#lost + 1] = id
-  elseif not open or again ~= 'back' and not looked then
+  elseif not open or replay ~= 'back' and not looked then
     unknown[#unknown + 1] = id
   end
 end
@@ -62,7 +62,7 @@ end
 function lease.finish(q, ids)
   log.remove(q, ids)
   redis.call('ZREM', q.leases, unpack(ids))
-  if redis.call('EXISTS', q.redelivered) == 1 then
-    redis.call('HDEL', q.redelivered, unpack(ids))
+  if redis.call('EXISTS', q.failures) == 1 then
+    redis.call('HDEL', q.failures, unpack(ids))
   end
 end

@@ -13,7 +13,7 @@ end
 --- Whether `count` more messages of `size` bytes are too many.
 function length.pressed(q, count, size)
   return q.max_length and queue.ready(q) + count > q.max_length
-    or q.max_length_bytes and q.bytes + size > q.max_length_bytes
+    or q.max_length_bytes and q.ready_bytes + size > q.max_length_bytes
 end
 
 --- Whether the queue keeps a limit by dropping what is oldest.
@@ -69,7 +69,7 @@ function length.trim(q, now, most)
   if not length.drops(q) then
     return 0, false
   end
-  local count, size = length.over(q, queue.ready(q), q.bytes)
+  local count, size = length.over(q, queue.ready(q), q.ready_bytes)
   if count <= 0 and size <= 0 then return 0, false end
   local victims, enough = rare(length).victims(q, count, size, most)
   rare(length).bury(q, now, victims)

@@ -1,4 +1,4 @@
---- What scripts know of a queue's options. What only clients act on is in the field `given` alone.
+--- What scripts know of a queue's options. What only clients act on is in the field `options` alone.
 local options = {}
 local ABOUT = 'a queue of rqttl: lua/README.md of the project says what each field holds'
 
@@ -14,18 +14,18 @@ end
 
 --- Make the record of a new queue; `last` is what `options.last` gave. `fields` are its options, name and value in turn.
 -- One long value makes Redis keep the record as a hash table, in which fields are found without a walk.
-function options.create(meta, version, adopted, now, last, fields)
-  redis.call('HSET', meta, 'version', version, 'about', ABOUT, 'adopted', adopted, 'born', string.format('%d', now),
-    'cursor', '0-0', 'trimmed', '0-0', 'last', last, 'bytes', 0, 'due', '', 'grants', 0,
-    'letters', 0, 'attended', 0, 'enqueued', 0, 'delivered', 0, 'given', '{}', 'plain', 1, 'overflow', 'drop-head',
-    unpack(fields or {}))
+function options.create(meta, version, explicit, now, last, fields)
+  redis.call('HSET', meta, 'version', version, 'about', ABOUT, 'explicit', explicit, 'created_at',
+    string.format('%d', now), 'cursor', '0-0', 'trimmed_upto', '0-0', 'last_id', last, 'ready_bytes', 0, 'due_at', '', 'lease_grants', 0,
+    'holds_dead_letters', 0, 'has_waiters', 0, 'enqueued', 0, 'delivered', 0, 'options', '{}', 'option_set', 'default',
+    'overflow', 'drop-head', unpack(fields or {}))
 end
 
 --- The sequence that a new queue counts as its last one. Its messages come behind those of a deleted queue of this name
 -- (`trace`), also within the same millisecond, or after a step back of the clock: no delivery of that queue fits them.
 function options.last(trace, now)
   local last = '0-0'
-  for _, place in ipairs(redis.call('HMGET', trace, 'held', 'trimmed')) do
+  for _, place in ipairs(redis.call('HMGET', trace, 'last_id', 'trimmed_upto')) do
     if place and place > last and place >= string.format('%013d-', now) then last = place end
   end
   return last

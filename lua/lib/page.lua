@@ -1,11 +1,11 @@
---- A page of all messages in order, whatever their state: those of the log, and between them those of `loose`.
+--- A page of all messages in order, whatever their state: those of the log, and between them those of `detached`.
 --
 -- @use log loose budget
 local page = {}
 
 --- Up to `most` messages beyond `after`, as far as the budget goes. A page is empty only where nothing is left.
 function page.read(q, after, most)
-  local moved = redis.call('HLEN', q.loose) > 0
+  local moved = redis.call('HLEN', q.detached) > 0
   if not moved then
     return (log.range(q, after == '' and '0-0' or after, '+', most))
   end
@@ -15,11 +15,11 @@ function page.read(q, after, most)
   return page.merge(q, entries, page.moved(q, after, not all and entries[#entries][1], most), most)
 end
 
---- The ids that may be in `loose`, from `after` to `last` (false: to the end), in order. The hash itself has none; what
+--- The ids that may be in `detached`, from `after` to `last` (false: to the end), in order. The hash itself has none; what
 -- is in it is ready, leased or delayed.
 function page.moved(q, after, last, most)
   local from = after == '' and '-inf' or string.sub(after, 1, 13)
-  local ids, found = redis.call('ZRANGEBYSCORE', q.returned, from, '+inf', 'LIMIT', 0, most + 1000), {}
+  local ids, found = redis.call('ZRANGEBYSCORE', q.requeued, from, '+inf', 'LIMIT', 0, most + 1000), {}
   for _, set in ipairs({q.leases, q.delayed}) do
     for _, id in ipairs(redis.call('ZRANGE', set, 0, 4999)) do
       ids[#ids + 1] = id
@@ -41,7 +41,7 @@ function page.merge(q, entries, ids, most)
     end
     if #merged == most or #merged > 0 and not budget.is_open() then return merged end
     if not entries[at] or entries[at][1] ~= id then
-      local packed = redis.call('HGET', q.loose, id)
+      local packed = redis.call('HGET', q.detached, id)
       local entry = packed and {id, loose.split(packed)}
       if entry then
         budget.spend({entry})

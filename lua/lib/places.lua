@@ -2,7 +2,7 @@
 --
 -- @use loose log budget
 local places = {}
-local ASIDE = {'leases', 'delayed', 'returned'}
+local ASIDE = {'leases', 'delayed', 'requeued'}
 
 function places.is_id(id)
   return id == '0-0' or type(id) == 'string' and #id == 20 and string.find(id, '^%d+%-%d+$') ~= nil
@@ -27,8 +27,8 @@ function places.text(q)
   end
   table.sort(lines)
   return table.concat(lines, '\n') .. string.format('\n%d %d %d %d %d %d %d', redis.call('XLEN', q.log),
-    redis.call('HLEN', q.loose), redis.call('ZCARD', q.leases), redis.call('ZCARD', q.delayed),
-    redis.call('ZCARD', q.returned), redis.call('ZCARD', q.expiry), redis.call('HLEN', q.redelivered))
+    redis.call('HLEN', q.detached), redis.call('ZCARD', q.leases), redis.call('ZCARD', q.delayed),
+    redis.call('ZCARD', q.requeued), redis.call('ZCARD', q.expiry), redis.call('HLEN', q.failures))
 end
 
 --- About `most` ids of a part from `after` on, and where the next page begins (empty: nowhere). Of those in the log
@@ -42,9 +42,9 @@ function places.page(q, part, after, most)
     end
     return ids, all and '' or ids[#ids], entries
   end
-  -- Redis gives the messages of `loose` with their ids; those that other parts name are read one by one
-  most = budget.step(q, q.large, most)
-  local scan = (part == 'loose' or part == 'redelivered') and 'HSCAN' or 'ZSCAN'
+  -- Redis gives the messages of `detached` with their ids; those that other parts name are read one by one
+  most = budget.step(q, q.large_upto, most)
+  local scan = (part == 'detached' or part == 'failures') and 'HSCAN' or 'ZSCAN'
   local found = redis.call(scan, q[part], after == '' and '0' or after, 'COUNT', most)
   for i = 1, #found[2], 2 do
     ids[#ids + 1] = found[2][i]
@@ -56,7 +56,7 @@ end
 function places.find(q, id)
   if not places.is_id(id) then return nil end
   local entry = redis.call('XRANGE', q.log, id, id)[1]
-  local joined = not entry and redis.call('HGET', q.loose, id)
+  local joined = not entry and redis.call('HGET', q.detached, id)
   if joined then return loose.split(joined), false end
   return entry and entry[2], true
 end
@@ -67,7 +67,7 @@ function places.of(q, id, in_log)
   for _, set in ipairs(ASIDE) do
     at[set] = redis.call('ZSCORE', q[set], id)
   end
-  at.home = at.ahead and 'log' or at.leases and 'leases' or at.delayed and 'delayed' or 'returned'
-  at.ready = at.home == 'log' or at.home == 'returned'
+  at.home = at.ahead and 'log' or at.leases and 'leases' or at.delayed and 'delayed' or 'requeued'
+  at.ready = at.home == 'log' or at.home == 'requeued'
   return at
 end

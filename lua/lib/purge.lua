@@ -26,7 +26,7 @@ function purge.take(q, entries, in_order)
   end
   ready.remove(q, entries, in_order)
   if #ids > 0 then
-    redis.call('HDEL', q.redelivered, unpack(ids))
+    redis.call('HDEL', q.failures, unpack(ids))
   end
   return #ids
 end
@@ -39,10 +39,10 @@ end
 
 --- Remove all ready messages where nothing else is there. Returns how many.
 function purge.clear(q)
-  local purged, back = queue.ready(q), redis.call('ZRANGE', q.returned, -1, -1)
+  local purged, back = queue.ready(q), redis.call('ZRANGE', q.requeued, -1, -1)
   ready.miss(q, redis.call('XREVRANGE', q.log, '+', '-', 'COUNT', 1))
   if back[1] then ready.miss(q, {back}) end
-  redis.call('UNLINK', q.log, q.loose, q.expiry, q.returned, q.redelivered)
-  q.cursor, q.bytes = q.last, 0
+  redis.call('UNLINK', q.log, q.detached, q.expiry, q.requeued, q.failures)
+  q.cursor, q.ready_bytes = q.last_id, 0
   return purged
 end

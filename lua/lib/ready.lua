@@ -1,4 +1,4 @@
---- Ready messages: those given back or moved aside (`returned`), then those ahead of the cursor in the log.
+--- Ready messages: those given back or moved aside (`requeued`), then those ahead of the cursor in the log.
 --
 -- @use log stale queue
 local ready = {}
@@ -7,13 +7,13 @@ local ready = {}
 -- The second result says whether that was all there is. `dense` is set where they are neighbours in the log.
 function ready.read(q, most, upto)
   local last = upto and string.format('%d', upto) or '+'
-  local ids = redis.call('ZRANGEBYSCORE', q.returned, '-inf', upto or '+inf', 'LIMIT', 0, most)
+  local ids = redis.call('ZRANGEBYSCORE', q.requeued, '-inf', upto or '+inf', 'LIMIT', 0, most)
   if #ids == 0 then
     local entries, all = log.range(q, q.cursor, last, most)
     entries.dense = true
     return entries, all
   end
-  local entries, looked = stale.read(q, q.returned, ids)
+  local entries, looked = stale.read(q, q.requeued, ids)
   if looked < #ids or #ids == most then
     return entries, false
   end
@@ -24,7 +24,7 @@ end
 
 --- The ms in which the oldest ready message came, or nil. Ahead of the cursor it comes with its message, so it is kept.
 function ready.oldest(q)
-  local first = redis.call('ZRANGE', q.returned, 0, 0, 'WITHSCORES')[2]
+  local first = redis.call('ZRANGE', q.requeued, 0, 0, 'WITHSCORES')[2]
   if first then return tonumber(first) end
   if q.head_after ~= q.cursor then
     local entry = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', 1)[1]
@@ -36,7 +36,7 @@ end
 --- Note the highest of these places in `trimmed`: nobody has handled those messages, and who follows the log missed them.
 function ready.miss(q, entries)
   for _, entry in ipairs(entries) do
-    if entry[1] > q.trimmed then q.trimmed = entry[1] end
+    if entry[1] > q.trimmed_upto then q.trimmed_upto = entry[1] end
   end
 end
 
@@ -57,10 +57,10 @@ function ready.remove(q, entries, in_order)
   if #ids > 0 then
     log.remove(q, ids, entries.dense)
     redis.call('ZREM', q.expiry, unpack(ids))
-    if redis.call('EXISTS', q.returned) == 1 then
-      redis.call('ZREM', q.returned, unpack(ids))
+    if redis.call('EXISTS', q.requeued) == 1 then
+      redis.call('ZREM', q.requeued, unpack(ids))
     end
     q.head_after = nil
   end
-  q.bytes, q.cursor = q.bytes - size, cursor
+  q.ready_bytes, q.cursor = q.ready_bytes - size, cursor
 end

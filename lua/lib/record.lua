@@ -20,20 +20,20 @@ function record.save(q)
     redis.call('HINCRBY', q.meta, name, n)
   end
   if q.hint then
-    rare(announce).due(q.meta, q.due)
+    rare(announce).due(q.meta, q.due_at)
   end
   if q.life then rare(lapse).save(q) end
 end
 
 --- `save` where messages came in and nothing else has happened.
 function record.save_arrivals(q, enqueued)
-  redis.call('HSET', q.meta, 'last', q.last, 'bytes', string.format('%d', q.bytes), 'enqueued', enqueued)
-  if q.attended ~= q.was_attended then
-    redis.call('HSET', q.meta, 'attended', q.attended)
+  redis.call('HSET', q.meta, 'last_id', q.last_id, 'ready_bytes', string.format('%d', q.ready_bytes), 'enqueued', enqueued)
+  if q.has_waiters ~= q.had_waiters then
+    redis.call('HSET', q.meta, 'has_waiters', q.has_waiters)
   end
   if q.hint then
-    redis.call('HSET', q.meta, 'due', string.format('%d', q.due))
-    rare(announce).due(q.meta, q.due)
+    redis.call('HSET', q.meta, 'due_at', string.format('%d', q.due_at))
+    rare(announce).due(q.meta, q.due_at)
   end
   if q.life then rare(lapse).save(q) end
 end

@@ -50,13 +50,13 @@ function redrive.leave(from, letters, items)
 end
 
 --- What became of each letter, as far as `last`. After a lost reply, one that is not there any more has gone back already.
-function redrive.tell(ids, last, letters, results, missing, again)
+function redrive.tell(ids, last, letters, results, missing, replay)
   local told, at = {}, {}
   for i, entry in ipairs(letters) do
     at[entry[1]] = results[i]
   end
   for i, id in ipairs(ids) do
-    told[i] = at[id] or again ~= '' and (not missing or missing[id]) and '=' or '-'
+    told[i] = at[id] or replay ~= '' and (not missing or missing[id]) and '=' or '-'
     if id == last then break end
   end
   return told

@@ -7,7 +7,7 @@ local BUDGET = 250
 --- Do a bounded part of it. Returns nothing if the queue lives on after all, because of `keep`; else
 -- how many messages died, and, once nothing is left of the queue, how many were dropped with it.
 function retire.run(q, now)
-  local life, there = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.loose)
+  local life, there = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
   if lapse.keeps(q, there) then
     lapse.use(q, now)
     return
@@ -20,7 +20,7 @@ function retire.run(q, now)
     if there > 0 and stale.forget(q) + dead > 0 then return dead end
   end
   gone.delete(q)
-  reply.note(q, 'gone', announce.name(q.meta))
+  reply.note(q, 'deleted', announce.name(q.meta))
   return dead, there
 end
 

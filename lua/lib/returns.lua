@@ -10,8 +10,8 @@ function returns.put(q, now, entry, ends)
     return rare(delays).put(q, entry, ends)
   end
   local own, deadline = message.deadline(header), lifetime.deadline(q, id, header)
-  redis.call('ZADD', q.returned, tonumber(string.sub(id, 1, 13)), id)
-  q.bytes = q.bytes + #entry[2][2]
+  redis.call('ZADD', q.requeued, tonumber(string.sub(id, 1, 13)), id)
+  q.ready_bytes = q.ready_bytes + #entry[2][2]
   if own then
     redis.call('ZADD', q.expiry, own, id)
   end
@@ -65,7 +65,7 @@ function returns.note(q, fate, how, away)
       end
     end
   end
-  if #fields > 0 then redis.call('HSET', q.redelivered, unpack(fields)) end
+  if #fields > 0 then redis.call('HSET', q.failures, unpack(fields)) end
 end
 
 --- Remove those that are dead from the queue.

@@ -4,20 +4,20 @@
 local room = {}
 local BUDGET = 250
 
---- Decide. `again` in the plan means: what it names must go first, and that is all that one call may do.
+--- Decide. `retry` in the plan means: what it names must go first, and that is all that one call may do.
 function room.decide(q, now, items)
   budget.renew() -- letters that go back were read before
   local plan = {victims = {}}
   items.limit, items.id = {}, {}
-  local ready, bytes = queue.ready(q), q.bytes
+  local ready, bytes = queue.ready(q), q.ready_bytes
   local many, large = length.over(q, ready + items.count, bytes + items.size)
   local pressed = many > 0 or large > 0
-  if q.due and q.due <= now then
+  if q.due_at and q.due_at <= now then
     plan.dead = expiry.overdue(q, now, BUDGET)
     ready, bytes = ready - #plan.dead.kept - #plan.dead.own, bytes - room.size(plan.dead.kept) - room.size(plan.dead.own)
   end
   handover.decide(q, now, plan, items, ready, pressed)
-  if plan.again then return plan end
+  if plan.retry then return plan end
   if plan.older then
     ready, bytes = ready - #plan.older.ids, bytes - plan.older.size
   end
@@ -40,14 +40,14 @@ end
 function room.make_room(q, plan, items, ready, bytes, many, large)
   local dead = plan.dead
   if dead and dead.full then
-    plan.again = true
+    plan.retry = true
   elseif q.drops_head then
     local going, enough = {}
     for _, entries in ipairs({dead and dead.all or {}, plan.older and plan.older.taken or {}}) do
       for _, entry in ipairs(entries) do going[#going + 1] = entry end
     end
     plan.victims, enough = length.victims(q, many, large, BUDGET, going)
-    plan.again = not enough
+    plan.retry = not enough
   else
     room.refuse(q, items, ready, bytes)
   end

@@ -32,7 +32,7 @@ end
 function seen.known(q, now, names)
   local known = q.remember and windows.known(q, now, names) or {}
   if q.window then
-    for k, at in ipairs(redis.call('ZMSCORE', q.seen, unpack(names))) do
+    for k, at in ipairs(redis.call('ZMSCORE', q.dedup, unpack(names))) do
       if at and at + q.window > now then known[k] = true end
     end
   end
@@ -63,12 +63,12 @@ function seen.remember(q, now, names)
   for k, name in ipairs(names) do
     members[2 * k - 1], members[2 * k] = at, name
   end
-  redis.call('ZADD', q.seen, unpack(members))
+  redis.call('ZADD', q.dedup, unpack(members))
 end
 
 --- Forget up to `most` names that are past `duplicate_window`, and about as many of calls. Returns how many.
 function seen.forget(q, now, most)
-  local old = redis.call('ZRANGEBYSCORE', q.seen, '-inf', now - (q.window or 0), 'LIMIT', 0, most)
-  if #old > 0 then redis.call('ZREM', q.seen, unpack(old)) end
+  local old = redis.call('ZRANGEBYSCORE', q.dedup, '-inf', now - (q.window or 0), 'LIMIT', 0, most)
+  if #old > 0 then redis.call('ZREM', q.dedup, unpack(old)) end
   return #old + windows.close(q, now, most)
 end

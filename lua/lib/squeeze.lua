@@ -7,7 +7,7 @@ local BUDGET = 250
 
 --- How many messages and bytes there would be too much if these came back.
 function squeeze.need(q, back)
-  local count, size = queue.ready(q) + #back, q.bytes
+  local count, size = queue.ready(q) + #back, q.ready_bytes
   for _, entry in ipairs(back) do
     size = size + #entry[2][2]
   end

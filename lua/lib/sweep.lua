@@ -24,7 +24,7 @@ function sweep.run(q, now)
   local done = {reclaimed = 0, promoted = 0, trimmed = 0}
   if delays.are_uncapped(q) then
     rare(delays).cap(q, BUDGET)
-    done.uncapped = q.capping ~= 'done'
+    done.uncapped = q.retention_scan ~= 'done'
   end
   local dead, pushed, over = expiry.overdue(q, now, BUDGET), 0, nil
   done.expired, over = #dead.all > 0 and rare(expiry).bury(q, now, dead) or 0, dead.full
@@ -44,16 +44,16 @@ end
 function sweep.finish(q, now, done, over)
   local some = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
   budget.forget(q)
-  q.due = agenda.next(q)
-  over = over or done.uncapped or q.due ~= nil and q.due <= now
+  q.due_at = agenda.next(q)
+  over = over or done.uncapped or q.due_at ~= nil and q.due_at <= now
   some = some or done.uncapped
   done.more = over and some
-  if over then q.due = some and now or now + STUCK end
+  if over then q.due_at = some and now or now + STUCK end
 end
 
 --- Sweep if anything can be due. Returns whether more is, and whether it did.
 function sweep.if_due(q, now)
-  if q.due and q.due <= now then
+  if q.due_at and q.due_at <= now then
     return rare(sweep).run(q, now).more, true
   end
   return false, false

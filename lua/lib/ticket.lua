@@ -16,7 +16,7 @@ end
 -- tickets that hold no longer.
 function ticket.find(q, now, most, state)
   for _ = 1, 10 do
-    local found = #state.taken < most and not state.shown and redis.call('LPOP', q.bell)
+    local found = #state.taken < most and not state.shown and redis.call('LPOP', q.wakeup)
     if not found then return end
     ticket.show(q, now, found, state)
   end

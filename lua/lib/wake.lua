@@ -1,5 +1,5 @@
---- Waking consumers that wait. `waiting` knows who waits and until when, and which messages are under way to them; the
--- list `bell` holds at most one hint (an empty string), and beside it the tickets of those messages.
+--- Waking consumers that wait. `waiters` knows who waits and until when, and which messages are under way to them; the
+-- list `wakeup` holds at most one hint (an empty string), and beside it the tickets of those messages.
 --
 -- @use queue lease
 local wake = {}
@@ -9,43 +9,43 @@ local PICKUP = 5000
 
 --- Ring once if somebody waits.
 function wake.ring(q, now)
-  if q.attended == '1' then
+  if q.has_waiters == '1' then
     rare(wake).ring_once(q, now)
   end
 end
 
---- A consumer may die between the bell and its look. So the queue is due `RECHECK` ms after each ring: the sweep rings
+--- A consumer may die between the wake-up and its look. So the queue is due `RECHECK` ms after each ring: the sweep rings
 -- again if messages are still ready.
 function wake.ring_once(q, now)
-  if redis.call('ZCARD', q.waiting) == 0 then
-    q.attended = '0'
-  elseif redis.call('LLEN', q.bell) == 0 then
-    redis.call('RPUSH', q.bell, '')
+  if redis.call('ZCARD', q.waiters) == 0 then
+    q.has_waiters = '0'
+  elseif redis.call('LLEN', q.wakeup) == 0 then
+    redis.call('RPUSH', q.wakeup, '')
     queue.due_by(q, now + RECHECK)
   end
 end
 
---- How many consumers wait to whom no ticket is under way, in the bell or taken from it. Those who took a hint are among
+--- How many consumers wait to whom no ticket is under way, in the list or taken from it. Those who took a hint are among
 -- them: what they were woken for is ready.
 function wake.free(q, now)
-  if q.attended ~= '1' then return 0 end
-  return redis.call('ZCOUNT', q.waiting, string.format('(%d', now), '+inf')
-    - redis.call('ZCOUNT', q.waiting, '-inf', string.format('(%d', -now))
+  if q.has_waiters ~= '1' then return 0 end
+  return redis.call('ZCOUNT', q.waiters, string.format('(%d', now), '+inf')
+    - redis.call('ZCOUNT', q.waiters, '-inf', string.format('(%d', -now))
 end
 
---- Lease messages on behalf of consumers that wait, and put a ticket for each into the bell. Until somebody shows it,
--- `waiting` holds the message by the negative end of that lease.
+--- Lease messages on behalf of consumers that wait, and put a ticket for each into the list. Until somebody shows it,
+-- `waiters` holds the message by the negative end of that lease.
 function wake.hand(q, now, ids)
   local ends, tickets, marks = now + PICKUP, {}, {}
-  local token = lease.token(ends, q.grants)
+  local token = lease.token(ends, q.lease_grants)
   for i, id in ipairs(ids) do
     tickets[i], marks[2 * i - 1], marks[2 * i] = id .. ' ' .. token, -ends, id
   end
   lease.grant(q, token, ids)
-  q.grants = q.grants + 1
+  q.lease_grants = q.lease_grants + 1
   queue.due_by(q, ends)
-  redis.call('RPUSH', q.bell, unpack(tickets))
-  redis.call('ZADD', q.waiting, unpack(marks))
+  redis.call('RPUSH', q.wakeup, unpack(tickets))
+  redis.call('ZADD', q.waiters, unpack(marks))
 end
 
 --- Note whether a consumer waits (`block` ms from now) and for how long it counts as one (`stay` ms).
@@ -53,10 +53,10 @@ end
 -- it has looked again. `shown` are messages whose tickets it has shown: they are under way no more.
 -- ZREM comes first: it is allowed when memory is full.
 function wake.attend(q, now, consumer, block, stay, shown)
-  redis.call('ZREM', block < 0 and q.leases or q.waiting, consumer, unpack(shown))
+  redis.call('ZREM', block < 0 and q.leases or q.waiters, consumer, unpack(shown))
   if block > 0 then
-    redis.call('ZADD', q.waiting, now + block + LATE, consumer)
-    q.attended, stay = '1', math.max(block + LATE, stay)
+    redis.call('ZADD', q.waiters, now + block + LATE, consumer)
+    q.has_waiters, stay = '1', math.max(block + LATE, stay)
   end
   if stay > 0 and block < 0 then
     redis.call('ZADD', q.consumers, 'GT', now + stay, consumer)
@@ -69,7 +69,7 @@ end
 
 --- Whoever was woken and leaves messages behind wakes the next one.
 function wake.pass_on(q, now)
-  if q.attended == '1' and queue.ready(q) > 0 then
+  if q.has_waiters == '1' and queue.ready(q) > 0 then
     wake.ring(q, now)
   end
 end

@@ -9,38 +9,38 @@ local OVER = 2000
 --- Which of these names calls want remembered.
 function windows.known(q, now, names)
   local known = {}
-  for k, found in ipairs(redis.call('SMISMEMBER', q.named, unpack(names))) do
+  for k, found in ipairs(redis.call('SMISMEMBER', q.dedup_ids, unpack(names))) do
     if found == 1 then known[k] = true end
   end
-  if next(known) then q.again = windows.catch_up(q, now) end
+  if next(known) then q.retry = windows.catch_up(q, now) end
   return known
 end
 
 --- Close windows that are over. If there were any, that is all that the call does; it has to be made again.
 function windows.catch_up(q, now)
-  if redis.call('ZCOUNT', q.windows, '-inf', now) == 0 then
+  if redis.call('ZCOUNT', q.dedup_windows, '-inf', now) == 0 then
     return false
   end
-  redis.call('HSET', q.meta, 'last', q.last) -- the first write is one that Redis refuses when memory is full
+  redis.call('HSET', q.meta, 'last_id', q.last_id) -- the first write is one that Redis refuses when memory is full
   windows.close(q, now, OVER)
   return true
 end
 
 --- Remember names of which none is known.
 function windows.open(q, now, names)
-  redis.call('SADD', q.named, unpack(names))
-  redis.call('ZADD', q.windows, string.format('%d', now + q.remember), table.concat(names, '\n'))
+  redis.call('SADD', q.dedup_ids, unpack(names))
+  redis.call('ZADD', q.dedup_windows, string.format('%d', now + q.remember), table.concat(names, '\n'))
 end
 
 --- Close windows that are over and forget their names, until that are `most` or more. Returns how many.
 function windows.close(q, now, most)
   local count = 0
   while count < most do
-    local over = redis.call('ZRANGEBYSCORE', q.windows, '-inf', now, 'LIMIT', 0, 1)[1]
+    local over = redis.call('ZRANGEBYSCORE', q.dedup_windows, '-inf', now, 'LIMIT', 0, 1)[1]
     if not over then break end
     local names = windows.split(over)
-    redis.call('ZREM', q.windows, over)
-    if #names > 0 then redis.call('SREM', q.named, unpack(names)) end
+    redis.call('ZREM', q.dedup_windows, over)
+    if #names > 0 then redis.call('SREM', q.dedup_ids, unpack(names)) end
     count = count + #names
   end
   return count

@@ -21,7 +21,7 @@ from rqttl.demo.flights import DemoUnavailable, Flight
 from rqttl.demo.names import DEAD_LETTER, NAMESPACE, boarding
 from rqttl.errors import QueueNotFound
 from rqttl.protocol import replies
-from rqttl.protocol.keys import TRACE
+from rqttl.protocol.keys import TOMBSTONE
 from rqttl.store.driver import driver_of
 
 #: Seconds between two looks at the queues.
@@ -74,7 +74,7 @@ def _delete_queues(broker: Broker) -> None:
         with contextlib.suppress(QueueNotFound):
             broker.queue(name).delete()
     driver = driver_of(broker)
-    if traces := [driver.keyspace.key(name, TRACE) for name in deleted]:
+    if traces := [driver.keyspace.key(name, TOMBSTONE) for name in deleted]:
         driver.store.call(replies.number, "UNLINK", *traces)
 
 

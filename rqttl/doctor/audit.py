@@ -15,8 +15,8 @@ from rqttl.protocol.commands import repair
 from rqttl.protocol.keys import Keyspace
 
 #: Where messages are; and what names them.
-CONTENTS = ("log", "loose")
-INDEXES = ("leases", "delayed", "returned", "expiry", "redelivered")
+CONTENTS = ("log", "detached")
+INDEXES = ("leases", "delayed", "requeued", "expiry", "failures")
 #: How often the bodies are counted before a queue is too busy for it.
 TRIES = 5
 #: Ids that a page has at most. The script cuts pages of large bodies.
@@ -29,8 +29,8 @@ _SHOWN = 3
 class Audit:
     """What was found in a queue.
 
-    `counts` is how many ids are wrong in which way, by the words of `damage.judge` and, for those that are gone, by the
-    part that still names them (`gone:leases`); `examples` some of them. `still` says that nothing has changed
+    `counts` is how many ids are wrong in which way, by the words of `damage.judge`; an orphan also by the
+    part that still names it (`orphan:leases`); `examples` some of them. `still` says that nothing has changed
     meanwhile, so that `messages`, `ready` and `size` (body bytes of ready messages) belong together.
     """
 
@@ -57,7 +57,7 @@ class Audit:
             self.messages, self.ready, self.size = self.messages + seen, self.ready + ready, self.size + size
         wrong = []
         for id, word in zip(faults[::2], map(bytes.decode, faults[1::2]), strict=True):
-            kind = f"gone:{source}" if word == "gone" else word
+            kind = f"orphan:{source}" if word == "orphan" else word
             self.counts[kind] += 1
             shown = self.examples.setdefault(kind, [])
             if len(shown) < _SHOWN:
@@ -105,14 +105,14 @@ def audit(keyspace: Keyspace, queue: str) -> Flow[Audit]:
 def mend(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
     """Put right all that can be: ids, the ends of the log, then `bytes`, if the queue stands still for it.
 
-    Returns what was done, by the words of `Audit.counts` (`gone` alone for those that are), `cursor`, `last`, `bytes`;
+    Returns what was done, by the words of `Audit.counts` (`orphan` without a part), `cursor`, `last`, `bytes`;
     and `busy` if the bytes could not be counted. Raises `QueueNotFound`.
     """
     done = _counts((yield from plain(repair.repair(keyspace, queue))))
     done += (yield from walk(keyspace, queue, (*INDEXES, *CONTENTS), mend=True)).mended
     for _ in range(TRIES):
         found = yield from walk(keyspace, queue, CONTENTS)
-        if found.still and found.record.get("bytes") == str(found.size):
+        if found.still and found.record.get("ready_bytes") == str(found.size):
             return done
         if found.still:
             call = repair.repair(keyspace, queue, record=found.text, size=found.size)

@@ -111,9 +111,9 @@ def repair(broker: Broker, wanted: Repair) -> str:
 #: What a repair says of each thing that it has done; how many comes in with the noun.
 NOUNS = ("id", "message", "deadline")
 DONE = {
-    "gone": "{0} without a message taken out",
-    "lost": "{1} made ready again",
-    "doubled": "{1} left in one place",
+    "orphan": "{0} without a message taken out",
+    "unreachable": "{1} made ready again",
+    "duplicate": "{1} left in one place",
     "deadline": "{2} put right",
     "cursor": "cursor put right",
     "last": "last id put right",

@@ -16,7 +16,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
 from rqttl.errors import RegistryDamaged
 from rqttl.protocol import replies
-from rqttl.protocol.keys import PARTS, TRACE, queue_name, queue_names
+from rqttl.protocol.keys import PARTS, TOMBSTONE, queue_name, queue_names
 from rqttl.store.driver import Driver
 from rqttl.text import plural, shown
 from rqttl.units import as_size
@@ -28,9 +28,9 @@ PAGE = 500
 #: How often what looks wrong is looked at again, and the seconds in between.
 LOOKS, PAUSE = 3, 0.1
 TYPES = {
-    "meta": "hash", "log": "stream", "loose": "hash", "expiry": "zset", "leases": "zset", "returned": "zset",
-    "delayed": "zset", "redelivered": "hash", "bell": "list", "waiting": "zset", "consumers": "zset", "seen": "zset",
-    "named": "set", "windows": "zset", "gone": "hash",
+    "meta": "hash", "log": "stream", "detached": "hash", "expiry": "zset", "leases": "zset", "requeued": "zset",
+    "delayed": "zset", "failures": "hash", "wakeup": "list", "waiters": "zset", "consumers": "zset", "dedup": "zset",
+    "dedup_ids": "set", "dedup_windows": "zset", "tombstone": "hash",
 }  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def _permitted(answers: list[Any]) -> list[Any]:
 
 
 def _records(driver: Driver, names: Iterable[str]) -> list[Any]:
-    calls = [("HMGET", driver.keyspace.key(name, "meta"), "version", "due") for name in names]
+    calls = [("HMGET", driver.keyspace.key(name, "meta"), "version", "due_at") for name in names]
     return _permitted(_ask(driver, calls))
 
 
@@ -166,7 +166,7 @@ def _registered(driver: Driver, there: Sequence[str], missing: Sequence[str]) ->
         record, listed = _ask(
             driver,
             [
-                ("HMGET", keyspace.key(name, "meta"), "version", "due"),
+                ("HMGET", keyspace.key(name, "meta"), "version", "due_at"),
                 ("SISMEMBER", keyspace.registry, name),
             ],
             together=True,
@@ -196,10 +196,10 @@ def _registered(driver: Driver, there: Sequence[str], missing: Sequence[str]) ->
 def _remains(driver: Driver, names: Sequence[str]) -> Iterator[Finding]:
     """Keys of queues that are not there, but for the trace that a deleted one leaves."""
     for name in names:
-        keys = {part: driver.keyspace.key(name, part) for part in PARTS if part != TRACE}
+        keys = {part: driver.keyspace.key(name, part) for part in PARTS if part != TOMBSTONE}
         record, *kinds = _ask(
             driver,
-            [("HMGET", keys["meta"], "version", "due"), *[("TYPE", key) for key in keys.values()]],
+            [("HMGET", keys["meta"], "version", "due_at"), *[("TYPE", key) for key in keys.values()]],
             together=True,
         )
         left = [part for part, kind in zip(keys, kinds, strict=True) if kind != b"none"]
@@ -220,7 +220,7 @@ def _remains(driver: Driver, names: Sequence[str]) -> Iterator[Finding]:
 def _weigh(driver: Driver, keys: dict[str, str], left: Sequence[str]) -> tuple[str, int]:
     sizes = _ask(driver, [("MEMORY", "USAGE", keys[part]) for part in left])
     known = [size for size in sizes if isinstance(size, int)]
-    counts = _ask(driver, [("XLEN", keys["log"]), ("HLEN", keys["loose"])])
+    counts = _ask(driver, [("XLEN", keys["log"]), ("HLEN", keys["detached"])])
     messages = sum(count for count in counts if isinstance(count, int))
     return as_size(sum(known)) if len(known) == len(sizes) else "size unknown", messages
 

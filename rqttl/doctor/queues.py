@@ -20,18 +20,18 @@ from rqttl.units import as_datetime, as_size
 
 CHECK = "queue"
 #: Fields that every record has, and what they hold.
-TEXTS = ("given", "overflow", "plain", "letters", "attended")
-NUMBERS = ("adopted", "bytes", "grants", "enqueued", "delivered")
+TEXTS = ("options", "overflow", "option_set", "holds_dead_letters", "has_waiters")
+NUMBERS = ("explicit", "ready_bytes", "lease_grants", "enqueued", "delivered")
 _ADVICE = "`rqttl doctor --repair` mends it"
 #: What each kind of fault means.
 FAULTS = {
-    "gone:leases": "in leases without a message: too few count as ready",
-    "gone:delayed": "in delayed without a message: too few count as ready",
-    "gone:returned": "in returned without a message: consumers do not get past",
-    "gone:expiry": "in expiry without a message: the queue is due all the time",
-    "gone:redelivered": "in redelivered without a message: they take memory",
-    "lost": "in the log, but nowhere else: no consumer would get them",
-    "doubled": "in two places: they would be delivered twice, or never",
+    "orphan:leases": "in leases without a message: too few count as ready",
+    "orphan:delayed": "in delayed without a message: too few count as ready",
+    "orphan:requeued": "in requeued without a message: consumers do not get past",
+    "orphan:expiry": "in expiry without a message: the queue is due all the time",
+    "orphan:failures": "in failures without a message: they take memory",
+    "unreachable": "in the log, but nowhere else: no consumer would get them",
+    "duplicate": "in two places: they would be delivered twice, or never",
     "deadline": "whose deadline is not what expiry says: they expire at the wrong time, or never by themselves",
     "header": "with a damaged header: they are delivered with what can be read of it",
     "foreign": "that rqttl did not write: scripts cannot read them",
@@ -49,7 +49,7 @@ def look(driver: Driver, queue: str, circles: set[frozenset[str]]) -> Iterator[F
         return
     mend = Repair("mend", queue, "put right what does not agree in it")
     wrong = [*_record(found, queue, driver.keyspace), *_faults(found, queue, mend), *_ends(found, queue, mend)]
-    notes, around = _targets(driver, queue, found.record.get("given", ""), circles)
+    notes, around = _targets(driver, queue, found.record.get("options", ""), circles)
     yield from wrong
     yield from around
     if not any(one.level == "problem" for one in wrong):
@@ -61,7 +61,7 @@ def look(driver: Driver, queue: str, circles: set[frozenset[str]]) -> Iterator[F
 def _record(found: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
     record = found.record
     missing = [name for name in TEXTS if name not in record]
-    missing += [name for name in NUMBERS if not record.get(name, "").lstrip("-").isdigit() and name != "bytes"]
+    missing += [name for name in NUMBERS if not record.get(name, "").lstrip("-").isdigit() and name != "ready_bytes"]
     if missing:
         yield problem(
             CHECK,
@@ -70,7 +70,7 @@ def _record(found: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
             queue=queue,
         )
         return
-    options = _options(queue, record["given"])
+    options = _options(queue, record["options"])
     if options is None:
         yield problem(
             CHECK,
@@ -106,7 +106,7 @@ def _options(queue: str, given: str) -> QueueOptions | None:
 
 def _faults(found: Audit, queue: str, mend: Repair) -> Iterator[Finding]:
     for kind, n in sorted(found.counts.items()):
-        what = "entry" if kind == "foreign" else "id" if kind.startswith("gone") else "message"
+        what = "entry" if kind == "foreign" else "id" if kind.startswith("orphan") else "message"
         said = f"{plural(n, what) if what != 'entry' else f'{n:,} entries'} {FAULTS[kind]}"
         shown = f" ({some(found.examples[kind], n if n <= 2 else 1)})"
         if kind == "foreign":
@@ -114,7 +114,7 @@ def _faults(found: Audit, queue: str, mend: Repair) -> Iterator[Finding]:
         elif kind == "header":
             advice = f"`rqttl message show {queue} SEQUENCE` shows one; ack them, or send them anew"
             yield warning(CHECK, said + shown, advice, queue=queue)
-        elif kind == "gone:redelivered":
+        elif kind == "orphan:redelivered":
             yield warning(CHECK, said + shown, _ADVICE, queue=queue, repair=mend)
         else:
             yield problem(CHECK, said + shown, _ADVICE, queue=queue, repair=mend)
@@ -125,13 +125,16 @@ def _ends(found: Audit, queue: str, mend: Repair) -> Iterator[Finding]:
     record, wrong = found.record, []
     if record.get("cursor") != found.cursor:
         wrong.append(f"cursor is {record.get('cursor', 'missing')}, should be {found.cursor}")
-    if record.get("last") != found.last:
-        wrong.append(f"last is {record.get('last', 'missing')}, below the highest id {found.last}")
-    due = record.get("due", "")
+    if record.get("last_id") != found.last:
+        wrong.append(f"last_id is {record.get('last_id', 'missing')}, below the highest id {found.last}")
+    due = record.get("due_at", "")
     if found.due is not None and (not due.isdigit() or int(due) > found.due):
         wrong.append(f"due is {_moment(due)}, but something is due {_moment(str(found.due))}: reapers come too late")
-    if found.still and record.get("bytes") != str(found.size):
-        wrong.append(f"bytes is {record.get('bytes', 'missing')}, but ready bodies have {found.size}: limits are wrong")
+    if found.still and record.get("ready_bytes") != str(found.size):
+        wrong.append(
+            f"ready_bytes is {record.get('ready_bytes', 'missing')}, but ready bodies have {found.size}: "
+            "limits are wrong"
+        )
     for said in wrong:
         yield problem(CHECK, said, _ADVICE, queue=queue, repair=mend)
     if not found.still:
@@ -160,7 +163,7 @@ def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]
 
 def _given(driver: Driver, queue: str) -> str | None:
     key = driver.keyspace.key(queue, "meta")
-    found = driver.store.call(replies.data_or_none, "HGET", key, "given")
+    found = driver.store.call(replies.data_or_none, "HGET", key, "options")
     return None if found is None else found.decode("utf-8", "replace")
 
 

@@ -33,7 +33,7 @@ REST: dict[str, tuple[Word, ...]] = {
     "ZREM": ("m",), "ZREMRANGEBYSCORE": (0, 0), "ZSCAN": (0,), "ZSCORE": ("m",),
 }  # fmt: skip
 #: What clients call beside scripts: on the bell, on the record, on the registry.
-AROUND = {"bell": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN")}
+AROUND = {"wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN")}
 _INNER = re.compile(r"'([A-Z]{3,})'")
 
 

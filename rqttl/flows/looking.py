@@ -38,14 +38,14 @@ def options_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[PerQueue[Queue
     """The options of each queue."""
     found: PerQueue[QueueOptions] = PerQueue()
     for page in _pages(queues):
-        _, there = yield from _there(keyspace, page, (*LIFETIME, "given"), found.damaged)
+        _, there = yield from _there(keyspace, page, (*LIFETIME, "options"), found.damaged)
         found |= _sound(there, _options, found.damaged)
     return found
 
 
 def _options(record: Record) -> QueueOptions:
     try:
-        return QueueOptions.from_json(record.queue, record.text("given"))
+        return QueueOptions.from_json(record.queue, record.text("options"))
     except ValueError:
         raise QueueDamaged(record.queue, "the field given of its record holds no options") from None
 

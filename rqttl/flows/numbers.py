@@ -26,10 +26,10 @@ class Numbers:
         self._now = now
         self.queue = record.queue
         self._totals = record.totals()
-        self._bytes, self._retention = record.number("bytes"), record.number("message_ttl")
+        self._bytes, self._retention = record.number("ready_bytes"), record.number("message_ttl")
         self._retains = "message_ttl" in record.fields
-        self._cursor, self._last = record.text("cursor"), record.text("last")
-        self._was_leased, self._compacted = record.number("grants") > 0, record.number("compacted") > 0
+        self._cursor, self._last = record.text("cursor"), record.text("last_id")
+        self._was_leased, self._compacted = record.number("lease_grants") > 0, record.number("compacted") > 0
         due = record.due
         #: Whether something may be overdue: `due` is a lower bound.
         self._suspect = due is not None and due <= now
@@ -43,7 +43,7 @@ class Numbers:
             "consumers": ("ZCOUNT", self._key("consumers"), f"({self._now}", "+inf"),
         }
         if self._compacted:
-            asked["loose"] = ("HLEN", self._key("loose"))
+            asked["detached"] = ("HLEN", self._key("detached"))
         if self._was_leased:
             asked |= {part: ("ZCARD", self._key(part)) for part in ("leases", "delayed")}
         return asked
@@ -52,7 +52,7 @@ class Numbers:
         """Questions: the oldest ready message; and what ends first, for `ends` or if something may be overdue."""
         asked: dict[str, Call] = {}
         if self.ready:
-            asked["returned"] = ("ZRANGE", self._key("returned"), 0, 0)
+            asked["requeued"] = ("ZRANGE", self._key("requeued"), 0, 0)
             if self._last > self._cursor:
                 # Redis has no command that gives the id of an entry without its body
                 asked["log"] = ("XRANGE", self._key("log"), f"({self._cursor}", "+", "COUNT", 1)
@@ -65,7 +65,7 @@ class Numbers:
     def ready(self) -> int:
         """Ready messages. The counts are read one after the other, so their difference may be wrong for a moment."""
         count = self.counts.get
-        return max(0, self.counts["log"] + count("loose", 0) - count("leases", 0) - count("delayed", 0))
+        return max(0, self.counts["log"] + count("detached", 0) - count("leases", 0) - count("delayed", 0))
 
     @property
     def weight(self) -> int:
@@ -92,7 +92,7 @@ class Numbers:
 
     def _oldest(self) -> int | None:
         """When the oldest ready message arrived, in ms."""
-        found = [*self.heads.get("returned", ()), *(id for id, _ in self.heads.get("log", ()))]
+        found = [*self.heads.get("requeued", ()), *(id for id, _ in self.heads.get("log", ()))]
         return min((int(id[:13]) for id in found), default=None)
 
     def _score(self, part: str, per_ms: int = 1) -> int | None:

@@ -32,7 +32,7 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
         reply: Reply = yield command
         if reply[0] == b"ok":
             break
-        if reply[1] == b"lapsed":
+        if reply[1] == b"queue_expired":
             yield from retire(_known(keyspace, queue, reply))
             yield from _listed(keyspace, queue)  # `retire` took it out
         elif reply[1] == b"mismatch":
@@ -173,7 +173,7 @@ def known_if_there(keyspace: Keyspace, queue: str) -> Flow[Known | None]:
             return _known(keyspace, queue, reply)
         if reply[1] == b"not_found":
             return None
-        if reply[1] != b"lapsed":
+        if reply[1] != b"queue_expired":
             raise refused(command, reply)
         yield from retire(_known(keyspace, queue, reply))
 

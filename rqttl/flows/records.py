@@ -14,13 +14,16 @@ COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged"
 _DEATHS = {reason: f"deaths:{reason}" for reason in REASONS}
 _DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
 #: Each field that restarts a lifetime, and the option that says how long it lasts from there.
-_LIVES = (("used", "expires"), ("active", "auto_delete_on_idle"))
+_LIVES = (("last_used_at", "expires"), ("last_active_at", "auto_delete_on_idle"))
 #: The fields that say whether the queue is there, and until when.
-LIFETIME = ("version", "used", "expires", "active", "auto_delete_on_idle", "on_expire", "emptied", "last")
+LIFETIME = (
+    "version", "last_used_at", "expires", "last_active_at", "auto_delete_on_idle", "on_expire",
+    "emptied_last_id", "last_id",
+)  # fmt: skip
 #: The fields from which statistics are made.
 STATISTICS = (
-    *LIFETIME, "bytes", "due", "cursor", "grants", "compacted", "message_ttl", *COUNTERS, *_DEATHS.values(),
-    *_DROPPED.values(),
+    *LIFETIME, "ready_bytes", "due_at", "cursor", "lease_grants", "compacted", "message_ttl", *COUNTERS,
+    *_DEATHS.values(), *_DROPPED.values(),
 )  # fmt: skip
 
 
@@ -61,12 +64,14 @@ class Record:
     @property
     def keeps(self) -> bool:
         """Whether `keep` lets the queue live on at its end though it is empty: messages came after its last end."""
-        return self.fields.get("on_expire") == b"keep" and self.fields.get("last") != self.fields.get("emptied", b"0-0")
+        return self.fields.get("on_expire") == b"keep" and self.fields.get("last_id") != self.fields.get(
+            "emptied_last_id", b"0-0"
+        )
 
     @property
     def due(self) -> int | None:
         """The earliest time at which anything can be due, in ms; `None` if nothing can be. 0: nobody knows when."""
-        return self.number("due") if self.fields.get("due") else None
+        return self.number("due_at") if self.fields.get("due_at") else None
 
     def totals(self) -> dict[str, Any]:
         """The part of `QueueStats` that the record alone tells."""

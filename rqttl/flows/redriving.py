@@ -63,9 +63,9 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
                 yield Follow(reply[1])
             # of large letters only the first are told about, and no others were looked at
             done += [_redriven(sequence, origin, told) for sequence, told in zip(some, reply[2], strict=False)]
-        elif reply[1] in (b"stale", b"not_found", b"lapsed"):
+        elif reply[1] in (b"stale", b"not_found", b"queue_expired"):
             known = yield from known_if_there(keyspace, origin)
-        elif reply[1] != b"again":
+        elif reply[1] != b"retry":
             raise refused(command, reply)
     return done
 
@@ -73,7 +73,7 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
 def _redriven(sequence: str, origin: str, told: bytes) -> Redriven:
     if told[:1] == b"!":
         return Redriven(sequence, origin, "full", told[1:].decode())
-    outcome: Outcome = "gone" if told == b"-" else "moved"
+    outcome: Outcome = "unavailable" if told == b"-" else "moved"
     return Redriven(sequence, origin, outcome)
 
 
@@ -139,7 +139,7 @@ def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason:
     reply = yield from fenced(queue, commands.stats)
     record = dict(zip(reply[12][::2], reply[12][1::2], strict=True))
     # what dies anew while this goes on comes behind that place, so this ends
-    work = _Redrive(keyspace, queue, limit, reason, source, to, record[b"last"].decode())
+    work = _Redrive(keyspace, queue, limit, reason, source, to, record[b"last_id"].decode())
     after = None
     while not work.over and (page := (yield from peek(keyspace, queue, BATCH, after))):
         yield from work.send(page)

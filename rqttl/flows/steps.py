@@ -118,7 +118,7 @@ def living(queue: str, command: Command) -> Flow[Reply]:
         reply: Reply = yield command
         if reply[0] == b"ok":
             return reply
-        if reply[1] != b"lapsed":
+        if reply[1] != b"queue_expired":
             raise refused(command, reply)
         yield Look(queue, fresh=True)  # it is gone then, or lives on after all
 
@@ -134,10 +134,10 @@ def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = 
             if reply[1]:
                 yield Follow(reply[1])
             return reply
-        if reply[1] in (b"stale", b"not_found", b"lapsed"):
+        if reply[1] in (b"stale", b"not_found", b"queue_expired"):
             # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it is gone
             known = yield Look(queue, fresh=True)
-        elif reply[1] != b"again":
+        elif reply[1] != b"retry":
             raise refused(command, reply)
 
 
@@ -146,7 +146,7 @@ def follow(notes: Sequence[bytes]) -> Flow[None]:
     for what, name in zip(notes[::2], notes[1::2], strict=True):
         if what == b"created":
             yield Enter(name.decode())
-        elif what == b"gone":
+        elif what == b"deleted":
             yield Enter(name.decode(), gone=True)
         elif what == b"sweep":
             yield from sweep(name.decode(), rounds=SWEEPS)

@@ -9,11 +9,11 @@ from rqttl.names import _MAX_NAME, _NAME
 
 #: The parts of a queue, in no particular order; `lua/README.md` says what each one holds.
 PARTS = (
-    "meta", "log", "loose", "expiry", "leases", "returned", "delayed", "redelivered", "bell", "waiting", "consumers",
-    "seen", "named", "windows", "gone",
+    "meta", "log", "detached", "expiry", "leases", "requeued", "delayed", "failures", "wakeup", "waiters", "consumers",
+    "dedup", "dedup_ids", "dedup_windows", "tombstone",
 )  # fmt: skip
 #: The part that outlives its queue, for a week.
-TRACE = "gone"
+TOMBSTONE = "tombstone"
 
 
 def queue_name(member: bytes) -> str | None:

@@ -43,9 +43,20 @@ class Script:
 
 
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
-TARGET_PARTS = ("meta", "log", "loose", "bell", "waiting", "gone")
+TARGET_PARTS = ("meta", "log", "detached", "wakeup", "waiters", "tombstone")
 
-_RECORD = ("last", "bytes", "due", "attended", "was_attended", "drops_head", "targets", "ms", "serial", "prefix")
+_RECORD = (
+    "last_id",
+    "ready_bytes",
+    "due_at",
+    "has_waiters",
+    "had_waiters",
+    "drops_head",
+    "targets",
+    "ms",
+    "serial",
+    "prefix",
+)
 
 _TAG = re.compile(r"^-- @(\w+)[^\S\n]*(.*)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:--.*\n)+")
@@ -210,7 +221,7 @@ def load(name: str) -> Script:
 
 def _link(name: str) -> Script:
     tags, source = _read("commands", name)
-    keys, args = tags.get("keys", []), tags.get("args", [])
+    keys, args = tags.get("keys", []), [*tags.get("args", [])]
     least = keys.index("|") if "|" in keys else len(keys)
     keys = [key for key in keys if key != "|"]
     rest = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""

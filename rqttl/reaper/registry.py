@@ -42,8 +42,9 @@ class Record:
     fields: tuple[bytes | None, ...]
 
 
-#: `version` comes first: a queue is there while it is. `bytes` and `acked` change where messages leave from the middle.
-FIELDS = ("version", "due", "last", "cursor", "bytes", "acked")
+#: `version` comes first: a queue is there while it is. Where messages leave from the middle, `ready_bytes` and `acked`
+#: change.
+FIELDS = ("version", "due_at", "last_id", "cursor", "ready_bytes", "acked")
 
 
 class Registry:

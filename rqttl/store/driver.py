@@ -87,7 +87,7 @@ class Driver:
         if type(step) is Listen:
             if self.events.notify is not None:
                 self.events.notify(WaitEvent(step.queue))
-            return self.store.listen(step.queue, self.keyspace.key(step.queue, "bell"), step.ms, step.interrupt)
+            return self.store.listen(step.queue, self.keyspace.key(step.queue, "wakeup"), step.ms, step.interrupt)
         if type(step) is Enter:
             return self._enter(step.queue, step.gone)
         if type(step) is Follow:

@@ -110,7 +110,7 @@ class ClockedDriver(Driver):
         return ENDED if heard is None and self._is_interrupted(step) else heard
 
     def _bell(self, step: flows.Listen) -> str:
-        return self.keyspace.key(step.queue, "bell")
+        return self.keyspace.key(step.queue, "wakeup")
 
     def _is_interrupted(self, step: flows.Listen) -> bool:
         return self._interrupt.asked() or (step.interrupt is not None and step.interrupt.asked())

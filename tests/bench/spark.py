@@ -56,7 +56,9 @@ def fill(client: redis.Redis, broker: Broker, queue: str, times: list[int]) -> N
             place, serial = (ms, 100_000) if ms > place else (place, serial + 1)
             pipeline.execute_command("XADD", log, f"{place}-{serial}", header(i, ms), BODY)
         pipeline.execute()
-    client.hset(driver_of(broker).keyspace.key(queue, "meta"), mapping={"last": f"{place}-{serial}", "letters": 1})
+    client.hset(
+        driver_of(broker).keyspace.key(queue, "meta"), mapping={"last_id": f"{place}-{serial}", "holds_dead_letters": 1}
+    )
 
 
 def seconds(work: Callable[[], object]) -> float:

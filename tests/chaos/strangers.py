@@ -244,14 +244,14 @@ def _wreck(me: Actor, client: Any, name: str) -> None:
 
 def _damage(me: Actor, client: Any, name: str) -> None:
     keyspace, stale = driver_of(me.broker).keyspace, f"{1_600_000_000_000 + me.random.randint(0, 999)}-100000"
-    part = me.random.choice(("expiry", "returned", "leases", "delayed"))
+    part = me.random.choice(("expiry", "requeued", "leases", "delayed"))
     registry: Any = keyspace.registry
     act: Callable[[], object] = me.random.choice((
         lambda: client.zadd(keyspace.key(name, part), {stale: 1}),
         lambda: client.zadd(keyspace.key(name, part), {b"\xff": 1}),
         lambda: client.sadd(registry, b"\xff\xfe", b"side.gone", b"a b"),
         lambda: client.publish(keyspace.due_channel, b"\xff nonsense"),
-        lambda: client.hdel(keyspace.key(name, "meta"), "bytes"),
+        lambda: client.hdel(keyspace.key(name, "meta"), "ready_bytes"),
         lambda: client.delete(keyspace.key(name, "log")),
         lambda: client.set(keyspace.key(name, "expiry"), "no zset"),
     ))  # fmt: skip

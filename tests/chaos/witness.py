@@ -117,7 +117,7 @@ class Witness:
         tickets, self._call.since = [presence.ticket], None
         if count and presence.consumer and presence.block == 0:
             self._call.since = now()
-            tickets += cast(list[bytes], self._client.lrange(known.keyspace.key(known.name, "bell"), 0, -1))
+            tickets += cast(list[bytes], self._client.lrange(known.keyspace.key(known.name, "wakeup"), 0, -1))
         self._call.tickets = dict(ticket.decode().split(" ") for ticket in tickets if ticket)
 
     def _settling(self, how: str, settle: Callable[..., None]) -> Callable[..., None]:

@@ -42,7 +42,7 @@ def damage(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("sound").enqueue_many([b"x"] * 1234)
     client.zadd("rqttl:{orders}:leases", {NOBODY: START * 1000})
     client.delete("rqttl:{orders}:expiry")
-    client.hset("rqttl:{orders}:meta", "bytes", 7)
+    client.hset("rqttl:{orders}:meta", "ready_bytes", 7)
     client.srem("rqttl:queues", "orders")
     client.sadd("rqttl:queues", "ghost")
     client.xadd("rqttl:{torn}:log", {"": "x"})

@@ -65,7 +65,7 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
 
 
 def nobody_is_left(client: redis.Redis) -> bool:
-    return not client.exists("rqttl:{orders}:waiting", "rqttl:{orders}:consumers")
+    return not client.exists("rqttl:{orders}:waiters", "rqttl:{orders}:consumers")
 
 
 def unharmed(queue: Queue, sent: list[bytes]) -> None:
@@ -236,7 +236,7 @@ def test_following_is_one_wait_and_not_many(
 ) -> None:
     with receiving(redis_url, "--follow", *mode):
         assert waiting(client)
-        key = "rqttl:{orders}:waiting"
+        key = "rqttl:{orders}:waiters"
         consumer = client.zrange(key, 0, -1)[0]
         assert isinstance(consumer, bytes)
         until_ms = client.zscore(key, consumer)

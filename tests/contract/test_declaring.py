@@ -251,7 +251,7 @@ def test_a_deleted_queue_is_gone_for_clients_that_knew_it(broker: Broker, client
     with pytest.raises(QueueNotFound):
         other.enqueue(b"x")
     assert broker.queues() == []
-    assert client.keys() == [b"rqttl:{q}:gone"]  # what was lost with it, for whoever follows the queue
+    assert client.keys() == [b"rqttl:{q}:tombstone"]  # what was lost with it, for whoever follows the queue
 
 
 @pytest.mark.spec("DLX-22", "QTL-23")

@@ -100,7 +100,7 @@ def test_an_id_is_remembered_whatever_becomes_of_its_message(clocked: Clocked, q
     queue.enqueue(b"purged", id="4")
     queue.purge()
 
-    assert all(queue.enqueue(b"again", id=str(i)).duplicate for i in range(1, 5))
+    assert all(queue.enqueue(b"retry", id=str(i)).duplicate for i in range(1, 5))
 
 
 def test_a_refused_message_was_not_seen_nor_was_its_double(clocked: Clocked) -> None:
@@ -127,7 +127,7 @@ def test_a_duplicate_finds_no_full_queue_and_pushes_nobody_out(clocked: Clocked)
 def test_a_duplicate_is_handed_to_nobody(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"first", id="a")
     assert queue.receive(auto_ack=True) is not None
-    clocked.while_waiting(lambda: queue.enqueue_many([Message(b"again", id="a"), Message(b"fresh", ttl=0)]))
+    clocked.while_waiting(lambda: queue.enqueue_many([Message(b"retry", id="a"), Message(b"fresh", ttl=0)]))
 
     delivery = queue.receive(wait="1s")
 
@@ -152,11 +152,11 @@ def test_a_window_may_change_and_what_it_no_longer_needs_is_forgotten(
     queue.enqueue_many([Message(b"x", id=str(i)) for i in range(700)])
     clocked.advance(50)
     queue.update(duplicate_window="50ms")
-    assert client.zcard("rqttl:{q}:seen") == 0
+    assert client.zcard("rqttl:{q}:dedup") == 0
     assert not queue.enqueue(b"x", id="1").duplicate
 
     queue.update(duplicate_window=None)
-    assert client.exists("rqttl:{q}:seen") == 0
+    assert client.exists("rqttl:{q}:dedup") == 0
     assert not queue.enqueue(b"x", id="1").duplicate
 
 
@@ -165,7 +165,7 @@ def test_old_ids_go_as_new_ones_come(clocked: Clocked, queue: Queue, client: red
         queue.enqueue(b"x", id=str(i))
         clocked.advance(WINDOW // 10)
 
-    assert client.zcard("rqttl:{q}:seen") == 10
+    assert client.zcard("rqttl:{q}:dedup") == 10
 
 
 def test_a_new_queue_of_that_name_has_seen_nothing(clocked: Clocked, queue: Queue) -> None:
@@ -218,7 +218,7 @@ def test_each_call_says_for_how_long_and_a_duplicate_does_not_move_the_end(clock
 
 def test_who_says_nothing_of_duplicates_is_not_told_of_any_and_remembers_nothing(free: Queue) -> None:
     send(free, "a")
-    assert not free.enqueue(b"again", id="a").duplicate
+    assert not free.enqueue(b"retry", id="a").duplicate
     assert not free.enqueue(b"new", id="b").duplicate
     assert send(free, "b", "a") == [False, True]
 
@@ -273,11 +273,11 @@ def test_what_calls_have_remembered_is_forgotten_by_those_that_follow_and_by_swe
     for i in range(100):
         send(free, str(i))
         clocked.advance(WINDOW // 10)
-    assert (client.scard("rqttl:{free}:named"), client.zcard("rqttl:{free}:windows")) == (10, 10)
+    assert (client.scard("rqttl:{free}:dedup_ids"), client.zcard("rqttl:{free}:dedup_windows")) == (10, 10)
     send(free, *[str(i) for i in range(700)])
     clocked.advance(WINDOW)
     free.sweep()
-    assert client.exists("rqttl:{free}:named", "rqttl:{free}:windows") == 0
+    assert client.exists("rqttl:{free}:dedup_ids", "rqttl:{free}:dedup_windows") == 0
 
 
 def test_an_id_whose_time_is_over_is_new_however_much_is_to_be_forgotten_first(
@@ -289,10 +289,10 @@ def test_an_id_whose_time_is_over_is_new_however_much_is_to_be_forgotten_first(
     clocked.advance(WINDOW)
 
     assert send(free, "0", "499", "999", "late", "0") == [False, False, True, True, True]
-    assert client.scard("rqttl:{free}:named") == 503
+    assert client.scard("rqttl:{free}:dedup_ids") == 503
     clocked.advance(1)
     assert send(free, "late", "0", "new") == [False, True, False]
-    assert client.scard("rqttl:{free}:named") == 4
+    assert client.scard("rqttl:{free}:dedup_ids") == 4
     assert free.stats().enqueued == 1_005
 
 

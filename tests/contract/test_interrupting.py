@@ -28,7 +28,7 @@ def test_all_waits_of_a_broker_end(broker: Broker, client: redis.Redis, waiters:
     broker.interrupt()
 
     assert [one.result(timeout=PATIENCE) for one in waiting] == [None] * 3
-    assert client.zcard("rqttl:{q}:waiting") == 0
+    assert client.zcard("rqttl:{q}:waiters") == 0
 
 
 def test_a_signal_handler_may_end_the_wait_that_it_breaks_into(

@@ -67,7 +67,7 @@ def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
 
     with pytest.raises(QueueNotFound):
         use(clocked, queue)
-    assert client.keys() == [b"rqttl:{q}:gone"]
+    assert client.keys() == [b"rqttl:{q}:tombstone"]
 
 
 @pytest.mark.spec("QTL-04", "QTL-05", "QTL-07", "QTL-08", "C-27", "C-29", "S-073")
@@ -188,7 +188,7 @@ def test_a_lifetime_may_come_later_and_go_again(clocked: Clocked) -> None:
 
 def test_reapers_are_told_when_it_ends(clocked: Clocked, client: redis.Redis) -> None:
     def due() -> int:
-        found = client.hget("rqttl:{q}:meta", "due")
+        found = client.hget("rqttl:{q}:meta", "due_at")
         assert found is not None
         return int(found)
 

@@ -65,7 +65,7 @@ def test_a_look_at_compacted_queues_counts_messages_that_were_moved(clocked: Clo
     queue.enqueue_many([Message(b"x" * 200, ttl=None if i % 20 == 0 else "1s") for i in range(4_000)])
     clocked.advance(1_000)
     queue.sweep()
-    assert driver_of(clocked).store.client.hlen("rqttl:{q}:loose") > 0
+    assert driver_of(clocked).store.client.hlen("rqttl:{q}:detached") > 0
 
     assert queue.stats(sweep=False) == queue.stats()
     assert queue.stats().ready == 200
@@ -100,7 +100,7 @@ def test_a_retention_that_was_shortened_makes_messages_overdue_before_anybody_sw
     queue = clocked.declare_queue("q")
     queue.enqueue(b"x")
     clocked.advance(5_000)
-    driver_of(clocked).store.client.hset("rqttl:{q}:meta", mapping={"message_ttl": 2_000, "due": 0, "plain": 0})
+    driver_of(clocked).store.client.hset("rqttl:{q}:meta", mapping={"message_ttl": 2_000, "due_at": 0, "option_set": 0})
 
     assert queue.stats(sweep=False).overdue == ms(3_000)
 
@@ -160,7 +160,7 @@ def test_a_queue_that_is_not_there_is_left_out_of_many_and_refused_alone(clocked
         clocked.queue("never").stats(sweep=sweep)
 
 
-@pytest.mark.parametrize("part", ["meta", "log", "leases", "delayed", "returned", "consumers"])
+@pytest.mark.parametrize("part", ["meta", "log", "leases", "delayed", "requeued", "consumers"])
 @pytest.mark.parametrize("sweep", [True, False])
 def test_a_damaged_queue_is_named_and_hides_no_other(
     clocked: Clocked, client: redis.Redis, part: str, sweep: bool
@@ -185,7 +185,7 @@ def test_a_damaged_queue_is_named_and_hides_no_other(
 
 @pytest.mark.parametrize(
     "field,value,said",
-    [("cursor", None, "lacks the field cursor"), ("bytes", "many", "bytes of its record is no number: 'many'")],
+    [("cursor", None, "lacks the field cursor"), ("ready_bytes", "many", "bytes of its record is no number: 'many'")],
 )
 def test_a_record_that_is_none_is_damage_too(
     clocked: Clocked, client: redis.Redis, field: str, value: str | None, said: str
@@ -207,9 +207,9 @@ def test_a_number_that_a_record_lacks_is_damage_after_a_sweep_too(
     queue = clocked.declare_queue("orders")
     key = "rqttl:{orders}:meta"
     if bytes_of_it is None:
-        client.hdel(key, "bytes")
+        client.hdel(key, "ready_bytes")
     else:
-        client.hset(key, "bytes", bytes_of_it)
+        client.hset(key, "ready_bytes", bytes_of_it)
 
     with pytest.raises(QueueDamaged, match="orders"):
         queue.stats()
@@ -219,7 +219,7 @@ def test_a_number_that_a_record_lacks_is_damage_after_a_sweep_too(
 def test_options_that_cannot_be_read_are_damage(clocked: Clocked, client: redis.Redis) -> None:
     clocked.declare_queue("a", max_length=5)
     clocked.declare_queue("bad")
-    client.hset("rqttl:{bad}:meta", "given", "{")
+    client.hset("rqttl:{bad}:meta", "options", "{")
 
     found = clocked.options()
 

@@ -250,7 +250,7 @@ def test_a_letter_past_the_retention_of_its_queue_is_dead_and_does_not_go(clocke
     clocked.advance(100)
 
     assert dead_ones.redrive() == 0
-    assert dead_ones.redrive_these([(place, "q")]) == [Redriven(place, "q", "gone")]
+    assert dead_ones.redrive_these([(place, "q")]) == [Redriven(place, "q", "unavailable")]
     assert (bodies(queue), dead(dead_ones)) == ([], {"expired": 1})
 
 

@@ -27,9 +27,9 @@ def test_what_became_of_each_chosen_letter_is_told_in_their_order(clocked: Clock
 
     assert told == [
         Redriven(third, "q", "moved"), Redriven(second, "q", "moved"), Redriven(fourth, "p", "full", "max_length"),
-        Redriven(fourth, "p2", "full", "max_length_bytes"), Redriven(first, "q", "gone"),
-        Redriven(fifth, "nobody", "no_origin"), Redriven(unknown, "q", "gone"), Redriven(fifth, "d", "same_queue"),
-        Redriven(third, "q", "moved"),
+        Redriven(fourth, "p2", "full", "max_length_bytes"), Redriven(first, "q", "unavailable"),
+        Redriven(fifth, "nobody", "no_origin"), Redriven(unknown, "q", "unavailable"),
+        Redriven(fifth, "d", "same_queue"), Redriven(third, "q", "moved"),
     ]  # fmt: skip
     assert bodies(queue) == [b"2", b"3"]
     assert ready(dead_ones) == [b"4", b"5"]
@@ -42,7 +42,7 @@ def test_a_letter_that_is_named_for_two_queues_goes_to_one(clocked: Clocked) -> 
 
     told = dead_ones.redrive_these([(place, "q"), (place, "other")])
 
-    assert sorted(outcomes(told)) == ["gone", "moved"]
+    assert sorted(outcomes(told)) == ["moved", "unavailable"]
     assert len(bodies(queue) + bodies(other)) == 1
 
 
@@ -51,7 +51,7 @@ def test_a_second_time_it_is_gone(clocked: Clocked) -> None:
     chosen = [(place, "q") for place in places(dead_ones)]
 
     assert outcomes(dead_ones.redrive_these(chosen)) == ["moved"]
-    assert outcomes(dead_ones.redrive_these(chosen)) == ["gone"]
+    assert outcomes(dead_ones.redrive_these(chosen)) == ["unavailable"]
     assert bodies(queue) == [b"x"]
 
 

@@ -15,7 +15,7 @@ from tests.contract.clocked import START, Clocked
 #: What stands in front of all messages: well-formed, and not.
 IDS = [f"{START - 5000:013d}-{100_000 + i}" for i in range(600)] + ["garbage", "0-0", "x" * 20]
 #: Scores that make the id due, or the first to be read.
-SETS = {"returned": START - 5000, "expiry": START - 1, "delayed": START - 1, "leases": (START - 1) * 1000}
+SETS = {"requeued": START - 5000, "expiry": START - 1, "delayed": START - 1, "leases": (START - 1) * 1000}
 
 ACTIONS: dict[str, Callable[[Queue], object]] = {
     "sweep": lambda queue: queue.sweep(),
@@ -47,7 +47,7 @@ def test_nobody_spins_at_ids_without_a_message(
     queue.enqueue_many([b"%d" % i for i in range(100)])
     key = driver_of(clocked).keyspace.key("q", part)
     client.zadd(key, dict.fromkeys(IDS, SETS[part]))
-    client.hset(driver_of(clocked).keyspace.key("q", "meta"), "due", 0)
+    client.hset(driver_of(clocked).keyspace.key("q", "meta"), "due_at", 0)
     calls = 0
 
     def count(_: object) -> None:
@@ -72,7 +72,7 @@ def test_an_id_without_a_message_takes_no_place_of_another(clocked: Clocked, cli
     queue = clocked.declare_queue("q")
     queue.enqueue_many([b"a", b"b"])
     queue.nack_many(queue.receive_many(2))
-    client.zadd(driver_of(clocked).keyspace.key("q", "returned"), {IDS[0]: START - 5000})
+    client.zadd(driver_of(clocked).keyspace.key("q", "requeued"), {IDS[0]: START - 5000})
 
     assert [delivery.body for delivery in queue.receive_many(2)] == [b"a", b"b"]
 

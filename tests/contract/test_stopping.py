@@ -76,7 +76,7 @@ def test_stop_ends_a_wait(
         deliveries.stop()
 
     assert waiting.result(timeout=PATIENCE) == []
-    assert client.zcard("rqttl:{q}:waiting") == 0
+    assert client.zcard("rqttl:{q}:waiters") == 0
     assert queue.stats().consumers == 0
 
 

@@ -16,9 +16,9 @@ LIFE = 1_000
 
 def trace(client: redis.Redis) -> tuple[str, str] | None:
     """The highest place that was lost with the last queue `q`, and the highest that it had lost before."""
-    assert set(client.keys("*{q}*")) <= {b"rqttl:{q}:gone", b"rqttl:{q}:meta"}
-    found: Any = client.hgetall("rqttl:{q}:gone")
-    return (found[b"held"].decode(), found[b"trimmed"].decode()) if found else None
+    assert set(client.keys("*{q}*")) <= {b"rqttl:{q}:tombstone", b"rqttl:{q}:meta"}
+    found: Any = client.hgetall("rqttl:{q}:tombstone")
+    return (found[b"last_id"].decode(), found[b"trimmed_upto"].decode()) if found else None
 
 
 def by_command(clocked: Clocked) -> None:

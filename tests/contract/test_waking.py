@@ -194,14 +194,14 @@ def test_the_bell_holds_one_token_at_most_and_nobody_waits_after_all(
     waiting = waiters.start(queue, 3)
     for i in range(30):
         queue.enqueue(b"%d" % i)
-        assert client.llen("rqttl:{q}:bell") <= 1
+        assert client.llen("rqttl:{q}:wakeup") <= 1
     for one in waiting:
         result(one)
 
     while queue.receive_many(10):
         pass
 
-    assert client.zcard("rqttl:{q}:waiting") == 0
+    assert client.zcard("rqttl:{q}:waiters") == 0
 
 
 def test_senders_and_consumers_in_full_swing_lose_no_wake_up(broker: Broker, waiters: Waiters) -> None:

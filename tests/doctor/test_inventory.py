@@ -70,13 +70,13 @@ def test_the_trace_of_a_deleted_queue_is_no_finding_and_survives_a_repair(broker
     for name in ("orders", "torn"):
         broker.declare_queue(name).enqueue(b"x")
         broker.queue(name).delete()
-    client.rpush("rqttl:{torn}:bell", "")
+    client.rpush("rqttl:{torn}:wakeup", "")
 
     [(queue, _, found)] = wrong(broker)
-    assert (queue, found[:36]) == ("torn", "1 key without a queue: bell; 0 messa")
+    assert (queue, found[:36]) == ("torn", "1 key without a queue: wakeup; 0 mes")
     assert repaired(broker) == {("torn", "clear"): "its keys are deleted"}
     assert wrong(broker) == []
-    assert sorted(client.keys()) == [b"rqttl:{orders}:gone", b"rqttl:{torn}:gone"]
+    assert sorted(client.keys()) == [b"rqttl:{orders}:tombstone", b"rqttl:{torn}:tombstone"]
     with pytest.raises(QueueNotFound):
         list(examine_queues(broker, ["orders"]))
 
@@ -107,7 +107,7 @@ def test_declared_again_a_queue_has_the_messages_that_were_left(broker: Broker, 
 
 
 def test_a_queue_that_is_declared_meanwhile_is_not_cleared(broker: Broker, client: redis.Redis) -> None:
-    client.rpush("rqttl:{orders}:bell", "")
+    client.rpush("rqttl:{orders}:wakeup", "")
     [found] = [one for one in examine_queues(broker) if one.repair]
     broker.declare_queue("orders").enqueue(b"x")
 
@@ -205,7 +205,7 @@ def test_many_keys_are_looked_at_in_pages(broker: Broker, client: redis.Redis, m
         broker.declare_queue(f"q{i}")
     client.srem("rqttl:queues", "q7")
     client.delete("rqttl:{q9}:meta")
-    client.rpush("rqttl:{q8}:bell", "")
+    client.rpush("rqttl:{q8}:wakeup", "")
 
     assert [(queue, level) for queue, level, _ in wrong(broker)] == [("q7", "problem"), ("q9", "warning")]
     assert len(inventory.take(driver_of(broker)).dues) == 49
@@ -215,7 +215,7 @@ def test_only_the_queues_named_are_looked_at(broker: Broker, client: redis.Redis
     broker.declare_queue("orders")
     broker.declare_queue("torn")
     client.delete("rqttl:{torn}:meta")
-    client.rpush("rqttl:{torn}:bell", "")
+    client.rpush("rqttl:{torn}:wakeup", "")
 
     assert wrong(broker, "orders") == []
     assert {queue for queue, _, _ in wrong(broker, "torn")} == {"torn"}
@@ -245,14 +245,14 @@ def make_late(broker: Broker, client: redis.Redis, ms: int) -> None:
     late = int(broker.time().timestamp() * 1000) - ms
     sequence = broker.queue("orders").peek()[0].sequence
     client.zadd("rqttl:{orders}:expiry", {sequence: late})
-    client.hset("rqttl:{orders}:meta", "due", late)
+    client.hset("rqttl:{orders}:meta", "due_at", late)
 
 
 def test_a_due_time_that_nothing_is_behind_is_not_overdue(broker: Broker, client: redis.Redis) -> None:
     queue = broker.declare_queue("orders")
     queue.enqueue(b"x")
     queue.ack_many(queue.receive_many(1))
-    client.hset("rqttl:{orders}:meta", "due", int(broker.time().timestamp() * 1000) - 60_000)
+    client.hset("rqttl:{orders}:meta", "due_at", int(broker.time().timestamp() * 1000) - 60_000)
 
     assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
 
@@ -273,8 +273,8 @@ def test_what_lies_overdue_says_that_no_reaper_runs(broker: Broker, client: redi
 def test_what_was_due_a_moment_ago_or_nobody_knows_when_is_not_overdue(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders").update(max_length=5)
     broker.declare_queue("new")
-    client.hset("rqttl:{new}:meta", "due", 0)
-    client.hset("rqttl:{orders}:meta", "due", int(broker.time().timestamp() * 1000) - 100)
+    client.hset("rqttl:{new}:meta", "due_at", 0)
+    client.hset("rqttl:{orders}:meta", "due_at", int(broker.time().timestamp() * 1000) - 100)
 
     assert server(broker, "reaper")[0] == "ok"
 

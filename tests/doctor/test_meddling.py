@@ -43,7 +43,7 @@ def test_a_queue_that_never_stands_still_is_too_busy_and_not_wrong(broker: Broke
 def test_a_queue_that_comes_to_rest_is_checked(broker: Broker, client: redis.Redis) -> None:
     orders = broker.declare_queue("orders")
     orders.enqueue_many([b"x"] * 100)
-    client.hset(part("meta"), "bytes", 7)
+    client.hset(part("meta"), "ready_bytes", 7)
 
     found = wrong(meddling(broker, lambda looks: looks < 5 and orders.enqueue(b"xyz")))
 
@@ -53,7 +53,7 @@ def test_a_queue_that_comes_to_rest_is_checked(broker: Broker, client: redis.Red
 def test_damage_is_found_in_a_busy_queue(broker: Broker, client: redis.Redis) -> None:
     orders = broker.declare_queue("orders")
     orders.enqueue_many([b"x"] * 100)
-    client.zadd(part("returned"), {NOBODY: 1})
+    client.zadd(part("requeued"), {NOBODY: 1})
 
     found = wrong(meddling(broker, lambda _: orders.enqueue(b"xyz")))
 
@@ -63,7 +63,7 @@ def test_damage_is_found_in_a_busy_queue(broker: Broker, client: redis.Redis) ->
 def test_what_cannot_be_counted_is_mended_but_for_that(broker: Broker, client: redis.Redis) -> None:
     orders = broker.declare_queue("orders")
     orders.enqueue_many([b"x"] * 100)
-    client.zadd(part("returned"), {NOBODY: 1})
+    client.zadd(part("requeued"), {NOBODY: 1})
 
     done = repair(meddling(broker, lambda _: orders.enqueue(b"xyz")), Repair("mend", "orders", ""))
 
@@ -76,7 +76,7 @@ def test_bytes_are_not_overwritten_when_something_comes_in_at_the_last_moment(
 ) -> None:
     orders = broker.declare_queue("orders")
     orders.enqueue_many([b"x"] * 10)
-    client.hset(part("meta"), "bytes", 7)
+    client.hset(part("meta"), "ready_bytes", 7)
     late = [b"late"]
 
     class Late(Driver):
@@ -86,7 +86,7 @@ def test_bytes_are_not_overwritten_when_something_comes_in_at_the_last_moment(
             return super().step(one)
 
     assert repair(broker_on(Late(client, "rqttl")), Repair("mend", "orders", "")) == "bytes counted anew"
-    assert client.hget(part("meta"), "bytes") == b"14"
+    assert client.hget(part("meta"), "ready_bytes") == b"14"
 
 
 def test_a_queue_that_goes_meanwhile_is_no_finding(broker: Broker) -> None:

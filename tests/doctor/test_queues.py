@@ -65,27 +65,28 @@ DAMAGES: list[tuple[str, Damage, str, str]] = [
      "1 id without a message taken out"),
     ("delayed", lambda c, ids: c.zadd(part("delayed"), {NOBODY: FAR}), "1 id in delayed without a message",
      "1 id without a message taken out"),
-    ("returned", lambda c, ids: c.zadd(part("returned"), {NOBODY: 1}), "1 id in returned without a message",
+    ("returned", lambda c, ids: c.zadd(part("requeued"), {NOBODY: 1}), "1 id in requeued without a message",
      "1 id without a message taken out"),
     ("expiry", lambda c, ids: c.zadd(part("expiry"), {NOBODY: FAR}), "1 id in expiry without a message",
      "1 id without a message taken out"),
-    ("described", lambda c, ids: c.hset(part("redelivered"), NOBODY, "2 why"), "1 id in redelivered without a message",
+    ("described", lambda c, ids: c.hset(part("failures"), NOBODY, "2 why"), "1 id in failures without a message",
      "1 id without a message taken out"),
-    ("redelivered", lambda c, ids: c.hset(part("redelivered"), NOBODY, 1), "1 id in redelivered without a message",
+    ("redelivered", lambda c, ids: c.hset(part("failures"), NOBODY, 1), "1 id in failures without a message",
      "1 id without a message taken out"),
     ("lost", lambda c, ids: c.zrem(part("leases"), ids[0]), "1 message in the log, but nowhere else",
      "1 message made ready again"),
-    ("doubled", lambda c, ids: c.zadd(part("returned"), {ids[0]: int(ids[0][:13])}), "1 message in two places",
+    ("doubled", lambda c, ids: c.zadd(part("requeued"), {ids[0]: int(ids[0][:13])}), "1 message in two places",
      "1 message left in one place"),
     ("deadline missing", lambda c, ids: c.delete(part("expiry")), "2 messages whose deadline is not what expiry says",
      "2 deadlines put right"),
     ("deadline of none", lambda c, ids: c.zadd(part("expiry"), {ids[3]: FAR}), "1 message whose deadline",
      "1 deadline put right"),
-    ("bytes", lambda c, ids: c.hset(part("meta"), "bytes", 5), "bytes is 5, but ready bodies have 220",
+    ("bytes", lambda c, ids: c.hset(part("meta"), "ready_bytes", 5), "ready_bytes is 5, but ready bodies have 220",
      "bytes counted anew"),
-    ("no bytes", lambda c, ids: c.hdel(part("meta"), "bytes"), "bytes is missing, but ready bodies have 220",
+    ("no bytes", lambda c, ids: c.hdel(part("meta"), "ready_bytes"),
+     "ready_bytes is missing, but ready bodies have 220",
      "bytes counted anew"),
-    ("last", lambda c, ids: c.hset(part("meta"), "last", ids[0]), "last is {0}, below the highest id {5}",
+    ("last", lambda c, ids: c.hset(part("meta"), "last_id", ids[0]), "last_id is {0}, below the highest id {5}",
      "last id put right"),
     ("cursor", lambda c, ids: c.hset(part("meta"), "cursor", "9700000000000-100000"),
      "cursor is 9700000000000-100000, should be {5}", "cursor put right"),
@@ -117,14 +118,14 @@ def test_after_any_repair_every_message_can_be_had_once(broker: Broker, client: 
     got = [one.id for one in orders.receive_many(10)]
     delayed = [one.sequence for one in orders.peek(limit=10) if one.state == "delayed"]
     assert sorted([*got, *delayed]) == ids
-    assert client.hget(part("meta"), "bytes") == b"0"
+    assert client.hget(part("meta"), "ready_bytes") == b"0"
 
 
 @pytest.mark.parametrize("due", ["", FAR])
 def test_a_due_time_that_is_too_late_is_found_and_put_right(
     broker: Broker, client: redis.Redis, orders: Queue, due: object
 ) -> None:
-    client.hset(part("meta"), "due", due)  # type: ignore[arg-type]  # numbers too
+    client.hset(part("meta"), "due_at", due)  # type: ignore[arg-type]  # numbers too
 
     [(_, level, found)] = wrong(broker)
     assert level == "problem"
@@ -132,7 +133,7 @@ def test_a_due_time_that_is_too_late_is_found_and_put_right(
 
     assert repaired(broker) == {MENDED: "left alone: all agrees by now"}
     orders.sweep()
-    known = client.hget(part("meta"), "due")
+    known = client.hget(part("meta"), "due_at")
     assert known is not None
     assert wrong(broker) == []
     assert 0 < int(known) < FAR
@@ -140,12 +141,14 @@ def test_a_due_time_that_is_too_late_is_found_and_put_right(
 
 def test_retention_counts_for_the_due_time(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders", message_ttl="1h").enqueue(b"x")
-    client.hset(part("meta"), "due", "")
+    client.hset(part("meta"), "due_at", "")
 
     assert [found.split(",")[0] for _, _, found in wrong(broker)] == ["due is empty"]
 
 
-@pytest.mark.parametrize("field", ["given", "overflow", "plain", "letters", "attended", "grants"])
+@pytest.mark.parametrize(
+    "field", ["options", "overflow", "option_set", "holds_dead_letters", "has_waiters", "lease_grants"]
+)
 def test_a_record_without_a_field_is_a_problem_that_no_repair_hides(
     broker: Broker, client: redis.Redis, orders: Queue, field: str
 ) -> None:
@@ -170,13 +173,13 @@ def test_options_that_scripts_do_not_know_are_a_problem(broker: Broker, client: 
 def test_options_that_cannot_be_read_are_a_problem(
     broker: Broker, client: redis.Redis, orders: Queue, given: str
 ) -> None:
-    client.hset(part("meta"), "given", given)
+    client.hset(part("meta"), "options", given)
 
     assert [level for _, level, _ in wrong(broker)] == ["problem"]
 
 
 def test_options_of_a_later_release_are_left_to_it(broker: Broker, client: redis.Redis, orders: Queue) -> None:
-    client.hset(part("meta"), "given", '{"odd":1}')
+    client.hset(part("meta"), "options", '{"odd":1}')
 
     assert wrong(broker) == []
 
@@ -196,7 +199,7 @@ def test_loose_messages_are_counted_too(broker: Broker, client: redis.Redis, ids
         entry: Any = client.xrange(part("log"), one, one)
         header, body = next(iter(entry[0][1].items()))
         client.xdel(part("log"), one)
-        client.hset(part("loose"), one, b"%d:%b%b" % (len(header), header, body))
+        client.hset(part("detached"), one, b"%d:%b%b" % (len(header), header, body))
     assert [text.split(":")[0] for _, _, text in wrong(broker)] == ["3 messages in the log, but nowhere else"]
 
     assert repaired(broker) == {MENDED: "3 messages made ready again"}

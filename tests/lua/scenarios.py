@@ -24,7 +24,7 @@ class Scenario:
     def prepare(self, lab: Lab) -> Command:
         """Put the state into Redis and return the call."""
         if self.target:
-            lab.seed("dead", options={"max_length": 1}, waiting={"w": NOW + 9}, log=plain(place(-99)))
+            lab.seed("dead", options={"max_length": 1}, waiters={"w": NOW + 9}, log=plain(place(-99)))
         lab.seed(options=self.options, **self.parts)
         return self.call(lab)
 
@@ -111,52 +111,52 @@ def _clear(lab: Lab) -> Command:
 
 _HELD: list[Word] = [place(-9), token(50), place(-8, 1), token(50)]
 _DEAD = {"dead_letter": "dead"}
-_WAITING = {"waiting": {"w": NOW + 9}}
+_WAITING = {"waiters": {"w": NOW + 9}}
 _READY = {"log": plain(place(-9), place(-8, 1))}
-_RETURNED = {"loose": plain(place(-9)), "returned": {place(-9): NOW - 9}, "redelivered": {place(-9): 1}}
+_RETURNED = {"detached": plain(place(-9)), "requeued": {place(-9): NOW - 9}, "failures": {place(-9): 1}}
 _OVER = {"log": {place(-9): (at(0), b"x"), **plain(place(-8))}, "expiry": {place(-9): NOW}}
 _LEASED = {
     "log": plain(place(-9), place(-8, 1), place(-7)), "leases": {place(-9): token(50), place(-8, 1): token(50)},
-    "redelivered": {place(-9): 1},
+    "failures": {place(-9): 1},
 }  # fmt: skip
-_LATE = {"log": plain(place(-9), place(-7)), "leases": {place(-9): token(0)}, "redelivered": {place(-9): 1}}
+_LATE = {"log": plain(place(-9), place(-7)), "leases": {place(-9): token(0)}, "failures": {place(-9): 1}}
 _DELAYED = {"log": plain(place(-9)), "delayed": {place(-9): NOW}}
 _HANDED: dict[str, Any] = {
     "log": plain(place(-9)),
     "leases": {place(-9): token(50)},
-    "bell": [f"{place(-9)} {token(50)}"],
+    "wakeup": [f"{place(-9)} {token(50)}"],
 }
 _TAKEN = {"log": _HANDED["log"], "leases": _HANDED["leases"]}
 #: A log of 75 nodes, of messages that the record calls small: as if most had gone from the middle.
-_SURVIVORS = {"log": {place(-9, i): (b"", b"x" * 3500) for i in range(150)}, "meta": {"bytes": 150}}
+_SURVIVORS = {"log": {place(-9, i): (b"", b"x" * 3500) for i in range(150)}, "meta": {"ready_bytes": 150}}
 #: A retention that is new to messages which are away for longer.
-_UNCAPPED = {"log": plain(place(-9)), "delayed": {place(-9): NOW + 50}, "meta": {"due": 0}}
+_UNCAPPED = {"log": plain(place(-9)), "delayed": {place(-9): NOW + 50}, "meta": {"due_at": 0}}
 _MORTAL = {"expires": 5, "auto_delete_on_idle": 9}
-_PAST = {"meta": {"used": NOW - 5, "active": NOW - 5}}
+_PAST = {"meta": {"last_used_at": NOW - 5, "last_active_at": NOW - 5}}
 
 #: One message is in two places, one in none, one has lost its deadline, and one is only named.
 _TORN: dict[str, Any] = {
     "log": {**plain(place(-9), place(-8, 1)), place(-7): (at(9), b"7")},
     "leases": {place(-9): token(50), place(-6): token(50)}, "delayed": {place(-9): NOW + 9},
-    "expiry": {place(-6): NOW + 9}, "redelivered": {place(-6): 1}, "meta": {"cursor": place(-8, 1), "bytes": 77},
+    "expiry": {place(-6): NOW + 9}, "failures": {place(-6): 1}, "meta": {"cursor": place(-8, 1), "ready_bytes": 77},
 }  # fmt: skip
 
 #: Ways through `enqueue`.
 PRODUCERS = {
     "stored": Scenario(_enqueue(b"a")),
     "stored with a deadline": Scenario(_enqueue(Message(b"a", ttl="5ms"))),
-    "stored where there is a lifetime": Scenario(_enqueue(b"a"), _MORTAL, {"meta": {"active": NOW - 1}}),
+    "stored where there is a lifetime": Scenario(_enqueue(b"a"), _MORTAL, {"meta": {"last_active_at": NOW - 1}}),
     "stored where duplicates are known": Scenario(
         _enqueue(Message(b"a", id="new"), Message(b"b", id="old")),
         {"duplicate_window": 9},
-        {"seen": {";3;;old": NOW - 8, ";1;;x": NOW - 9}},
+        {"dedup": {";3;;old": NOW - 8, ";1;;x": NOW - 9}},
     ),
     "a duplicate only": Scenario(
-        _enqueue(Message(b"b", id="old")), {"duplicate_window": 9}, {"seen": {";3;;old": NOW}}
+        _enqueue(Message(b"b", id="old")), {"duplicate_window": 9}, {"dedup": {";3;;old": NOW}}
     ),
     "stored where the call knows duplicates": Scenario(
         lambda lab: commands.enqueue(lab.known(), [(b";3;;new", b"a"), (b";3;;old", b"b")], window=9, now=NOW),
-        parts={"seen": {";1;;x": NOW - 9}, "named": [";3;;old"], "windows": {";3;;old": NOW + 8}},
+        parts={"dedup": {";1;;x": NOW - 9}, "dedup_ids": [";3;;old"], "dedup_windows": {";3;;old": NOW + 8}},
     ),
     "stored and rung for": Scenario(_enqueue(b"a"), parts=_WAITING),
     "dead on arrival, no target": Scenario(_enqueue(Message(b"a", ttl=0))),
@@ -173,7 +173,7 @@ PRODUCERS = {
         _enqueue(b"a"), {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY
     ),
     "redriven": Scenario(_redrive),
-    "redriven where there is a lifetime": Scenario(_redrive, _MORTAL, {"meta": {"active": NOW - 1}}),
+    "redriven where there is a lifetime": Scenario(_redrive, _MORTAL, {"meta": {"last_active_at": NOW - 1}}),
     "redriven and rung for": Scenario(_redrive, {"max_ttl": 9}, _WAITING),
     "redriven and handed over": Scenario(_redrive, {"message_ttl": 0}, _WAITING),
     "redriven, dead again, no target": Scenario(_redrive, {"default_ttl": 0}),
@@ -203,7 +203,7 @@ CONSUMERS = {
     "nack with a description": Scenario(_nack(description=b"why"), parts=_LEASED),
     "nack with a pause": Scenario(_nack(description=b"why"), {"redelivery_delay": "5ms"}, _LEASED),
     "nack of the last delivery, described before": Scenario(
-        _nack(), {"max_deliveries": 2, **_DEAD}, {**_LEASED, "redelivered": {place(-9): "1 why"}}
+        _nack(), {"max_deliveries": 2, **_DEAD}, {**_LEASED, "failures": {place(-9): "1 why"}}
     ),
     "nack of what is lost": Scenario(_nack(), parts=_READY),
     "nack beyond a limit": Scenario(_nack(), {"max_length": 1, **_DEAD}, _LEASED),
@@ -221,24 +221,24 @@ CONSUMERS = {
     "receive what was returned": Scenario(_receive(), parts=_RETURNED),
     "receive for good": Scenario(_receive(auto_ack=True), parts=_RETURNED),
     "receive nothing": Scenario(_receive()),
-    "receive nothing from a queue that is looked at for nothing": Scenario(_receive(), parts={"meta": {"due": 0}}),
+    "receive nothing from a queue that is looked at for nothing": Scenario(_receive(), parts={"meta": {"due_at": 0}}),
     "receive nothing, and wait": Scenario(_receive(presence=Presence("me", 99, 99))),
     "receive nothing, and wait no longer": Scenario(_receive(presence=Presence("me")), parts=_WAITING),
     "receive what was handed over": Scenario(
-        _receive(1, presence=Presence("me", 9, 9, _HANDED["bell"][0].encode())), parts=_TAKEN
+        _receive(1, presence=Presence("me", 9, 9, _HANDED["wakeup"][0].encode())), parts=_TAKEN
     ),
     "receive what was handed over meanwhile": Scenario(_receive(1, presence=Presence("me")), parts=_HANDED),
     "receive past the expired": Scenario(_receive(), _DEAD, _OVER),
     "receive past the expired that are not due": Scenario(
-        _receive(), _DEAD, {**_OVER, "meta": {"due": ""}}, target=False
+        _receive(), _DEAD, {**_OVER, "meta": {"due_at": ""}}, target=False
     ),
     "receive what a lost lease gives back": Scenario(_receive(), parts=_LATE),
     "finish and receive": Scenario(_receive(finished=_HELD), parts=_LEASED),
     "finish only": Scenario(_receive(0, finished=_HELD, presence=Presence("me", -1, 99)), parts=_LEASED),
     "receive where there is a lifetime": Scenario(_receive(), _MORTAL, {**_READY, "consumers": {"c": NOW + 3}}),
-    "peek where there is a lifetime": Scenario(_peek, _MORTAL, {**_READY, "meta": {"active": NOW - 1}}),
+    "peek where there is a lifetime": Scenario(_peek, _MORTAL, {**_READY, "meta": {"last_active_at": NOW - 1}}),
     "touch": Scenario(_touch),
-    "touch where there is a lifetime": Scenario(_touch, _MORTAL, {"meta": {"used": NOW - 4}}),
+    "touch where there is a lifetime": Scenario(_touch, _MORTAL, {"meta": {"last_used_at": NOW - 4}}),
     "sweep that retires": Scenario(_sweep, _MORTAL, {**_LEASED, **_PAST}),
     "sweep that retires, dead-lettering the ready": Scenario(
         _sweep, {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_READY, **_PAST}, target=False
@@ -251,15 +251,15 @@ CONSUMERS = {
     "sweep that retires, dead-lettering the delayed": Scenario(
         _sweep, {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_DELAYED, **_PAST}
     ),
-    "sweep that forgets": Scenario(_sweep, {"duplicate_window": 9}, {"seen": {";3;;old": NOW - 9, ";3;;new": NOW}}),
+    "sweep that forgets": Scenario(_sweep, {"duplicate_window": 9}, {"dedup": {";3;;old": NOW - 9, ";3;;new": NOW}}),
     "sweep that forgets what calls have remembered": Scenario(
-        _sweep, {}, {"named": ["a", "b", "c"], "windows": {"a\nb": NOW, "c": NOW + 1}}
+        _sweep, {}, {"dedup_ids": ["a", "b", "c"], "dedup_windows": {"a\nb": NOW, "c": NOW + 1}}
     ),
     "sweep that keeps": Scenario(_sweep, {**_MORTAL, "on_expire": "keep"}, {**_READY, **_PAST}),
-    "sweep of nothing": Scenario(_sweep, parts={"meta": {"due": 0}}),
+    "sweep of nothing": Scenario(_sweep, parts={"meta": {"due_at": 0}}),
     "sweep that reclaims": Scenario(_sweep, parts={**_LATE, **_WAITING}),
     "sweep that reclaims, with a pause": Scenario(
-        _sweep, {"redelivery_delay": "5ms", "redelivery_jitter": 0.5}, {**_LATE, "redelivered": {place(-9): "1 why"}}
+        _sweep, {"redelivery_delay": "5ms", "redelivery_jitter": 0.5}, {**_LATE, "failures": {place(-9): "1 why"}}
     ),
     "sweep that reclaims the spent": Scenario(_sweep, {"max_deliveries": 2, **_DEAD}, _LATE),
     "sweep that promotes": Scenario(_sweep, parts={**_DELAYED, **_WAITING}),
@@ -274,7 +274,7 @@ CONSUMERS = {
     "stats after a shorter retention": Scenario(_stats, {"message_ttl": 20}, _UNCAPPED),
     "nack with a delay beyond retention": Scenario(_nack(delay=5000), {"message_ttl": 1000}, _LEASED),
     "stats": Scenario(_stats, parts=_LEASED),
-    "stats of a queue that is looked at for nothing": Scenario(_stats, parts={"meta": {"due": 0}}),
+    "stats of a queue that is looked at for nothing": Scenario(_stats, parts={"meta": {"due_at": 0}}),
     "stats that rings": Scenario(_stats, parts={**_READY, **_WAITING}),
     "stats that expires": Scenario(_stats, _DEAD, _OVER, target=False),
     "stats that reclaims": Scenario(_stats, parts={**_LATE, **_WAITING}),
@@ -311,6 +311,6 @@ MAKERS = {
     ),
     "adopt": Scenario(
         lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {"max_length": 5})),
-        parts={"meta": {"adopted": 0}},
+        parts={"meta": {"explicit": 0}},
     ),
 }

@@ -132,7 +132,7 @@ class Lab:
         return self._read(part, self.keyspace.key(queue, part).encode())
 
     def _facts(self, queue: str, parts: Mapping[str, Any]) -> dict[str, Any]:
-        entries = {**parts.get("log", {}), **parts.get("loose", {})}
+        entries = {**parts.get("log", {}), **parts.get("detached", {})}
         away = {**parts.get("leases", {}), **parts.get("delayed", {})}
         ready = [one for one in entries if one not in away]
         due = [end // 1000 for end in parts.get("leases", {}).values()]
@@ -142,29 +142,29 @@ class Lab:
             due.append(int(min(ready)[:13]) + retention)
         sizes = {one: len(header) + len(body) for one, (header, body) in entries.items()}
         large = {one: size for one, size in sizes.items() if size > SMALL}
-        places = {"large": max(large), "largest": max(large.values())} if large else {}
+        places = {"large_upto": max(large), "largest_bytes": max(large.values())} if large else {}
         return {
             **places,
             "version": VERSION,
-            "last": max(entries, default="0-0"),
-            "cursor": max([*away, *parts.get("returned", {})], default="0-0"),
-            "bytes": sum(len(entries[one][1]) for one in ready),
-            "due": min(due, default=""),
-            "attended": int("waiting" in parts),
+            "last_id": max(entries, default="0-0"),
+            "cursor": max([*away, *parts.get("requeued", {})], default="0-0"),
+            "ready_bytes": sum(len(entries[one][1]) for one in ready),
+            "due_at": min(due, default=""),
+            "has_waiters": int("waiters" in parts),
         }
 
     def _write(self, part: str, key: str, contents: Any) -> None:
         if part == "log":
             for one, (header, body) in sorted(contents.items()):
                 self.client.execute_command("XADD", key, one, header, body)
-        elif part == "loose":
+        elif part == "detached":
             for one, (header, body) in contents.items():
                 self.client.hset(key, one, b"%d:%b%b" % (len(header), header, body))
-        elif part in ("meta", "redelivered", "gone"):
+        elif part in ("meta", "failures", "tombstone"):
             self.client.hset(key, mapping=contents)
-        elif part == "bell":
+        elif part == "wakeup":
             self.client.rpush(key, *contents)
-        elif part == "named":
+        elif part == "dedup_ids":
             self.client.sadd(key, *contents)
         else:
             self.client.zadd(key, contents)
@@ -173,14 +173,14 @@ class Lab:
         client: Any = self.client
         if part == "log":
             return {one.decode(): next(iter(fields.items())) for one, fields in client.xrange(key)}
-        if part == "loose":
+        if part == "detached":
             found = {one.decode(): value.partition(b":") for one, value in client.hgetall(key).items()}
             return {one: (rest[: int(size)], rest[int(size) :]) for one, (size, _, rest) in found.items()}
-        if part in ("meta", "redelivered", "gone"):
+        if part in ("meta", "failures", "tombstone"):
             return {name.decode(): _number(value.decode()) for name, value in client.hgetall(key).items()}
-        if part == "bell":
+        if part == "wakeup":
             return [one.decode() for one in client.lrange(key, 0, -1)]
-        if part == "named":
+        if part == "dedup_ids":
             return sorted(one.decode() for one in client.smembers(key))
         return {one.decode(): int(score) for one, score in client.zrange(key, 0, -1, withscores=True)}
 

@@ -20,14 +20,14 @@ def renew(lab: Lab, *deliveries: Word, now: int = NOW) -> Command:
 def test_an_ack_forgets_the_message_wherever_it_is(lab: Lab) -> None:
     places = place(-3), place(-2)
     before = lab.seed(
-        log=plain(places[0], place(-1)), loose=plain(places[1]), leases=dict.fromkeys(places, token(5)),
-        redelivered={places[1]: 3},
+        log=plain(places[0], place(-1)), detached=plain(places[1]), leases=dict.fromkeys(places, token(5)),
+        failures={places[1]: 3},
     )  # fmt: skip
 
     assert lab.run(ack(lab, places[0], token(5), places[1], token(5))) == [b"ok", b"", [], []]
     gone = dict.fromkeys(places)
-    assert lab.snapshot() == changed(before, meta={"acked": 2}, log={places[0]: None}, loose={places[1]: None},
-                                     leases=gone, redelivered=gone)  # fmt: skip
+    assert lab.snapshot() == changed(before, meta={"acked": 2}, log={places[0]: None}, detached={places[1]: None},
+                                     leases=gone, failures=gone)  # fmt: skip
 
 
 LOST = {
@@ -110,21 +110,21 @@ def test_a_queue_whose_lifetime_is_over_is_refused_though_the_lease_holds(lab: L
     lab.seed(options={option: 5}, log=plain(place(-1)), leases={place(-1): token(9)})
 
     command = build(lab, place(-1), token(9), now=NOW + 5)  # type: ignore[operator]  # one of two functions
-    assert lab.refusal(command) == [b"lapsed"]
+    assert lab.refusal(command) == [b"queue_expired"]
     command = build(lab, place(-1), token(9), now=NOW + 4)  # type: ignore[operator]  # one of two functions
     assert lab.run(command)[-1] == []
 
 
 def test_a_renewed_lease_has_a_new_end_and_a_new_token(lab: Lab) -> None:
     before = lab.seed(
-        log=plain(place(-2), place(-1)), leases={place(-2): token(5), place(-1): token(6)}, meta={"grants": 7}
+        log=plain(place(-2), place(-1)), leases={place(-2): token(5), place(-1): token(6)}, meta={"lease_grants": 7}
     )
 
     reply = lab.run(renew(lab, place(-2), token(5), place(-1), token(6)))
 
     assert reply == [b"ok", b"", b"%d" % token(1000, 8), []]
     assert lab.snapshot() == changed(
-        before, meta={"grants": 8}, leases=dict.fromkeys([place(-2), place(-1)], token(1000, 8))
+        before, meta={"lease_grants": 8}, leases=dict.fromkeys([place(-2), place(-1)], token(1000, 8))
     )
 
 
@@ -135,10 +135,10 @@ def test_a_renewal_may_shorten_a_lease_and_makes_the_queue_due_then(lab: Lab) ->
 
     state = lab.snapshot()["orders"]
     assert state["leases"] == {place(-1): token(1000, 1)}
-    assert state["meta"]["due"] <= NOW + 1000
+    assert state["meta"]["due_at"] <= NOW + 1000
 
 
 def test_the_number_of_a_grant_goes_into_the_token_modulo_a_thousand(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(5)}, meta={"grants": 1999})
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(5)}, meta={"lease_grants": 1999})
 
     assert lab.run(renew(lab, place(-1), token(5)))[2] == b"%d" % token(1000, 0)

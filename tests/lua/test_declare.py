@@ -25,12 +25,12 @@ def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab
     meta.pop("about", None)
     given = {"dead_letter": "dead", "lease": 5000, "max_length": 5, "message_ttl": 60000, "never_expire": True,
              "overflow": "reject-publish"}  # fmt: skip
-    assert json.loads(meta.pop("given")) == given
+    assert json.loads(meta.pop("options")) == given
     assert len(meta.pop("version")) == 16
     assert meta == {
-        "adopted": 1, "born": NOW, "cursor": "0-0", "trimmed": "0-0", "last": "0-0",
-        "bytes": 0, "due": "", "grants": 0, "letters": 0,
-        "attended": 0, "enqueued": 0, "delivered": 0, "plain": 0, "message_ttl": 60000, "max_length": 5,
+        "explicit": 1, "created_at": NOW, "cursor": "0-0", "trimmed_upto": "0-0", "last_id": "0-0",
+        "ready_bytes": 0, "due_at": "", "lease_grants": 0, "holds_dead_letters": 0,
+        "has_waiters": 0, "enqueued": 0, "delivered": 0, "option_set": "custom", "message_ttl": 60000, "max_length": 5,
         "overflow": "reject-publish", "never_expire": 1,
     }  # fmt: skip
     assert list(lab.snapshot()) == ["orders"]
@@ -62,7 +62,7 @@ def test_declaring_with_other_options_is_refused_and_tells_what_is_in_force(lab:
 
 
 def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(lab: Lab) -> None:
-    before = lab.seed(log=plain(place()), meta={"adopted": 0, "version": "auto-1", "letters": 1})
+    before = lab.seed(log=plain(place()), meta={"explicit": 0, "version": "auto-1", "holds_dead_letters": 1})
 
     assert lab.run(declaration(lab, max_length=3))[:3] == [b"ok", b"", 2]
 
@@ -71,7 +71,14 @@ def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(l
     assert version != "auto-1"
     assert after == changed(
         before,
-        meta={"adopted": 1, "version": version, "given": '{"max_length":3}', "max_length": 3, "due": 0, "plain": 0},
+        meta={
+            "explicit": 1,
+            "version": version,
+            "options": '{"max_length":3}',
+            "max_length": 3,
+            "due_at": 0,
+            "option_set": "custom",
+        },
     )
 
 
@@ -97,7 +104,14 @@ def test_update_replaces_every_option_that_scripts_read(lab: Lab) -> None:
     after = lab.snapshot()
     version = after["orders"]["meta"]["version"]
     assert version != VERSION
-    expected = {**gone, "overflow": "drop-head", "given": "{}", "version": version, "due": 0, "plain": 1}
+    expected = {
+        **gone,
+        "overflow": "drop-head",
+        "options": "{}",
+        "version": version,
+        "due_at": 0,
+        "option_set": "default",
+    }
     assert after == changed(before, meta=expected)
 
 

@@ -17,7 +17,7 @@ ODD = [b" ", b"5", b" 7 ", b"\n", b"a\x00b 1", "é😀".encode(), b"x" * 4096]
 
 def held(lab: Lab, redelivered: object = None, *, ends: int = 500, **options: Any) -> None:
     """One message out, with what `redelivered` has of it."""
-    parts: dict[str, Any] = {} if redelivered is None else {"redelivered": {PLACE: redelivered}}
+    parts: dict[str, Any] = {} if redelivered is None else {"failures": {PLACE: redelivered}}
     lab.seed("dead")
     lab.seed(options={"dead_letter": "dead", **options}, log={PLACE: (at(900), b"x")}, leases={PLACE: token(ends)},
              **parts)  # fmt: skip
@@ -28,7 +28,7 @@ def nack(lab: Lab, **words: Any) -> Command:
 
 
 def kept(lab: Lab) -> bytes | None:
-    value: Any = lab.client.hget(lab.keyspace.key("orders", "redelivered"), PLACE)
+    value: Any = lab.client.hget(lab.keyspace.key("orders", "failures"), PLACE)
     return None if value is None else bytes(value)
 
 
@@ -80,7 +80,7 @@ def test_the_end_of_a_delay_keeps_the_description(lab: Lab) -> None:
 
     lab.run(commands.sweep(lab.known(), now=NOW + 5))
 
-    assert PLACE in lab.snapshot()["orders"]["returned"]
+    assert PLACE in lab.snapshot()["orders"]["requeued"]
     assert kept(lab) == b"1 " + WHY
 
 
@@ -120,7 +120,7 @@ def test_each_message_of_a_batch_dies_with_its_own_error(lab: Lab) -> None:
     lab.seed(
         options={"dead_letter": "dead", "max_deliveries": 2}, log=plain(*places),
         leases=dict.fromkeys(places, token(500)),
-        redelivered={places[0]: "1 first", places[1]: 1, places[2]: "1 third"},
+        failures={places[0]: "1 first", places[1]: 1, places[2]: "1 third"},
     )  # fmt: skip
 
     lab.run(commands.nack(lab.known(), [word for one in places for word in (one, token(500))], now=NOW))

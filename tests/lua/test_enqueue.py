@@ -25,7 +25,7 @@ def test_messages_are_stored_in_order_under_rising_ids(lab: Lab) -> None:
     assert reply == [b"ok", b"", [place().encode(), place(0, 1).encode()]]
     assert lab.snapshot() == changed(
         before,
-        meta={"last": place(0, 1), "bytes": 3, "enqueued": 2},
+        meta={"last_id": place(0, 1), "ready_bytes": 3, "enqueued": 2},
         log={place(): (b"", b"a"), place(0, 1): (b"", b"bc")},
     )
 
@@ -37,13 +37,13 @@ def test_ids_rise_although_the_clock_goes_back(lab: Lab) -> None:
 
     assert lab.snapshot() == changed(
         before,
-        meta={"last": place(5000, 9), "bytes": 3, "enqueued": 2},
+        meta={"last_id": place(5000, 9), "ready_bytes": 3, "enqueued": 2},
         log={place(5000, 8): (b"", b"a"), place(5000, 9): (b"", b"b")},
     )
 
 
 def test_the_last_id_of_a_millisecond_is_followed_by_the_first_of_the_next(lab: Lab) -> None:
-    lab.seed(meta={"last": f"{NOW}-999998"})
+    lab.seed(meta={"last_id": f"{NOW}-999998"})
 
     reply = lab.run(enqueue(lab, b"a", b"b", b"c"))
 
@@ -58,7 +58,7 @@ def test_an_own_deadline_is_stored_indexed_reported_and_due(lab: Lab) -> None:
     assert reply[2] == [f"{place()} {NOW + 5000}".encode(), place(0, 1).encode()]
     assert lab.snapshot() == changed(
         before,
-        meta={"last": place(0, 1), "bytes": 2, "enqueued": 2, "due": NOW + 5000},
+        meta={"last_id": place(0, 1), "ready_bytes": 2, "enqueued": 2, "due_at": NOW + 5000},
         log={place(): (at(5000), b"a"), place(0, 1): (b"", b"b")},
         expiry={place(): NOW + 5000},
     )
@@ -120,7 +120,7 @@ def test_retention_makes_the_queue_due_without_an_index(lab: Lab) -> None:
 
     assert lab.snapshot() == changed(
         before,
-        meta={"last": place(), "bytes": 1, "enqueued": 1, "due": NOW + 100},
+        meta={"last_id": place(), "ready_bytes": 1, "enqueued": 1, "due_at": NOW + 100},
         log={place(): (b"", b"a")},
     )
 
@@ -148,8 +148,8 @@ def test_a_message_whose_time_is_over_dies_on_arrival(
     history = f"orders expired 1 {NOW} {NOW} {NOW} {deadline} 0 0 "
     assert header.decode() == f";{len(place())};{len(history)};{place()}{history}"
     assert body == b"x"
-    meta = {"last": place(), "enqueued": 1, "deaths:expired": 1}
-    letters = {"last": place(), "enqueued": 1, "bytes": 1, "letters": 1}
+    meta = {"last_id": place(), "enqueued": 1, "deaths:expired": 1}
+    letters = {"last_id": place(), "enqueued": 1, "ready_bytes": 1, "holds_dead_letters": 1}
     assert after == changed(changed(before, meta=meta), "dead", meta=letters, log={place(): (header, body)})
 
 
@@ -158,17 +158,17 @@ def test_without_a_target_a_message_that_dies_on_arrival_is_counted_as_dropped(l
 
     lab.run(enqueue(lab, Message(b"x", ttl=0)))
 
-    meta = {"last": place(), "enqueued": 1, "deaths:expired": 1, "dropped:expired": 1}
+    meta = {"last_id": place(), "enqueued": 1, "deaths:expired": 1, "dropped:expired": 1}
     assert lab.snapshot() == changed(before, meta=meta)
 
 
 def test_a_waiting_consumer_is_rung_once(lab: Lab) -> None:
-    lab.seed(waiting={"c1": NOW + 1000, "c2": NOW + 1000})
+    lab.seed(waiters={"c1": NOW + 1000, "c2": NOW + 1000})
 
     lab.run(enqueue(lab, b"a"))
     lab.run(enqueue(lab, b"b"))
 
-    assert lab.snapshot()["orders"]["bell"] == [""]
+    assert lab.snapshot()["orders"]["wakeup"] == [""]
 
 
 def test_nobody_waits_so_nothing_is_rung(lab: Lab) -> None:
@@ -176,7 +176,7 @@ def test_nobody_waits_so_nothing_is_rung(lab: Lab) -> None:
 
     lab.run(enqueue(lab, b"a"))
 
-    assert "bell" not in lab.snapshot()["orders"]
+    assert "wakeup" not in lab.snapshot()["orders"]
 
 
 def test_an_earlier_deadline_is_told_to_reapers_a_later_one_is_not(lab: Lab) -> None:
@@ -199,35 +199,37 @@ def test_an_earlier_deadline_is_told_to_reapers_a_later_one_is_not(lab: Lab) -> 
 
 @pytest.mark.parametrize("options", [{}, {"message_ttl": 0}])
 def test_ttl_zero_is_handed_to_a_consumer_that_waits_with_a_ticket(lab: Lab, options: dict[str, object]) -> None:
-    before = lab.seed(options=options, waiting={"c1": NOW + 1})
+    before = lab.seed(options=options, waiters={"c1": NOW + 1})
 
     lab.run(enqueue(lab, Message(b"x", ttl=0)))
 
     assert lab.snapshot() == changed(
         before,
-        meta={"last": place(), "cursor": place(), "enqueued": 1, "grants": 1, "due": NOW + 5000},
+        meta={"last_id": place(), "cursor": place(), "enqueued": 1, "lease_grants": 1, "due_at": NOW + 5000},
         log={place(): (at(0), b"x")},
         leases={place(): token(5000)},
-        bell=[f"{place()} {token(5000)}"],
-        waiting={place(): -(NOW + 5000)},
+        wakeup=[f"{place()} {token(5000)}"],
+        waiters={place(): -(NOW + 5000)},
     )
 
 
 def test_only_as_many_are_handed_out_as_wait(lab: Lab) -> None:
     """Who takes a hint, and finds nothing ready, takes a ticket then."""
-    lab.seed(waiting={"gone": NOW, "c1": NOW + 1, "c2": NOW + 1}, bell=[""])
+    lab.seed(waiters={"gone": NOW, "c1": NOW + 1, "c2": NOW + 1}, wakeup=[""])
 
     lab.run(enqueue(lab, *[Message(b"x", ttl=0)] * 3))
 
     state = lab.snapshot()["orders"]
     assert list(state["leases"]) == [place(), place(0, 1)]
-    assert state["bell"] == ["", f"{place()} {token(5000)}", f"{place(0, 1)} {token(5000, 1)}"]
+    assert state["wakeup"] == ["", f"{place()} {token(5000)}", f"{place(0, 1)} {token(5000, 1)}"]
     assert state["meta"]["deaths:expired"] == 1
 
 
-@pytest.mark.parametrize("bell", [{}, {"bell": [f"{place(-1)} {token(9)}"]}], ids=["taken", "in the bell"])
-def test_a_consumer_to_whom_a_ticket_is_under_way_waits_for_nothing_else(lab: Lab, bell: dict[str, list[str]]) -> None:
-    parts: Any = {"waiting": {"c1": NOW + 1, place(-1): -(NOW + 9)}, **bell}
+@pytest.mark.parametrize("wakeup", [{}, {"wakeup": [f"{place(-1)} {token(9)}"]}], ids=["taken", "in the list"])
+def test_a_consumer_to_whom_a_ticket_is_under_way_waits_for_nothing_else(
+    lab: Lab, wakeup: dict[str, list[str]]
+) -> None:
+    parts: Any = {"waiters": {"c1": NOW + 1, place(-1): -(NOW + 9)}, **wakeup}
     lab.seed(log=plain(place(-1)), leases={place(-1): token(9)}, **parts)
 
     lab.run(enqueue(lab, Message(b"x", ttl=0)))
@@ -236,7 +238,7 @@ def test_a_consumer_to_whom_a_ticket_is_under_way_waits_for_nothing_else(lab: La
 
 
 def test_a_ticket_that_nobody_has_shown_in_time_is_under_way_no_more(lab: Lab) -> None:
-    lab.seed(waiting={"c1": NOW + 1, place(-1): -NOW})
+    lab.seed(waiters={"c1": NOW + 1, place(-1): -NOW})
 
     lab.run(enqueue(lab, Message(b"x", ttl=0)))
 
@@ -244,37 +246,37 @@ def test_a_ticket_that_nobody_has_shown_in_time_is_under_way_no_more(lab: Lab) -
 
 
 def test_ttl_zero_is_not_handed_past_messages_that_are_ready(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), waiting={"c1": NOW + 1})
+    lab.seed(log=plain(place(-1)), waiters={"c1": NOW + 1})
 
     lab.run(enqueue(lab, Message(b"x", ttl=0)))
 
     state = lab.snapshot()["orders"]
-    assert "bell" not in state
+    assert "wakeup" not in state
     assert state["meta"]["deaths:expired"] == 1
 
 
 def test_ttl_zero_is_not_handed_past_an_earlier_message_of_its_batch(lab: Lab) -> None:
-    lab.seed(waiting={"c1": NOW + 1})
+    lab.seed(waiters={"c1": NOW + 1})
 
     lab.run(enqueue(lab, b"a", Message(b"x", ttl=0)))
 
     state = lab.snapshot()["orders"]
     assert state["log"] == {place(): (b"", b"a")}
-    assert state["bell"] == [""]
+    assert state["wakeup"] == [""]
     assert state["meta"]["deaths:expired"] == 1
 
 
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
 @pytest.mark.parametrize("limit", ["max_length", "max_length_bytes"])
 def test_a_limit_of_zero_lets_pass_what_waiting_consumers_take(lab: Lab, overflow: str, limit: str) -> None:
-    lab.seed(options={limit: 0, "overflow": overflow}, waiting={"c1": NOW + 1})
+    lab.seed(options={limit: 0, "overflow": overflow}, waiters={"c1": NOW + 1})
 
     reply = lab.run(enqueue(lab, b"a", b"b"))
 
     state = lab.snapshot()["orders"]
     assert state["log"] == {place(): (b"", b"a")}
     assert state["leases"] == {place(): token(5000)}
-    assert state["meta"]["bytes"] == 0
+    assert state["meta"]["ready_bytes"] == 0
     if overflow == "drop-head":
         assert state["meta"]["deaths:maxlen"] == 1
     else:
@@ -283,7 +285,7 @@ def test_a_limit_of_zero_lets_pass_what_waiting_consumers_take(lab: Lab, overflo
 
 
 def test_nothing_is_handed_to_consumers_while_there_is_room(lab: Lab) -> None:
-    lab.seed(options={"max_length": 5}, waiting={"c1": NOW + 1})
+    lab.seed(options={"max_length": 5}, waiters={"c1": NOW + 1})
 
     lab.run(enqueue(lab, b"a"))
 
@@ -293,7 +295,7 @@ def test_nothing_is_handed_to_consumers_while_there_is_room(lab: Lab) -> None:
 def test_what_is_waiting_but_expired_does_not_keep_a_message_from_a_consumer(lab: Lab) -> None:
     lab.seed(
         options={"max_length": 1, "overflow": "reject-publish"}, log={place(-9): (at(0), b"o")},
-        expiry={place(-9): NOW}, waiting={"c1": NOW + 1},
+        expiry={place(-9): NOW}, waiters={"c1": NOW + 1},
     )  # fmt: skip
 
     reply = lab.run(enqueue(lab, b"a", b"b"))
@@ -302,5 +304,5 @@ def test_what_is_waiting_but_expired_does_not_keep_a_message_from_a_consumer(lab
     assert reply[2] == [place().encode(), place(0, 1).encode()]
     assert state["leases"] == {place(): token(5000)}
     assert list(state["log"]) == [place(), place(0, 1)]
-    assert state["meta"]["bytes"] == 1
+    assert state["meta"]["ready_bytes"] == 1
     assert state["meta"]["deaths:expired"] == 1

@@ -19,7 +19,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "at once": {"message_ttl": 0}, "limit": {"max_length": 4},
     "strict": {"max_length": 4, "overflow": "reject-publish"},
     "strict window": {"max_length": 4, "overflow": "reject-publish", "duplicate_window": WINDOW},
-    "mortal": {"expires": "1h"},
+    "expiring": {"expires": "1h"},
 }  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def batches(chance: random.Random) -> list[list[tuple[bytes, bytes]]]:
 
 def settled(lab: Lab, command: Command) -> Reply:
     """The reply to a call that is made again for as long as the script says so."""
-    while (reply := lab.run(command)) == [b"refused", b"again"]:
+    while (reply := lab.run(command)) == [b"refused", b"retry"]:
         pass
     return reply
 
@@ -54,7 +54,7 @@ def test_a_batch_of_ids_is_stored_as_any_other(lab: Lab, way: str, window: int) 
         found: list[tuple[list[Reply], State]] = []
         for known_form in (True, False):
             lab.client.flushall()
-            lab.seed(options=OPTIONS[way], log=plain(place(-9)), meta={"last": f"{NOW}-100093"})
+            lab.seed(options=OPTIONS[way], log=plain(place(-9)), meta={"last_id": f"{NOW}-100093"})
             replies = []
             for i, packed in enumerate(batches(random.Random(seed))):
                 command = commands.enqueue(lab.known(), packed, window=window, now=NOW + 3 * i)
@@ -66,20 +66,20 @@ def test_a_batch_of_ids_is_stored_as_any_other(lab: Lab, way: str, window: int) 
 
 
 def test_names_whose_time_is_over_go_before_one_of_them_is_taken_for_known(lab: Lab) -> None:
-    lab.seed(named=[";1;;a", ";1;;b", ";3;;old"], windows={";1;;a\n;1;;b": NOW - 1, ";3;;old": NOW})
+    lab.seed(dedup_ids=[";1;;a", ";1;;b", ";3;;old"], dedup_windows={";1;;a\n;1;;b": NOW - 1, ";3;;old": NOW})
     command = commands.enqueue(lab.known(), [(b";3;;old", b"x"), (b";3;;new", b"x")], window=WINDOW, now=NOW)
 
-    assert lab.run(command) == [b"refused", b"again"]
+    assert lab.run(command) == [b"refused", b"retry"]
     left = lab.snapshot()["orders"]
-    assert "named" not in left
+    assert "dedup_ids" not in left
     assert "log" not in left
     assert lab.run(command)[0] == b"ok"
     state = lab.snapshot()["orders"]
-    assert (state["named"], state["windows"]) == ([";3;;new", ";3;;old"], {";3;;old\n;3;;new": NOW + WINDOW})
+    assert (state["dedup_ids"], state["dedup_windows"]) == ([";3;;new", ";3;;old"], {";3;;old\n;3;;new": NOW + WINDOW})
 
 
 def test_forgetting_beforehand_is_refused_too_while_memory_is_full(lab: Lab) -> None:
-    lab.seed(named=[";3;;old"], windows={";3;;old": NOW})
+    lab.seed(dedup_ids=[";3;;old"], dedup_windows={";3;;old": NOW})
     command = commands.enqueue(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
     before = lab.dump()
     lab.client.config_set("maxmemory", 1)
@@ -93,7 +93,7 @@ def test_forgetting_beforehand_is_refused_too_while_memory_is_full(lab: Lab) -> 
 
 
 def test_names_that_are_not_over_are_known_without_more_ado(lab: Lab) -> None:
-    lab.seed(named=[";3;;old"], windows={";3;;old": NOW + 1})
+    lab.seed(dedup_ids=[";3;;old"], dedup_windows={";3;;old": NOW + 1})
     command = commands.enqueue(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
 
     assert lab.run(command) == [b"ok", b"", [b"="]]

@@ -30,7 +30,7 @@ def ticket(one: str, grant: int = 0) -> str:
 def test_what_is_ready_is_handed_over_before_a_message_with_ttl_zero(lab: Lab) -> None:
     before = lab.seed(
         log={place(-3): (b"", b"back"), place(-2): (at(70), b"own"), place(-1): (b"", b"ahead")},
-        returned={place(-3): NOW - 3}, expiry={place(-2): NOW + 70}, waiting=waiting(4), bell=[""],
+        requeued={place(-3): NOW - 3}, expiry={place(-2): NOW + 70}, waiters=waiting(4), wakeup=[""],
         meta={"cursor": place(-3)},
     )  # fmt: skip
 
@@ -39,13 +39,13 @@ def test_what_is_ready_is_handed_over_before_a_message_with_ttl_zero(lab: Lab) -
     old = [place(-3), place(-2), place(-1)]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 0, "cursor": place(), "last": place(), "enqueued": 1, "grants": 2},
+        meta={"ready_bytes": 0, "cursor": place(), "last_id": place(), "enqueued": 1, "lease_grants": 2},
         log={place(): (at(0), b"x")},
-        returned={place(-3): None},
+        requeued={place(-3): None},
         expiry={place(-2): None},
         leases={**dict.fromkeys(old, token(PICKUP)), place(): token(PICKUP, 1)},
-        bell=["", *map(ticket, old), ticket(place(), 1)],
-        waiting=dict.fromkeys([*old, place()], -(NOW + PICKUP)),
+        wakeup=["", *map(ticket, old), ticket(place(), 1)],
+        waiters=dict.fromkeys([*old, place()], -(NOW + PICKUP)),
     )
 
 
@@ -54,19 +54,19 @@ def test_what_is_ready_is_handed_over_before_a_message_with_ttl_zero(lab: Lab) -
 def test_a_limit_acts_on_what_is_left_after_those_that_wait_have_taken_theirs(
     lab: Lab, overflow: str, limit: Mapping[str, int]
 ) -> None:
-    lab.seed(options={**limit, "overflow": overflow}, log=plain(place(-1)), waiting=waiting(2), bell=[""])
+    lab.seed(options={**limit, "overflow": overflow}, log=plain(place(-1)), waiters=waiting(2), wakeup=[""])
 
     reply = enqueue(lab, b"b", b"c")
 
     state = lab.snapshot()["orders"]
-    assert state["bell"] == ["", ticket(place(-1)), ticket(place(), 1)]
+    assert state["wakeup"] == ["", ticket(place(-1)), ticket(place(), 1)]
     assert reply[2] == [place().encode(), place(0, 1).encode()]
-    assert (list(state["log"]), state["meta"]["bytes"]) == ([place(-1), place(), place(0, 1)], 1)
+    assert (list(state["log"]), state["meta"]["ready_bytes"]) == ([place(-1), place(), place(0, 1)], 1)
     assert not {"deaths:maxlen", "refused"} & state["meta"].keys()
 
 
 def test_fewer_that_wait_than_are_ready_take_the_oldest_before_a_limit_acts(lab: Lab) -> None:
-    lab.seed(options={"max_length": 3}, log=plain(*[place(-i) for i in range(3, 0, -1)]), waiting=waiting(2))
+    lab.seed(options={"max_length": 3}, log=plain(*[place(-i) for i in range(3, 0, -1)]), waiters=waiting(2))
 
     enqueue(lab, b"a", b"b", b"c")
 
@@ -79,10 +79,10 @@ def test_fewer_that_wait_than_are_ready_take_the_oldest_before_a_limit_acts(lab:
 def test_what_is_overdue_goes_to_nobody_and_makes_room_first(lab: Lab) -> None:
     lab.seed(
         options={"max_length": 2}, log={place(-2): (at(0), b"x"), place(-1): (b"", b"y")}, expiry={place(-2): NOW},
-        waiting=waiting(1),
+        waiters=waiting(1),
     )  # fmt: skip
 
-    assert enqueue(lab, b"a", b"b") == [b"refused", b"again"]
+    assert enqueue(lab, b"a", b"b") == [b"refused", b"retry"]
     enqueue(lab, b"a", b"b")
 
     state = lab.snapshot()["orders"]
@@ -92,12 +92,12 @@ def test_what_is_overdue_goes_to_nobody_and_makes_room_first(lab: Lab) -> None:
 
 def test_one_call_hands_over_a_bounded_number(lab: Lab) -> None:
     places = [place(-i) for i in range(600, 0, -1)]
-    lab.seed(log=plain(*places), waiting=waiting(601))
+    lab.seed(log=plain(*places), waiters=waiting(601))
 
     steps = [enqueue(lab, Message(b"x", ttl=0)) for _ in range(3)]
 
     assert [reply[0] for reply in steps] == [b"refused", b"refused", b"ok"]
-    bell = lab.snapshot()["orders"]["bell"]
+    bell = lab.snapshot()["orders"]["wakeup"]
     assert [one.split()[0] for one in bell] == [*places, place()]
 
 
@@ -106,30 +106,30 @@ def test_nothing_is_handed_past_a_ready_message_that_cannot_be_found(lab: Lab, r
     """Somebody has meddled: `returned` names a message that is in no log."""
     lab.seed(
         options={"max_length": ready}, log=plain(*[place(-1 - i) for i in range(ready)]),
-        returned={place(-9): NOW - 9}, waiting=waiting(9), meta={"cursor": place(-8)},
+        requeued={place(-9): NOW - 9}, waiters=waiting(9), meta={"cursor": place(-8)},
     )  # fmt: skip
 
     reply = enqueue(lab, b"x")
-    if reply == [b"refused", b"again"]:  # the id has gone, and that was all that this call did
+    if reply == [b"refused", b"retry"]:  # the id has gone, and that was all that this call did
         reply = enqueue(lab, b"x")
 
     state = lab.snapshot()["orders"]
     leased = state.get("leases", {})
-    assert (reply[0], state.get("returned")) == (b"ok", None)
+    assert (reply[0], state.get("requeued")) == (b"ok", None)
     assert place() not in leased or all(place(-1 - i) in leased for i in range(ready))
 
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_ticket_that_was_shown_or_whose_time_is_over_is_under_way_no_more(lab: Lab, left: int) -> None:
     shown = ticket(place(-1)).encode()
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(PICKUP)}, waiting={place(-1): -(NOW + left), "c": NOW + 9})
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(PICKUP)}, waiters={place(-1): -(NOW + left), "c": NOW + 9})
 
     if left:
         lab.run(commands.receive(lab.known(), 1, 9, presence=commands.Presence("c", 0, 0, shown), now=NOW))
-        assert "waiting" not in lab.snapshot()["orders"]
+        assert "waiters" not in lab.snapshot()["orders"]
     else:
         lab.run(commands.sweep(lab.known(), now=NOW))
-        assert lab.snapshot()["orders"]["waiting"] == {"c": NOW + 9}
+        assert lab.snapshot()["orders"]["waiters"] == {"c": NOW + 9}
 
 
 @pytest.mark.parametrize("count, noted", [(1, True), (2, True), (3, False)])
@@ -139,7 +139,7 @@ def test_who_finds_fewer_than_it_has_room_for_goes_on_waiting(lab: Lab, count: i
 
     lab.run(commands.receive(lab.known(), 10, 9, presence=presence, now=NOW))
 
-    assert ("waiting" in lab.snapshot()["orders"]) == noted
+    assert ("waiters" in lab.snapshot()["orders"]) == noted
 
 
 def test_who_stops_waiting_takes_a_ticket_behind_a_hint_and_behind_tickets_that_hold_no_longer(lab: Lab) -> None:
@@ -147,11 +147,11 @@ def test_who_stops_waiting_takes_a_ticket_behind_a_hint_and_behind_tickets_that_
     lab.seed(
         log=plain(place(-1), place()),
         leases=dict.fromkeys([place(-1), place()], token(PICKUP)),
-        bell=bell,
-        waiting={"other": NOW + 9},
+        wakeup=bell,
+        waiters={"other": NOW + 9},
     )
 
     reply = lab.run(commands.receive(lab.known(), 9, 9, presence=commands.Presence("me", 0), now=NOW))
 
     assert [one[0] for one in reply[7]] == [place(-1).encode()]
-    assert lab.snapshot()["orders"]["bell"] == bell[3:]
+    assert lab.snapshot()["orders"]["wakeup"] == bell[3:]

@@ -24,16 +24,16 @@ def test_a_touch_of_a_queue_without_a_lifetime_changes_nothing(lab: Lab) -> None
 
 
 def test_a_touch_begins_both_lifetimes_anew(lab: Lab) -> None:
-    before = lab.seed(options={"expires": LIFE, "auto_delete_on_idle": 2 * LIFE}, meta={"due": NOW + LIFE})
+    before = lab.seed(options={"expires": LIFE, "auto_delete_on_idle": 2 * LIFE}, meta={"due_at": NOW + LIFE})
 
     assert lab.run(touch(lab, NOW + 7)) == [b"ok", b"", 1]
-    assert lab.snapshot() == changed(before, meta={"used": NOW + 7, "active": NOW + 7})
+    assert lab.snapshot() == changed(before, meta={"last_used_at": NOW + 7, "last_active_at": NOW + 7})
 
 
 def test_nobody_can_touch_what_is_not_there_or_over(lab: Lab) -> None:
     assert lab.refusal(touch(lab)) == [b"not_found"]
     lab.seed(options={"expires": LIFE})
-    assert lab.refusal(touch(lab, NOW + LIFE)) == [b"lapsed"]
+    assert lab.refusal(touch(lab, NOW + LIFE)) == [b"queue_expired"]
     assert lab.run(touch(lab, NOW + LIFE - 1))[0] == b"ok"
 
 
@@ -46,13 +46,15 @@ def test_what_is_over_is_told_with_its_version_and_options(lab: Lab, what: str) 
         "declare": commands.declare(lab.keyspace, options, now=NOW + LIFE),
     }[what]
 
-    assert lab.refusal(command) == [b"lapsed", b"v1", b'{"auto_delete_on_idle":50}']
+    assert lab.refusal(command) == [b"queue_expired", b"v1", b'{"auto_delete_on_idle":50}']
 
 
 def test_an_update_of_what_is_over_is_refused(lab: Lab) -> None:
     lab.seed(options={"expires": LIFE})
 
-    assert lab.refusal(commands.update(lab.known(), QueueOptions.read("orders", {}), now=NOW + LIFE)) == [b"lapsed"]
+    assert lab.refusal(commands.update(lab.known(), QueueOptions.read("orders", {}), now=NOW + LIFE)) == [
+        b"queue_expired"
+    ]
 
 
 def test_what_is_over_goes_with_every_key_in_one_step(lab: Lab) -> None:
@@ -61,8 +63,8 @@ def test_what_is_over_goes_with_every_key_in_one_step(lab: Lab) -> None:
 
     reply = lab.run(commands.sweep(lab.known(), now=NOW + LIFE))
 
-    assert reply == [b"ok", [b"gone", b"orders"], NOW + LIFE, b"", 0, 0, 0, 0, 0, 0, 900]
-    assert lab.snapshot() == {"orders": {"gone": {"born": NOW, "held": place(-1), "trimmed": "0-0"}}}
+    assert reply == [b"ok", [b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 0, 0, 0, 900]
+    assert lab.snapshot() == {"orders": {"tombstone": {"created_at": NOW, "last_id": place(-1), "trimmed_upto": "0-0"}}}
 
 
 def test_dead_lettering_what_is_over_goes_in_bounded_steps_and_nobody_gets_in_between(lab: Lab) -> None:
@@ -72,18 +74,18 @@ def test_dead_lettering_what_is_over_goes_in_bounded_steps_and_nobody_gets_in_be
     sweep = commands.sweep(lab.known(), now=NOW + LIFE)
 
     assert lab.run(sweep)[2:] == [NOW + LIFE, b"", 1, 0, 0, 250, 0, 0, b""]
-    assert lab.refusal(touch(lab, NOW + LIFE)) == [b"lapsed"]
+    assert lab.refusal(touch(lab, NOW + LIFE)) == [b"queue_expired"]
     assert lab.run(sweep)[2:] == [NOW + LIFE, b"", 1, 0, 0, 49, 0, 0, b""]
-    assert lab.run(sweep)[1:] == [[b"gone", b"orders"], NOW + LIFE, b"", 0, 0, 0, 1, 0, 0, 0]
+    assert lab.run(sweep)[1:] == [[b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 1, 0, 0, 0]
     state = lab.snapshot()
     assert set(state) == {"dead", "orders"}
-    assert state["orders"] == {"gone": {"born": NOW, "held": "0-0", "trimmed": place(-1)}}
+    assert state["orders"] == {"tombstone": {"created_at": NOW, "last_id": "0-0", "trimmed_upto": place(-1)}}
 
 
 def test_a_consumer_that_leaves_no_longer_keeps_the_queue(lab: Lab) -> None:
     lab.seed(options={"expires": LIFE}, consumers={"me": NOW + 30})
 
     lab.run(commands.receive(lab.known(), 1, 1000, presence=commands.Presence("me", 0, 30), now=NOW))
-    assert lab.snapshot()["orders"]["meta"]["used"] == NOW + 30
+    assert lab.snapshot()["orders"]["meta"]["last_used_at"] == NOW + 30
     lab.run(commands.receive(lab.known(), 0, 1000, presence=commands.Presence("me", 0, 0), now=NOW + 1))
-    assert lab.snapshot()["orders"]["meta"]["used"] == NOW + 1
+    assert lab.snapshot()["orders"]["meta"]["last_used_at"] == NOW + 1

@@ -45,32 +45,32 @@ def test_drop_head_drops_the_oldest_and_dead_letters_them_in_order(lab: Lab, opt
         == changed(
             before,
             meta={
-                "last": place(0, 1),
+                "last_id": place(0, 1),
                 "cursor": place(-1, 1),
                 "enqueued": 2,
                 "deaths:maxlen": 2,
-                "trimmed": place(-1, 1),
+                "trimmed_upto": place(-1, 1),
             },
             log={place(-2): None, place(-1, 1): None, place(): (b"", b"a"), place(0, 1): (b"", b"b")},
         )["orders"]
     )
     assert [body for _, body in after["dead"]["log"].values()] == [b"0", b"1"]
-    assert after["dead"]["meta"]["bytes"] == 2
+    assert after["dead"]["meta"]["ready_bytes"] == 2
 
 
 def test_drop_head_takes_returned_messages_first(lab: Lab) -> None:
     lab.seed(
         options={"max_length": 2}, log=plain(place(-3), place(-2), place(-1)), leases={place(-2): token(9000)},
-        returned={place(-3): NOW - 3}, redelivered={place(-3): 1},
+        requeued={place(-3): NOW - 3}, failures={place(-3): 1},
     )  # fmt: skip
 
     lab.run(enqueue(lab, b"a"))
 
     state = lab.snapshot()["orders"]
     assert list(state["log"]) == [place(-2), place(-1), place()]
-    assert "returned" not in state
-    assert "redelivered" not in state
-    assert state["meta"]["bytes"] == 2
+    assert "requeued" not in state
+    assert "failures" not in state
+    assert state["meta"]["ready_bytes"] == 2
 
 
 def test_a_batch_larger_than_the_limit_keeps_its_own_end(lab: Lab) -> None:
@@ -81,8 +81,8 @@ def test_a_batch_larger_than_the_limit_keeps_its_own_end(lab: Lab) -> None:
     assert [result.split()[0] for result in reply[2]] == [place(0, i).encode() for i in range(4)]
     assert lab.snapshot() == changed(
         before,
-        meta={"last": place(0, 3), "cursor": place(0, 1), "bytes": 2, "enqueued": 4, "deaths:maxlen": 3,
-              "dropped:maxlen": 3, "due": NOW + 9, "trimmed": place(0, 1)},
+        meta={"last_id": place(0, 3), "cursor": place(0, 1), "ready_bytes": 2, "enqueued": 4, "deaths:maxlen": 3,
+              "dropped:maxlen": 3, "due_at": NOW + 9, "trimmed_upto": place(0, 1)},
         log={place(-1): None, place(0, 2): (b"", b"c"), place(0, 3): (b"", b"d")},
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_refused_one_by_one(lab: Lab, overflow: str) -> Non
     after = lab.snapshot()
     assert after == changed(
         before,
-        meta={"last": after["orders"]["meta"]["last"], "bytes": 6, "enqueued": 2, "refused": 2},
+        meta={"last_id": after["orders"]["meta"]["last_id"], "ready_bytes": 6, "enqueued": 2, "refused": 2},
         log={place(): (b"", b"12345"), place(0, 2): (b"", b"")},
     )
 
@@ -111,8 +111,8 @@ def test_reject_publish_dlx_dead_letters_what_it_refuses(lab: Lab) -> None:
     history = f"orders maxlen 1 {NOW} {NOW} {NOW} {NOW + 5000} 0 0 "
     header = f";2;{len(history)};me{history}".encode()
     assert reply[2] == [b"!max_length"]
-    expected = changed(before, meta={"last": place(), "enqueued": 0, "refused": 1, "deaths:maxlen": 1})
-    letters = {"last": place(), "bytes": 1, "letters": 1, "enqueued": 1}
+    expected = changed(before, meta={"last_id": place(), "enqueued": 0, "refused": 1, "deaths:maxlen": 1})
+    letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1}
     assert lab.snapshot() == changed(expected, "dead", meta=letters, log={place(): (header, b"a")})
 
 
@@ -139,8 +139,8 @@ def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
     after = lab.snapshot()
     assert after == changed(
         before,
-        meta={"last": after["orders"]["meta"]["last"], "bytes": 2, "enqueued": 1, "refused": 1, "deaths:expired": 1,
-              "dropped:expired": 1, "trimmed": place(-9)},
+        meta={"last_id": after["orders"]["meta"]["last_id"], "ready_bytes": 2, "enqueued": 1, "refused": 1,
+              "deaths:expired": 1, "dropped:expired": 1, "trimmed_upto": place(-9)},
         log={place(-9): None, place(): (b"", b"a")},
         expiry={place(-9): None},
     )  # fmt: skip
@@ -170,12 +170,12 @@ def test_more_than_a_budget_of_expired_is_buried_step_by_step_before_anything_is
     while not replies or replies[-1][0] == b"refused":
         replies.append(lab.run(enqueue(lab, b"a")))
 
-    assert [reply[1] for reply in replies] == [b"again", b"again", b""]
+    assert [reply[1] for reply in replies] == [b"retry", b"retry", b""]
     after = lab.snapshot()
     assert after["orders"]["log"] == {place(): (b"", b"a")}
     assert after["orders"]["meta"]["deaths:expired"] == 600
     assert after["orders"]["meta"]["enqueued"] == 1
-    assert before["orders"]["meta"]["last"] < after["orders"]["meta"]["last"]
+    assert before["orders"]["meta"]["last_id"] < after["orders"]["meta"]["last_id"]
 
 
 def test_more_than_a_budget_of_victims_goes_step_by_step(lab: Lab) -> None:
@@ -183,7 +183,7 @@ def test_more_than_a_budget_of_victims_goes_step_by_step(lab: Lab) -> None:
 
     replies = [lab.run(enqueue(lab, b"a")) for _ in range(3)]
 
-    assert [reply[1] for reply in replies] == [b"again", b"again", b""]
+    assert [reply[1] for reply in replies] == [b"retry", b"retry", b""]
     state = lab.snapshot()["orders"]
     assert list(state["log"]) == [*[place(-1000, i) for i in range(591, 600)], place()]
     assert state["meta"]["deaths:maxlen"] == 591
@@ -216,7 +216,7 @@ def test_large_bodies_are_trimmed_a_few_at_a_time(lab: Lab) -> None:
     assert len(replies) > 2
     state = lab.snapshot()["orders"]
     assert list(state["log"]) == [place(-9, 6), place(-9, 7), place()]
-    assert state["meta"]["bytes"] == 2**22 + 1
+    assert state["meta"]["ready_bytes"] == 2**22 + 1
 
 
 # The target's side
@@ -231,9 +231,9 @@ def test_a_target_that_does_not_exist_is_made_and_named_in_the_reply(lab: Lab) -
     assert reply[1] == [b"created", b"DEAD.orders"]
     meta = after["DEAD.orders"]["meta"]
     assert {name: value for name, value in meta.items() if name != "about"} == {
-        "version": f"auto-{NOW}", "adopted": 0, "given": "{}", "overflow": "drop-head", "cursor": "0-0", "due": "",
-        "last": place(), "bytes": 1, "grants": 0, "letters": 1, "enqueued": 1, "delivered": 0, "plain": 1,
-        "attended": 0, "born": NOW, "trimmed": "0-0",
+        "version": f"auto-{NOW}", "explicit": 0, "options": "{}", "overflow": "drop-head", "cursor": "0-0",
+        "due_at": "", "last_id": place(), "ready_bytes": 1, "lease_grants": 0, "holds_dead_letters": 1, "enqueued": 1,
+        "delivered": 0, "option_set": "default", "has_waiters": 0, "created_at": NOW, "trimmed_upto": "0-0",
     }  # fmt: skip
     assert list(after["DEAD.orders"]["log"]) == [place()]
     assert before.keys() < after.keys()
@@ -249,7 +249,7 @@ def test_a_letter_beyond_the_targets_limit_is_stored_and_the_target_is_due(lab: 
     dead = lab.snapshot()["dead"]
     assert reply[1] == [b"sweep", b"dead"]
     assert list(dead["log"]) == [place(-5), place()]
-    assert dead["meta"]["due"] == NOW
+    assert dead["meta"]["due_at"] == NOW
 
 
 def test_a_reject_publish_target_takes_letters_beyond_its_limit(lab: Lab) -> None:
@@ -277,14 +277,14 @@ def test_two_reasons_with_one_target_and_two_with_another_find_their_keys(lab: L
 
 
 def test_the_targets_waiting_consumer_is_rung_and_its_retention_is_due(lab: Lab) -> None:
-    lab.seed("dead", options={"message_ttl": 70}, waiting={"c": NOW + 9})
+    lab.seed("dead", options={"message_ttl": 70}, waiters={"c": NOW + 9})
     lab.seed(options={"max_length": 0, "dead_letter": "dead"})
 
     lab.run(enqueue(lab, b"a"))
 
     dead = lab.snapshot()["dead"]
-    assert dead["bell"] == [""]
-    assert dead["meta"]["due"] == NOW + 70
+    assert dead["wakeup"] == [""]
+    assert dead["meta"]["due_at"] == NOW + 70
 
 
 def test_the_bytes_of_the_expired_make_room_too(lab: Lab) -> None:
@@ -296,4 +296,4 @@ def test_the_bytes_of_the_expired_make_room_too(lab: Lab) -> None:
     reply = lab.run(enqueue(lab, b"12345"))
 
     assert reply[2] == [place().encode()]
-    assert lab.snapshot()["orders"]["meta"]["bytes"] == 6
+    assert lab.snapshot()["orders"]["meta"]["ready_bytes"] == 6

@@ -21,11 +21,11 @@ def stats(lab: Lab, now: int = NOW) -> dict[str, Any]:
 
 PARTS: dict[str, Any] = {
     "log": plain(place(-4), place(-3, 1), place(-2, 2)),
-    "loose": plain(place(-3, 3)),
+    "detached": plain(place(-3, 3)),
     "leases": {place(-4): token(7)},
     "delayed": {place(-3, 1): NOW + 9},
-    "returned": {place(-3, 3): NOW - 3},
-    "redelivered": {place(-4): 2, place(-3, 1): 1},
+    "requeued": {place(-3, 3): NOW - 3},
+    "failures": {place(-4): 2, place(-3, 1): 1},
 }
 
 
@@ -129,29 +129,29 @@ OVERDUE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("due", [-20, -7, None], ids=["bound too low", "bound exact", "at once"])
 @pytest.mark.parametrize("what", OVERDUE)
 def test_lag_is_how_long_the_oldest_due_work_had_waited_before_the_sweep(lab: Lab, what: str, due: int | None) -> None:
-    lab.seed(**OVERDUE[what], meta={"due": 0 if due is None else NOW + due})
+    lab.seed(**OVERDUE[what], meta={"due_at": 0 if due is None else NOW + due})
 
     assert [stats(lab)["lag"], stats(lab)["lag"]] == [7, 0]
 
 
 @pytest.mark.parametrize("due", [0, NOW - 20, NOW, NOW + 1, ""])
 def test_there_is_no_lag_where_nothing_was_overdue(lab: Lab, due: int | str) -> None:
-    lab.seed(log=plain(place(-90), place(-90, 1)), leases={place(-90): token(1)}, meta={"due": due})
+    lab.seed(log=plain(place(-90), place(-90, 1)), leases={place(-90): token(1)}, meta={"due_at": due})
 
     assert stats(lab)["lag"] == 0
 
 
 def test_stats_rings_for_what_came_back(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(0)}, waiting={"c": NOW + 5})
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(0)}, waiters={"c": NOW + 5})
 
     assert stats(lab)["ready"] == 1
-    assert lab.snapshot()["orders"]["bell"] == [""]
+    assert lab.snapshot()["orders"]["wakeup"] == [""]
 
 
 @pytest.mark.parametrize("part,state", [("leases", b"leased"), ("delayed", b"delayed")])
 def test_peek_shows_messages_that_are_out_after_they_were_moved_aside(lab: Lab, part: str, state: bytes) -> None:
     out: dict[str, Any] = {part: {place(-3, 3): token(7) if part == "leases" else NOW + 7}}
-    lab.seed(loose=plain(place(-3, 3)), **out)
+    lab.seed(detached=plain(place(-3, 3)), **out)
 
     _, _, _, _, entries, facts = peek(lab)
 

@@ -175,7 +175,7 @@ def test_no_header_makes_a_message_vanish_that_comes_back(lab: Lab, back: str, h
 
     assert holds(lab, b"x")
     assert holds(lab, b"y")
-    due = lab.snapshot()["orders"]["meta"]["due"]
+    due = lab.snapshot()["orders"]["meta"]["due_at"]
     assert due == "" or isinstance(due, int)
 
 

@@ -21,10 +21,10 @@ def test_a_message_is_ready_again_at_its_old_place_as_a_failed_delivery(lab: Lab
     assert lab.run(nack(lab, place(-2, 7), token(5))) == [b"ok", b"", [], []]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2},
+        meta={"ready_bytes": 2},
         leases={place(-2, 7): None},
-        returned={place(-2, 7): NOW - 2},
-        redelivered={place(-2, 7): 1},
+        requeued={place(-2, 7): NOW - 2},
+        failures={place(-2, 7): 1},
     )
 
 
@@ -34,7 +34,7 @@ def test_what_nobody_has_looked_at_is_no_failed_delivery(lab: Lab) -> None:
     lab.run(nack(lab, place(-1), token(5), counted=False))
 
     back = {place(-1): NOW - 1}
-    assert lab.snapshot() == changed(before, meta={"bytes": 1}, leases={place(-1): None}, returned=back)
+    assert lab.snapshot() == changed(before, meta={"ready_bytes": 1}, leases={place(-1): None}, requeued=back)
 
 
 def test_a_message_keeps_its_deadline(lab: Lab) -> None:
@@ -44,7 +44,7 @@ def test_a_message_keeps_its_deadline(lab: Lab) -> None:
 
     state = lab.snapshot()["orders"]
     assert state["expiry"] == {place(-1): NOW + 50}
-    assert state["meta"]["due"] == NOW + 50
+    assert state["meta"]["due_at"] == NOW + 50
 
 
 def test_a_delay_sets_a_message_aside(lab: Lab) -> None:
@@ -54,10 +54,10 @@ def test_a_delay_sets_a_message_aside(lab: Lab) -> None:
 
     assert lab.snapshot() == changed(
         before,
-        meta={"due": NOW + 30},
+        meta={"due_at": NOW + 30},
         leases={place(-1): None},
         delayed={place(-1): NOW + 30},
-        redelivered={place(-1): 1},
+        failures={place(-1): 1},
     )
 
 
@@ -93,7 +93,7 @@ def test_the_last_allowed_delivery_that_fails_is_a_death(lab: Lab) -> None:
     lab.seed("dead")
     before = lab.seed(
         options={"max_deliveries": 3, "dead_letter": "dead"}, log=plain(place(-2), place(-1)),
-        leases={place(-2): token(5), place(-1): token(5)}, redelivered={place(-2): 2, place(-1): 1},
+        leases={place(-2): token(5), place(-1): token(5)}, failures={place(-2): 2, place(-1): 1},
     )  # fmt: skip
 
     lab.run(nack(lab, place(-2), token(5), place(-1), token(5)))
@@ -103,11 +103,11 @@ def test_the_last_allowed_delivery_that_fails_is_a_death(lab: Lab) -> None:
         after["orders"]
         == changed(
             before,
-            meta={"bytes": 1, "deaths:delivery_limit": 1},
+            meta={"ready_bytes": 1, "deaths:delivery_limit": 1},
             log={place(-2): None},
             leases={place(-2): None, place(-1): None},
-            returned={place(-1): NOW - 1},
-            redelivered={place(-2): None, place(-1): 2},
+            requeued={place(-1): NOW - 1},
+            failures={place(-2): None, place(-1): 2},
         )["orders"]
     )
     ((header, _),) = after["dead"]["log"].values()
@@ -130,7 +130,7 @@ def test_what_comes_back_may_push_the_oldest_out_of_a_full_queue(lab: Lab) -> No
     state = lab.snapshot()["orders"]
     assert list(state["log"]) == [place(-1, 1)]
     assert state["meta"]["deaths:maxlen"] == 1
-    assert state["meta"]["bytes"] == 1
+    assert state["meta"]["ready_bytes"] == 1
 
 
 def test_what_comes_back_may_exceed_the_limit_of_a_queue_that_refuses(lab: Lab) -> None:
@@ -145,11 +145,11 @@ def test_what_comes_back_may_exceed_the_limit_of_a_queue_that_refuses(lab: Lab) 
 
 
 def test_a_waiting_consumer_is_rung(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(5)}, waiting={"c": NOW + 9})
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(5)}, waiters={"c": NOW + 9})
 
     lab.run(nack(lab, place(-1), token(5)))
 
-    assert lab.snapshot()["orders"]["bell"] == [""]
+    assert lab.snapshot()["orders"]["wakeup"] == [""]
 
 
 @pytest.mark.parametrize("delivery", [(place(-1), token(4)), (place(-3), token(5)), (place(-9), token(5))])

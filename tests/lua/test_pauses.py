@@ -17,7 +17,7 @@ GROWING = {"redelivery_delay": "5s", "redelivery_multiplier": 2, "redelivery_max
 def held(lab: Lab, options: dict[str, Any], *, failed: int = 0, ends: int = 500, **parts: Any) -> None:
     """One message out, which has failed before so many times."""
     if failed:
-        parts["redelivered"] = {PLACE: failed}
+        parts["failures"] = {PLACE: failed}
     lab.seed(options=options, **{"log": plain(PLACE), **parts}, leases={PLACE: token(ends)})
 
 
@@ -29,10 +29,10 @@ def ready_at(lab: Lab) -> int | None:
     """How many ms after the test's now the message is ready; `None` = it is ready."""
     state = lab.snapshot()["orders"]
     if "delayed" not in state:
-        assert PLACE in state["returned"]
+        assert PLACE in state["requeued"]
         return None
-    assert "returned" not in state
-    assert state["meta"]["due"] <= state["delayed"][PLACE]
+    assert "requeued" not in state
+    assert state["meta"]["due_at"] <= state["delayed"][PLACE]
     return int(state["delayed"][PLACE] - NOW)
 
 
@@ -86,7 +86,7 @@ def test_what_nobody_has_looked_at_makes_no_pause(lab: Lab) -> None:
     nack(lab, counted=False)
 
     assert ready_at(lab) is None
-    assert "redelivered" not in lab.snapshot()["orders"]
+    assert "failures" not in lab.snapshot()["orders"]
 
 
 @pytest.mark.parametrize("who", ["sweep", "receive", "stats"])
@@ -98,7 +98,7 @@ def test_a_lease_that_ended_is_a_failure_too_whoever_notices(lab: Lab, who: str)
              "receive": commands.receive(known, 1, 1000, now=NOW)}[who])  # fmt: skip
 
     assert ready_at(lab) == 10_000
-    assert lab.snapshot()["orders"]["redelivered"] == {PLACE: 2}
+    assert lab.snapshot()["orders"]["failures"] == {PLACE: 2}
 
 
 @pytest.mark.parametrize("ago,pause", [(1, 4_999), (4_999, 1), (5_000, None), (3_600_000, None)])
@@ -196,7 +196,7 @@ def test_one_batch_has_one_rule_and_each_message_its_own_pause(lab: Lab) -> None
     other = "1699999999999-100001"
     lab.seed(
         options=GROWING, log=plain(PLACE, other), leases={PLACE: token(500), other: token(500)},
-        redelivered={other: "2 why"},
+        failures={other: "2 why"},
     )  # fmt: skip
 
     lab.run(commands.nack(lab.known(), [PLACE, token(500), other, token(500)], now=NOW))

@@ -12,8 +12,8 @@ from tests.lua.states import NOW, Lab, at, place, plain, token
 
 READY: dict[str, Any] = {
     "log": {place(-30): (b"", b"four"), place(-20): (at(9), b"ab"), **plain(place(-10), place(-9, 1))},
-    "loose": {place(-40): (b"", b"x")},
-    "returned": {place(-40): NOW - 40},
+    "detached": {place(-40): (b"", b"x")},
+    "requeued": {place(-40): NOW - 40},
     "expiry": {place(-20): NOW + 9},
 }
 
@@ -71,7 +71,7 @@ def test_leased_and_delayed_messages_are_not_counted(lab: Lab) -> None:
 def test_a_walk_over_many_messages_takes_several_calls_and_misses_none(lab: Lab, behind: int) -> None:
     places = [place(-1000 + i) for i in range(700)]
     returned = {one: NOW - 1000 + i for i, one in enumerate(places[:behind])}
-    parts: dict[str, Any] = {"returned": returned, "meta": {"cursor": places[behind - 1]}} if behind else {}
+    parts: dict[str, Any] = {"requeued": returned, "meta": {"cursor": places[behind - 1]}} if behind else {}
     lab.seed(log=plain(*places), **parts)
 
     assert preview(lab, message_ttl="400ms") == (601, 0)

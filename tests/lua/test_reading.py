@@ -96,13 +96,13 @@ DEAD = {"dead_letter": "dead"}
 CASES = {
     "receive": Case(lambda lab: commands.receive(lab.known(), 250, 1000, now=NOW), lambda reply: len(reply[7])),
     "receive past the expired": Case(
-        lambda lab: commands.receive(lab.known(), 250, 1000, now=LATER), lambda _: 1, DEAD, "mortal"
+        lambda lab: commands.receive(lab.known(), 250, 1000, now=LATER), lambda _: 1, DEAD, "expiring"
     ),
     "peek": Case(lambda lab: commands.peek(lab.keyspace, "orders", after="", limit=250), lambda reply: len(reply[4])),
     "sweep that reclaims": Case(sweep, lambda reply: reply[5], DEAD, "leased"),
     "sweep that reclaims into a limit": Case(sweep, lambda reply: reply[5], {"max_length": 2, **DEAD}, "leased"),
     "sweep that promotes": Case(sweep, lambda reply: reply[6], DEAD, "delayed"),
-    "sweep that expires": Case(sweep, lambda reply: reply[7], DEAD, "mortal"),
+    "sweep that expires": Case(sweep, lambda reply: reply[7], DEAD, "expiring"),
     "sweep by retention": Case(sweep, lambda reply: reply[7], {"message_ttl": "1s", **DEAD}),
     "sweep that trims": Case(lowered, lambda reply: reply[8], DEAD),
     "sweep that retires": Case(
@@ -120,7 +120,8 @@ CASES = {
         lambda lab: commands.preview(lab.known(), EMPTY, (0, "", 0, 0, 0), now=NOW), lambda reply: reply[6]
     ),
     "enqueue past the expired": Case(
-        lambda lab: commands.enqueue(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250}, "mortal"
+        lambda lab: commands.enqueue(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250},
+        "expiring",
     ),
     "audit": Case(lambda lab: repair.audit(lab.keyspace, "orders", "log", "", 250), lambda reply: reply[7]),
 }  # fmt: skip
@@ -130,7 +131,7 @@ def prepare(lab: Lab, case: Case) -> None:
     lab.seed("origin")
     limit = case.options.get("max_length")
     free = {name: value for name, value in case.options.items() if value != 2}
-    fill(lab, [b"x" * MB] * 250, ttl="1s" if case.state == "mortal" else None, **free)
+    fill(lab, [b"x" * MB] * 250, ttl="1s" if case.state == "expiring" else None, **free)
     if case.state in ("leased", "delayed"):
         words = leased(lab)
         for start in range(0, len(words) if case.state == "delayed" else 0, 20):
@@ -138,7 +139,7 @@ def prepare(lab: Lab, case: Case) -> None:
     elif case.state == "one leased":
         lab.run(commands.receive(lab.known(), 1, 1000, now=NOW))
     if limit == 2:
-        lab.client.hset(lab.keyspace.key("orders", "meta"), mapping={"max_length": 2, "plain": 0})
+        lab.client.hset(lab.keyspace.key("orders", "meta"), mapping={"max_length": 2, "option_set": 0})
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -150,7 +151,7 @@ def test_of_messages_of_1_mb_one_call_reads_5(lab: Lab, server: Server, name: st
     with bounded(server):
         reply = lab.run(command)
 
-    if reply != [b"refused", b"again"]:
+    if reply != [b"refused", b"retry"]:
         assert 0 < case.count(reply) <= 5
 
 
@@ -164,7 +165,7 @@ def test_a_settle_of_250_messages_of_1_mb_holds_few_of_them_at_once(lab: Lab, se
         assert lab.run(settle(lab.known(), words, now=NOW))[2] == []
 
     meta = lab.snapshot_of("orders", "meta")
-    assert (meta["bytes"], meta.get("deaths:rejected", 0)) == ((250 * MB, 0) if action == "nack" else (0, 250))
+    assert (meta["ready_bytes"], meta.get("deaths:rejected", 0)) == ((250 * MB, 0) if action == "nack" else (0, 250))
 
 
 UNEVEN: dict[str, tuple[Callable[[Lab], Command], Callable[[Any], int]]] = {
@@ -207,16 +208,16 @@ def test_headers_count_in_what_one_call_reads(lab: Lab) -> None:
 
 def test_the_place_of_the_large_ones_is_forgotten_once_nothing_is_there(lab: Lab) -> None:
     fill(lab, [b"x" * 20_000, b"x"])
-    last = lab.snapshot_of("orders", "meta")["last"]
-    assert lab.snapshot_of("orders", "meta")["largest"] == 20_000
+    last = lab.snapshot_of("orders", "meta")["last_id"]
+    assert lab.snapshot_of("orders", "meta")["largest_bytes"] == 20_000
     words = leased(lab)
     lab.run(commands.sweep(lab.known(), now=NOW))
-    assert lab.snapshot_of("orders", "meta")["large"] == last
+    assert lab.snapshot_of("orders", "meta")["large_upto"] == last
 
     lab.run(commands.ack(lab.keyspace, "orders", words, now=NOW))
     lab.run(commands.sweep(lab.known(), now=NOW))
 
-    assert lab.snapshot_of("orders", "meta")["large"] == ""
+    assert lab.snapshot_of("orders", "meta")["large_upto"] == ""
 
 
 @pytest.mark.parametrize("way", ["one", "batch", "with a deadline", "letter"])
@@ -234,14 +235,14 @@ def test_every_way_in_notes_a_large_message(lab: Lab, way: str) -> None:
     meta = lab.snapshot_of("dead", "meta")
 
     newest = max(one for one, (_, large) in lab.snapshot_of("dead", "log").items() if large == body)
-    assert meta["large"] >= newest
-    assert 20_000 <= meta["largest"] < 20_300
+    assert meta["large_upto"] >= newest
+    assert 20_000 <= meta["largest_bytes"] < 20_300
 
 
 def test_a_page_of_a_compacted_queue_reads_no_more(lab: Lab, server: Server) -> None:
     fill(lab, [b"x" * MB] * 60)
     client: Any = lab.client
-    log, loose, returned = (lab.keyspace.key("orders", part) for part in ("log", "loose", "returned"))
+    log, loose, returned = (lab.keyspace.key("orders", part) for part in ("log", "detached", "requeued"))
     moved = client.xrange(log, count=40)
     for id, fields in moved:
         ((header, body),) = fields.items()

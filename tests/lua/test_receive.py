@@ -28,7 +28,7 @@ def test_messages_come_in_order_under_one_lease(lab: Lab) -> None:
     assert reply == [b"ok", b"", NOW, NOW + 1000, 0, b"%d" % token(1000), [], entries, [], []]
     assert lab.snapshot() == changed(
         before,
-        meta={"cursor": place(-2, 1), "bytes": 1, "grants": 1, "due": NOW + 1000, "delivered": 2},
+        meta={"cursor": place(-2, 1), "ready_bytes": 1, "lease_grants": 1, "due_at": NOW + 1000, "delivered": 2},
         leases={place(-3): token(1000), place(-2, 1): token(1000)},
     )
 
@@ -52,8 +52,8 @@ def test_two_leases_that_end_together_have_different_tokens(lab: Lab) -> None:
 
 def test_returned_messages_come_before_what_lies_ahead_in_their_old_order(lab: Lab) -> None:
     before = lab.seed(
-        log=plain(place(-4), place(-3, 1), place(-2, 3)), loose=plain(place(-3, 2)), leases={place(-4): token(500)},
-        returned={place(-3, 1): NOW - 3, place(-3, 2): NOW - 3}, redelivered={place(-3, 1): 2},
+        log=plain(place(-4), place(-3, 1), place(-2, 3)), detached=plain(place(-3, 2)), leases={place(-4): token(500)},
+        requeued={place(-3, 1): NOW - 3, place(-3, 2): NOW - 3}, failures={place(-3, 1): 2},
     )  # fmt: skip
 
     reply = lab.run(receive(lab))
@@ -63,9 +63,9 @@ def test_returned_messages_come_before_what_lies_ahead_in_their_old_order(lab: L
     leases = dict.fromkeys([place(-3, 1), place(-3, 2), place(-2, 3)], token(1000))
     assert lab.snapshot() == changed(
         before,
-        meta={"cursor": place(-2, 3), "bytes": 0, "grants": 1, "delivered": 3, "redelivered": 1},
+        meta={"cursor": place(-2, 3), "ready_bytes": 0, "lease_grants": 1, "delivered": 3, "redelivered": 1},
         leases=leases,
-        returned={place(-3, 1): None, place(-3, 2): None},
+        requeued={place(-3, 1): None, place(-3, 2): None},
     )
 
 
@@ -76,7 +76,7 @@ def test_a_message_leaves_the_index_of_deadlines_while_it_is_leased(lab: Lab) ->
 
     state = lab.snapshot()["orders"]
     assert "expiry" not in state
-    assert state["meta"]["due"] == NOW + 50
+    assert state["meta"]["due_at"] == NOW + 50
 
 
 def test_auto_ack_removes_what_it_hands_out(lab: Lab) -> None:
@@ -87,7 +87,7 @@ def test_auto_ack_removes_what_it_hands_out(lab: Lab) -> None:
     assert (reply[5], bodies(reply)) == (b"", [b"a", b"b"])
     assert lab.snapshot() == changed(
         before,
-        meta={"cursor": place(-1), "bytes": 0, "delivered": 2, "acked": 2},
+        meta={"cursor": place(-1), "ready_bytes": 0, "delivered": 2, "acked": 2},
         log={place(-2): None, place(-1): None},
         expiry={place(-2): None},
     )
@@ -97,7 +97,7 @@ def test_auto_ack_removes_what_it_hands_out(lab: Lab) -> None:
 def test_an_expired_message_is_never_handed_out_swept_or_not(lab: Lab, due: object) -> None:
     before = lab.seed(
         log={place(-2): (at(0), b"old"), place(-1): (at(1), b"new")},
-        expiry={place(-2): NOW, place(-1): NOW + 1}, meta={"due": due},
+        expiry={place(-2): NOW, place(-1): NOW + 1}, meta={"due_at": due},
     )  # fmt: skip
 
     reply = lab.run(receive(lab))
@@ -106,11 +106,11 @@ def test_an_expired_message_is_never_handed_out_swept_or_not(lab: Lab, due: obje
     after = lab.snapshot()
     assert after["orders"]["meta"]["deaths:expired"] == 1
     assert after["orders"]["log"] == changed(before, log={place(-2): None})["orders"]["log"]
-    assert after["orders"]["meta"]["bytes"] == 0
+    assert after["orders"]["meta"]["ready_bytes"] == 0
 
 
 def test_retention_ends_where_it_says(lab: Lab) -> None:
-    lab.seed(options={"message_ttl": 10}, log=plain(place(-11, 1), place(-10, 2), place(-9, 3)), meta={"due": ""})
+    lab.seed(options={"message_ttl": 10}, log=plain(place(-11, 1), place(-10, 2), place(-9, 3)), meta={"due_at": ""})
 
     assert bodies(lab.run(receive(lab))) == [b"3"]
 
@@ -124,15 +124,15 @@ def test_a_lease_that_has_ended_is_reclaimed_before_messages_are_taken(lab: Lab)
     assert reply[8] == [place(-2).encode(), 1]
     assert lab.snapshot() == changed(
         before,
-        meta={"grants": 1, "delivered": 1, "redelivered": 1, "due": NOW + 1000},
+        meta={"lease_grants": 1, "delivered": 1, "redelivered": 1, "due_at": NOW + 1000},
         leases={place(-2): token(1000)},
-        redelivered={place(-2): 1},
+        failures={place(-2): 1},
     )
 
 
 def test_where_all_that_was_met_had_expired_more_is_announced(lab: Lab) -> None:
     places = [place(-1000, i) for i in range(600)]
-    lab.seed(log={one: (at(-1), b"x") for one in places}, expiry=dict.fromkeys(places, NOW - 1), meta={"due": ""})
+    lab.seed(log={one: (at(-1), b"x") for one in places}, expiry=dict.fromkeys(places, NOW - 1), meta={"due_at": ""})
 
     replies = [lab.run(receive(lab, 250)) for _ in range(4)]
 
@@ -162,7 +162,7 @@ def test_one_body_larger_than_an_answer_is_handed_out_all_the_same(lab: Lab) -> 
 def test_finish_and_claim_in_one_step(lab: Lab) -> None:
     before = lab.seed(
         log=plain(place(-3), place(-2, 1), place(-1, 2)), leases={place(-3): token(9), place(-2, 1): token(8)},
-        redelivered={place(-3): 1},
+        failures={place(-3): 1},
     )  # fmt: skip
 
     reply = lab.run(receive(lab, finished=[place(-3), token(9), place(-2, 1), token(7)]))
@@ -170,10 +170,17 @@ def test_finish_and_claim_in_one_step(lab: Lab) -> None:
     assert (bodies(reply), reply[6]) == ([b"2"], [place(-2, 1).encode()])
     assert lab.snapshot() == changed(
         before,
-        meta={"acked": 1, "delivered": 1, "bytes": 0, "grants": 1, "cursor": place(-1, 2), "due": NOW + 8},
+        meta={
+            "acked": 1,
+            "delivered": 1,
+            "ready_bytes": 0,
+            "lease_grants": 1,
+            "cursor": place(-1, 2),
+            "due_at": NOW + 8,
+        },
         log={place(-3): None},
         leases={place(-3): None, place(-1, 2): token(1000)},
-        redelivered={place(-3): None},
+        failures={place(-3): None},
     )
 
 

@@ -32,14 +32,14 @@ def redrive(lab: Lab, *sequences: str, again: bool = False, source: str = "dead"
 
 
 def test_a_letter_leaves_one_queue_and_arrives_in_the_other(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter(), **plain(place(-8))}, meta={"letters": 1})
+    lab.seed("dead", log={place(-9): letter(), **plain(place(-8))}, meta={"holds_dead_letters": 1})
     before = lab.seed(log=plain(place(-7)))
 
     assert redrive(lab, place(-9)) == [b"ok", b"", [place().encode()]]
 
-    after = changed(before, "dead", log={place(-9): None}, meta={"bytes": 1, "redriven": 1})
+    after = changed(before, "dead", log={place(-9): None}, meta={"ready_bytes": 1, "redriven": 1})
     assert lab.snapshot() == changed(
-        after, log={place(): (redriven(-9), b"x")}, meta={"last": place(), "bytes": 2, "enqueued": 1}
+        after, log={place(): (redriven(-9), b"x")}, meta={"last_id": place(), "ready_bytes": 2, "enqueued": 1}
     )
 
 
@@ -50,14 +50,14 @@ def test_it_is_no_trim_and_no_purge(lab: Lab) -> None:
     redrive(lab, place(-9))
 
     meta = lab.snapshot()["dead"]["meta"]
-    assert (meta["trimmed"], meta.get("purged")) == ("0-0", None)
+    assert (meta["trimmed_upto"], meta.get("purged")) == ("0-0", None)
 
 
 def test_every_place_of_a_letter_is_left(lab: Lab) -> None:
     lab.seed(
         "dead", log={place(-9): (at(90), b"first"), place(-8): letter("b", b"2"), place(-7): letter("c", b"3")},
-        loose={place(-10): letter("d", b"4")}, returned={place(-9): NOW - 9, place(-10): NOW - 10},
-        expiry={place(-9): NOW + 90}, redelivered={place(-9): 2, place(-8): 1}, leases={place(-8): token(9)},
+        detached={place(-10): letter("d", b"4")}, requeued={place(-9): NOW - 9, place(-10): NOW - 10},
+        expiry={place(-9): NOW + 90}, failures={place(-9): 2, place(-8): 1}, leases={place(-8): token(9)},
         meta={"cursor": place(-8)},
     )  # fmt: skip
     lab.seed()
@@ -68,12 +68,12 @@ def test_every_place_of_a_letter_is_left(lab: Lab) -> None:
     state = lab.snapshot()
     dead = state["dead"]
     assert list(dead["log"]) == [place(-8)]
-    assert (dead["leases"], dead["redelivered"]) == ({place(-8): token(9)}, {place(-8): 1})
-    assert dead.keys() == {"meta", "log", "leases", "redelivered"}
-    assert (dead["meta"]["bytes"], dead["meta"]["cursor"]) == (0, place(-8))
+    assert (dead["leases"], dead["failures"]) == ({place(-8): token(9)}, {place(-8): 1})
+    assert dead.keys() == {"meta", "log", "leases", "failures"}
+    assert (dead["meta"]["ready_bytes"], dead["meta"]["cursor"]) == (0, place(-8))
     assert [body for _, body in state["orders"]["log"].values()] == [b"4", b"first", b"3"]
     assert state["orders"].keys() == {"meta", "log"}
-    assert state["orders"]["meta"]["bytes"] == 7
+    assert state["orders"]["meta"]["ready_bytes"] == 7
 
 
 def test_a_message_without_a_header_gets_the_id_it_had(lab: Lab) -> None:
@@ -110,12 +110,12 @@ def test_what_the_sender_said_goes_along_untouched(lab: Lab) -> None:
     state = lab.snapshot()["orders"]
     assert state["log"][place()][0] == redriven(-9, own=str(NOW + 70)) + extras
     assert state["expiry"] == {place(): NOW + 70}
-    assert state["meta"]["due"] == NOW + 70
+    assert state["meta"]["due_at"] == NOW + 70
 
 
 @pytest.mark.parametrize("options", [{"message_ttl": 0}, {"default_ttl": 0}, {"max_ttl": 0}])
 def test_a_ttl_of_0_brings_it_back_with_one_more_death(lab: Lab, options: Mapping[str, Any]) -> None:
-    lab.seed("dead", log={place(-9): letter(), place(-8): letter("later")}, meta={"letters": 1})
+    lab.seed("dead", log={place(-9): letter(), place(-8): letter("later")}, meta={"holds_dead_letters": 1})
     lab.seed(options={**options, "dead_letter": "dead"})
 
     assert redrive(lab, place(-9))[0] == b"ok"
@@ -124,13 +124,15 @@ def test_a_ttl_of_0_brings_it_back_with_one_more_death(lab: Lab, options: Mappin
     assert "log" not in state["orders"]
     assert list(state["dead"]["log"]) == [place(-8), place()]
     meta = state["dead"]["meta"]
-    assert (meta["bytes"], meta["last"], meta["redriven"], meta["enqueued"]) == (2, place(), 1, 1)
+    assert (meta["ready_bytes"], meta["last_id"], meta["redriven"], meta["enqueued"]) == (2, place(), 1, 1)
     (header, _) = state["dead"]["log"][place()]
     assert header.decode().split(";", 3)[3].startswith(f"meorders expired 1 {NOW} {NOW} {NOW} ")
 
 
 def test_the_queue_that_is_left_is_the_target_of_what_is_pushed_out_and_its_record_fits_both(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"de")}, meta={"letters": 1})
+    lab.seed(
+        "dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"de")}, meta={"holds_dead_letters": 1}
+    )
     lab.seed(options={"max_length": 1, "dead_letter": "dead"}, log={place(-7): (b"", b"pushed")})
 
     assert redrive(lab, place(-9))[0] == b"ok"
@@ -139,8 +141,8 @@ def test_the_queue_that_is_left_is_the_target_of_what_is_pushed_out_and_its_reco
     assert [body for _, body in state["orders"]["log"].values()] == [b"abc"]
     assert {seq: body for seq, (_, body) in state["dead"]["log"].items()} == {place(-8): b"de", place(): b"pushed"}
     meta = state["dead"]["meta"]
-    assert (meta["bytes"], meta["last"], meta["redriven"], meta["enqueued"]) == (8, place(), 1, 1)
-    assert state["orders"]["meta"]["trimmed"] == place(-7)
+    assert (meta["ready_bytes"], meta["last_id"], meta["redriven"], meta["enqueued"]) == (8, place(), 1, 1)
+    assert state["orders"]["meta"]["trimmed_upto"] == place(-7)
 
 
 def test_where_there_is_no_room_the_letter_stays_and_only_that_is_noted(lab: Lab) -> None:
@@ -152,7 +154,7 @@ def test_where_there_is_no_room_the_letter_stays_and_only_that_is_noted(lab: Lab
 
     after = changed(before, "dead", log={place(-8): None}, meta={"redriven": 1})
     assert lab.snapshot() == changed(
-        after, log={place(0, 1): (redriven(-8, "b"), b"")}, meta={"last": place(0, 1), "enqueued": 1, "refused": 1}
+        after, log={place(0, 1): (redriven(-8, "b"), b"")}, meta={"last_id": place(0, 1), "enqueued": 1, "refused": 1}
     )
 
 
@@ -190,7 +192,7 @@ def test_what_must_go_first_goes_step_by_step_and_no_letter_before(lab: Lab) -> 
 
     replies = [redrive(lab, place(-9)) for _ in range(3)]
 
-    assert [reply[1] for reply in replies] == [b"again", b"again", b""]
+    assert [reply[1] for reply in replies] == [b"retry", b"retry", b""]
     state = lab.snapshot()
     assert list(state["orders"]["log"]) == [place()]
     assert state["orders"]["meta"]["deaths:maxlen"] == 600
@@ -220,13 +222,13 @@ def test_neighbours_at_the_beginning_go_and_nobody_between_them(lab: Lab) -> Non
 
 def test_who_waits_is_handed_what_a_ttl_of_0_would_end(lab: Lab) -> None:
     lab.seed("dead", log={place(-9): letter()})
-    lab.seed(options={"message_ttl": 0}, waiting={"c": NOW + 9})
+    lab.seed(options={"message_ttl": 0}, waiters={"c": NOW + 9})
 
     redrive(lab, place(-9))
 
     state = lab.snapshot()["orders"]
     assert state["leases"].keys() == {place()}
-    assert state["bell"] == [f"{place()} {state['leases'][place()]}"]
+    assert state["wakeup"] == [f"{place()} {state['leases'][place()]}"]
 
 
 @pytest.mark.parametrize("reason", ["expired", "maxlen", "delivery_limit"])
@@ -259,19 +261,19 @@ def test_the_queue_is_fenced_as_for_any_message(lab: Lab, queue: str, code: byte
 
 def test_a_queue_whose_lifetime_is_over_takes_nothing(lab: Lab) -> None:
     lab.seed("dead", log={place(-9): letter()})
-    lab.seed(options={"expires": 5}, meta={"used": NOW - 5, "active": NOW - 5})
+    lab.seed(options={"expires": 5}, meta={"last_used_at": NOW - 5, "last_active_at": NOW - 5})
 
-    assert lab.refusal(commands.redrive(lab.known(), "dead", [place(-9)], now=NOW)) == [b"lapsed"]
+    assert lab.refusal(commands.redrive(lab.known(), "dead", [place(-9)], now=NOW)) == [b"queue_expired"]
 
 
 def test_a_record_from_elsewhere_that_lacks_what_is_new_is_no_hindrance(lab: Lab) -> None:
     lab.seed("dead", log={place(-9): letter()})
     lab.seed(options={"max_length": 1}, log=plain(place(-8)))
     for queue in ("orders", "dead"):
-        lab.client.hdel(f"rqttl:{{{queue}}}:meta", "trimmed", "born")
+        lab.client.hdel(f"rqttl:{{{queue}}}:meta", "trimmed_upto", "created_at")
 
     assert redrive(lab, place(-9))[0] == b"ok"
-    assert lab.snapshot()["orders"]["meta"]["trimmed"] == place(-8)
+    assert lab.snapshot()["orders"]["meta"]["trimmed_upto"] == place(-8)
 
 
 def test_a_message_that_arrives_in_between_keeps_its_place(lab: Lab) -> None:

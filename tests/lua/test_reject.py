@@ -34,7 +34,7 @@ def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
     lab.seed("dead")
     before = lab.seed(
         options={"dead_letter": "dead"}, log={place(-5): (b"%b;2;;me\x92\xc0\xc0" % at(70), b"x"), **plain(place(-1))},
-        leases={place(-5): token(5)}, redelivered={place(-5): 2},
+        leases={place(-5): token(5)}, failures={place(-5): 2},
     )  # fmt: skip
 
     assert lab.run(reject(lab, place(-5), token(5), description=b"no; such\n\0thing")) == [b"ok", b"", [], []]
@@ -45,10 +45,10 @@ def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
         meta={"deaths:rejected": 1},
         log={place(-5): None},
         leases={place(-5): None},
-        redelivered={place(-5): None},
+        failures={place(-5): None},
     )
     ((header, body),) = after["dead"]["log"].values()
-    letters = {"last": place(), "bytes": 1, "letters": 1, "enqueued": 1}
+    letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1}
     assert after == changed(expected, "dead", meta=letters, log={place(): (header, b"x")})
     facts = codec.unpack_header(header)
     assert (facts.id, facts.deadline, body) == ("me", None, b"x")
@@ -76,7 +76,7 @@ def test_without_a_target_a_rejected_message_is_counted_as_dropped(lab: Lab) -> 
 def test_a_queue_may_be_its_own_target_for_rejections(lab: Lab) -> None:
     before = lab.seed(
         options={"dead_letter_rejected": "{queue}", "message_ttl": 50}, log=plain(place(-1)),
-        leases={place(-1): token(5)}, waiting={"c": NOW + 5},
+        leases={place(-1): token(5)}, waiters={"c": NOW + 5},
     )  # fmt: skip
 
     lab.run(reject(lab, place(-1), token(5)))
@@ -85,9 +85,9 @@ def test_a_queue_may_be_its_own_target_for_rejections(lab: Lab) -> None:
     ((one, (header, body)),) = after["orders"]["log"].items()
     assert (one, body, history(header)) == (place(), b"0", [("orders", "rejected", 1)])
     assert codec.unpack_header(header).id == place(-1)
-    meta = {"last": place(), "bytes": 1, "letters": 1, "enqueued": 1, "deaths:rejected": 1}
+    meta = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1, "deaths:rejected": 1}
     assert after == changed(
-        before, meta=meta, log={place(-1): None, place(): (header, body)}, leases={place(-1): None}, bell=[""]
+        before, meta=meta, log={place(-1): None, place(): (header, body)}, leases={place(-1): None}, wakeup=[""]
     )
 
 

@@ -28,31 +28,31 @@ def test_a_purge_of_an_empty_queue_changes_nothing(lab: Lab) -> None:
 
 def test_where_nothing_is_out_all_goes_at_once(lab: Lab) -> None:
     before = lab.seed(
-        log={place(-2): (at(9), b"a"), **plain(place(-1))}, loose=plain(place(-3)), returned={place(-3): NOW - 3},
-        expiry={place(-2): NOW + 9}, redelivered={place(-3): 1},
+        log={place(-2): (at(9), b"a"), **plain(place(-1))}, detached=plain(place(-3)), requeued={place(-3): NOW - 3},
+        expiry={place(-2): NOW + 9}, failures={place(-3): 1},
     )  # fmt: skip
 
     assert purge(lab)[2:4] == [3, 0]
     after = lab.snapshot()
-    meta = {**before["orders"]["meta"], "bytes": 0, "cursor": place(-1), "purged": 3, "trimmed": place(-1)}
+    meta = {**before["orders"]["meta"], "ready_bytes": 0, "cursor": place(-1), "purged": 3, "trimmed_upto": place(-1)}
     assert after == {"orders": {"meta": meta}}
 
 
 def test_leased_and_delayed_messages_stay(lab: Lab) -> None:
     before = lab.seed(
-        log=plain(place(-5), place(-4), place(-3), place(-1)), loose=plain(place(-2)),
-        leases={place(-5): token(9)}, delayed={place(-4): NOW + 9}, returned={place(-3): NOW - 3, place(-2): NOW - 2},
-        redelivered={place(-3): 1, place(-5): 2}, meta={"cursor": place(-2)},
+        log=plain(place(-5), place(-4), place(-3), place(-1)), detached=plain(place(-2)),
+        leases={place(-5): token(9)}, delayed={place(-4): NOW + 9}, requeued={place(-3): NOW - 3, place(-2): NOW - 2},
+        failures={place(-3): 1, place(-5): 2}, meta={"cursor": place(-2)},
     )  # fmt: skip
 
     assert purge(lab)[2:4] == [3, 0]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 0, "cursor": place(-1), "purged": 3, "trimmed": place(-1)},
+        meta={"ready_bytes": 0, "cursor": place(-1), "purged": 3, "trimmed_upto": place(-1)},
         log={place(-3): None, place(-1): None},
-        loose={place(-2): None},
-        returned={place(-3): None, place(-2): None},
-        redelivered={place(-3): None},
+        detached={place(-2): None},
+        requeued={place(-3): None, place(-2): None},
+        failures={place(-3): None},
     )
 
 
@@ -73,7 +73,7 @@ def test_many_go_step_by_step_up_to_where_the_purge_began(lab: Lab) -> None:
     assert [one[2:4] for one in (first, *rest)] == [[250, 1], [250, 1], [99, 0]]
     state = lab.snapshot()["orders"]
     assert list(state["log"]) == [place(-9), place()]
-    assert (state["meta"]["purged"], state["meta"]["bytes"]) == (599, 3)
+    assert (state["meta"]["purged"], state["meta"]["ready_bytes"]) == (599, 3)
 
 
 def test_a_purge_dead_letters_nothing(lab: Lab) -> None:
@@ -94,35 +94,35 @@ def test_of_the_chosen_ones_only_those_that_are_ready_go(lab: Lab) -> None:
             **plain(place(-7), place(-6), place(-5), place(-3), place(-2), place(-1)),
             place(-4): (at(9), b"with a deadline"),
         },
-        leases={place(-7): token(9)}, delayed={place(-6): NOW + 9}, returned={place(-5): NOW - 5},
-        expiry={place(-4): NOW + 9}, redelivered={place(-7): 1, place(-5): 2},
+        leases={place(-7): token(9)}, delayed={place(-6): NOW + 9}, requeued={place(-5): NOW - 5},
+        expiry={place(-4): NOW + 9}, failures={place(-7): 1, place(-5): 2},
     )  # fmt: skip
 
     chosen = [place(-9), place(-7), place(-6), place(-5), place(-4), place(-2), place(0)]
     assert purge(lab, "", *chosen) == [b"ok", b"", 3, 0, place(0).encode()]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "purged": 3, "trimmed": place(-2)},
+        meta={"ready_bytes": 2, "purged": 3, "trimmed_upto": place(-2)},
         log={place(-5): None, place(-4): None, place(-2): None},
-        returned={place(-5): None},
+        requeued={place(-5): None},
         expiry={place(-4): None},
-        redelivered={place(-5): None},
+        failures={place(-5): None},
     )
 
 
 def test_chosen_ones_that_were_moved_aside_go_too(lab: Lab) -> None:
     before = lab.seed(
-        log=plain(place(-2), place(-1)), loose={**plain(place(-5), place(-3)), place(-4): (at(9), b"xyz")},
-        leases={place(-3): token(9)}, returned={place(-5): NOW - 5, place(-4): NOW - 4}, expiry={place(-4): NOW + 9},
+        log=plain(place(-2), place(-1)), detached={**plain(place(-5), place(-3)), place(-4): (at(9), b"xyz")},
+        leases={place(-3): token(9)}, requeued={place(-5): NOW - 5, place(-4): NOW - 4}, expiry={place(-4): NOW + 9},
     )  # fmt: skip
 
     assert purge(lab, "", place(-4), place(-3), place(-1))[2:4] == [2, 0]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "purged": 2, "trimmed": place(-1)},
+        meta={"ready_bytes": 2, "purged": 2, "trimmed_upto": place(-1)},
         log={place(-1): None},
-        loose={place(-4): None},
-        returned={place(-4): None},
+        detached={place(-4): None},
+        requeued={place(-4): None},
         expiry={place(-4): None},
     )
 
@@ -148,7 +148,7 @@ def test_all_may_be_chosen(lab: Lab) -> None:
     assert purge(lab, "", place(-2), place(-1))[2:4] == [2, 0]
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 0, "purged": 2, "trimmed": place(-1)},
+        meta={"ready_bytes": 0, "purged": 2, "trimmed_upto": place(-1)},
         log={place(-2): None, place(-1): None},
         expiry={place(-2): None},
     )
@@ -167,14 +167,17 @@ def test_of_large_bodies_few_go_in_one_call_and_the_reply_says_up_to_where(lab: 
 def test_delete_leaves_but_a_trace_of_the_queue_and_all_of_others(lab: Lab, conditions: dict[str, bool]) -> None:
     before = lab.seed("other", log=plain(place(-1)))
     lab.seed(
-        options={"dead_letter": "other"}, log=plain(place(-4), place(-3), place(-2)), loose=plain(place(-5)),
+        options={"dead_letter": "other"}, log=plain(place(-4), place(-3), place(-2)), detached=plain(place(-5)),
         expiry={place(-2): NOW + 5}, leases={place(-4): token(5)}, delayed={place(-3): NOW + 5},
-        returned={place(-5): NOW - 5}, redelivered={place(-5): 1}, bell=[""], waiting={"c": NOW},
+        requeued={place(-5): NOW - 5}, failures={place(-5): 1}, wakeup=[""], waiters={"c": NOW},
         consumers={"c": NOW},
     )  # fmt: skip
 
     assert lab.run(delete(lab, **conditions)) == [b"ok", b"", 2]
-    assert lab.snapshot() == {**before, "orders": {"gone": {"born": NOW, "held": place(-2), "trimmed": "0-0"}}}
+    assert lab.snapshot() == {
+        **before,
+        "orders": {"tombstone": {"created_at": NOW, "last_id": place(-2), "trimmed_upto": "0-0"}},
+    }
 
 
 def test_delete_if_unused_is_refused_while_there_are_consumers(lab: Lab) -> None:
@@ -191,7 +194,7 @@ def test_delete_if_empty_is_refused_while_there_are_messages_in_any_state(lab: L
 
 
 def test_delete_if_empty_counts_messages_that_were_moved_aside(lab: Lab) -> None:
-    lab.seed(loose=plain(place(-1)), returned={place(-1): NOW - 1})
+    lab.seed(detached=plain(place(-1)), requeued={place(-1): NOW - 1})
 
     assert lab.refusal(delete(lab, if_empty=True)) == [b"in_use", b"if_empty", 1]
 

@@ -66,13 +66,13 @@ def test_a_message_that_somebody_else_holds_is_lost(lab: Lab, how: str, now: int
 def test_a_message_that_is_back_after_the_lease_was_not_settled_but_perhaps_given_back(
     lab: Lab, how: str, told: str, away: dict[str, Any]
 ) -> None:
-    lab.seed(log=plain(ME), **(away or {"returned": {ME: NOW - 1}}))
+    lab.seed(log=plain(ME), **(away or {"requeued": {ME: NOW - 1}}))
 
     assert outcome(lab, how, NOW + LATER) == told
 
 
 @pytest.mark.parametrize("how", ["ack", "reject", "receive"])
 def test_a_message_whose_lease_has_just_ended_was_not_settled(lab: Lab, how: str) -> None:
-    lab.seed(log=plain(ME), leases={ME: token(5)}, meta={"due": ""})
+    lab.seed(log=plain(ME), leases={ME: token(5)}, meta={"due_at": ""})
 
     assert outcome(lab, how, NOW + 5) == "lost"

@@ -18,8 +18,8 @@ def sweep(lab: Lab, now: int = NOW) -> dict[str, Any]:
 def test_a_queue_in_which_nothing_is_due_is_left_untouched(lab: Lab) -> None:
     before = lab.seed(
         options={"message_ttl": 50}, log=plain(place(-3), place(-2), place(-1)), leases={place(-3): token(1)},
-        delayed={place(-2): NOW + 5}, waiting={"c": NOW + 5}, consumers={"c": NOW + 5}, bell=[""],
-        meta={"capping": "done"},
+        delayed={place(-2): NOW + 5}, waiters={"c": NOW + 5}, consumers={"c": NOW + 5}, wakeup=[""],
+        meta={"retention_scan": "done"},
     )  # fmt: skip
 
     done = sweep(lab)
@@ -39,31 +39,31 @@ def test_a_queue_in_which_nothing_is_due_is_left_untouched(lab: Lab) -> None:
         ({}, {"log": {place(-1): (at(40), b"x")}, "expiry": {place(-1): NOW + 40}}, NOW + 40),
         ({}, {"log": plain(place(-1)), "leases": {place(-1): token(70, 999)}}, NOW + 70),
         ({}, {"log": plain(place(-1)), "delayed": {place(-1): NOW + 60}}, NOW + 60),
-        ({"message_ttl": 30}, {"log": plain(place(-1)), "returned": {place(-1): NOW - 1}}, NOW + 29),
+        ({"message_ttl": 30}, {"log": plain(place(-1)), "requeued": {place(-1): NOW - 1}}, NOW + 29),
     ],
 )
 def test_the_next_due_time_is_the_earliest_of_all(
     lab: Lab, options: dict[str, object], parts: dict[str, Any], due: object
 ) -> None:
-    lab.seed(options=options, **parts, meta={"due": 0})
+    lab.seed(options=options, **parts, meta={"due_at": 0})
 
     assert sweep(lab)["due"] == due
-    assert lab.snapshot()["orders"]["meta"]["due"] == ("" if due == b"" else due)
+    assert lab.snapshot()["orders"]["meta"]["due_at"] == ("" if due == b"" else due)
 
 
 def test_messages_whose_lease_has_ended_come_back_as_failed_deliveries(lab: Lab) -> None:
     before = lab.seed(
         log={place(-3): (at(9), b"a"), **plain(place(-2), place(-1))},
-        leases={place(-3): token(-5), place(-2): token(0, 999), place(-1): token(1)}, redelivered={place(-3): 1},
+        leases={place(-3): token(-5), place(-2): token(0, 999), place(-1): token(1)}, failures={place(-3): 1},
     )  # fmt: skip
 
     assert sweep(lab)["reclaimed"] == 2
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "due": NOW + 1},
+        meta={"ready_bytes": 2, "due_at": NOW + 1},
         leases={place(-3): None, place(-2): None},
-        returned={place(-3): NOW - 3, place(-2): NOW - 2},
-        redelivered={place(-3): 2, place(-2): 1},
+        requeued={place(-3): NOW - 3, place(-2): NOW - 2},
+        failures={place(-3): 2, place(-2): 1},
         expiry={place(-3): NOW + 9},
     )
 
@@ -73,7 +73,7 @@ def test_a_lost_lease_is_a_death_where_it_was_the_last_allowed_delivery_or_its_t
     lab.seed(
         options={"max_deliveries": 2, "dead_letter": "dead"},
         log={place(-3): (at(-1), b"a"), **plain(place(-2), place(-1))},
-        leases={place(-3): token(0), place(-2): token(0), place(-1): token(0)}, redelivered={place(-2): 1},
+        leases={place(-3): token(0), place(-2): token(0), place(-1): token(0)}, failures={place(-2): 1},
     )  # fmt: skip
 
     assert sweep(lab)["reclaimed"] == 3
@@ -81,19 +81,19 @@ def test_a_lost_lease_is_a_death_where_it_was_the_last_allowed_delivery_or_its_t
     after = lab.snapshot()
     meta = after["orders"]["meta"]
     assert (meta["deaths:delivery_limit"], meta["deaths:expired"]) == (1, 1)
-    assert after["orders"]["returned"] == {place(-1): NOW - 1}
+    assert after["orders"]["requeued"] == {place(-1): NOW - 1}
     assert sorted(body for _, body in after["dead"]["log"].values()) == [b"0", b"a"]
 
 
 def test_delayed_messages_are_ready_when_their_time_has_come_and_count_no_further_failure(lab: Lab) -> None:
     before = lab.seed(
         options={"max_deliveries": 2}, log=plain(place(-3), place(-2)), delayed={place(-3): NOW, place(-2): NOW + 1},
-        redelivered={place(-3): 1},
+        failures={place(-3): 1},
     )  # fmt: skip
 
     assert sweep(lab)["promoted"] == 1
     assert lab.snapshot() == changed(
-        before, meta={"bytes": 1, "due": NOW + 1}, delayed={place(-3): None}, returned={place(-3): NOW - 3}
+        before, meta={"ready_bytes": 1, "due_at": NOW + 1}, delayed={place(-3): None}, requeued={place(-3): NOW - 3}
     )
 
 
@@ -110,41 +110,47 @@ def test_a_delayed_message_dies_at_its_deadline(lab: Lab) -> None:
 def test_expired_messages_leave_from_anywhere(lab: Lab) -> None:
     before = lab.seed(
         log={place(-4): (b"", b"a"), place(-3): (at(0), b"b"), place(-2): (at(1), b"c"), place(-1): (at(-7), b"d")},
-        loose={place(-6): (at(0), b"e")}, returned={place(-6): NOW - 6}, meta={"cursor": place(-5)},
-        expiry={place(-3): NOW, place(-2): NOW + 1, place(-1): NOW - 7, place(-6): NOW}, redelivered={place(-6): 1},
+        detached={place(-6): (at(0), b"e")}, requeued={place(-6): NOW - 6}, meta={"cursor": place(-5)},
+        expiry={place(-3): NOW, place(-2): NOW + 1, place(-1): NOW - 7, place(-6): NOW}, failures={place(-6): 1},
     )  # fmt: skip
 
     assert sweep(lab)["expired"] == 3
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 2, "due": NOW + 1, "deaths:expired": 3, "dropped:expired": 3, "trimmed": place(-1)},
+        meta={
+            "ready_bytes": 2,
+            "due_at": NOW + 1,
+            "deaths:expired": 3,
+            "dropped:expired": 3,
+            "trimmed_upto": place(-1),
+        },
         log={place(-3): None, place(-1): None},
-        loose={place(-6): None},
-        returned={place(-6): None},
+        detached={place(-6): None},
+        requeued={place(-6): None},
         expiry={place(-3): None, place(-1): None, place(-6): None},
-        redelivered={place(-6): None},
+        failures={place(-6): None},
     )
 
 
 def test_retention_takes_the_head(lab: Lab) -> None:
     before = lab.seed(
         options={"message_ttl": 3}, log=plain(place(-5), place(-4), place(-3), place(-2)), leases={place(-5): token(9)},
-        returned={place(-4): NOW - 4},
+        requeued={place(-4): NOW - 4},
     )  # fmt: skip
 
     assert sweep(lab)["expired"] == 2
     assert lab.snapshot() == changed(
         before,
         meta={
-            "bytes": 1,
+            "ready_bytes": 1,
             "cursor": place(-3),
-            "due": NOW + 1,
+            "due_at": NOW + 1,
             "deaths:expired": 2,
             "dropped:expired": 2,
-            "trimmed": place(-3),
+            "trimmed_upto": place(-3),
         },
         log={place(-4): None, place(-3): None},
-        returned={place(-4): None},
+        requeued={place(-4): None},
     )
 
 
@@ -154,7 +160,13 @@ def test_what_is_over_the_limit_is_trimmed_from_the_head(lab: Lab) -> None:
     assert sweep(lab)["trimmed"] == 2
     assert lab.snapshot() == changed(
         before,
-        meta={"bytes": 1, "cursor": place(-2), "deaths:maxlen": 2, "dropped:maxlen": 2, "trimmed": place(-2)},
+        meta={
+            "ready_bytes": 1,
+            "cursor": place(-2),
+            "deaths:maxlen": 2,
+            "dropped:maxlen": 2,
+            "trimmed_upto": place(-2),
+        },
         log={place(-3): None, place(-2): None},
     )
 
@@ -182,7 +194,7 @@ def test_more_than_a_budget_is_done_step_by_step_and_announced(lab: Lab, kind: s
 
     rounds = [sweep(lab)]
     while rounds[-1]["more"]:
-        assert lab.snapshot()["orders"]["meta"]["due"] == NOW
+        assert lab.snapshot()["orders"]["meta"]["due_at"] == NOW
         rounds.append(sweep(lab))
 
     assert [one[kind] for one in rounds] == [250, 250, 100]
@@ -201,7 +213,7 @@ def test_retention_with_own_deadlines_in_between_goes_on_until_all_are_gone(lab:
 
     state = lab.snapshot()["orders"]
     assert state.keys() == {"meta"}
-    assert (state["meta"]["deaths:expired"], state["meta"]["due"]) == (600, "")
+    assert (state["meta"]["deaths:expired"], state["meta"]["due_at"]) == (600, "")
 
 
 def test_large_bodies_are_taken_a_few_at_a_time(lab: Lab) -> None:
@@ -215,20 +227,20 @@ def test_large_bodies_are_taken_a_few_at_a_time(lab: Lab) -> None:
 
 def test_consumers_that_were_not_heard_of_are_forgotten(lab: Lab) -> None:
     before = lab.seed(
-        waiting={"old": NOW, "new": NOW + 1}, consumers={"old": NOW, "new": NOW + 1}, log=plain(place(-1)), bell=[""]
+        waiters={"old": NOW, "new": NOW + 1}, consumers={"old": NOW, "new": NOW + 1}, log=plain(place(-1)), wakeup=[""]
     )
 
     sweep(lab)
 
-    assert lab.snapshot() == changed(before, waiting={"old": None}, consumers={"old": None})
+    assert lab.snapshot() == changed(before, waiters={"old": None}, consumers={"old": None})
 
 
 def test_what_comes_back_rings_for_consumers_that_wait(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(0)}, waiting={"c": NOW + 5})
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(0)}, waiters={"c": NOW + 5})
 
     sweep(lab)
 
-    assert lab.snapshot()["orders"]["bell"] == [""]
+    assert lab.snapshot()["orders"]["wakeup"] == [""]
 
 
 # Giving memory back
@@ -240,7 +252,7 @@ def holey(lab: Lab, dead: int = 60, **parts: Any) -> None:
     everyone = [place(-9, i) for i in range(300 * step)]
     living = everyone[::step]
     taken = living[:20]
-    meta = {"bytes": 280, "cursor": taken[-1], **parts.pop("meta", {})}
+    meta = {"ready_bytes": 280, "cursor": taken[-1], **parts.pop("meta", {})}
     lab.seed(
         log={one: (at(90), b"x") for one in everyone},
         expiry=dict.fromkeys(living[20:], NOW + 90),
@@ -269,22 +281,23 @@ def test_survivors_move_aside_from_the_beginning_in_their_order_and_with_their_d
     after = lab.snapshot()["orders"]
     assert (once["compacted"], once["more"]) == (100, 1)
     assert list(after["log"]) == list(before["log"])[100:]
-    assert list(after["loose"].items()) == [(one, before["log"][one]) for one in first]
-    assert list(after["returned"]) == first[20:]
+    assert list(after["detached"].items()) == [(one, before["log"][one]) for one in first]
+    assert list(after["requeued"]) == first[20:]
     assert (after["leases"], after["expiry"]) == (before["leases"], before["expiry"])
-    assert (after["meta"]["cursor"], after["meta"]["bytes"]) == (first[-1], before["meta"]["bytes"])
+    assert (after["meta"]["cursor"], after["meta"]["ready_bytes"]) == (first[-1], before["meta"]["ready_bytes"])
     assert (before["meta"].get("compacted"), after["meta"]["compacted"]) == (None, 1)
     assert (compacted(lab), sweep(lab)["more"]) == ([100], 0)
 
 
-@pytest.mark.parametrize("away", ["leases", "delayed", "returned"])
+@pytest.mark.parametrize("away", ["leases", "delayed", "requeued"])
 def test_what_lies_behind_the_cursor_moves_aside_and_stays_what_it_is(lab: Lab, away: str) -> None:
     step = 61
     everyone = [place(-9, i) for i in range(200 * step)]
     living = everyone[::step]
-    scores = {"leases": token(50), "delayed": NOW + 50, "returned": NOW - 9}
+    scores = {"leases": token(50), "delayed": NOW + 50, "requeued": NOW - 9}
     lab.seed(
-        log=dict.fromkeys(everyone, (b"", b"x")), meta={"bytes": 200 * (away == "returned"), "cursor": everyone[-1]}
+        log=dict.fromkeys(everyone, (b"", b"x")),
+        meta={"ready_bytes": 200 * (away == "requeued"), "cursor": everyone[-1]},
     )
     lab.client.xdel(lab.keyspace.key("orders", "log"), *set(everyone) - set(living))
     lab.client.zadd(lab.keyspace.key("orders", away), dict.fromkeys(living, scores[away]))
@@ -293,7 +306,7 @@ def test_what_lies_behind_the_cursor_moves_aside_and_stays_what_it_is(lab: Lab, 
     assert compacted(lab) == [100]
 
     after = lab.snapshot()["orders"]
-    assert {**after["log"], **after["loose"]} == before["log"]
+    assert {**after["log"], **after["detached"]} == before["log"]
     assert after[away] == before[away]
     assert after["meta"]["cursor"] == before["meta"]["cursor"]
 
@@ -310,7 +323,7 @@ def test_after_a_compaction_messages_come_in_order(lab: Lab) -> None:
 
 
 def test_queues_of_dead_letters_are_left_whole(lab: Lab) -> None:
-    holey(lab, meta={"letters": 1})
+    holey(lab, meta={"holds_dead_letters": 1})
     before = lab.snapshot()
 
     assert sweep(lab)["compacted"] == 0
@@ -322,7 +335,7 @@ def test_a_log_that_takes_little_more_than_its_messages_need_is_left_alone(lab: 
     lab.seed(log={place(-9, i): (b"", b"x" * 200) for i in range(3000)})
     if dead:
         lab.client.xdel(lab.keyspace.key("orders", "log"), *[place(-9, i) for i in range(0, 3000, 2)])
-        lab.client.hset(lab.keyspace.key("orders", "meta"), "bytes", 1500 * 200)
+        lab.client.hset(lab.keyspace.key("orders", "meta"), "ready_bytes", 1500 * 200)
     before = lab.snapshot()
 
     assert sweep(lab)["compacted"] == 0

@@ -17,7 +17,7 @@ LEASED: dict[str, Any] = {"log": plain(place(-9), place(-8)), "leases": {place(-
 
 
 def trimmed(lab: Lab, queue: str = "orders") -> object:
-    return lab.snapshot()[queue]["meta"]["trimmed"]
+    return lab.snapshot()[queue]["meta"]["trimmed_upto"]
 
 
 def enqueue(lab: Lab, *messages: object) -> Command:
@@ -54,7 +54,7 @@ def test_a_death_of_the_last_delivery_is_no_trim(lab: Lab, how: str) -> None:
 
     state = lab.snapshot()["orders"]
     assert state["meta"]["deaths:delivery_limit"] == 1
-    assert state["meta"]["trimmed"] == "0-0"
+    assert state["meta"]["trimmed_upto"] == "0-0"
 
 
 @pytest.mark.parametrize("how", ["given back", "lost lease", "delay over"])
@@ -101,7 +101,7 @@ def test_retention_limits_and_purges_raise_it_step_by_step(lab: Lab) -> None:
 
 
 def test_a_purge_of_all_says_what_really_went(lab: Lab) -> None:
-    lab.seed(log=plain(place(-9), place(-8)), meta={"last": place(-1)})
+    lab.seed(log=plain(place(-9), place(-8)), meta={"last_id": place(-1)})
 
     lab.run(commands.purge(lab.keyspace, "orders", ""))
 
@@ -109,7 +109,7 @@ def test_a_purge_of_all_says_what_really_went(lab: Lab) -> None:
 
 
 def test_a_purge_of_an_empty_queue_is_no_trim(lab: Lab) -> None:
-    lab.seed(meta={"last": place(-1), "cursor": place(-1)})
+    lab.seed(meta={"last_id": place(-1), "cursor": place(-1)})
 
     lab.run(commands.purge(lab.keyspace, "orders", ""))
 
@@ -117,7 +117,7 @@ def test_a_purge_of_an_empty_queue_is_no_trim(lab: Lab) -> None:
 
 
 def test_a_purge_of_what_was_moved_aside_counts(lab: Lab) -> None:
-    lab.seed(loose=plain(place(-5), place(-4)), returned={place(-5): NOW - 5, place(-4): NOW - 4})
+    lab.seed(detached=plain(place(-5), place(-4)), requeued={place(-5): NOW - 5, place(-4): NOW - 4})
 
     lab.run(commands.purge(lab.keyspace, "orders", ""))
 
@@ -140,7 +140,7 @@ def test_the_end_of_a_lifetime_trims_whatever_it_takes(lab: Lab, away: str) -> N
     parts: dict[str, Any] = {away: dict.fromkeys(places, ends[away])} if away else {}
     lab.seed(
         options={"expires": 5, "on_expire": "dead-letter", "dead_letter": "dead"}, log=plain(*places),
-        meta={"used": NOW - 5, "active": NOW - 5}, **parts,
+        meta={"last_used_at": NOW - 5, "last_active_at": NOW - 5}, **parts,
     )  # fmt: skip
 
     lab.run(commands.sweep(lab.known(), now=NOW))
@@ -150,7 +150,7 @@ def test_the_end_of_a_lifetime_trims_whatever_it_takes(lab: Lab, away: str) -> N
 
 def test_a_record_that_has_no_such_field_gets_it(lab: Lab) -> None:
     lab.seed(log={place(-9): (at(0), b"x")}, expiry={place(-9): NOW})
-    lab.client.hdel("rqttl:{orders}:meta", "trimmed", "born")
+    lab.client.hdel("rqttl:{orders}:meta", "trimmed_upto", "created_at")
 
     lab.run(commands.sweep(lab.known(), now=NOW))
 
@@ -163,11 +163,11 @@ def test_a_queue_that_is_declared_again_was_born_when_it_was_made(lab: Lab) -> N
 
     declare(NOW)
     declare(NOW + 5)
-    assert lab.snapshot()["orders"]["meta"]["born"] == NOW
+    assert lab.snapshot()["orders"]["meta"]["created_at"] == NOW
 
     lab.run(commands.delete(lab.keyspace, "orders", if_unused=False, if_empty=False))
     declare(NOW + 7)
-    assert lab.snapshot()["orders"]["meta"]["born"] == NOW + 7
+    assert lab.snapshot()["orders"]["meta"]["created_at"] == NOW + 7
 
 
 def test_a_queue_that_a_dead_letter_made_keeps_its_birth_when_it_is_adopted(lab: Lab) -> None:
@@ -176,4 +176,4 @@ def test_a_queue_that_a_dead_letter_made_keeps_its_birth_when_it_is_adopted(lab:
 
     lab.run(commands.declare(lab.keyspace, QueueOptions.read("dead", {"max_length": 9}), now=NOW + 5))
 
-    assert lab.snapshot()["dead"]["meta"]["born"] == NOW
+    assert lab.snapshot()["dead"]["meta"]["created_at"] == NOW

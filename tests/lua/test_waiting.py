@@ -29,30 +29,30 @@ def test_who_finds_nothing_is_noted_until_it_has_looked_again_and_as_a_consumer(
     lab.run(receive(lab, Presence("me", 300, 60_000)))
 
     assert lab.snapshot() == changed(
-        before, meta={"attended": 1}, waiting={"me": NOW + 5_300}, consumers={"me": NOW + 60_000}
+        before, meta={"has_waiters": 1}, waiters={"me": NOW + 5_300}, consumers={"me": NOW + 60_000}
     )
 
 
 def test_who_finds_something_waits_no_longer_but_stays_a_consumer(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), waiting={"me": NOW + 5}, consumers={"me": NOW + 5})
+    lab.seed(log=plain(place(-1)), waiters={"me": NOW + 5}, consumers={"me": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 300, 60_000)))
 
     state = lab.snapshot()["orders"]
-    assert "waiting" not in state
+    assert "waiters" not in state
     assert state["consumers"] == {"me": NOW + 60_000}
 
 
 def test_who_stops_waiting_is_forgotten(lab: Lab) -> None:
-    before = lab.seed(waiting={"me": NOW + 5, "other": NOW + 5}, consumers={"me": NOW + 5, "other": NOW + 5})
+    before = lab.seed(waiters={"me": NOW + 5, "other": NOW + 5}, consumers={"me": NOW + 5, "other": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 0, 0)))
 
-    assert lab.snapshot() == changed(before, waiting={"me": None}, consumers={"me": None})
+    assert lab.snapshot() == changed(before, waiters={"me": None}, consumers={"me": None})
 
 
 def test_a_sign_of_life_leaves_open_whether_the_consumer_waits(lab: Lab) -> None:
-    before = lab.seed(waiting={"me": NOW + 5}, log=plain(place(-1)))
+    before = lab.seed(waiters={"me": NOW + 5}, log=plain(place(-1)))
 
     lab.run(receive(lab, Presence("me", -1, 60_000), 0))
 
@@ -60,7 +60,7 @@ def test_a_sign_of_life_leaves_open_whether_the_consumer_waits(lab: Lab) -> None
 
 
 def test_a_sign_of_life_never_shortens_the_time_for_which_a_consumer_counts(lab: Lab) -> None:
-    before = lab.seed(waiting={"me": NOW + 240_000}, consumers={"me": NOW + 241_000})
+    before = lab.seed(waiters={"me": NOW + 240_000}, consumers={"me": NOW + 241_000})
 
     lab.run(receive(lab, Presence("me", -1, 60_000), 0))
 
@@ -68,50 +68,50 @@ def test_a_sign_of_life_never_shortens_the_time_for_which_a_consumer_counts(lab:
 
 
 def test_a_bell_that_was_rung_is_looked_after_five_seconds_later(lab: Lab) -> None:
-    before = lab.seed(waiting={"other": NOW + 240_000})
+    before = lab.seed(waiters={"other": NOW + 240_000})
 
     lab.run(commands.enqueue(lab.known(), [(b"", b"x")], now=NOW))
 
     state = lab.snapshot()["orders"]
-    assert state["bell"] == [""]
-    assert state["meta"]["due"] == NOW + 5_000
-    assert state["waiting"] == before["orders"]["waiting"]
+    assert state["wakeup"] == [""]
+    assert state["meta"]["due_at"] == NOW + 5_000
+    assert state["waiters"] == before["orders"]["waiters"]
 
 
 def test_a_sweep_rings_again_while_messages_are_ready_and_somebody_waits(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), waiting={"other": NOW + 240_000}, meta={"due": NOW})
+    lab.seed(log=plain(place(-1)), waiters={"other": NOW + 240_000}, meta={"due_at": NOW})
 
     reply = lab.run(commands.sweep(lab.known(), now=NOW))
 
-    assert lab.snapshot()["orders"]["bell"] == [""]
+    assert lab.snapshot()["orders"]["wakeup"] == [""]
     assert reply[3] == NOW + 5_000
 
 
 def test_a_sweep_does_not_ring_where_nothing_is_ready_or_the_bell_still_rings(lab: Lab) -> None:
-    lab.seed(waiting={"other": NOW + 240_000}, meta={"due": NOW})
+    lab.seed(waiters={"other": NOW + 240_000}, meta={"due_at": NOW})
     assert lab.run(commands.sweep(lab.known(), now=NOW))[3] == b""
-    lab.seed(log=plain(place(-1)), waiting={"other": NOW + 240_000}, bell=[""], meta={"due": NOW})
+    lab.seed(log=plain(place(-1)), waiters={"other": NOW + 240_000}, wakeup=[""], meta={"due_at": NOW})
     assert lab.run(commands.sweep(lab.known(), now=NOW))[3] == b""
 
 
 def test_who_leaves_messages_behind_wakes_the_next(lab: Lab) -> None:
-    lab.seed(log=plain(place(-2), place(-1)), waiting={"other": NOW + 5})
+    lab.seed(log=plain(place(-2), place(-1)), waiters={"other": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 300)))
 
-    assert lab.snapshot()["orders"]["bell"] == [""]
+    assert lab.snapshot()["orders"]["wakeup"] == [""]
 
 
 def test_who_leaves_nothing_behind_wakes_nobody(lab: Lab) -> None:
-    lab.seed(log=plain(place(-2)), waiting={"other": NOW + 5})
+    lab.seed(log=plain(place(-2)), waiters={"other": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 300), 5))
 
-    assert "bell" not in lab.snapshot()["orders"]
+    assert "wakeup" not in lab.snapshot()["orders"]
 
 
 def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab: Lab) -> None:
-    before = lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, waiting={"me": NOW + 300})
+    before = lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, waiters={"me": NOW + 300})
 
     reply = lab.run(receive(lab, Presence("me", 300, 0, ticket(4999))))
 
@@ -121,9 +121,9 @@ def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab
     after = lab.snapshot()
     assert after == changed(
         before,
-        meta={"grants": 1, "delivered": 1, "due": NOW + 1000},
+        meta={"lease_grants": 1, "delivered": 1, "due_at": NOW + 1000},
         leases={place(-1): token(1000)},
-        waiting={"me": None},
+        waiters={"me": None},
         consumers=after["orders"].get("consumers", {}),
     )
 
@@ -165,8 +165,8 @@ def test_a_handed_message_without_a_deadline_comes_back_when_the_pickup_ends(lab
 
 def test_who_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: Lab) -> None:
     lab.seed(
-        log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, bell=[ticket(4999).decode()],
-        waiting={"me": NOW + 300},
+        log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, wakeup=[ticket(4999).decode()],
+        waiters={"me": NOW + 300},
     )  # fmt: skip
 
     reply = lab.run(receive(lab, Presence("me", 0)))
@@ -174,14 +174,14 @@ def test_who_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: L
     state = lab.snapshot()["orders"]
     assert bodies(reply) == [b"x"]
     assert state["leases"] == {place(-1): token(1000)}
-    assert "bell" not in state
-    assert "waiting" not in state
+    assert "wakeup" not in state
+    assert "waiters" not in state
 
 
 def test_who_stops_waiting_takes_the_handed_message_before_one_that_is_ready(lab: Lab) -> None:
     lab.seed(
         log={place(-1): (at(-1), b"handed"), place(): (b"", b"ready")}, leases={place(-1): token(4999)},
-        meta={"cursor": place(-1)}, bell=[ticket(4999).decode()], waiting={"me": NOW + 300},
+        meta={"cursor": place(-1)}, wakeup=[ticket(4999).decode()], waiters={"me": NOW + 300},
     )  # fmt: skip
 
     reply = lab.run(receive(lab, Presence("me", 0), 1))
@@ -191,7 +191,7 @@ def test_who_stops_waiting_takes_the_handed_message_before_one_that_is_ready(lab
 
 
 def test_who_still_waits_leaves_tickets_in_the_bell(lab: Lab) -> None:
-    lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, bell=[ticket(4999).decode()])
+    lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, wakeup=[ticket(4999).decode()])
 
     assert bodies(lab.run(receive(lab, Presence("me", 300)))) == []
-    assert lab.snapshot()["orders"]["bell"] == [ticket(4999).decode()]
+    assert lab.snapshot()["orders"]["wakeup"] == [ticket(4999).decode()]

@@ -124,7 +124,7 @@ class Machine(RuleBasedStateMachine):
         self.raw, registry = self.reader.read()
         assert self.raw.keys() == self.world.queues.keys()
         assert registry >= self.world.queues.keys() - self.unlisted
-        traces = {name: (found[b"held"], found[b"trimmed"]) for name, found in self.reader.gone.items()}
+        traces = {name: (found[b"last_id"], found[b"trimmed_upto"]) for name, found in self.reader.gone.items()}
         assert traces == self.world.gone
         for name, raw in self.raw.items():
             q = self.world.queues[name]
@@ -171,8 +171,8 @@ class Machine(RuleBasedStateMachine):
         assert {name: raw.meta.get(name) for name in FIELDS} == {name: fields.get(name) for name in FIELDS}
         counters = raw.counters
         assert +counters == +q.counters, f"{q.name}: counters"
-        assert int(raw.meta[b"bytes"]) == q.size, f"{q.name}: bytes"
-        assert raw.meta[b"trimmed"] == q.trimmed, f"{q.name}: trimmed"
+        assert int(raw.meta[b"ready_bytes"]) == q.size, f"{q.name}: bytes"
+        assert raw.meta[b"trimmed_upto"] == q.trimmed, f"{q.name}: trimmed"
         ended = counters["acked"] + counters["purged"] + counters["redriven"] - q.refused_deaths
         ended += sum(n for name, n in counters.items() if name.startswith("deaths:"))
         assert counters["enqueued"] == len(raw.entries) + ended, f"{q.name}: messages came from or went nowhere"
@@ -192,10 +192,10 @@ class Machine(RuleBasedStateMachine):
 
     def check_hints(self, q: ModelQueue, raw: RawQueue) -> None:
         """No consumer waits beside a ready message without a hint in the bell, and every ticket is of this queue."""
-        waits = any(until > self.clock.now for until in raw.waiting.values())
+        waits = any(until > self.clock.now for until in raw.waiters.values())
         if waits and any(not q.expired(m, self.clock.now) for m in q.ready):
-            assert raw.bell, f"{q.name}: a consumer sleeps beside a ready message"
-        assert raw.bell.count(b"") <= 1
+            assert raw.wakeup, f"{q.name}: a consumer sleeps beside a ready message"
+        assert raw.wakeup.count(b"") <= 1
 
 
 def tuple_of(death: Any) -> tuple[object, ...]:

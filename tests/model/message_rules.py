@@ -59,7 +59,7 @@ class QueueMachine(QueueRules):
         self.compare()
         handed = [m for m in outcomes if isinstance(m, Msg) and m.state == "leased" and m in q.messages]
         tickets = [m.seq + b" " + (m.token or b"") for m in handed]
-        assert self.raw[name].bell[-len(tickets) :] == tickets or not tickets
+        assert self.raw[name].wakeup[-len(tickets) :] == tickets or not tickets
 
     @rule(who=clients, name=names, count=st.sampled_from((1, 1, 2, 5, 0)), lease=leases, auto=rarely,
           finish=st.none() | picks, again=rarely, dies=rarely)  # fmt: skip
@@ -75,7 +75,7 @@ class QueueMachine(QueueRules):
                  finished: Sequence[Pair] = (), again: bool = False, dies: bool = False,
                  presence: Presence = ABSENT) -> bool:  # fmt: skip
         """Returns whether anything was taken."""
-        now, due, bell = self.clock.now, self.raw[name].due, self.raw[name].bell
+        now, due, bell = self.clock.now, self.raw[name].due, self.raw[name].wakeup
         late = bell[:10] if presence.consumer and not presence.block else []
         expected = []
         broker = self.clients[who]
@@ -198,7 +198,7 @@ class QueueMachine(QueueRules):
         presence = Presence(waiter.consumer, block, 0, ticket)
         found = self._receive(waiter.who, name, waiter.count, presence=presence)
         waits = not found and block > 0
-        assert self.raw[name].waiting.get(waiter.consumer.encode()) == (
+        assert self.raw[name].waiters.get(waiter.consumer.encode()) == (
             self.clock.now + block + LATE if waits else None
         )
         if waits:
@@ -209,10 +209,10 @@ class QueueMachine(QueueRules):
     def wake(self, which: int, block: int, rings: bool) -> None:
         """A consumer hears the bell, or its time is over; then it looks again, and may go on waiting."""
         waiter = self.waiters.pop(which % len(self.waiters))
-        bell = self.clients[0].keyspace.key(waiter.queue, "bell")
+        bell = self.clients[0].keyspace.key(waiter.queue, "wakeup")
         ticket: Any = self.client.lpop(bell) if rings else None
         if ticket is not None:
-            self.raw[waiter.queue].bell.pop(0)
+            self.raw[waiter.queue].wakeup.pop(0)
         self._look(waiter, block, ticket or b"")
 
     # Settling

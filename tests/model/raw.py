@@ -14,10 +14,11 @@ from rqttl.protocol.keys import Keyspace
 
 #: The commands that read one queue, in the order of the fields that they fill.
 READS = (
-    ("HGETALL", "meta"), ("XRANGE", "log", "-", "+"), ("HGETALL", "loose"), ("ZRANGE", "expiry", 0, -1, "WITHSCORES"),
-    ("ZRANGE", "leases", 0, -1, "WITHSCORES"), ("ZRANGE", "returned", 0, -1, "WITHSCORES"),
-    ("ZRANGE", "delayed", 0, -1, "WITHSCORES"), ("HGETALL", "redelivered"), ("LRANGE", "bell", 0, -1),
-    ("ZRANGE", "waiting", 0, -1, "WITHSCORES"),
+    ("HGETALL", "meta"), ("XRANGE", "log", "-", "+"), ("HGETALL", "detached"),
+    ("ZRANGE", "expiry", 0, -1, "WITHSCORES"),
+    ("ZRANGE", "leases", 0, -1, "WITHSCORES"), ("ZRANGE", "requeued", 0, -1, "WITHSCORES"),
+    ("ZRANGE", "delayed", 0, -1, "WITHSCORES"), ("HGETALL", "failures"), ("LRANGE", "wakeup", 0, -1),
+    ("ZRANGE", "waiters", 0, -1, "WITHSCORES"),
 )  # fmt: skip
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 
@@ -33,21 +34,21 @@ def mapping(flat: list[bytes]) -> dict[bytes, bytes]:
 
 @dataclass
 class RawQueue:
-    """One queue as Redis keeps it. `entries` are all messages in order, from the log and from `loose`."""
+    """One queue as Redis keeps it. `entries` are all messages in order, from the log and from `detached`."""
 
     meta: dict[bytes, bytes]
     entries: dict[bytes, tuple[bytes, bytes]]
     expiry: dict[bytes, int]
     leases: dict[bytes, bytes]
-    returned: dict[bytes, int]
+    requeued: dict[bytes, int]
     delayed: dict[bytes, int]
-    redelivered: dict[bytes, bytes]
-    bell: list[bytes]
-    waiting: dict[bytes, int]
+    all_failures: dict[bytes, bytes]
+    wakeup: list[bytes]
+    waiters: dict[bytes, int]
 
     @property
     def due(self) -> int | None:
-        due = self.meta.get(b"due")
+        due = self.meta.get(b"due_at")
         return int(due) if due else None
 
     @property
@@ -59,20 +60,20 @@ class RawQueue:
     @property
     def away(self) -> dict[bytes, int]:
         """Until when each delayed message is to be away, also where its retention ends earlier."""
-        ends = {seq: value.partition(b" ")[0].partition(b"@")[2] for seq, value in self.redelivered.items()}
+        ends = {seq: value.partition(b" ")[0].partition(b"@")[2] for seq, value in self.all_failures.items()}
         assert all(seq in self.delayed for seq, end in ends.items() if end), "a message that is not away has an end"
         return {seq: int(ends.get(seq) or score) for seq, score in self.delayed.items()}
 
     @property
     def failures(self) -> dict[bytes, bytes]:
         """The failed deliveries of those messages that have some, and the last description."""
-        parts = {seq: value.partition(b" ") for seq, value in self.redelivered.items()}
+        parts = {seq: value.partition(b" ") for seq, value in self.all_failures.items()}
         numbers = {seq: (told.partition(b"@")[0], gap + text) for seq, (told, gap, text) in parts.items()}
         return {seq: n + text for seq, (n, text) in numbers.items() if n != b"0"}
 
     def free(self, now: int) -> int:
         """How many consumers wait to whom no message is under way; those that are have negative times."""
-        ends = self.waiting.values()
+        ends = self.waiters.values()
         return max(0, sum(until > now for until in ends) - sum(-until > now for until in ends))
 
 
@@ -81,14 +82,14 @@ def numbers(flat: list[bytes]) -> dict[bytes, int]:
 
 
 def raw_queue(found: list[Any]) -> RawQueue:
-    meta, log, loose, expiry, leases, returned, delayed, redelivered, bell, waiting = found
+    meta, log, detached, expiry, leases, requeued, delayed, failures, wakeup, waiters = found
     entries = {seq: (header, body) for seq, (header, body) in log}
-    for seq, joined in mapping(loose).items():
-        assert seq not in entries, f"{seq!r} is in the log and in loose"
+    for seq, joined in mapping(detached).items():
+        assert seq not in entries, f"{seq!r} is in the log and in detached"
         length, _, rest = joined.partition(b":")
         entries[seq] = (rest[: int(length)], rest[int(length) :])
-    return RawQueue(mapping(meta), dict(sorted(entries.items())), numbers(expiry), mapping(leases), numbers(returned),
-        numbers(delayed), mapping(redelivered), bell, numbers(waiting))  # fmt: skip
+    return RawQueue(mapping(meta), dict(sorted(entries.items())), numbers(expiry), mapping(leases), numbers(requeued),
+        numbers(delayed), mapping(failures), wakeup, numbers(waiters))  # fmt: skip
 
 
 class Reader:
@@ -132,23 +133,23 @@ class Reader:
         self._connection.disconnect()
 
     def _trace(self, name: str) -> str:
-        return self._keyspace.key(name, "gone")
+        return self._keyspace.key(name, "tombstone")
 
 
 def check_places(raw: RawQueue) -> None:
     """Every message is in exactly one place, and no index names a message that is not there."""
     cursor = raw.meta[b"cursor"]
-    aside = (raw.leases.keys(), raw.delayed.keys(), raw.returned.keys())
+    aside = (raw.leases.keys(), raw.delayed.keys(), raw.requeued.keys())
     assert sum(map(len, aside)) == len(set().union(*aside)), "a message is in two places"
-    for name in ("expiry", "leases", "returned", "delayed", "redelivered"):
+    for name in ("expiry", "leases", "requeued", "delayed", "failures"):
         strays = getattr(raw, name).keys() - raw.entries.keys()
         assert not strays, f"{name} names messages that are not there: {strays}"
     out = raw.leases.keys() | raw.delayed.keys()
     for seq in raw.entries:
         if seq <= cursor:
-            assert seq in out or seq in raw.returned, f"{seq!r} is behind the cursor and nowhere else: lost"
+            assert seq in out or seq in raw.requeued, f"{seq!r} is behind the cursor and nowhere else: lost"
         else:
             assert seq not in out, f"{seq!r} is ahead of the cursor and taken"
-            assert seq not in raw.returned, f"{seq!r} is ahead of the cursor and behind it"
-    assert cursor <= raw.meta[b"last"] or cursor == b"0-0"
-    assert all(score == int(seq[:13]) for seq, score in raw.returned.items())
+            assert seq not in raw.requeued, f"{seq!r} is ahead of the cursor and behind it"
+    assert cursor <= raw.meta[b"last_id"] or cursor == b"0-0"
+    assert all(score == int(seq[:13]) for seq, score in raw.requeued.items())

@@ -34,7 +34,7 @@ class Waves(QueueMachine):
 
     @property
     def loose(self) -> int:
-        return int(self.client.hlen(self.key("loose")))
+        return int(self.client.hlen(self.key("detached")))
 
     @property
     def memory(self) -> int:

@@ -177,6 +177,6 @@ def test_lifetimes_and_duplicates_are_those_of_the_model(
         if not there:
             with suppress(QueueNotFound):
                 clocked.queue("q").sweep()  # looking has left its keys
-            assert {*client.keys("*{q}*")} <= {b"rqttl:{q}:gone"}
+            assert {*client.keys("*{q}*")} <= {b"rqttl:{q}:tombstone"}
     letters = clocked.queue("dead").peek(1000) if "dead" in clocked.queues() else []
     assert len(letters) == model.dead

@@ -21,9 +21,24 @@ class Interrupt(BaseException):
     """Raised by the signal handler."""
 
 
-def interrupt(_: int, __: FrameType | None) -> None:
-    """The signal handler."""
-    raise Interrupt
+def interrupt(_: int, frame: FrameType | None) -> None:
+    """The signal handler. It interrupts `work` and what that calls, so `main` can catch every interrupt."""
+    while frame is not None:
+        if frame.f_code is work.__code__:
+            raise Interrupt
+        frame = frame.f_back
+
+
+def work(queue: rqttl.Queue, full: rqttl.Queue, number: int, stored: list[str], refused: list[str]) -> None:
+    """Send messages until an interrupt comes, at most 20."""
+    for i in range(number, number + 20):
+        queue.enqueue(i, id=f"m{i}")
+        stored.append(f"m{i}")
+        queue.broker.time()
+        with suppress(rqttl.QueueFull):
+            full.enqueue(b"x", id=f"m{i}")
+            refused.append(f"m{i}")  # told as stored, and there is no room
+        queue.broker.queues()
 
 
 def main(url: str, interrupts: int) -> None:
@@ -39,27 +54,14 @@ def main(url: str, interrupts: int) -> None:
         signal.signal(signal.SIGALRM, interrupt)
         number = 0
         while facts["interrupts"] < interrupts:
-            number += 1
-            id = f"m{number}"
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.00001 + 0.03 * chance.random() ** 3)
-                for _ in range(20):
-                    number += 1
-                    id = f"m{number}"
-                    queue.enqueue(number, id=id)
-                    stored.append(id)
-                    broker.time()
-                    with suppress(rqttl.QueueFull):
-                        full.enqueue(b"x", id=id)
-                        refused.append(id)  # told as stored, and there is no room
-                    broker.queues()
+                work(queue, full, number, stored, refused)
             except Interrupt:
                 facts["interrupts"] += 1
             finally:
-                while True:
-                    with suppress(Interrupt):
-                        signal.setitimer(signal.ITIMER_REAL, 0)
-                        break
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            number += 20
             facts["strange"] += not_its_own_reply(broker)
         pool = driver_of(broker).store.client.connection_pool
         in_use = len(pool._in_use_connections)

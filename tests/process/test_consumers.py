@@ -110,7 +110,7 @@ def test_a_consumer_that_dies_between_the_bell_and_its_look_is_made_up_for(
     queue.broker.events.subscribe(lambda _: listening.set(), SweepEvent)
     reaper = Reaper(queue.broker, scan_period="1h")
     running = pool.submit(reaper.run)
-    stolen = pool.submit(client.blpop, ["rqttl:{q}:bell"], timeout=0)
+    stolen = pool.submit(client.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
     other = spawn("wait")
     assert other.hear() == ["waiting"]
@@ -128,7 +128,7 @@ def test_a_consumer_that_dies_between_the_bell_and_its_look_is_made_up_for(
 def test_without_a_reaper_the_next_message_makes_up_for_a_lost_wake_up(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
-    stolen = pool.submit(client.blpop, ["rqttl:{q}:bell"], timeout=0)
+    stolen = pool.submit(client.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
     other = spawn("wait")
     assert other.hear() == ["waiting"]

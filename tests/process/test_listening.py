@@ -24,7 +24,7 @@ from tests.servers import Server
 
 pytestmark = pytest.mark.slow
 
-BELL = "rqttl:{q}:bell"
+BELL = "rqttl:{q}:wakeup"
 PATIENCE = 60.0
 
 

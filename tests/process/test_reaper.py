@@ -109,7 +109,7 @@ def test_a_signal_in_the_middle_of_work_ends_it_cleanly(
     counted = int(client.hget("rqttl:{orders}:meta", "deaths:expired") or 0)
     assert code == 0
     assert reaper.events[-1]["event"] == "stopped"
-    assert (left + client.hlen("rqttl:{orders}:loose") + moved, counted) == (len(sent), moved)
+    assert (left + client.hlen("rqttl:{orders}:detached") + moved, counted) == (len(sent), moved)
 
 
 def test_a_sleeping_reaper_ends_at_once_on_a_signal(redis_url: str) -> None:

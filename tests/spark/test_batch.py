@@ -186,7 +186,7 @@ def compacted(clocked: Clocked) -> list[str]:
 def test_what_compaction_moved_out_of_the_log_is_read_too(
     client: redis.Redis, load: Load, compacted: list[str], partitions: int
 ) -> None:
-    assert client.hlen("rqttl:{plain}:loose") > 0
+    assert client.hlen("rqttl:{plain}:detached") > 0
 
     job = load(queues="plain", numPartitions=partitions, columns=("message_id", "sequence", "body", "headers"))
 
@@ -209,7 +209,7 @@ def test_what_is_moved_while_it_is_read_is_read_once(clocked: Clocked, client: r
             clocked.advance(2_000)
             queue.sweep()
             queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
-            assert client.hlen("rqttl:{plain}:loose") > 0
+            assert client.hlen("rqttl:{plain}:detached") > 0
 
     assert len(found) == len(set(found))
     assert set(found) >= {f"m-{i}" for i in range(0, 8_000, 20)}
@@ -232,7 +232,7 @@ def test_ranges_hold_for_what_is_in_loose(client: redis.Redis, load: Load, compa
 
 def test_a_damaged_entry_of_loose_is_named(client: redis.Redis, load: Load, compacted: list[str]) -> None:
     sequence = load(queues="plain").rows()[-1]["sequence"]
-    assert client.hset("rqttl:{plain}:loose", sequence, "99:short") == 0
+    assert client.hset("rqttl:{plain}:detached", sequence, "99:short") == 0
 
     with pytest.raises(MalformedEntry, match=f"queue 'plain', sequence {sequence}: "):
         load(queues="plain").rows()
@@ -328,7 +328,8 @@ def stored(client: redis.Redis, times: list[int]) -> None:
         sequence, before = f"{ms}-{serial}", ms
         pipeline.execute_command("XADD", "rqttl:{q}:log", sequence, "", "x")
     pipeline.hset(
-        "rqttl:{q}:meta", mapping={"version": "1", "born": 1, "last": sequence, "trimmed": "0-0", "letters": 1}
+        "rqttl:{q}:meta",
+        mapping={"version": "1", "created_at": 1, "last_id": sequence, "trimmed_upto": "0-0", "holds_dead_letters": 1},
     )
     pipeline.sadd("rqttl:queues", "q")
     pipeline.execute()

@@ -84,7 +84,7 @@ def test_what_lay_beside_the_log_and_went_before_it_was_looked_at_fails_the_batc
     queue.sweep()
     queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
     queue.enqueue_many([b"x"] * 50)
-    beside = client.hlen("rqttl:{a}:loose")
+    beside = client.hlen("rqttl:{a}:detached")
     assert beside >= 100
     batches = load(queues="a").batches(0, rows=1)
     logged = 0

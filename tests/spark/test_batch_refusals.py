@@ -97,7 +97,7 @@ def test_a_key_that_is_no_log_is_told(client: redis.Redis, broker: Broker, load:
 def test_a_message_that_rqttl_did_not_store_is_named(client: redis.Redis, broker: Broker, load: Load) -> None:
     bury(broker, 3)
     client.xadd("rqttl:{orders.dead}:log", {"field": "value", "other": "value"}, id="1999999999999-100000")
-    client.hset("rqttl:{orders.dead}:meta", "last", "1999999999999-100000")
+    client.hset("rqttl:{orders.dead}:meta", "last_id", "1999999999999-100000")
 
     with pytest.raises(MalformedEntry, match=r"queue 'orders.dead', sequence 1999999999999-100000: .* one field"):
         load(queues="orders.dead").rows()
@@ -106,7 +106,7 @@ def test_a_message_that_rqttl_did_not_store_is_named(client: redis.Redis, broker
 def test_a_message_with_a_damaged_header_is_read_without_it(client: redis.Redis, broker: Broker, load: Load) -> None:
     bury(broker, 3)
     client.xadd("rqttl:{orders.dead}:log", {"no header": "value"}, id="1999999999999-100000")
-    client.hset("rqttl:{orders.dead}:meta", "last", "1999999999999-100000")
+    client.hset("rqttl:{orders.dead}:meta", "last_id", "1999999999999-100000")
 
     rows = load(queues="orders.dead").rows()
 

@@ -241,7 +241,7 @@ def test_after_a_week_what_was_known_to_be_unread_counts_as_lost_and_nothing_els
     letters(clocked.declare_queue("a"), 5)
     cut = again(follow(queues="a").latest(follow(queues="a").initial(), BatchLimit(5 - known) if known else None))
     clocked.queue("a").delete()
-    client.delete("rqttl:{a}:gone")
+    client.delete("rqttl:{a}:tombstone")
 
     if known:
         with pytest.raises(DataLoss, match=f"{known} at most\\. Redis remembers the losses"):
@@ -255,7 +255,7 @@ def test_a_tombstone_is_kept_longer_than_readers_count_on(broker: Broker, client
     letters(broker.declare_queue("a"), 1)
     broker.queue("a").delete()
 
-    assert client.pttl("rqttl:{a}:gone") > loss.TOMBSTONE_LIFETIME
+    assert client.pttl("rqttl:{a}:tombstone") > loss.TOMBSTONE_LIFETIME
 
 
 # Within a batch
@@ -308,7 +308,7 @@ def test_a_task_of_a_stream_tells_what_went_with_the_queue_and_what_was_handled_
     for handled in (False, True):
         queue = broker.declare_queue("a")
         letters(queue, 50)
-        client.hset("rqttl:{a}:meta", "letters", int(not beside))
+        client.hset("rqttl:{a}:meta", "holds_dead_letters", int(not beside))
         tasks = [stream_task(server, broker, fail=fail) for fail in (True, False)]
         if handled:
             queue.ack_many(queue.receive_many(50))

@@ -173,7 +173,7 @@ def test_thousands_of_small_queues_are_read_by_few_tasks(client: redis.Redis, br
             pipeline.execute_command(
                 "XADD", f"rqttl:{{EXP.{i}}}:log", f"1700000000000-10000{serial}", "", f"{i} {serial}"
             )
-        pipeline.hset(f"rqttl:{{EXP.{i}}}:meta", mapping={**record, b"last": b"1700000000000-100004"})
+        pipeline.hset(f"rqttl:{{EXP.{i}}}:meta", mapping={**record, b"last_id": b"1700000000000-100004"})
         pipeline.sadd("rqttl:queues", f"EXP.{i}")
     pipeline.execute()
 

@@ -38,7 +38,7 @@ def test_what_was_trimmed_unread_fails_the_query_or_is_passed_over(
     lenient = follow(queues="a", failOnDataLoss="false")
     end = lenient.latest(again(read), None)
 
-    highest = client.hget("rqttl:{a}:meta", "trimmed")
+    highest = client.hget("rqttl:{a}:meta", "trimmed_upto")
     assert isinstance(highest, bytes)
     assert str(raised.value).startswith(
         f"[RQTTL_DATA_LOSS] queue 'a': messages after {read.positions['a'].after}, "

@@ -220,7 +220,7 @@ def test_messages_beside_the_log_count_in_a_limit_and_are_read(
     queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
     fill(clocked, "a", 50)
     there = held(clocked, "a")
-    assert client.hlen("rqttl:{a}:loose") >= 100
+    assert client.hlen("rqttl:{a}:detached") >= 100
     assert len(there) == 450
 
     for options, limit in (({"maxEntriesPerTrigger": 30}, 30), ({"maxBytesPerTrigger": 1_000}, 33)):

@@ -68,20 +68,20 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     receive = bound(commands.receive(here, 7, 99, auto_ack=True, presence=presence, finished=DELIVERIES, now=5))
     assert receive.pop("keys") == keys_of("orders", scripts.load("receive").keys)
     assert receive == {
-        "version": b"v1", "targets": "", "now": 5, "again": "", "count": 7, "lease": 99, "auto": "1", "room": 4,
+        "version": b"v1", "targets": "", "now": 5, "replay": "", "count": 7, "lease": 99, "auto": "1", "room": 4,
         "consumer": "me", "block": 20, "stay": 30, "ticket": b"ticket", "rest": RUNS,
     }  # fmt: skip
     nack = bound(commands.nack(here, DELIVERIES, delay=8, counted=False, description=b"why", now=5))
-    assert {name: nack[name] for name in ("now", "again", "delay", "counted", "description", "rest")} == {
-        "now": 5, "again": "", "delay": 8, "counted": 0, "description": b"why", "rest": RUNS,
+    assert {name: nack[name] for name in ("now", "replay", "delay", "counted", "description", "rest")} == {
+        "now": 5, "replay": "", "delay": 8, "counted": 0, "description": b"why", "rest": RUNS,
     }  # fmt: skip
     plain = bound(commands.nack(here, DELIVERIES))
     assert (plain["delay"], plain["counted"], plain["description"]) == ("", 1, b"")
     assert bound(commands.nack(here, DELIVERIES, delay=0))["delay"] == 0
     reject = bound(commands.reject(here, DELIVERIES, description=b"why", now=5))
-    assert (reject["description"], reject["now"], reject["again"], reject["rest"]) == (b"why", 5, "", RUNS)
+    assert (reject["description"], reject["now"], reject["replay"], reject["rest"]) == (b"why", 5, "", RUNS)
     ack = bound(commands.ack(KEYSPACE, "orders", DELIVERIES, now=5))
-    assert (ack["now"], ack["again"], ack["rest"]) == (5, "", RUNS)
+    assert (ack["now"], ack["replay"], ack["rest"]) == (5, "", RUNS)
     renew = bound(commands.renew(KEYSPACE, "orders", DELIVERIES, lease=9, now=5))
     assert (renew["now"], renew["lease"], renew["rest"]) == (5, 9, RUNS)
     peek = bound(commands.peek(KEYSPACE, "orders", after="a", limit=3, now=5))
@@ -102,7 +102,7 @@ def test_the_options_that_scripts_read_go_to_declare_and_update() -> None:
         fields = dict(zip(words["rest"][::2], words["rest"][1::2], strict=True))
         assert (fields["overflow"], fields["max_length"], fields["never_expire"]) == ("drop-head", 5, 1)
         assert not {"lease", "dead_letter", "message_ttl", "on_expire"} & fields.keys()
-        assert words["given"] == options.as_json()
+        assert words["options"] == options.as_json()
 
 
 def test_no_two_declarations_have_the_same_version() -> None:
@@ -170,7 +170,7 @@ def test_what_may_be_repeated_says_so_to_the_script_and_nothing_else_changes() -
         commands.reject(here, DELIVERIES, now=5), commands.receive(here, 1, 1, finished=DELIVERIES, now=5),
     ):  # fmt: skip
         assert command.repeatable
-        assert bound(command.again()) == {**bound(command), "again": "1"}
+        assert bound(command.again()) == {**bound(command), "replay": "1"}
         assert command.again().again() == command.again()
     assert commands.sweep(here).again() == commands.sweep(here)
 

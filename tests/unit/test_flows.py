@@ -86,7 +86,7 @@ def test_a_call_that_had_to_make_room_first_is_repeated_as_it_was() -> None:
     drive = Drive(flows.fenced("orders", lambda known: commands.enqueue(known, [(b"", b"x")])))
 
     first = drive.answer(known())
-    second = drive.answer([REFUSED, b"again"])
+    second = drive.answer([REFUSED, b"retry"])
     assert second == first
     drive.answer(stored(PLACE))
     assert drive.result[2] == [PLACE]
@@ -113,7 +113,7 @@ def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept(
     drive = Drive(flows.fenced("orders", lambda known: commands.enqueue(known, [(b"", b"x")])))
     drive.answer(known())
 
-    notes = [b"created", b"dead", b"sweep", b"late", b"gone", b"orders"]
+    notes = [b"created", b"dead", b"sweep", b"late", b"deleted", b"orders"]
     assert drive.answer([OK, notes, [PLACE]]) == Follow(notes)
     drive.answer(None)
     assert drive.result[2] == [PLACE]

@@ -138,10 +138,13 @@ def test_a_pause_costs_a_plain_queue_nothing_until_a_delivery_fails() -> None:
 
     pauses = {"redelivery_delay": "1s", "redelivery_multiplier": 1.5, "redelivery_jitter": 0.1}
     assert fields(**pauses) == {
-        "plain": 1, "overflow": "drop-head", "redelivery_delay": "1000", "redelivery_multiplier": "1.5",
+        "option_set": "default", "overflow": "drop-head", "redelivery_delay": "1000", "redelivery_multiplier": "1.5",
         "redelivery_jitter": "0.1",
     }  # fmt: skip
-    assert (fields(**pauses, max_length=3)["plain"], fields(**pauses, expires="1s")["plain"]) == (0, "mortal")
+    assert (fields(**pauses, max_length=3)["option_set"], fields(**pauses, expires="1s")["option_set"]) == (
+        "custom",
+        "expiring",
+    )
 
 
 @pytest.mark.parametrize("value", [1, 0, "true", "", []])

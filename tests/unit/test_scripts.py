@@ -19,7 +19,7 @@ from rqttl.protocol import keys, scripts
 
 NAMES = scripts.names()
 #: Refusals that never reach a caller: the flow has an answer to them.
-ANSWERED = {"stale", "again", "lapsed"}
+ANSWERED = {"stale", "retry", "queue_expired"}
 LUA = Path(scripts.__file__).parents[2] / "lua"
 FRAGMENTS = sorted(path.stem for path in (LUA / "lib").glob("*.lua"))
 
@@ -56,7 +56,7 @@ def test_a_command_refuses_with_the_codes_of_its_header(name: str) -> None:
     used = set(re.findall(r"refuse\('(\w+)'", text))
     if "refuse(refusal)" in text:
         used |= {"not_found"} | ({"stale"} if "version" in header(name)["args"].split() else set())
-        used |= {"lapsed"} if "arg.version, now" in text else set()
+        used |= {"queue_expired"} if "arg.version, now" in text else set()
 
     assert used == refusals(name)
 
@@ -153,7 +153,7 @@ def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: s
 
     assert not re.search(r"^\s*--|^#!", text, re.MULTILINE)
     forbidden = (
-        r"'(?:KEYS|SCAN|EXPIRE|LREM|LRANGE|SMEMBERS|HKEYS)'|'PEXPIRE', (?!q\.gone)"
+        r"'(?:KEYS|SCAN|EXPIRE|LREM|LRANGE|SMEMBERS|HKEYS)'|'PEXPIRE', (?!q\.tombstone)"
         r"|cmsgpack|cjson|math\.random|loadstring|setfenv"
     )
     assert not re.search(forbidden, text)
@@ -270,6 +270,25 @@ def test_threads_that_need_a_command_at_once_link_it_once(lua: Path, monkeypatch
 
     assert linked == ["go"]
     assert all(script is loaded[0] for script in loaded)
+
+
+def test_a_command_whose_linking_was_interrupted_is_linked_whole_the_next_time(
+    lua: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys meta\n-- @args one rest...\n\nreturn 1\n")
+
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scripts, "_join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            scripts.load("go")
+    after = scripts.load("go")
+    forget()
+
+    assert after == scripts.load("go")
+    assert (after.keys, after.args, after.rest) == (("meta",), ("one",), True)
 
 
 def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:

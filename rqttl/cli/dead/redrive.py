@@ -109,7 +109,7 @@ def _refuse_remaining(remaining: Remaining) -> None:
     code = ""
     for (origin, outcome, limit), n in sorted(remaining.items()):
         letters = text.plural(n, "letter")
-        if outcome == "gone":
+        if outcome == "unavailable":
             output.note(f"{letters} gone or no longer ready meanwhile: left alone")
             continue
         why = f"{origin} has no room ({flag(limit)})" if outcome == "full" else words[outcome].format(origin)

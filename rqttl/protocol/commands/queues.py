@@ -23,7 +23,7 @@ def touch(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
 
 def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Command:
     """Make a queue or find it as it should be."""
-    args: dict[str, Word] = {"version": secrets.token_hex(8), "now": now, "given": options.as_json()}
+    args: dict[str, Word] = {"version": secrets.token_hex(8), "now": now, "options": options.as_json()}
     words = bind(keyspace, options.queue, "declare", args, options.fields())
     return Command(scripts.load("declare"), options.queue, words)
 
@@ -34,7 +34,7 @@ def update(known: Known, options: QueueOptions, *, now: Word = "") -> Command:
         "version": known.version,
         "now": now,
         "next": secrets.token_hex(8),
-        "given": options.as_json(),
+        "options": options.as_json(),
     }
     words = bind(known.keyspace, known.name, "update", args, options.fields())
     return Command(scripts.load("update"), known.name, words)

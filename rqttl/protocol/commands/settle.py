@@ -26,7 +26,7 @@ _second = itemgetter(1)
 def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word = "") -> Command:
     """Settle deliveries: done. All settle commands take deliveries as id and token in turn, at most `BATCH` of them."""
     settled = runs(deliveries)
-    words = bind(keyspace, queue, "ack", {"now": now, "again": ""}, settled)
+    words = bind(keyspace, queue, "ack", {"now": now, "replay": ""}, settled)
     return Command(scripts.load("ack"), queue, words, marked=len(words) - len(settled) - 1)
 
 

@@ -1,4 +1,4 @@
-"""`gone`: the trace that a deleted queue leaves of what was lost with it."""
+"""`tombstone`: the trace that a deleted queue leaves of what was lost with it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rqttl.protocol import commands
 from rqttl.protocol.commands import repair
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
-KEY = "rqttl:{orders}:gone"
+KEY = "rqttl:{orders}:tombstone"
 WEEK = 7 * 24 * 3_600_000
 
 
 def trace(lab: Lab) -> Any:
     """What is left of the queue, which is its trace or nothing."""
     left = lab.snapshot().get("orders", {})
-    assert set(left) <= {"gone"}
-    return left.get("gone")
+    assert set(left) <= {"tombstone"}
+    return left.get("tombstone")
 
 
 def delete(lab: Lab) -> Any:
@@ -28,7 +28,7 @@ def delete(lab: Lab) -> Any:
 
 
 def lost(held: str = "0-0", trimmed: str = "0-0", born: int = NOW) -> dict[str, object]:
-    return {"born": born, "held": held, "trimmed": trimmed}
+    return {"created_at": born, "last_id": held, "trimmed_upto": trimmed}
 
 
 def many(ms: int, count: int) -> list[str]:
@@ -47,22 +47,22 @@ HELD: dict[str, tuple[dict[str, Any], str]] = {
     "leased": ({"log": plain(place(-9)), "leases": {place(-9): token(9)}, "meta": {"cursor": place(-2)}}, place(-9)),
     "delayed": ({"log": plain(place(-9)), "delayed": {place(-9): NOW + 9}, "meta": {"cursor": place(-2)}}, place(-9)),
     "moved aside, ready": (
-        {"log": plain(place(-9)), "leases": {place(-9): token(9)}, "loose": plain(place(-8), place(-7)),
-         "returned": aside(place(-8), place(-7)), "meta": {"cursor": place(-2)}}, place(-7),
+        {"log": plain(place(-9)), "leases": {place(-9): token(9)}, "detached": plain(place(-8), place(-7)),
+         "requeued": aside(place(-8), place(-7)), "meta": {"cursor": place(-2)}}, place(-7),
     ),
     "moved aside, of one millisecond": (
-        {"loose": plain(*many(-9, 3)), "returned": aside(*many(-9, 3)), "meta": {"cursor": place(-2)}}, place(-9, 2),
+        {"detached": plain(*many(-9, 3)), "requeued": aside(*many(-9, 3)), "meta": {"cursor": place(-2)}}, place(-9, 2),
     ),
     "moved aside, leased": (
-        {"loose": plain(place(-9), place(-8)), "returned": aside(place(-9)), "leases": {place(-8): token(9)},
+        {"detached": plain(place(-9), place(-8)), "requeued": aside(place(-9)), "leases": {place(-8): token(9)},
          "meta": {"cursor": place(-2)}}, place(-8),
     ),
     "moved aside, delayed": (
-        {"log": plain(place(-9)), "leases": {place(-9): token(9)}, "loose": plain(place(-7)),
+        {"log": plain(place(-9)), "leases": {place(-9): token(9)}, "detached": plain(place(-7)),
          "delayed": {place(-7): NOW + 9}, "meta": {"cursor": place(-2)}}, place(-7),
     ),
     "moved aside, and others ahead": (
-        {"loose": plain(place(-9)), "returned": aside(place(-9)), "log": plain(place(-3)),
+        {"detached": plain(place(-9)), "requeued": aside(place(-9)), "log": plain(place(-3)),
          "meta": {"cursor": place(-5)}}, place(-3),
     ),
 }  # fmt: skip
@@ -72,7 +72,7 @@ HELD: dict[str, tuple[dict[str, Any], str]] = {
 def test_the_highest_of_what_was_deleted_is_told_whatever_its_state(lab: Lab, how: str) -> None:
     parts, highest = HELD[how]
     lab.seed(**parts)
-    lab.client.hset("rqttl:{orders}:meta", "last", place(-1))
+    lab.client.hset("rqttl:{orders}:meta", "last_id", place(-1))
 
     assert delete(lab) == lost(highest)
 
@@ -85,13 +85,13 @@ def test_a_trace_ends_by_itself_after_a_week(lab: Lab) -> None:
 
 
 def test_a_queue_that_is_empty_and_lost_nothing_leaves_no_trace(lab: Lab) -> None:
-    lab.seed(meta={"last": place(-1), "cursor": place(-1), "acked": 7})
+    lab.seed(meta={"last_id": place(-1), "cursor": place(-1), "acked": 7})
 
     assert delete(lab) is None
 
 
 def test_what_had_been_trimmed_is_told_too(lab: Lab) -> None:
-    lab.seed(log=plain(place(-9)), meta={"trimmed": place(-7), "last": place(-7)})
+    lab.seed(log=plain(place(-9)), meta={"trimmed_upto": place(-7), "last_id": place(-7)})
 
     assert delete(lab) == lost(place(-9), place(-7))
 
@@ -113,7 +113,7 @@ def test_the_last_deletion_with_a_loss_counts(lab: Lab) -> None:
 
     # one that lost nothing neither changes the trace nor keeps it longer
     declare(NOW + 5)
-    assert lab.snapshot()["orders"]["gone"] == first
+    assert lab.snapshot()["orders"]["tombstone"] == first
     assert delete(lab) == first
     assert lab.client.pttl(KEY) <= 1000
 
@@ -125,7 +125,7 @@ def test_the_last_deletion_with_a_loss_counts(lab: Lab) -> None:
 
 @pytest.mark.parametrize("on_expire", ["drop", "dead-letter"])
 def test_the_end_of_a_lifetime_tells_what_it_dropped_or_moved_elsewhere(lab: Lab, on_expire: str) -> None:
-    over = {"used": NOW - 5, "active": NOW - 5}
+    over = {"last_used_at": NOW - 5, "last_active_at": NOW - 5}
     lab.seed("dead")
     lab.seed(
         options={"expires": 5, "on_expire": on_expire, "dead_letter": "dead"}, log=plain(place(-9), place(-8)),
@@ -143,8 +143,8 @@ def test_the_end_of_a_lifetime_tells_what_it_dropped_or_moved_elsewhere(lab: Lab
 def test_of_very_many_that_are_out_and_moved_aside_none_is_higher_than_the_cursor(lab: Lab, ahead: bool) -> None:
     out = many(-9, 1001)
     lab.seed(
-        loose=plain(*out), leases=dict.fromkeys(out, token(9)), log=plain(*([place(-3)] if ahead else [])),
-        meta={"cursor": place(-5), "last": place(-1)},
+        detached=plain(*out), leases=dict.fromkeys(out, token(9)), log=plain(*([place(-3)] if ahead else [])),
+        meta={"cursor": place(-5), "last_id": place(-1)},
     )  # fmt: skip
 
     assert delete(lab) == lost(place(-3) if ahead else place(-5))
@@ -159,7 +159,7 @@ def test_a_trace_of_the_wrong_type_is_in_nobodys_way(lab: Lab) -> None:
 
 def test_a_record_without_the_fields_of_later_versions_is_told_as_born_at_no_time(lab: Lab) -> None:
     lab.seed(log=plain(place(-9)))
-    lab.client.hdel("rqttl:{orders}:meta", "trimmed", "born")
+    lab.client.hdel("rqttl:{orders}:meta", "trimmed_upto", "created_at")
 
     assert delete(lab) == lost(place(-9), born=0)
 
@@ -167,7 +167,7 @@ def test_a_record_without_the_fields_of_later_versions_is_told_as_born_at_no_tim
 def test_clearing_what_is_left_over_leaves_the_trace(lab: Lab) -> None:
     lab.seed(log=plain(place(-9)))
     before = delete(lab)
-    lab.client.rpush("rqttl:{orders}:bell", "")
+    lab.client.rpush("rqttl:{orders}:wakeup", "")
 
     lab.run(repair.clear(lab.keyspace, "orders"))
 
