@@ -107,6 +107,7 @@ class Consumer:
         self._schedule.follow([self._lease or self.queue.options().number("lease") or 0])
         self._renewer.start()
         self._entered.enter_context(self._driver.closed.ending(self.stop))
+        self._entered.enter_context(self._driver.timing.leaps(self._renewer.prepare))
         return self
 
     def __exit__(

@@ -66,6 +66,14 @@ class Renewer:
         if self._thread.is_alive():
             self._thread.join()
 
+    def prepare(self, leap: int) -> None:
+        """Show the consumer, and hold all leases, throughout a leap of the clock by so many ms. See `Timing.leaps`."""
+        try:
+            self._sender.report(prefetch.CONSUMER_TTL_MS + leap)
+            self._renew(leap)
+        except RqttlError as error:  # a queue that is gone is told when the loop goes on
+            self._log_failure(error)
+
     def release_unseen(self) -> None:
         """Give back, uncounted, what iteration has not handed out."""
         unseen = self._books.take_unseen()
@@ -93,10 +101,13 @@ class Renewer:
                 return  # nothing can be sent any more; the thread that iterates raises it
             except (RedisError, RqttlError) as error:
                 # tried again at the next turn: a queue may come back, as a server does; settling tells lost leases
-                logger.warning("queue %s: could not renew leases: %s", self._queue.name, type(error).__name__)
+                self._log_failure(error)
             except Exception:
                 # a listener of events failed: without a renewer all leases would end
                 logger.exception("queue %s: the renewer of leases goes on after an error", self._queue.name)
+
+    def _log_failure(self, error: Exception) -> None:
+        logger.warning("queue %s: could not renew leases: %s", self._queue.name, type(error).__name__)
 
     def _take_turn(self) -> None:
         if self._stop.asked():
@@ -104,16 +115,16 @@ class Renewer:
         if self._books.has_acks or self._schedule.is_report_due(now()):
             self._sender.report(prefetch.CONSUMER_TTL_MS)
         if self._schedule.is_renewal_due(now()):
-            self.renew()
+            self._renew(0)
             self._schedule.renewed(now())
 
-    def renew(self, longer: int = 0) -> None:
-        """Renew all leases, for `longer` ms more than they were given for."""
+    def _renew(self, leap: int) -> None:
+        """Renew all leases, for as long as they were given for and `leap` ms."""
         with self._sender.lock:
             leases = self._books.leases()
             for lease, group in leases.items():
                 try:
-                    self._queue.renew_many(group, units.as_timedelta(min(lease + longer, MAX_DURATION)))
+                    self._queue.renew_many(group, units.as_timedelta(min(lease + leap, MAX_DURATION)))
                 except LeaseLost as lost:
                     logger.warning("%s", lost)
         if not leases:

@@ -227,7 +227,7 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         if claimed.entries or block == 0:
             return replace(claimed, lost=lost, unknown=unknown)
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        heard = yield Listen(queue, block if due is None else min(block, due), left, due)
+        heard = yield Listen(queue, block, left, due)
         deaf = heard if isinstance(heard, PoolExhausted) else None
         ticket = heard if heard and not deaf else b""
         if deaf or ticket == ENDED:

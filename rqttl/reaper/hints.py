@@ -44,6 +44,7 @@ class HintSubscriber:
         self._on_listening = on_listening
         self._on_lost = on_lost
         self._closed = threading.Event()
+        self._next = client.pubsub()  # not connected yet
         self._subscription: PubSub | None = None
         self._pause = FIRST_PAUSE
         self._thread = threading.Thread(target=self._run, name="rqttl-reaper-hints", daemon=True)
@@ -85,7 +86,7 @@ class HintSubscriber:
         )
 
     def _listen(self) -> None:
-        subscription = self._client.pubsub()
+        subscription, self._next = self._next, self._client.pubsub()
         try:
             subscription.subscribe(self._channel)
             self._subscription = subscription

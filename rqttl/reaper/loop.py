@@ -92,17 +92,16 @@ class Reaper:
         if self.scan_period is None:
             log_event(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
             return Totals()
-        self._driver.require_server("Reaper.run")
         self._reset()
+        hints = HintSubscriber(
+            self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
+        )
         try:
             self._begin_pass(thorough=True)
         except RedisError as error:
             if not refuses_for_now(error):
                 raise
             self._urgent = True  # it has answered
-        hints = HintSubscriber(
-            self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
-        )
         hints.start()
         try:
             with self._driver.closed.ending(self._lost):  # it does not sleep on when the broker is closed

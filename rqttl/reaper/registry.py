@@ -60,13 +60,6 @@ class Registry:
         self._without: list[str] = []
         self._returned: set[str] = set()
 
-    def read(self) -> dict[str, Record]:
-        """Each queue that is there, all at once."""
-        names = self.names()
-        found = self.look(names)
-        self.tidy()
-        return found
-
     def names(self) -> list[str]:
         """The names to look at, sorted: those in the registry, and those taken out the last time. Begins a pass."""
         members = self._driver.members(self._driver.keyspace.registry, PAGE)

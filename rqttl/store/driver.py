@@ -7,7 +7,6 @@ A broker has one driver; its queues and consumers share it. The rest of the pack
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +23,7 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.store import Store
+from rqttl.store.timing import RealTiming, Timing
 from rqttl.text import shown
 from rqttl.units import Ms
 
@@ -50,10 +50,12 @@ def driver_of(owner: Broker | Queue) -> Driver:
 class Driver:
     """Performs flows for one namespace of one Redis server. Safe to share between threads."""
 
-    def __init__(self, client: redis.Redis, namespace: str) -> None:
+    def __init__(self, client: redis.Redis, namespace: str, timing: Timing | None = None) -> None:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
         self.store = Store(client, self.events)
+        #: The clock and the waiter of this driver.
+        self.timing: Timing = timing or RealTiming()
         #: Ends what waits outside of Redis when the driver is closed.
         self.closed = Interrupt()
         #: The queues that were used last.
@@ -83,11 +85,11 @@ class Driver:
         if type(step) is Read:
             return self.store.read(step.calls)
         if type(step) is Clock:
-            return int(time.monotonic() * 1000)
+            return self.timing.now()
         if type(step) is Listen:
             if self.events.notify is not None:
                 self.events.notify(WaitEvent(step.queue))
-            return self.store.listen(step.queue, self.keyspace.key(step.queue, "wakeup"), step.ms, step.interrupt)
+            return self.timing.wait(self.store, self.keyspace.key(step.queue, "wakeup"), step)
         if type(step) is Enter:
             return self._enter(step.queue, step.gone)
         if type(step) is Follow:
@@ -123,9 +125,6 @@ class Driver:
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. A signal handler may call it."""
         self.store.interrupt()
-
-    def require_server(self, what: str) -> None:
-        """Do nothing: a server is there that can do `what`. The driver of a fake broker raises."""
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""

@@ -93,7 +93,9 @@ class Store:
         self.connections = Connections(client.connection_pool)
         self._observer = Observer(events)
         self._loaded: set[str] = set()
-        self._listener = Listener(client, self._ask, self.connections.give_back)
+        #: Ends every `listen` from the moment at which it is asked.
+        self.interrupted = Interrupt()
+        self._listener = Listener(client, self._ask, self.connections.give_back, self.interrupted)
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""
@@ -150,7 +152,7 @@ class Store:
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
-        self._listener.interrupt()
+        self.interrupted.ask()
 
     def close(self) -> None:
         """Close all connections but those that are in use at this moment, which are closed after that."""

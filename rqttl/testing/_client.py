@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import fakeredis
 import lupa  # noqa: F401  # what runs the scripts; without it fakeredis would call EVALSHA an unknown command
@@ -17,6 +17,10 @@ class FakeClient(fakeredis.FakeRedis):
     def __init__(self, beside: FakeClient | None = None) -> None:
         self.fake_server: fakeredis.FakeServer = fakeredis.FakeServer() if beside is None else beside.fake_server
         super().__init__(server=self.fake_server)
+
+    def pubsub(self, **_: Any) -> NoReturn:
+        """Raise `NotSupportedByFake`: nobody publishes hints in real time."""
+        raise NotSupportedByFake("Reaper.run")
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """As redis-py does. Raises `NotSupportedByFake` for a command that fakeredis does not know."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
 
 from rqttl import units
 from rqttl.errors import InvalidInput
@@ -15,14 +15,8 @@ from rqttl.units import Duration, Instant, Ms
 _FIRST, _LAST = 10**12, 10**13 - 1
 
 
-class ClockListener(Protocol):
-    """Who has to do something whenever the clock is advanced."""
-
-    def before(self, ms: int) -> None:
-        """The clock is about to go forward by `ms`."""
-
-    def after(self) -> None:
-        """The clock has arrived."""
+#: A function that is called with ms before the clock leaps forward by them, and with 0 after that.
+ClockListener = Callable[[int], object]
 
 
 class Clock:
@@ -68,10 +62,10 @@ class Clock:
             arrival = _checked(self._ms + ms, "duration")
             listeners = list(self._listeners)
             for listener in listeners:
-                listener.before(ms)
+                listener(ms)
             self._ms = arrival
             for listener in listeners:
-                listener.after()
+                listener(0)
 
     def set(self, now: Instant) -> None:
         """Set the clock, forward or back, as if the process had been stopped meanwhile.
@@ -82,12 +76,12 @@ class Clock:
             self._ms = _checked(units.instant(now, "now"), "now")
 
     def subscribe(self, listener: ClockListener) -> None:
-        """Tell it from now on when the clock is advanced."""
+        """Tell `listener` from now on when the clock is advanced."""
         with self._moving:
             self._listeners.append(listener)
 
     def unsubscribe(self, listener: ClockListener) -> None:
-        """Tell it no more."""
+        """Tell `listener` no more."""
         with self._moving:
             if listener in self._listeners:
                 self._listeners.remove(listener)

@@ -37,10 +37,6 @@ class FakeDriver(ClockedDriver):
         super().__init__(client, namespace, clock)
         self._process = os.getpid()
 
-    def require_server(self, what: str) -> NoReturn:
-        """Raise `NotSupportedByFake`: there is no server."""
-        raise NotSupportedByFake(what)
-
     def step(self, step: flows.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if os.getpid() != self._process:

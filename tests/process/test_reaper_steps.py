@@ -15,7 +15,7 @@ import redis
 from rqttl import Broker, InvalidDuration, SweepEvent
 from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.loop import HINTS
-from rqttl.reaper.registry import STALE, Registry
+from rqttl.reaper.registry import STALE, Record, Registry
 from rqttl.store.driver import driver_of
 from tests.process.reapers import PATIENCE, enqueue_dead
 from tests.servers import Server
@@ -25,6 +25,13 @@ REGISTRY = "rqttl:queues"
 
 def facts(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object]]:
     return [record.facts for record in caplog.records if getattr(record, "event", "") == event]  # type: ignore[attr-defined]  # set by the reaper
+
+
+def pass_over(registry: Registry) -> dict[str, Record]:
+    """Look at all queues, as one pass of a reaper does."""
+    records = registry.look(registry.names())
+    registry.tidy()
+    return records
 
 
 def test_one_pass_does_all_that_is_due(broker: Broker, client: redis.Redis) -> None:
@@ -119,13 +126,13 @@ def test_a_name_without_a_queue_is_taken_out_when_it_is_no_declaration_under_way
     registry = Registry(driver_of(broker), lambda: clock[0])
     client.sadd(REGISTRY, "ghost")
 
-    registry.read()
+    pass_over(registry)
     clock[0] = STALE - 1
-    registry.read()
+    pass_over(registry)
     assert client.sismember(REGISTRY, "ghost")
 
     clock[0] = STALE
-    registry.read()
+    pass_over(registry)
     assert not client.sismember(REGISTRY, "ghost")
 
 
@@ -135,13 +142,13 @@ def test_a_queue_that_is_made_in_the_moment_its_name_is_taken_out_is_entered_aga
     clock = [0.0]
     registry = Registry(driver_of(broker), lambda: clock[0])
     client.sadd(REGISTRY, "late")
-    registry.read()
+    pass_over(registry)
     clock[0] = STALE
-    registry.read()
+    pass_over(registry)
     broker.declare_queue("late")
     client.srem(REGISTRY, "late")  # as if its declaration had entered it before the reaper took it out
 
-    found = registry.read()
+    found = pass_over(registry)
 
     assert "late" in found
     assert client.sismember(REGISTRY, "late")
@@ -151,7 +158,7 @@ def test_a_queue_that_is_made_while_a_pass_goes_on_stays_in_the_registry(broker:
     clock = [0.0]
     registry = Registry(driver_of(broker), lambda: clock[0])
     client.sadd(REGISTRY, "late")
-    registry.read()
+    pass_over(registry)
     clock[0] = STALE
 
     assert registry.look(registry.names()) == {}
