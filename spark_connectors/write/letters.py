@@ -24,7 +24,7 @@ from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 _PEEKS_AT_ONCE = 50
 History: TypeAlias = tuple[Death, ...]
 #: The outcomes of a redrive that are no refusal, and the counter of each.
-_COUNTERS = {"moved": "moved", "gone": "unavailable"}
+_COUNTERS = {"moved": "moved", "unavailable": "unavailable"}
 #: The reason and the cause of each outcome that leaves the letter in its queue.
 _REFUSALS = {
     "full": (QueueFull.code, "queue {queue!r} is full: {limit}"),
