@@ -157,7 +157,7 @@ class Consumer:
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue.name)
         self._renewer.release_unseen()
-        unsettled = len(self._prefetch.held())
+        unsettled = len(self._prefetch.unsettled())
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "
@@ -181,9 +181,9 @@ class Consumer:
         if self._renewer.closed.asked():
             self.queue.ack_many(deliveries)
             return
-        for one in deliveries:
-            delivery.check_unsettled(one)
-            self._prefetch.finish(one)
+        for item in deliveries:
+            delivery.check_unsettled(item)
+            self._prefetch.finish(item)
         if self._renewer.closed.asked():
             # closed in between: its last call may have missed these
             self._sender.report()
@@ -206,8 +206,8 @@ class Consumer:
         with self._sender.lock:
             self.queue.renew_many(deliveries, lease)
             if lease is not None:
-                for one in deliveries:
-                    delivery.lend(one, int(units.duration(lease, "lease", least=1)))
+                for item in deliveries:
+                    delivery.lend(item, int(units.duration(lease, "lease", least=1)))
         self._renewer.follow_leases()
 
     # Fetching

@@ -295,7 +295,7 @@ _TESTING = (
     _call("Clock.set(now)", lambda _, v: Clock().set(v)),
     _call("messages(queue)", lambda _, v: messages(v)),
     _call("messages(state)", lambda s, v: messages(s.queue, v)),
-    _call("bodies(found)", lambda _, v: bodies(v)),
+    _call("bodies(queue_or_messages)", lambda _, v: bodies(v)),
     _call("dead_letters(queue)", lambda _, v: dead_letters(v)),
     _call("dead_letters(reason)", lambda s, v: dead_letters(s.queue, v)),
     _call("assert_depth(queue)", lambda _, v: assert_depth(v, 0)),
@@ -306,7 +306,17 @@ _TESTING = (
 #: Every argument of a public call.
 CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)
 #: Arguments that are iterated over: an error of the caller's own iterable passes unchanged.
-ITERATED = ("names", "messages", "headers", "sequences", "letters", "deliveries", "found", "arguments", "changes")
+ITERATED = (
+    "names",
+    "messages",
+    "headers",
+    "sequences",
+    "letters",
+    "deliveries",
+    "queue_or_messages",
+    "arguments",
+    "changes",
+)
 
 
 def attempt(call: Call, stage: Stage, value: str) -> RqttlError | None:

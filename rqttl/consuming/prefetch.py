@@ -36,7 +36,7 @@ class Prefetch:
 
     def room(self) -> int:
         """Return the number of messages that may be fetched now. Only the thread that fetches may ask."""
-        self._held = self.held()
+        self._held = self.unsettled()
         return max(0, self._limit - len(self._held))
 
     def add(self, deliveries: Sequence[Delivery]) -> None:
@@ -71,13 +71,13 @@ class Prefetch:
         """True if there are deliveries that were not handed out."""
         return bool(self._fetched)
 
-    def held(self) -> list[Delivery]:
+    def unsettled(self) -> list[Delivery]:
         """Return the deliveries that are not settled."""
         return [delivery for delivery in list(self._held) if delivery.settled is None]
 
     def leases(self) -> dict[int, list[Delivery]]:
         """Return the deliveries whose leases are to be renewed, by the length of their leases in ms."""
-        return by_lease(self.held())
+        return by_lease(self.unsettled())
 
     def finish(self, delivery: Delivery) -> None:
         """Mark a delivery as acked, and let its ack wait for the next call."""
@@ -134,7 +134,7 @@ class AckBatch:
         self._under_way = []
 
     def put_back(self) -> None:
-        """Let the acks of a call that failed wait again, in their old order."""
+        """Return the acks of a call that failed to those that wait, in their old order."""
         self._waiting.extendleft(reversed(self._under_way))
         self._under_way = []
 
@@ -171,7 +171,7 @@ class RenewalSchedule:
         before, self.renew_every = self.renew_every, min(leases) / 3
         return self.renew_every < before
 
-    def rest(self) -> float:
+    def next_turn(self) -> float:
         """Return the ms until the renewer's next turn."""
         return min(LONGEST_REST, self.renew_every)
 

@@ -41,7 +41,7 @@ class Renewer:
         self._sender = sender
         self._stop = stop
         self._settled = settled
-        self._rest = Wakeup()
+        self._sooner = Wakeup()
         #: Asked once, when no lease is to be renewed any more.
         self.closed = Interrupt()
         self._thread = threading.Thread(target=self._run, name=f"rqttl-renewer-{queue.name}", daemon=True)
@@ -58,7 +58,7 @@ class Renewer:
     def follow_leases(self) -> None:
         """Take the next turn in time for the leases at hand."""
         if self._schedule.follow(self._books.leases().keys()):
-            self._rest.notify()
+            self._sooner.notify()
 
     def close(self) -> None:
         """Take no further turn."""
@@ -92,7 +92,7 @@ class Renewer:
         self._schedule.renewed(now())
         while not self.closed.asked():
             end = self.closed if self._stop.asked() else self._stop
-            self._rest.wait(end, lambda: self._schedule.rest() / 1000)
+            self._sooner.wait(end, lambda: self._schedule.next_turn() / 1000)
             if self.closed.asked():
                 return
             try:
@@ -130,7 +130,7 @@ class Renewer:
         if not leases:
             return
         self._settled.notify()
-        renewed = sum(one.settled != LOST for group in leases.values() for one in group)
+        renewed = sum(item.settled != LOST for group in leases.values() for item in group)
         notify = driver_of(self._queue).events.notify
         if notify is not None:
             notify(RenewalEvent(self._queue.name, renewed))

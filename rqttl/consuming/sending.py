@@ -62,14 +62,14 @@ class Sender:
                 acks.put_back()
             raise
         self._schedule.heard(now())
-        for one in acks.missed(claimed.lost):
-            self._books.late.add(one)
-            logger.warning("queue %s: the ack of %s came after its lease had ended", one.queue, one.id)
-        for one in acks.missed(claimed.unknown):
-            self._books.unknown.add(one)
+        for ack in acks.missed(claimed.lost):
+            self._books.late.add(ack)
+            logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)
+        for ack in acks.missed(claimed.unknown):
+            self._books.unknown.add(ack)
             logger.warning(
                 "queue %s: the ack of %s got no reply until its lease had ended: it may have been carried out",
-                one.queue, one.id,
+                ack.queue, ack.id,
             )  # fmt: skip
         return claimed
 

@@ -1,4 +1,4 @@
-"""Hearing that a queue has become due earlier. A hint may be lost; the reaper's full passes make up for that."""
+"""Hints that a queue is due earlier than the reaper knows. A hint may be lost; full passes make up for that."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     import redis
     from redis.client import PubSub
 
-#: Seconds of silence after which the connection is asked whether it still lives.
+#: Seconds of silence before a ping checks the connection.
 QUIET = 15.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
 class HintSubscriber:
-    """A thread that listens on one channel, and connects again whenever the connection is lost.
+    """A thread that subscribes to one channel, and connects again whenever the connection is lost.
 
-    `on_hint(queue, due)` is called for each hint, `on_listening()` each time listening begins: hints before it may
-    have been missed. `on_lost()` is called when it ends unasked. All are called in the thread.
+    It calls `on_hint(queue, due)` for each hint, `on_listening()` after each subscription (hints before may be lost),
+    and `on_lost()` when a connection is lost.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class HintSubscriber:
         log_event(
             logging.WARNING if refused and not again else logging.DEBUG,
             "subscribe_failed",
-            f"cannot listen on {self._channel}: {error}; what becomes due earlier is found by full passes",
+            f"cannot listen on {self._channel}: {error}; only full passes find work that becomes due earlier",
             error=type(error).__name__,
             message=str(error),
         )
@@ -117,7 +117,7 @@ class HintSubscriber:
 
 
 def read_hint(data: bytes) -> tuple[str, int] | None:
-    """Queue and due time of a hint `<ms> <queue>`; None for anything else, since anybody can publish."""
+    """Return queue and due time of a hint `<ms> <queue>`. Anybody can publish: return `None` for anything else."""
     due, _, name = data.partition(b" ")
     try:
         return check_queue_name(name.decode("ascii")), int(due[:15])

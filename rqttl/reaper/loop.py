@@ -1,4 +1,4 @@
-"""The reaper's loop: sleep until something is due, sweep it in bounded steps, look at everything now and then."""
+"""The loop of the reaper: sleep until a queue is due, sweep it in bounded steps, scan all queues now and then."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from rqttl.units import Duration
 if TYPE_CHECKING:
     from rqttl.broker import Broker
 
-#: A queue that says it has more to do, and then does nothing, is left alone for so many ms.
+#: The ms for which a queue is left alone that has more to do and has done nothing.
 IDLE_BACKOFF_MS = 1_000
-#: Seconds in which every queue is looked at while hints cannot be heard.
-DEAF = 30.0
+#: The longest period of a scan while the reaper is not subscribed to hints, in seconds.
+UNSUBSCRIBED_PERIOD = 30.0
 #: The number of hints that may wait to be read. A pass over all queues makes up for more.
 HINTS = 10_000
-#: `run_once` repeats its pass this often at most: dead letters may be due at once in their target.
+#: The largest number of passes of `run_once`: dead letters may be due at once in their target.
 PASSES = 10
 
 
@@ -44,11 +44,11 @@ class _Event(Enum):
 
 
 class Reaper:
-    """Does what is due in all queues of a namespace: expire, reclaim, promote, trim, compact.
+    """Does the due work of all queues of a namespace: expire, reclaim, promote, trim, compact.
 
-    It sleeps until the next thing is due, and is told by a hint when something is due earlier. In case a hint was lost
-    it looks at every queue once in each `scan_period`, evenly spread over it; while it cannot listen for hints, once in
-    30 s if that is less. `scan_period=None` (or -1) means no reaper: `run` returns at once.
+    It sleeps until the next queue is due. A hint wakes it when a queue is due earlier. In case a hint was lost it looks
+    at every queue once in each `scan_period`, evenly spread over it. While it is not subscribed to hints, that
+    period is 30 s at most. `scan_period=None` (or -1) means no reaper: `run` returns at once.
 
     Each bounded sweep is a `SweepEvent` of the broker, told in the thread that called `run`.
     """
@@ -84,7 +84,7 @@ class Reaper:
         self._server_ahead = 0.0  # the server's clock minus ours, in ms
 
     def run(self) -> Totals:
-        """Work until `stop`. Returns what was done.
+        """Work until `stop`. Returns the totals.
 
         Once Redis has answered, an outage is waited for; until then its errors are raised. Raises `BrokerClosed` when
         the broker is closed.
@@ -113,7 +113,7 @@ class Reaper:
         return self._report.totals
 
     def run_once(self) -> Totals:
-        """Do all that is due in all queues now, and return what was done. Ends early after `stop`."""
+        """Do all due work of all queues now. Returns the totals. Ends early after `stop`."""
         totals = Totals()
         for _ in range(PASSES):
             self._reset()
@@ -148,7 +148,7 @@ class Reaper:
         self._inbox.put(_Event.LOST)
 
     def _read_inbox(self, patience: float) -> None:
-        """Take what has arrived, up to a bound, waiting `patience` seconds for the first."""
+        """Take the events that have arrived, up to a bound, waiting `patience` seconds for the first."""
         for _ in range(HINTS):
             try:
                 event = self._inbox.get(timeout=patience) if patience > 0 else self._inbox.get_nowait()
@@ -200,9 +200,9 @@ class Reaper:
 
     def _meet_outage(self, error: RedisError) -> None:
         if not self._away:
-            what = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
+            state = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
             log_event(
-                logging.WARNING, "redis_unavailable", f"{what}: {error}; trying again until it does",
+                logging.WARNING, "redis_unavailable", f"{state}: {error}; trying again until it does",
                 error=type(error).__name__, message=str(error),
             )  # fmt: skip
         self._away = self._away_in_pass = True
@@ -221,7 +221,7 @@ class Reaper:
             self._end_pass()
 
     def _patience(self) -> float:
-        """For how many seconds nothing needs to be done."""
+        """Return the seconds until the next work."""
         if self._timetable.busy or self._urgent:
             return 0.0
         patience = self._next_look - time.monotonic()
@@ -234,7 +234,7 @@ class Reaper:
         return time.monotonic() * 1000 + self._server_ahead
 
     def _begin_pass(self, *, thorough: bool) -> None:
-        """Begin to look at all queues; at once, and to sweep them all, if it is to be `thorough`."""
+        """Begin a scan of all queues. A `thorough` one reads all records at once, and sweeps all queues."""
         self._server_ahead = self._driver.server_time() - time.monotonic() * 1000
         self._scan.begin(thorough=thorough)
         self._passing = True
@@ -247,7 +247,7 @@ class Reaper:
             self._next_look = time.monotonic() + self._period()
 
     def _look_on(self) -> None:
-        """Look at the next part of all queues."""
+        """Scan the next part of all queues."""
         if not self._scan.running:
             self._begin_pass(thorough=False)
         self._look()
@@ -261,12 +261,12 @@ class Reaper:
         self._timetable.begin_pass(part.sweep)
 
     def _period(self) -> float:
-        """Seconds in which every queue is to be seen once."""
+        """Return the seconds of one scan of all queues."""
         period = (self.scan_period or 0) / 1000
-        return period if self._hearing else min(period, DEAF)
+        return period if self._hearing else min(period, UNSUBSCRIBED_PERIOD)
 
     def _end_pass(self) -> None:
-        """Every queue was looked at, and those were swept that it has chosen. All others are forgotten."""
+        """End a pass: forget the queues that the scan has not seen."""
         self._passing = False
         self._timetable.keep(self._scan.queues)
         self._driver.known.make_room(max(KNOWN, 3 * len(self._scan.queues)))

@@ -1,9 +1,9 @@
-"""The registry of queues against what is there: what a crash between two steps left out is put in again.
+"""The upkeep of the registry of queues. A crash between two steps can leave it with too few or too many names.
 
-A queue is entered before it is made, so one that is made is in the registry. Two things can go wrong. A script made a
-dead-letter target and the client died before it entered it: the options of the queues that are known lead to it. And
-a client died after it had entered a queue, or before it had taken out a deleted one: the name stays without a queue.
-A member that no queue can be called, which somebody else has added, is taken out at once.
+A client enters a queue before it makes it, so an existing queue is in the registry. Two things can go wrong. A script
+made a dead-letter target and the client died before it entered the target: the options of known queues lead to it. And
+a client died after it had entered a queue, or before it had taken out a deleted one: the name stays without a queue. A
+member that no queue can be called was added by somebody else, and is taken out at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STALE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A queue's record as far as reapers look: when something is due, and fields that change with what is in it."""
+    """The fields of a queue that reapers read: its due time, and fields that change with its messages."""
 
     due: int | None
     fields: tuple[bytes | None, ...]
@@ -61,7 +61,7 @@ class Registry:
         self._returned: set[str] = set()
 
     def names(self) -> list[str]:
-        """The names to look at, sorted: those in the registry, and those taken out the last time. Begins a pass."""
+        """Begin a pass. Return its names, sorted: the registry's, and the ones taken out in the last pass."""
         members = self._driver.members(self._driver.keyspace.registry, PAGE)
         self._listed = set(queue_names(members))
         if len(self._listed) < len(members):
@@ -70,35 +70,35 @@ class Registry:
         return sorted(self._listed | self._removed)
 
     def look(self, names: list[str]) -> dict[str, Record]:
-        """Those of the queues that are there. The others are remembered for `tidy`."""
-        found = self.records(names)
-        self._without += [name for name in names if name not in found and name in self._listed]
-        self._returned |= self._removed & found.keys() - self._listed
-        return found
+        """Return the records of existing queues. `tidy` takes out the other names."""
+        records = self.records(names)
+        self._without += [name for name in names if name not in records and name in self._listed]
+        self._returned |= self._removed & records.keys() - self._listed
+        return records
 
     def records(self, names: list[str]) -> dict[str, Record]:
-        """The records of those of these queues that are there."""
-        found: dict[str, Record] = {}
+        """Return the records of the queues that exist."""
+        records: dict[str, Record] = {}
         for name, fields in self._look(names, *FIELDS):
             if fields[0] is not None:
                 due = fields[1]
-                found[name] = Record(int(due) if due and due.isdigit() else None, tuple(fields))
-        return found
+                records[name] = Record(int(due) if due and due.isdigit() else None, tuple(fields))
+        return records
 
     def tidy(self) -> None:
-        """Put right what a pass has found, after its last `look`."""
+        """Correct the registry at the end of a pass, after its last `look`."""
         self._enter(self._returned)
         self._take_out(self._without)
 
     def enter_targets(self, queues: Iterable[str]) -> list[str]:
-        """Enter dead-letter targets of these queues that are there but not in the registry. Returns their names."""
+        """Enter dead-letter targets of these queues that exist but are not in the registry. Returns their names."""
         listed = set(queues)
         targets = {target for queue in listed for target in self.targets(queue)} - listed
-        there = {name for name, fields in self._look(sorted(targets), "version") if fields[0] is not None}
-        return self._enter(there)
+        existing = {name for name, fields in self._look(sorted(targets), "version") if fields[0] is not None}
+        return self._enter(existing)
 
     def targets(self, queue: str) -> set[str]:
-        """Where dead letters of a queue go."""
+        """Return the dead-letter targets of a queue."""
         with suppress(QueueNotFound), self._refusals.noted("options of queues cannot be read"):
             options = self._driver.step(flows.Look(queue)).options
             return {options.target(reason) for reason in REASONS} - {""}
@@ -112,7 +112,7 @@ class Registry:
                 yield name, [b"?"] * len(fields) if isinstance(answer, Exception) else answer
 
     def _records(self, page: list[str], fields: tuple[str, ...]) -> list[Any]:
-        """The fields of each record, or the error that its key gives. Raises the errors of a Redis that is away."""
+        """Return the fields of each record, or the error that its key gives. Raises if Redis is away."""
         keyspace = self._driver.keyspace
         answers = self._driver.store.ask([("HMGET", keyspace.key(name, "meta"), *fields) for name in page])
         for answer in answers:
@@ -135,18 +135,19 @@ class Registry:
         return entered
 
     def _strike(self, strangers: list[bytes]) -> None:
-        """Take members out that no queue can be called. Where Redis refuses it, the next pass tries again."""
+        """Take out members that no queue can be called. If Redis refuses, the next pass tries again."""
         key = self._driver.keyspace.registry
         for start in range(0, len(strangers), PAGE):
             page = strangers[start : start + PAGE]
-            for member, answer in zip(page, self._driver.store.ask([("SREM", key, one) for one in page]), strict=True):
+            answers = self._driver.store.ask([("SREM", key, member) for member in page])
+            for member, answer in zip(page, answers, strict=True):
                 if answer == 1:
-                    told = shown(member, bytes)
+                    text = shown(member, bytes)
                     log_event(
                         logging.WARNING,
                         "invalid_name_removed",
-                        f"registry: {told} is no name of a queue, taken out",
-                        member=told,
+                        f"registry: {text} is no name of a queue, taken out",
+                        member=text,
                     )
 
     def _take_out(self, missing: list[str]) -> None:

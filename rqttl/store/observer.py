@@ -1,4 +1,4 @@
-"""The seam through which all commands of a broker pass: it tells listeners each command and its outcome."""
+"""The observer of all commands of a broker. It tells listeners each command and its outcome."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Place = tuple[str, str | None]
 
 
 def ok(_: object) -> str:
-    """The outcome of a command that answered."""
+    """Return the outcome of a command that answered."""
     return "ok"
 
 
 def word(reply: Any) -> str:
-    """The outcome of a script, or of one command among several: an error may stand in the place of its reply."""
+    """Return the outcome of a script, or of a command among several, whose reply may be an error."""
     if isinstance(reply, Exception):
         return type(reply).__name__
     return reply[1].decode() if isinstance(reply, list) and reply and reply[0] == b"refused" else "ok"
 
 
 def heard(answer: bytes | Exception | None) -> str:
-    """The outcome of a wait."""
+    """Return the outcome of a wait."""
     if isinstance(answer, Exception):
         return type(answer).__name__
     return "timeout" if answer is None else "interrupted" if answer == ENDED else "ok"
@@ -37,12 +37,12 @@ def heard(answer: bytes | Exception | None) -> str:
 
 def is_damage(error: Exception) -> bool:
     """Return True if a damaged queue is the cause: a key of another type, or a record that lacks a field."""
-    said = str(error)
-    return "WRONGTYPE" in said or "attempt to " in said  # the latter is Lua's, of a value that is not there
+    text = str(error)
+    return "WRONGTYPE" in text or "attempt to " in text  # the latter is Lua's, of a value that is not there
 
 
 def checked(replies: list[Any], *, tolerant: bool) -> list[Any]:
-    """The replies. Raises the first error among them; if `tolerant`, the first that is no damage."""
+    """Return the replies. Raises the first error among them; if `tolerant`, the first that is no damage."""
     for reply in replies:
         if isinstance(reply, Exception) and not (tolerant and is_damage(reply)):
             raise reply

@@ -1,4 +1,4 @@
-"""The client of a fake broker. The one module that imports fakeredis."""
+"""The client of a fake broker. No other module imports fakeredis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rqttl.testing.errors import NotSupportedByFake
 
 
 class FakeClient(fakeredis.FakeRedis):
-    """A redis-py client of a Redis within this process: of a new one, or of that of another client."""
+    """A redis-py client of a Redis within this process: of a new one, or of the one that `beside` uses."""
 
     def __init__(self, beside: FakeClient | None = None) -> None:
         self.fake_server: fakeredis.FakeServer = fakeredis.FakeServer() if beside is None else beside.fake_server
@@ -23,7 +23,7 @@ class FakeClient(fakeredis.FakeRedis):
         raise NotSupportedByFake("Reaper.run")
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """As redis-py does. Raises `NotSupportedByFake` for a command that fakeredis does not know."""
+        """Execute a command as redis-py does. Raises `NotSupportedByFake` if fakeredis does not know it."""
         try:
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py's own
         except ResponseError as error:

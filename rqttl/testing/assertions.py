@@ -1,8 +1,8 @@
-"""Looking at queues in a test: what is in them, what died in them, and how many there are of what."""
+"""Assertions of a test about queues: their messages, their dead letters, and the number of messages in a state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 from rqttl import checks
@@ -20,36 +20,37 @@ _STATES = get_args(State)
 
 
 def messages(queue: Queue, state: State | None = None) -> list[Peeked]:
-    """All messages in the queue, or those in one state (`ready`, `leased`, `delayed`), in order.
+    """Return all messages in the queue, or those in one state (`ready`, `leased`, `delayed`), in order.
 
-    What is due happens first, so nothing that has expired is among them. Otherwise nothing changes.
+    Due work is done first, so no message has expired. Nothing else changes.
     """
     _check_queue(queue)
-    wanted = plain_text(state)
-    if state is not None and wanted not in _STATES:
+    state_name = plain_text(state)
+    if state is not None and state_name not in _STATES:
         raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, got {shown(state)}")
     queue.sweep()
-    return [one for one in _all(queue) if wanted in (None, one.state)]
+    return [message for message in _all(queue) if state_name in (None, message.state)]
 
 
-def bodies(found: Queue | Iterable[Peeked]) -> list[Any]:
-    """The values that were sent (or the bytes), in order: of all messages in a queue, or of messages that were found.
+def bodies(queue_or_messages: Queue | Iterable[Peeked]) -> list[Any]:
+    """Return the values that were sent (or the bytes), in order: of all messages in a queue, or of given messages.
 
     `bodies(orders)`, `bodies(messages(orders, "leased"))`, `bodies(dead_letters(orders))`.
     """
-    peeked = messages(found) if isinstance(found, Queue) else checks.items(found, "found", "a queue or messages")
-    for one in peeked:
-        if not isinstance(one, Peeked):
-            raise InvalidInput(f"found: expected messages as `peek` shows them, got {shown(one)}")
-    return [codec.unpack(one.body) if one.content_type == codec.MSGPACK else one.body for one in peeked]
+    peeked: list[Peeked] = []
+    for message in _messages_of(queue_or_messages):
+        if not isinstance(message, Peeked):
+            raise InvalidInput(f"queue_or_messages: expected messages as `peek` shows them, got {shown(message)}")
+        peeked.append(message)
+    return [codec.unpack(message.body) if message.content_type == codec.MSGPACK else message.body for message in peeked]
 
 
 def dead_letters(queue: Queue, reason: str | None = None) -> list[Peeked]:
-    """The dead letters of a queue, in the order of their deaths, wherever they went.
+    """Return the dead letters of a queue, in the order of their deaths, wherever they went.
 
-    They are those messages in other queues of the broker whose newest death was in this one (`letter.deaths[0]` says
-    why and when), or only those that died for `reason`. What is due in the queue happens first. A letter that has died
-    once more in its dead-letter queue is one of that queue; one that was acked, or dropped for lack of a target, is
+    A dead letter is a message in another queue of the broker whose newest death was in this queue. `letter.deaths[0]`
+    says why and when. `reason` selects letters. Due work of the queue is done first. A letter that has died once more
+    in its dead-letter queue belongs to that queue. A letter that was acked, or dropped for lack of a target, is
     nowhere (`queue.stats().deaths` and `.dropped` count them all).
     """
     _check_queue(queue)
@@ -60,14 +61,14 @@ def dead_letters(queue: Queue, reason: str | None = None) -> list[Peeked]:
     letters = []
     for name in queue.broker.queues():
         if name != queue.name:
-            letters += [one for one in _all(queue.broker.queue(name)) if _died_in(one, queue.name, reason)]
-    return sorted(letters, key=lambda one: (one.deaths[0].last_at, one.sequence))
+            letters += [message for message in _all(queue.broker.queue(name)) if _died_in(message, queue.name, reason)]
+    return sorted(letters, key=lambda message: (message.deaths[0].last_at, message.sequence))
 
 
 def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "ready") -> None:
-    """Assert that so many messages are in the queue in this state: `ready`, `leased`, `delayed`, or in `all`.
+    """Assert the number of messages in the queue in a state: `ready`, `leased`, `delayed`, or in `all`.
 
-    What is due happens first. The failure says what is there instead.
+    Due work is done first. The failure shows the messages of the queue.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     _check_queue(queue)
@@ -76,10 +77,16 @@ def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "read
     if place is None or place not in (*_STATES, "all"):
         raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {shown(state)}")
     stats = queue.stats()
-    counts = {one: getattr(stats, one) for one in _STATES}
-    found = sum(counts.values()) if place == "all" else counts[place]
-    if found != depth:
-        raise AssertionError("\n".join(_difference(queue, depth, place, found, stats)))
+    counts = {name: getattr(stats, name) for name in _STATES}
+    actual = sum(counts.values()) if place == "all" else counts[place]
+    if actual != depth:
+        raise AssertionError("\n".join(_difference(queue, depth, place, actual, stats)))
+
+
+def _messages_of(queue_or_messages: object) -> Sequence[object]:
+    if isinstance(queue_or_messages, Queue):
+        return messages(queue_or_messages)
+    return checks.items(queue_or_messages, "queue_or_messages", "a queue or messages")
 
 
 def _check_queue(queue: object) -> None:
@@ -88,27 +95,27 @@ def _check_queue(queue: object) -> None:
 
 
 def _all(queue: Queue) -> list[Peeked]:
-    found: list[Peeked] = []
-    while page := queue.peek(_PAGE, found[-1].sequence if found else None):
-        found += page
-    return found
+    peeked: list[Peeked] = []
+    while page := queue.peek(_PAGE, peeked[-1].sequence if peeked else None):
+        peeked += page
+    return peeked
 
 
 def _died_in(letter: Peeked, queue: str, reason: str | None) -> bool:
     return bool(letter.deaths) and letter.deaths[0].queue == queue and reason in (None, letter.deaths[0].reason)
 
 
-def _difference(queue: Queue, depth: int, state: str, found: int, stats: QueueStats) -> list[str]:
-    what = "messages in all" if state == "all" else f"{state} messages"
-    states = ", ".join(f"{one} {getattr(stats, one)}" for one in _STATES)
+def _difference(queue: Queue, depth: int, state: str, actual: int, stats: QueueStats) -> list[str]:
+    subject = "messages in all" if state == "all" else f"{state} messages"
+    states = ", ".join(f"{name} {getattr(stats, name)}" for name in _STATES)
     deaths = ", ".join(f"{reason} {count}" for reason, count in stats.deaths.items() if count)
-    there = queue.peek(_SHOWN + 1)
-    told = [
-        f"queue {queue.name!r}: expected {depth} {what}, found {found}",
+    head = queue.peek(_SHOWN + 1)
+    lines = [
+        f"queue {queue.name!r}: expected {depth} {subject}, found {actual}",
         f"  now: {states}; so far: enqueued {stats.enqueued}, acked {stats.acked}, deaths: {deaths or 'none'}",
-        *(f"  {one.state}: {one.id} {_short(one.body)}" for one in there[:_SHOWN]),
+        *(f"  {message.state}: {message.id} {_short(message.body)}" for message in head[:_SHOWN]),
     ]
-    return [*told, "  ..."] if len(there) > _SHOWN else told
+    return [*lines, "  ..."] if len(head) > _SHOWN else lines
 
 
 def _short(body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The time of a broker in a test: it stands still until somebody moves it."""
+"""The clock of a broker in a test. It stands still until the test moves it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Clock:
 
     `start` is an aware datetime, ISO 8601 text with a zone, or milliseconds since 1970, from 2001 to 2286; without it,
     the time of this machine.
-    Nothing happens by itself when the clock is moved: what has become due then happens with the next call that touches
-    the queue, as on a server without a reaper, or with `FakeBroker.run_reaper()`.
+    A move of the clock does nothing to queues. The next call that touches the queue does the work that is due then, as
+    on a server without a reaper, or by `FakeBroker.run_reaper()`.
     """
 
     def __init__(self, start: Instant | None = None) -> None:
@@ -48,14 +48,13 @@ class Clock:
         return self._ms
 
     def is_of_this_thread(self) -> bool:
-        """Return whether this thread has made the clock: its waits move it, those of other threads are real."""
+        """Return True in the thread that made the clock. Its waits move the clock; waits of other threads are real."""
         return threading.get_ident() == self._owner
 
     def advance(self, duration: Duration) -> None:
         """Let time pass: a `timedelta`, or text such as `"5s"`.
 
-        Whoever works in a `consume` loop keeps its leases, however far the clock goes, as in reality. Raises
-        `InvalidDuration`.
+        A `consume` loop keeps its leases, however far the clock goes, as in reality. Raises `InvalidDuration`.
         """
         ms = units.duration(duration, "duration")
         with self._moving:
@@ -70,7 +69,7 @@ class Clock:
     def set(self, now: Instant) -> None:
         """Set the clock, forward or back, as if the process had been stopped meanwhile.
 
-        So leases end that `consume` would have renewed. Raises `InvalidInput`.
+        Leases that `consume` would have renewed end. Raises `InvalidInput`.
         """
         with self._moving:
             self._ms = _checked(units.instant(now, "now"), "now")

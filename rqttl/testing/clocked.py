@@ -24,7 +24,7 @@ class ClockedDriver(Driver):
         self.clock = clock
 
     def server_time(self) -> Ms:
-        """The time of the clock."""
+        """Return the time of the clock."""
         self.check_open()
         return Ms(self.clock.ms)
 
@@ -49,7 +49,7 @@ class ClockedDriver(Driver):
 
 
 class ClockedBroker(Broker):
-    """A broker on any Redis at the time of `clock`, without one at that of a new clock, which begins at `start`."""
+    """A broker on any Redis at the time of `clock`. Without `clock` it makes one, which begins at `start`."""
 
     def __init__(
         self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None, clock: Clock | None = None

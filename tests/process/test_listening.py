@@ -155,7 +155,7 @@ def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
         turns.release()
         stop.wait(0.002)
 
-    monkeypatch.setattr(deliveries._renewer._rest, "wait", turn)
+    monkeypatch.setattr(deliveries._renewer._sooner, "wait", turn)
 
     def run() -> None:
         with deliveries:

@@ -64,7 +64,7 @@ def test_a_settled_delivery_is_neither_held_nor_renewed_nor_handed_out(how: str)
 
     mark(settled, how)
 
-    assert books.held() == [other]
+    assert books.unsettled() == [other]
     assert books.leases() == {30_000: [other]}
     assert (books.hand_out(), books.hand_out()) == (other, None)
 
@@ -75,7 +75,7 @@ def test_deliveries_are_handed_out_in_order_and_are_held_until_they_are_settled(
     books.add([one, two])
 
     assert [books.hand_out(), books.hand_out(), books.hand_out()] == [one, two, None]
-    assert books.held() == [one, two]
+    assert books.unsettled() == [one, two]
     assert not books.has_unseen
 
 
@@ -215,7 +215,7 @@ def test_a_rest_is_no_longer_than_acks_may_wait_and_no_longer_than_a_third_of_a_
     schedule = RenewalSchedule()
     schedule.follow(leases)
 
-    assert schedule.rest() == rest
+    assert schedule.next_turn() == rest
 
 
 def test_only_a_shorter_lease_makes_the_rhythm_shorter() -> None:

@@ -13,7 +13,9 @@ from tests.unit.test_docstrings import docstrings
 from tests.unit.test_size import name_of, python_files
 
 #: Folders whose names and docstrings follow the rules.
-FOLDERS = ("rqttl/cli", "rqttl/demo", "rqttl/inspector")
+FOLDERS = (
+    "rqttl/cli", "rqttl/consuming", "rqttl/demo", "rqttl/inspector", "rqttl/reaper", "rqttl/runtime", "rqttl/testing",
+)  # fmt: skip
 #: Words that fit any variable, and so say nothing about one.
 FILLERS = re.compile(
     "_*(?:found|one|said|told|some|wanted|given|shown|meant|chosen|there|here|way|rest|facts|what|who)"
