@@ -49,9 +49,9 @@ class FakeBroker(ClockedBroker):
 
     * `clock.advance("5s")` lets time pass, `clock.now` is the time.
     * A wait takes no time in the thread that made the broker. `receive(wait="5s")` takes a message that is there, or
-      that listeners of `WaitEvent` and other threads send meanwhile. Else it moves the clock to the next due time of the
-      queue, or to the end of the wait. A wait without an end raises `WaitWouldNeverEnd` if nothing more can happen. In
-      any other thread a wait is a real one; a message, or a move of the clock past its end, ends it.
+      one that listeners of `WaitEvent` and other threads send meanwhile. Else it moves the clock to the next due time
+      of the queue, or to the end of the wait. A wait without an end raises `WaitWouldNeverEnd` if nothing more can
+      happen. In any other thread a wait is a real one; a message, or a move of the clock past its end, ends it.
     * `consume` keeps its leases when the clock is advanced, as it does in real time (`clock.set` lets them end).
     * The next call on a queue does its due work, and so does `run_reaper()`.
 
