@@ -18,10 +18,6 @@ class FakeClient(fakeredis.FakeRedis):
         self.fake_server: fakeredis.FakeServer = fakeredis.FakeServer() if beside is None else beside.fake_server
         super().__init__(server=self.fake_server)
 
-    def pubsub(self, **_: Any) -> NoReturn:
-        """Raise `NotSupportedByFake`: nobody publishes hints in real time."""
-        raise NotSupportedByFake("Reaper.run")
-
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Execute a command as redis-py does. Raises `NotSupportedByFake` if fakeredis does not know it."""
         try:
@@ -30,3 +26,11 @@ class FakeClient(fakeredis.FakeRedis):
             if "unknown command" in str(error):
                 raise NotSupportedByFake(f"the Redis command {args[0]}") from None
             raise
+
+
+class BrokerClient(FakeClient):
+    """The client of a fake broker, whose time stands still: a reaper that subscribes to hints would sleep for ever."""
+
+    def pubsub(self, **_: Any) -> NoReturn:
+        """Raise `NotSupportedByFake`."""
+        raise NotSupportedByFake("Reaper.run")

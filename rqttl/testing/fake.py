@@ -94,7 +94,7 @@ class FakeBroker(ClockedBroker):
 
 def _open_client(beside: redis.Redis | None = None) -> FakeClient:
     try:
-        from rqttl.testing._client import FakeClient
+        from rqttl.testing._client import BrokerClient, FakeClient
     except ImportError as error:
         raise FakeUnavailable(f"fake broker: {error}; install what it needs: {install('testing')}") from error
-    return FakeClient(beside if isinstance(beside, FakeClient) else None)
+    return BrokerClient(beside if isinstance(beside, FakeClient) else None)
