@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from rqttl.errors import InvalidInput
 from rqttl.text import shown
-from rqttl.types import Swept
+from rqttl.types import SweepResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class SweepEvent:
     """A reaper has carried out one bounded sweep of a queue."""
 
     queue: str
-    swept: Swept
+    swept: SweepResult
 
 
 Event: TypeAlias = CommandEvent | WaitEvent | RenewalEvent | SweepEvent

@@ -65,7 +65,7 @@ class Registry:
         members = self._driver.members(self._driver.keyspace.registry, PAGE)
         self._listed = set(queue_names(members))
         if len(self._listed) < len(members):
-            self._strike([member for member in members if queue_name(member) is None])
+            self._remove_strays([member for member in members if queue_name(member) is None])
         self._without, self._returned = [], set()
         return sorted(self._listed | self._removed)
 
@@ -88,7 +88,7 @@ class Registry:
     def tidy(self) -> None:
         """Correct the registry at the end of a pass, after its last `look`."""
         self._enter(self._returned)
-        self._take_out(self._without)
+        self._unregister(self._without)
 
     def enter_targets(self, queues: Iterable[str]) -> list[str]:
         """Enter dead-letter targets of these queues that exist but are not in the registry. Returns their names."""
@@ -134,7 +134,7 @@ class Registry:
                     )
         return entered
 
-    def _strike(self, strangers: list[bytes]) -> None:
+    def _remove_strays(self, strangers: list[bytes]) -> None:
         """Take out members that no queue can be called. If Redis refuses, the next pass tries again."""
         key = self._driver.keyspace.registry
         for start in range(0, len(strangers), PAGE):
@@ -150,7 +150,7 @@ class Registry:
                         member=text,
                     )
 
-    def _take_out(self, missing: list[str]) -> None:
+    def _unregister(self, missing: list[str]) -> None:
         key, now = self._driver.keyspace.registry, self._clock()
         self._missing = {name: self._missing.get(name, now) for name in missing}
         stale = [name for name, since in self._missing.items() if now - since >= STALE]

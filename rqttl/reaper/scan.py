@@ -19,7 +19,7 @@ REST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScanPart:
     """A part of all queues: their due times, and the queues to sweep whether anything is due or not."""
 
     dues: dict[str, int | None]
@@ -63,11 +63,11 @@ class Scan:
         self.queues |= records.keys()
         return records
 
-    def look(self) -> Part:
+    def look(self) -> ScanPart:
         """Read the records of the next part. The last part ends the scan."""
         names = self._parts[0] if self._parts else []
         records = self._registry.look(names)
-        part = Part(
+        part = ScanPart(
             {queue: record.due for queue, record in records.items()},
             [queue for queue, record in records.items() if self._is_to_sweep(queue, record)],
         )

@@ -11,7 +11,7 @@ from rqttl.options import REASONS
 from rqttl.protocol import codec
 from rqttl.queue import Queue
 from rqttl.text import plain_text, shown
-from rqttl.types import Peeked, QueueStats, State
+from rqttl.types import MessageView, QueueStats, State
 
 _PAGE = 250
 _SHOWN = 10
@@ -19,7 +19,7 @@ _MOST = 2**53 - 1
 _STATES = get_args(State)
 
 
-def messages(queue: Queue, state: State | None = None) -> list[Peeked]:
+def messages(queue: Queue, state: State | None = None) -> list[MessageView]:
     """Return all messages in the queue, or those in one state (`ready`, `leased`, `delayed`), in order.
 
     Due work is done first, so no message has expired. Nothing else changes.
@@ -32,20 +32,20 @@ def messages(queue: Queue, state: State | None = None) -> list[Peeked]:
     return [message for message in _all(queue) if state_name in (None, message.state)]
 
 
-def bodies(queue_or_messages: Queue | Iterable[Peeked]) -> list[Any]:
+def bodies(queue_or_messages: Queue | Iterable[MessageView]) -> list[Any]:
     """Return the values that were sent (or the bytes), in order: of all messages in a queue, or of given messages.
 
     `bodies(orders)`, `bodies(messages(orders, "leased"))`, `bodies(dead_letters(orders))`.
     """
-    peeked: list[Peeked] = []
+    peeked: list[MessageView] = []
     for message in _messages_of(queue_or_messages):
-        if not isinstance(message, Peeked):
+        if not isinstance(message, MessageView):
             raise InvalidInput(f"queue_or_messages: expected messages as `peek` shows them, got {shown(message)}")
         peeked.append(message)
     return [codec.unpack(message.body) if message.content_type == codec.MSGPACK else message.body for message in peeked]
 
 
-def dead_letters(queue: Queue, reason: str | None = None) -> list[Peeked]:
+def dead_letters(queue: Queue, reason: str | None = None) -> list[MessageView]:
     """Return the dead letters of a queue, in the order of their deaths, wherever they went.
 
     A dead letter is a message in another queue of the broker whose newest death was in this queue. `letter.deaths[0]`
@@ -94,14 +94,14 @@ def _check_queue(queue: object) -> None:
         raise InvalidInput(f"queue: expected a Queue, got {shown(queue)}")
 
 
-def _all(queue: Queue) -> list[Peeked]:
-    peeked: list[Peeked] = []
+def _all(queue: Queue) -> list[MessageView]:
+    peeked: list[MessageView] = []
     while page := queue.peek(_PAGE, peeked[-1].sequence if peeked else None):
         peeked += page
     return peeked
 
 
-def _died_in(letter: Peeked, queue: str, reason: str | None) -> bool:
+def _died_in(letter: MessageView, queue: str, reason: str | None) -> bool:
     return bool(letter.deaths) and letter.deaths[0].queue == queue and reason in (None, letter.deaths[0].reason)
 
 

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import Broker, CommandEvent, Event, QueueNotFound, RenewalEvent, SweepEvent, Swept, WaitEvent
+from rqttl import Broker, CommandEvent, Event, QueueNotFound, RenewalEvent, SweepEvent, SweepResult, WaitEvent
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
@@ -98,7 +98,7 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
     for attempt in ("_send_one", "_send_all", "_send_plain"):
         monkeypatch.setattr(store, attempt, lose)
     monkeypatch.setattr("rqttl.store.retry.PAUSES", ())
-    for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reapers):
+    for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reaper_count):
         with pytest.raises(redis.ConnectionError):
             ask()
 
@@ -114,7 +114,7 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
         CommandEvent("enqueue", "q", 0.1, "ok"),
         WaitEvent("q"),
         RenewalEvent("q", 1),
-        SweepEvent("q", Swept(1, None, False, 0, 0, 0, 0, 0)),
+        SweepEvent("q", SweepResult(1, None, False, 0, 0, 0, 0, 0)),
     ],
 )
 def test_an_event_is_frozen_and_public(event: Event) -> None:

@@ -263,9 +263,9 @@ def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
 
     def count(_: SweepEvent) -> None:
         ends = time.monotonic() + PATIENCE
-        while broker.reapers() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
+        while broker.reaper_count() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
             time.sleep(0.01)
-        counted.append(broker.reapers())
+        counted.append(broker.reaper_count())
         reaper.stop()
 
     broker.declare_queue("orders").enqueue(b"x", ttl="1ms")
@@ -294,7 +294,7 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
     thread.start()
     try:
         assert swept.wait(PATIENCE)
-        while broker.reapers() == 0:
+        while broker.reaper_count() == 0:
             threading.Event().wait(0.01)
         for start in range(0, 50_000, 1_000):
             with client.pipeline(transaction=False) as pipeline:

@@ -15,8 +15,8 @@ from rqttl import (
     CommandEvent,
     LeaseLost,
     Message,
+    MessageView,
     OutcomeUnknown,
-    Peeked,
     Queue,
     RenewalEvent,
     WaitEvent,
@@ -66,7 +66,7 @@ def servers_time(server: Server) -> int:
         return int(seconds) * 1000 + int(micros) // 1000
 
 
-def everything(queue: Queue) -> list[Peeked]:
+def everything(queue: Queue) -> list[MessageView]:
     return queue.peek(1_000)
 
 
