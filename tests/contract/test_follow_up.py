@@ -40,10 +40,10 @@ def test_a_target_that_was_deleted_meanwhile_is_no_error_of_the_sender(clocked: 
 
     def delete(event: CommandEvent) -> None:
         if (event.name, event.queue) == ("enqueue", "orders"):
-            clocked.events.on_command.remove(delete)
+            clocked.events.unsubscribe(delete)
             other.queue("dead").delete()
 
-    clocked.events.on_command.append(delete)
+    clocked.events.subscribe(delete, CommandEvent)
     queue.enqueue(b"3")
 
     assert [one.body for one in queue.peek()] == [b"3"]
