@@ -171,9 +171,14 @@ class RenewalSchedule:
         before, self.renew_every = self.renew_every, min(leases) / 3
         return self.renew_every < before
 
-    def next_turn(self) -> float:
-        """Return the ms until the renewer's next turn."""
-        return min(LONGEST_REST, self.renew_every)
+    def next_turn(self, now: float) -> float:
+        """Return the ms until the renewer's next turn.
+
+        A turn that came a little too early is made again when the renewal is due, not a third of a lease later. After
+        a renewal that failed the next turn is such a third away.
+        """
+        left = self._renewed_at + self.renew_every - now
+        return min(LONGEST_REST, left if left > 0 else self.renew_every)
 
     def renewed(self, now: float) -> None:
         """Note that leases were renewed, or that the consumer begins."""

@@ -92,7 +92,7 @@ class Renewer:
         self._schedule.renewed(now())
         while not self.closed.asked():
             end = self.closed if self._stop.asked() else self._stop
-            self._sooner.wait(end, lambda: self._schedule.next_turn() / 1000)
+            self._sooner.wait(end, lambda: self._schedule.next_turn(now()) / 1000)
             if self.closed.asked():
                 return
             try:

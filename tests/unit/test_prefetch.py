@@ -215,7 +215,17 @@ def test_a_rest_is_no_longer_than_acks_may_wait_and_no_longer_than_a_third_of_a_
     schedule = RenewalSchedule()
     schedule.follow(leases)
 
-    assert schedule.next_turn() == rest
+    assert schedule.next_turn(0) == rest
+
+
+@pytest.mark.parametrize(
+    "now, rest", [(0, 100), (99.5, 0.5), (100, 100), (250, 100)], ids=["renewed", "too early", "due", "it failed"]
+)
+def test_a_turn_that_came_too_early_is_made_again_when_the_renewal_is_due(now: float, rest: float) -> None:
+    schedule = RenewalSchedule()
+    schedule.follow([300])
+
+    assert schedule.next_turn(now) == rest
 
 
 def test_only_a_shorter_lease_makes_the_rhythm_shorter() -> None:
