@@ -3,26 +3,26 @@
 -- `source` is the part whose ids are looked at, `after` is empty or the `next` of the page before. `due`, `cursor` and
 -- `last` are as they should be (`due`: at the latest), `record` is all that is there.
 --
--- @use    queue agenda places damage reply
+-- @use    record sweep integrity reply
 -- @keys   meta log detached expiry leases requeued delayed failures
 -- @args   source after limit
 -- @reply  next record due cursor last seen ready bytes faults: faults are ids and words in turn
 -- @refuse not_found
 
-local refusal = queue.open_all(q, redis.call('HGET', q.meta, 'version') or '')
+local refusal = record.open_all(q, redis.call('HGET', q.meta, 'version') or '')
 if refusal then
   return reply.refuse(refusal)
 end
-q.cursor, q.last_id = places.ends(q, q.cursor, q.last_id)
-local ids, after, entries = places.page(q, arg.source, arg.after, tonumber(arg.limit))
-local plan, faults, ready, size = damage.plan(), {}, 0, 0
+q.cursor, q.last_id = integrity.bounds(q, q.cursor, q.last_id)
+local ids, after, entries = integrity.page(q, arg.source, arg.after, tonumber(arg.limit))
+local plan, faults, ready, size = integrity.plan(), {}, 0, 0
 local contents = arg.source == 'log' or arg.source == 'detached'
 for _, id in ipairs(ids) do
   local wrong, bytes
-  if contents and not places.is_id(id) then
+  if contents and not integrity.is_seq(id) then
     wrong = 'foreign'
-  elseif contents or not places.find(q, id) then -- the others are judged where they are
-    wrong, bytes = damage.judge(q, id, plan, entries[id])
+  elseif contents or not integrity.find(q, id) then -- the others are judged where they are
+    wrong, bytes = integrity.check(q, id, plan, entries[id])
   end
   if wrong then
     faults[#faults + 1], faults[#faults + 2] = id, wrong
@@ -31,6 +31,6 @@ for _, id in ipairs(ids) do
     ready, size = ready + 1, size + bytes
   end
 end
-local due = agenda.next(q)
-return reply.ok(q, after, places.text(q), due and string.format('%.0f', due) or '', q.cursor, q.last_id, #ids, ready, size,
+local due = sweep.next_due(q)
+return reply.ok(q, after, integrity.fingerprint(q), due and string.format('%.0f', due) or '', q.cursor, q.last_id, #ids, ready, size,
   faults)

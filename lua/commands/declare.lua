@@ -3,7 +3,7 @@
 -- A call whose reply was lost is repeated with the same `version`, by which it knows the queue that it made.
 -- A queue that is there needs no further memory, so that consumers can start while Redis has none left.
 --
--- @use    clock options announce lapse reply
+-- @use    clock options reaper_hint queue_lifetime reply
 -- @keys   meta tombstone
 -- @args   version now options fields...
 -- @reply  made version: made is 1 if the queue is new, 2 if it was adopted, else 0
@@ -11,24 +11,24 @@
 
 local now, made, version = clock.now(arg.now), 0, arg.version
 local found = redis.call('HMGET', q.meta, 'version', 'options', 'explicit', 'option_set')
-if found[4] == 'expiring' and lapse.read(q, now) then
+if found[4] == 'expiring' and queue_lifetime.read(q, now) then
   return reply.refuse('queue_expired', found[1], found[2])
 elseif found[3] == '1' and found[2] ~= arg.options then
   return reply.refuse('mismatch', found[1], found[2])
 elseif not found[1] then
-  options.create(q.meta, version, 1, now, options.last(q.tombstone, now), arg.fields)
+  options.create(q.meta, version, 1, now, options.last_seq(q.tombstone, now), arg.fields)
   redis.call('HSET', q.meta, 'options', arg.options)
   made = 1
 else
   redis.call('HDEL', q.meta, '') -- so that it passes when memory is full
   if found[3] == '0' then
     redis.call('HSET', q.meta, 'version', version, 'explicit', 1, 'options', arg.options, unpack(arg.fields))
-    announce.now(q.meta)
+    reaper_hint.due_now(q.meta)
     made = 2
   elseif found[1] == version then
     made = 1
   end
   version = made == 0 and found[1] or version
 end
-lapse.renew(q, now)
+queue_lifetime.restart(q, now)
 return reply.ok(q, made, version)

@@ -1,6 +1,6 @@
 --- The options of a queue, and their version.
 --
--- @use    clock lapse reply
+-- @use    clock queue_lifetime reply
 -- @keys   meta
 -- @args   now
 -- @reply  version options
@@ -9,7 +9,7 @@
 local found = redis.call('HMGET', q.meta, 'version', 'options', 'option_set')
 if not found[1] then
   return reply.refuse('not_found')
-elseif found[3] == 'expiring' and lapse.read(q, clock.now(arg.now)) then
+elseif found[3] == 'expiring' and queue_lifetime.read(q, clock.now(arg.now)) then
   return reply.refuse('queue_expired', found[1], found[2])
 end
 return reply.ok(q, found[1], found[2])

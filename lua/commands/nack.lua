@@ -3,7 +3,7 @@
 -- Without a `delay` (empty) the pause of the queue's options acts, where the delivery failed. `counted` is 0 for what a
 -- consumer never looked at: that is no failed delivery. `description` is empty, or says why the delivery failed.
 --
--- @use     clock queue record lease restore length expiry dead_letter wake reply
+-- @use     clock record lease restore limits expiry wakeup reply
 -- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay delay counted description deliveries...
@@ -11,7 +11,7 @@
 -- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)
-local refusal = queue.open_all(q, arg.version, now)
+local refusal = record.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
@@ -19,9 +19,9 @@ local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay ~= '' 
 local how = {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description, wholly = true}
 if #held > 0 then
   -- what is over makes room before what lives
-  how.crowded = length.drops(q) and q.due_at and q.due_at <= now and rare(expiry).make_room(q, now, 250)
-  restore.back(q, now, q.leases, held, how)
-  wake.ring(q, now)
+  how.crowded = limits.drops_oldest(q) and q.due_at and q.due_at <= now and lazy(expiry).make_room(q, now, 250)
+  restore.run(q, now, q.leases, held, how)
+  wakeup.ring(q, now)
 end
 record.save(q)
 return reply.ok(q, unknown, lost)

@@ -1,6 +1,6 @@
 --- Look at messages in order, without touching them: ready, leased and delayed ones.
 --
--- @use    clock page lapse budget reply
+-- @use    clock page queue_lifetime budget reply
 -- @keys   meta log detached leases requeued delayed failures
 -- @args   now after limit
 -- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failures as `failures` holds them
@@ -11,12 +11,12 @@ if not found[1] then
   return reply.refuse('not_found')
 end
 if found[3] == 'expiring' then
-  if rare(lapse).read(q, now) then return reply.refuse('queue_expired') end
-  rare(lapse).stir(q, now)
+  if lazy(queue_lifetime).read(q, now) then return reply.refuse('queue_expired') end
+  lazy(queue_lifetime).mark_active(q, now)
   redis.call('HDEL', q.meta, '') -- so that what follows passes when memory is full
-  rare(lapse).save(q)
+  lazy(queue_lifetime).save(q)
 end
-q.large_upto = budget.place(found[4])
+q.large_upto = budget.large_upto(found[4])
 local entries = page.read(q, arg.after, tonumber(arg.limit))
 local facts = {}
 for i, entry in ipairs(entries) do

@@ -4,21 +4,21 @@
 -- ones, then those over a limit. One call walks over a few hundred of them; `behind`, `after`, `expired`, `trimmed` and
 -- `size` carry the walk on: the place in `requeued`, the place in the log, and the counts with their body bytes.
 --
--- @use    clock queue log fetch budget reply
+-- @use    clock record log fetch budget reply ready
 -- @keys   meta log detached leases requeued delayed
 -- @args   version now message_ttl max_length max_length_bytes behind after expired trimmed size
 -- @reply  more behind after expired trimmed size
 -- @refuse not_found stale queue_expired
 
 local now, after = clock.now(arg.now), arg.after
-local refusal, record = queue.open(q, arg.version, now, 'cursor', 'large_upto')
+local refusal, record = record.open(q, arg.version, now, 'cursor', 'large_upto')
 if refusal then
   return reply.refuse(refusal)
 end
 local ttl, most, most_bytes = tonumber(arg.message_ttl), tonumber(arg.max_length), tonumber(arg.max_length_bytes)
 local behind, expired, trimmed, size = tonumber(arg.behind), tonumber(arg.expired), tonumber(arg.trimmed), tonumber(arg.size)
-local ready, page = queue.ready(q), 250
-q.large_upto = budget.place(record[8])
+local ready, page = ready.count(q), 250
+q.large_upto = budget.large_upto(record[8])
 
 local ids = redis.call('ZRANGE', q.requeued, behind, behind + page - 1)
 local entries, looked = fetch.read(q, ids)

@@ -3,14 +3,14 @@
 -- Leased, delayed and unknown messages are left alone. Nothing is dead-lettered. `ids` rise. If nothing is out, all go
 -- at once.
 --
--- @use     queue record ready stale purge reply
+-- @use     record ready stale reply purge
 -- @keys    meta log detached expiry leases requeued delayed failures
 -- @args    upto ids...
 -- @reply   purged more upto: where the whole purge ends, or the last of the ids that was looked at
 -- @refuse  not_found
 
 local version = redis.call('HGET', q.meta, 'version')
-local refusal = queue.open_all(q, version or '')
+local refusal = record.open_all(q, version or '')
 if refusal then
   return reply.refuse(refusal)
 end
@@ -28,6 +28,6 @@ else
   purged = purge.remove(q, entries, true)
   more = stale.forget(q) + purged > 0 and not all
 end
-if purged > 0 then queue.count(q, 'purged', purged) end
+if purged > 0 then record.count(q, 'purged', purged) end
 record.save(q)
 return reply.ok(q, purged, more and 1 or 0, upto)

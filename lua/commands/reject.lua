@@ -1,6 +1,6 @@
 --- Refuse deliveries for good: they die with reason `rejected`.
 --
--- @use     clock queue record lease refuse dead_letter wake reply
+-- @use     clock record lease refuse wakeup reply
 -- @keys    meta log detached leases failures wakeup waiters
 -- @targets rejected
 -- @args    version targets now replay description deliveries...
@@ -8,14 +8,14 @@
 -- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)
-local refusal = queue.open_all(q, arg.version, now)
+local refusal = record.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
 local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay)
 if #held > 0 then
   refuse.all(q, now, held, arg.description)
-  wake.ring(q, now)
+  wakeup.ring(q, now)
 end
 record.save(q)
 return reply.ok(q, unknown, lost)

@@ -2,7 +2,7 @@
 --
 -- Ids are times, so a new retention needs no walk over the messages; a new limit acts in the sweep that follows.
 --
--- @use    clock announce lapse reply
+-- @use    clock reaper_hint queue_lifetime reply
 -- @keys   meta
 -- @args   version now next options fields...
 -- @reply  done
@@ -13,7 +13,7 @@ if not found then
   return reply.refuse('not_found')
 elseif found ~= arg.version then
   return reply.refuse('stale')
-elseif lapse.is_over(q, clock.now(arg.now)) then
+elseif queue_lifetime.is_over(q, clock.now(arg.now)) then
   return reply.refuse('queue_expired')
 end
 redis.call('HDEL', q.meta, 'message_ttl', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire', 'max_length',
@@ -21,6 +21,6 @@ redis.call('HDEL', q.meta, 'message_ttl', 'default_ttl', 'min_ttl', 'max_ttl', '
   'duplicate_window', 'redelivery_delay', 'redelivery_multiplier', 'redelivery_max_delay', 'redelivery_jitter',
   'retention_scan')
 redis.call('HSET', q.meta, 'version', arg.next, 'options', arg.options, 'explicit', 1, unpack(arg.fields))
-announce.now(q.meta)
-lapse.renew(q, clock.now(arg.now))
+reaper_hint.due_now(q.meta)
+queue_lifetime.restart(q, clock.now(arg.now))
 return reply.ok(q, 1)

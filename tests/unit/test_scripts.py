@@ -21,11 +21,12 @@ NAMES = scripts.names()
 #: Refusals that never reach a caller: the flow has an answer to them.
 ANSWERED = {"stale", "retry", "queue_expired"}
 LUA = Path(scripts.__file__).parents[2] / "lua"
-FRAGMENTS = sorted(path.stem for path in (LUA / "lib").glob("*.lua"))
+FRAGMENTS = {path.stem: path for path in sorted((LUA / "lib").glob("*/*.lua"))}
 
 
 def source(kind: str, name: str) -> str:
-    return (LUA / kind / f"{name}.lua").read_text(encoding="utf-8")
+    path = FRAGMENTS[name] if kind == "lib" else LUA / kind / f"{name}.lua"
+    return path.read_text(encoding="utf-8")
 
 
 def header(name: str) -> dict[str, str]:
@@ -99,28 +100,31 @@ def test_a_command_uses_every_argument_it_takes(name: str) -> None:
     assert set(re.findall(r"\barg\.(\w+)", text)) == set(taken)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_command_says_what_it_uses_and_uses_what_it_says(name: str) -> None:
-    text = body(name) + " dead_letter." * bool(scripts.load(name).targets)
-    used = {fragment for fragment in FRAGMENTS if re.search(rf"(?<![\w.]){fragment}(?=\.\w|\)\.\w| ?\.)", text)}
+def fragments_called(text: str) -> set[str]:
+    """The fragments whose functions a script calls."""
+    code = re.sub(r"--.*", "", text)
+    calls = re.findall(r"(?<![\w.'])(\w+)\.\w+\(|\blazy\((\w+)\)", code)
+    return {name for pair in calls for name in pair} & set(FRAGMENTS)
 
-    said = set(header(name)["use"].split())
-    assert used <= said | reachable(said)
+
+def fragments_named(text: str) -> list[str]:
+    """The fragments that the header of a script names."""
+    return " ".join(re.findall(r"^-- @use\s+(.*)$", text, re.MULTILINE)).split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_header_of_a_command_names_exactly_the_fragments_that_it_calls(name: str) -> None:
+    text = source("commands", name)
+
+    assert sorted(fragments_named(text)) == sorted(fragments_called(text))
 
 
 @pytest.mark.parametrize("name", FRAGMENTS)
-def test_a_fragment_names_what_it_uses_and_defines_one_module(name: str) -> None:
+def test_a_fragment_names_exactly_the_fragments_that_it_calls_and_defines_one_module(name: str) -> None:
     text = source("lib", name)
-    code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
-    said = {word for line in re.findall(r"^-- @use (.*)$", text, re.MULTILINE) for word in line.split()}
-    calls = set(re.findall(r"(?<![\w.'])(\w+)\.\w+\(", code)) | set(re.findall(r"rare\((\w+)\)", code))
 
-    assert f"local {name} = {{}}" in code
-    assert (calls & set(FRAGMENTS)) - {name} <= said | reachable(said)
-
-
-def reachable(names: set[str]) -> set[str]:
-    return {used for name in names for used in scripts._fragments([name])}
+    assert f"local {name} = {{}}" in text
+    assert sorted(fragments_named(text)) == sorted(fragments_called(text) - {name})
 
 
 def test_fragments_do_not_give_one_name_different_values() -> None:
@@ -138,8 +142,8 @@ def test_fragments_do_not_give_one_name_different_values() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_linked_text_calls_only_functions_that_it_holds_and_holds_only_functions_that_it_calls(name: str) -> None:
     text = scripts.load(name).text
-    held = {one.replace(".", "_") for one in re.findall(r"^function ([\w.]+)\(", text, re.MULTILINE)} - {"rare"}
-    calls = re.sub(r"^(?:function |local [\w, ]+$|awake = ).*$", "", text, flags=re.MULTILINE)
+    held = {one.replace(".", "_") for one in re.findall(r"^function ([\w.]+)\(", text, re.MULTILINE)} - {"lazy"}
+    calls = re.sub(r"^(?:function |local [\w, ]+$|built = ).*$", "", text, flags=re.MULTILINE)
     of_fragments = rf"(?<![\w.])((?:{'|'.join(FRAGMENTS)})[._]\w+)\("
     entrances = set(re.findall(r"^f = (\w+)$", calls, re.MULTILINE))
     called = entrances | {one.replace(".", "_") for one in re.findall(of_fragments, calls)}
@@ -163,6 +167,7 @@ def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: s
 def forget() -> None:
     scripts._linked.clear()
     scripts._read.cache_clear()
+    scripts._folders.cache_clear()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -203,7 +208,7 @@ def test_a_wrong_number_of_keys_or_arguments_is_told_and_nothing_is_done(client:
 def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder of scripts."""
     (tmp_path / "commands").mkdir()
-    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "base").mkdir(parents=True)
     monkeypatch.setattr(scripts, "_root", lambda: tmp_path)
     forget()
     yield tmp_path
@@ -213,7 +218,7 @@ def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def write(folder: Path, **texts: str) -> None:
     for name, text in texts.items():
         kind, _, stem = name.partition("_")
-        (folder / kind / f"{stem}.lua").write_text(text, encoding="utf-8")
+        (folder / {"lib": "lib/base"}.get(kind, kind) / f"{stem}.lua").write_text(text, encoding="utf-8")
 
 
 def test_positions_follow_the_header(lua: Path) -> None:
@@ -308,7 +313,7 @@ def test_what_is_missing_is_named(lua: Path, missing: str) -> None:
 
 
 def test_what_is_rarely_needed_is_built_when_it_is_first_called(lua: Path, client: redis.Redis) -> None:
-    lib = "--- A.\nlocal a = {}\nlocal N = 40\nfunction a.hot()\n  return rare(a).cold() + rare(a).cold()\nend\n"
+    lib = "--- A.\nlocal a = {}\nlocal N = 40\nfunction a.hot()\n  return lazy(a).cold() + lazy(a).cold()\nend\n"
     lib += "function a.cold()\n  return a.colder() + N\nend\nfunction a.colder()\n  return 2\nend\n"
     write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.hot()\n")
 

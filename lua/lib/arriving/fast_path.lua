@@ -1,0 +1,66 @@
+--- Batches whose messages are stored as they come: bodies, or headers that say nothing but an id, and bodies.
+--
+-- @use dedup envelope
+local fast_path = {}
+
+--- Whether no option gives a message a TTL that its sender did not ask for.
+function fast_path.no_default_ttl(q)
+  return q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
+end
+
+--- A batch in which every `step`-th word is a body; nothing, if it has duplicates. `malformed` is the place of the first
+-- message that has not the form of such a batch.
+function fast_path.measure(q, now, words, step)
+  local size, names, malformed, n = 0, nil, nil, #words / step
+  if step == 2 then
+    size, malformed = lazy(fast_path).check_envelopes(words)
+    if malformed then return {malformed = malformed} end
+    if q.window or q.remember then
+      names = lazy(fast_path).unique_ids(q, now, words)
+      if not names then return nil end
+    end
+  else
+    for i = 1, n do
+      size = size + #words[i]
+    end
+  end
+  return {n = n, count = n, size = size, words = words, step = step, names = names}
+end
+
+--- The size of the bodies of a batch whose headers are ids; and the place of the first message with another header.
+-- Ids of one length have headers that begin alike.
+function fast_path.check_envelopes(words)
+  local size, head, width, whole, sub = 0, '', 0, -1, string.sub
+  for i = 2, #words, 2 do
+    local header = words[i - 1]
+    if #header ~= whole or sub(header, 1, width) ~= head then
+      local least
+      head, least = envelope.read_header(header, 1)
+      if not head or head == ';;;' or least + 1 ~= #header then return size, i / 2 end
+      width, whole = #head, #header
+    end
+    size = size + #words[i]
+  end
+  return size, #words % 2 == 1 and (#words + 1) / 2 or nil
+end
+
+--- The names of a batch in which every message has one, if none of them is known or comes twice.
+function fast_path.unique_ids(q, now, words)
+  local names, own, n = {}, {}, 0
+  for i = 1, #words, 2 do
+    local name = words[i]
+    if own[name] then return nil end
+    n = n + 1
+    own[name], names[n] = true, name
+  end
+  return not next(dedup.known(q, now, names)) and names or nil
+end
+
+--- A batch of bodies as `batch.read` takes it.
+function fast_path.with_empty_headers(bodies)
+  local words = {}
+  for i = 1, #bodies do
+    words[2 * i - 1], words[2 * i] = '', bodies[i]
+  end
+  return words
+end
