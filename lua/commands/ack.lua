@@ -1,4 +1,4 @@
---- Settle deliveries: the work is done, forget the messages.
+--- Settle deliveries: the work is done, and the messages are removed.
 --
 -- @use    clock queue_lifetime lease reply
 -- @keys   meta log detached leases failures

@@ -1,8 +1,8 @@
---- Remove what is left of a queue that is not there: keys without their record. A queue that is there stays, and so
--- does the trace of one that was deleted.
+--- Remove the keys of a queue without a record. An existing queue stays, and so does the tombstone of a deleted one.
 --
 -- @use    record reply
--- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids dedup_windows
+-- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids
+-- @keys   dedup_windows
 -- @args
 -- @reply  cleared: 0 if the queue is there
 

@@ -1,7 +1,8 @@
---- Delete a queue with all that is in it. Nothing is dead-lettered; a trace tells what was lost.
+--- Delete a queue with all its messages. Nothing is dead-lettered; a tombstone records the loss.
 --
 -- @use    clock record tombstone reply ready
--- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids dedup_windows tombstone
+-- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids
+-- @keys   dedup_windows tombstone
 -- @args   now if_unused if_empty
 -- @reply  removed: how many ready messages went
 -- @refuse not_found in_use: followed by the condition and what was found

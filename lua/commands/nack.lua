@@ -1,7 +1,7 @@
---- Give deliveries back: ready again at their old place, or after `delay` ms; dead if their time is over.
+--- Give deliveries back: ready again in their old place, or after `delay` ms; dead if their time is over.
 --
--- Without a `delay` (empty) the pause of the queue's options acts, where the delivery failed. `counted` is 0 for what a
--- consumer never looked at: that is no failed delivery. `description` is empty, or says why the delivery failed.
+-- Without a `delay` (empty) the pause of the queue acts on a failed delivery. `counted` is 0 for messages that the
+-- consumer never looked at: they have not failed. `description` is the error of the delivery, or empty.
 --
 -- @use     clock record lease restore limits expiry wakeup reply
 -- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters
@@ -18,7 +18,7 @@ end
 local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay ~= '' and 'back' or '')
 local how = {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description, wholly = true}
 if #held > 0 then
-  -- what is over makes room before what lives
+  -- overdue messages make room before live ones
   how.crowded = limits.drops_oldest(q) and q.due_at and q.due_at <= now and lazy(expiry).make_room(q, now, 250)
   restore.run(q, now, q.leases, held, how)
   wakeup.ring(q, now)

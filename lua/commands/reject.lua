@@ -1,4 +1,4 @@
---- Refuse deliveries for good: they die with reason `rejected`.
+--- Reject deliveries for good: their messages die with reason `rejected`.
 --
 -- @use     clock record lease refuse wakeup reply
 -- @keys    meta log detached leases failures wakeup waiters

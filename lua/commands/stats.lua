@@ -1,11 +1,13 @@
---- What a queue holds, and what has happened in it. What is due is swept first, as far as one call may go;
--- `overdue` is how many ms the oldest of it had been waiting.
+--- Count the messages of a queue and read its counters. Due messages are swept first, as far as one call may.
 --
--- @use     clock record sweep ready wakeup reply
+-- `overdue` is the time in ms for which the oldest due message had waited.
+--
+-- @use     clock record sweep ready wakeup reply memory
 -- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
--- @reply   more ready bytes leased delayed oldest consumers overdue lease_end delay_end counters: names and values in turn
+-- @reply   more ready bytes leased delayed oldest consumers overdue lease_end delay_end counters: names and values in
+-- @reply   turn
 -- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)
@@ -15,7 +17,7 @@ if refusal then
 end
 local overdue = sweep.overdue(q, now)
 local more = sweep.if_due(q, now)
-redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
+memory.may_pass(q)
 wakeup.ring_if_ready(q, now)
 record.save(q)
 local oldest = ready.oldest(q)

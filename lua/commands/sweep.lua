@@ -1,11 +1,14 @@
---- Do what is due in a queue, at most a few hundred messages: reclaim leases, promote delayed messages, expire, trim,
--- compact. Consumers that stopped waiting are forgotten. A queue whose lifetime is over is deleted.
+--- Sweep a queue, at most a few hundred messages: reclaim leases, promote delayed messages, expire, trim, compact.
+--
+-- Consumers that stopped waiting are forgotten. A queue whose lifetime has ended is deleted.
 --
 -- @use     clock record queue_lifetime expire_queue compact dedup wakeup reply sweep
--- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids dedup_windows tombstone
+-- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids
+-- @keys    dedup_windows tombstone
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
--- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the queue, or empty
+-- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the
+-- @reply   queue, or empty
 -- @refuse  not_found stale
 
 local refusal = record.open_all(q, arg.version)
@@ -29,5 +32,5 @@ local compacted, uneven = compact.run(q, 100, busy)
 wakeup.ring_if_ready(q, now)
 q.hint = nil
 record.save(q)
-return reply.ok(q, now, q.due_at or '', (done.more or uneven or forgotten >= 250) and 1 or 0, done.reclaimed, done.promoted, done.expired,
-  done.trimmed, compacted, '')
+return reply.ok(q, now, q.due_at or '', (done.more or uneven or forgotten >= 250) and 1 or 0, done.reclaimed,
+  done.promoted, done.expired, done.trimmed, compacted, '')

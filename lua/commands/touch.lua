@@ -1,6 +1,6 @@
---- Use a queue without doing anything to it, as looking whether it is there does elsewhere: its lifetime begins anew.
+--- Mark a queue as used. Its lifetime restarts.
 --
--- @use    clock queue_lifetime reply
+-- @use    clock queue_lifetime reply memory
 -- @keys   meta
 -- @args   now
 -- @reply  done
@@ -12,6 +12,6 @@ if redis.call('EXISTS', q.meta) == 0 then
 elseif queue_lifetime.is_over(q, now) then
   return reply.refuse('queue_expired')
 end
-redis.call('HDEL', q.meta, '') -- so that it passes when memory is full
+memory.may_pass(q)
 queue_lifetime.restart(q, now)
 return reply.ok(q, 1)

@@ -1,6 +1,6 @@
---- Put other options in force, at once and for messages that are there already.
+--- Change the options of a queue, at once and also for existing messages.
 --
--- Ids are times, so a new retention needs no walk over the messages; a new limit acts in the sweep that follows.
+-- Sequences are times, so a new retention needs no walk over messages. A new limit acts in the next sweep.
 --
 -- @use    clock reaper_hint queue_lifetime reply
 -- @keys   meta

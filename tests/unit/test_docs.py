@@ -58,8 +58,10 @@ def header(path: Path) -> tuple[str, dict[str, str]]:
             break
         lines.append(line.lstrip("-").strip())
     words = [line for line in lines if line and not line.startswith("@")]
-    tags = dict(line[1:].ljust(20).split(" ", 1) for line in lines if line.startswith("@"))
-    return re.split(r"(?<=\.)\s", " ".join(words))[0], {tag: said.strip() for tag, said in tags.items()}
+    tags: dict[str, str] = {}
+    for tag, _, value in (line[1:].partition(" ") for line in lines if line.startswith("@")):
+        tags[tag] = f"{tags.get(tag, '')} {value.strip()}".strip()
+    return re.split(r"(?<=\.)\s", " ".join(words))[0], tags
 
 
 def headers() -> dict[str, tuple[str, dict[str, str]]]:

@@ -1,13 +1,14 @@
---- Making room for what arrives: deciding, and carrying out what `admission.plan` decided.
---- Room for arriving messages: who must go, and who may come in. Nothing is written here.
---- What follows from messages that arrived where room had to be made, or is to be kept.
+--- Admission of arriving messages: who enters, who dies on arrival, and which older messages make room.
 --
--- @use limits expiry record dead_letter handoff budget wakeup queue_lifetime ready log
+-- The plan is decided before the first write. It names overdue messages (`dead`), messages for waiting consumers
+-- (`older`) and messages over a limit (`victims`). `retry` says that these are all that one call can remove.
+--
+-- @use limits expiry record dead_letter handoff budget wakeup queue_lifetime ready log memory
 local admission = {}
 local BUDGET = 250
 
---- The plan; or nothing, where so much has to go first that one call may do no more. That has gone then.
--- Older messages go to consumers that wait at once, so that their tickets come before those of arriving ones.
+--- Decide what follows from arriving messages. Returns the plan, or nil if the client must repeat the call: then the
+-- call has removed what was in the way. Older messages get their tickets here, before arriving ones.
 function admission.decide(q, now, items)
   local plan = admission.plan(q, now, items)
   if plan.older then lazy(handoff).give_oldest(q, now, plan.older) end
@@ -15,14 +16,14 @@ function admission.decide(q, now, items)
     return plan
   end
   if #plan.victims > 0 then
-    -- live messages go only if Redis has memory for the one that drives them out: this write it may refuse
-    redis.call('HSET', q.meta, 'last_id', q.last_id)
+    -- live messages go only if Redis has memory for the message that pushes them out
+    memory.must_ask(q)
   end
   admission.apply(q, now, plan)
   record.save(q)
 end
 
---- Bury those who must go.
+--- Bury the messages that the plan names.
 function admission.apply(q, now, plan)
   if plan.dead then lazy(expiry).bury(q, now, plan.dead) end
   if #plan.victims > 0 then
@@ -30,26 +31,28 @@ function admission.apply(q, now, plan)
   end
 end
 
---- Of a batch that is larger than a limit only the end stays. What is read again here has come with the call.
+--- Trim the queue after a batch that is larger than a limit: only its end stays. The call brought these messages
+-- itself.
 function admission.trim(q, now, most)
   repeat
     budget.renew()
-    local gone, more = limits.trim(q, now, most)
-  until not more or gone == 0
+    local trimmed, more = limits.trim(q, now, most)
+  until not more or trimmed == 0
 end
 
---- Bury arriving messages that are dead at once, and refused ones where they are dead letters; then whoever must go.
+--- Bury arriving messages that die at once, and refused ones if they are dead letters; then apply the plan. Returns the
+-- number of refused messages.
 function admission.bury_arrivals(q, now, plan, items)
   local dead, refused = {}, {}
   for i = 2, 2 * items.n, 2 do
-    local fate = items.fate[i]
-    local gone = (fate == 'dead' or fate == 'late') and dead or fate == 'refused' and refused
-    if gone then
-      gone[#gone + 1] = {items.id[i], {items.words[i - 1], items.words[i]}}
+    local outcome = items.outcome[i]
+    local list = (outcome == 'dead' or outcome == 'late') and dead or outcome == 'refused' and refused
+    if list then
+      list[#list + 1] = {items.seq[i], {items.words[i - 1], items.words[i]}}
     end
   end
   if #dead > 0 then lazy(dead_letter).bury(q, now, 'expired', dead) end
-  if q.dead_letters_new and q.targets.maxlen then
+  if q.dead_letter_refused and q.targets.maxlen then
     lazy(dead_letter).bury(q, now, 'maxlen', refused)
   end
   admission.apply(q, now, plan)
@@ -58,32 +61,34 @@ function admission.bury_arrivals(q, now, plan, items)
   return #refused
 end
 
---- Decide. `retry` in the plan means: what it names must go first, and that is all that one call may do.
+--- Make the plan. Nothing is written here.
 function admission.plan(q, now, items)
   budget.renew() -- letters that go back were read before
   local plan = {victims = {}}
-  items.limit, items.id = {}, {}
-  local ready, bytes = ready.count(q), q.ready_bytes
-  local many, large = limits.excess(q, ready + items.count, bytes + items.size)
+  items.limit, items.seq = {}, {}
+  local count, bytes = ready.count(q), q.ready_bytes
+  local many, large = limits.excess(q, count + items.count, bytes + items.size)
   local pressed = many > 0 or large > 0
   if q.due_at and q.due_at <= now then
     plan.dead = expiry.overdue(q, now, BUDGET)
-    ready, bytes = ready - #plan.dead.kept - #plan.dead.own, bytes - log.size(plan.dead.kept) - log.size(plan.dead.own)
+    for _, entries in ipairs({plan.dead.past_retention, plan.dead.past_deadline}) do
+      count, bytes = count - #entries, bytes - log.size(entries)
+    end
   end
-  handoff.decide(q, now, plan, items, ready, pressed)
+  handoff.decide(q, now, plan, items, count, pressed)
   if plan.retry then return plan end
   if plan.older then
-    ready, bytes = ready - #plan.older.ids, bytes - plan.older.size
+    count, bytes = count - #plan.older.seqs, bytes - plan.older.size
   end
-  many, large = limits.excess(q, ready + items.count, bytes + items.size)
+  many, large = limits.excess(q, count + items.count, bytes + items.size)
   if many > 0 or large > 0 then
-    admission.make_room(q, plan, items, ready, bytes, many, large)
+    admission.make_room(q, plan, items, count, bytes, many, large)
   end
   return plan
 end
 
---- Living messages go only once nothing else is overdue.
-function admission.make_room(q, plan, items, ready, bytes, many, large)
+--- Choose the messages that make room. Live messages go only if no overdue ones are left.
+function admission.make_room(q, plan, items, count, bytes, many, large)
   local dead = plan.dead
   if dead and dead.full then
     plan.retry = true
@@ -95,20 +100,20 @@ function admission.make_room(q, plan, items, ready, bytes, many, large)
     plan.victims, enough = limits.victims(q, many, large, BUDGET, going)
     plan.retry = not enough
   else
-    admission.refuse(q, items, ready, bytes)
+    admission.refuse(q, items, count, bytes)
   end
 end
 
---- Refuse, one by one, the messages that do not fit, and duplicates of such.
+--- Refuse each message that finds no room, and each duplicate of a refused message.
 function admission.refuse(q, items, count, size)
   for i = 2, 2 * items.n, 2 do
-    local twin = items.twin and items.twin[i]
-    if twin and items.fate[twin] == 'refused' then
-      items.fate[i], items.limit[i] = 'refused', items.limit[twin]
-    elseif not items.fate[i] then
+    local first = items.first_with_id and items.first_with_id[i]
+    if first and items.outcome[first] == 'refused' then
+      items.outcome[i], items.limit[i] = 'refused', items.limit[first]
+    elseif not items.outcome[i] then
       local many, large = limits.excess(q, count + 1, size + #items.words[i])
       if many > 0 or large > 0 then
-        items.fate[i], items.limit[i] = 'refused', many > 0 and 'max_length' or 'max_length_bytes'
+        items.outcome[i], items.limit[i] = 'refused', many > 0 and 'max_length' or 'max_length_bytes'
         items.count, items.size = items.count - 1, items.size - #items.words[i]
       else
         count, size = count + 1, size + #items.words[i]
@@ -117,7 +122,7 @@ function admission.refuse(q, items, count, size)
   end
 end
 
---- `most` is how many will have been enqueued so far if none was refused.
+--- Apply the plan after the messages were stored, and save the record. `most` counts them all as enqueued.
 function admission.finish(q, now, items, plan, most)
   if items.count > 0 then
     q.ready_bytes = q.ready_bytes + items.size

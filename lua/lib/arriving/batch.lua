@@ -1,41 +1,43 @@
---- Messages that arrive: their deadlines, and which of them die, are handed over, or stay.
+--- Batches of arriving messages: reading their envelopes, with deadline and outcome of each message.
 --
--- A batch is a table: `words` are the header and the body of each message in turn, and the columns `own` (deadline) and
--- `fate` are indexed by the place of the body: 2, 4, … A message without a fate is to be stored; the others are `dead`
--- (a TTL of 0), `late` (an instant that has passed), `duplicate`, `handed` or `refused`.
+-- A batch is a table. `words` holds the header and the body of each message in turn. The columns `deadline` and
+-- `outcome` are indexed by the position of the body: 2, 4, … A message without an outcome is to be stored. The other
+-- outcomes are `dead` (a TTL of 0), `late` (a deadline in the past), `duplicate`, `handed` (to a consumer) and
+-- `refused`.
 --
 -- @use fast_path envelope message_ttl dedup
 local batch = {}
 
---- Read the batch: for each message what the sender said of it, and its body. What was said is a header with the TTL
--- (`+<ms>` or `@<instant>`) in place of the deadline, so without one it is the header, unless an option gives a TTL.
--- `malformed` is the place of the first message of which something else was said.
-function batch.read(q, now, words)
-  local items = {n = #words / 2, words = words, own = {}, fate = {}, head = '', least = math.huge}
-  local calm, named = fast_path.no_default_ttl(q), q.window or q.remember
+--- Read a batch of envelopes and bodies. An envelope is a header with the TTL (`+<ms>` or `@<instant>`) in place of the
+-- deadline. So an envelope without a TTL is the header, unless an option gives one. `malformed` is the number of the
+-- first message with a bad envelope. With `step` 1 the words are bodies alone.
+function batch.read(q, now, words, step)
+  if step == 1 then words = fast_path.with_empty_headers(words) end
+  local items = {n = #words / 2, words = words, deadline = {}, outcome = {}, head = '', least = math.huge}
+  local no_default_ttl, named = fast_path.no_default_ttl(q), q.window or q.remember
   local count, size = items.n, 0
   if #words % 2 == 1 then return {malformed = (#words + 1) / 2} end
   for i = 2, #words, 2 do
     local sent = words[i - 1]
-    if (not calm or sent ~= '') and not batch.read_envelope(q, items, i, sent, now, calm) then
+    if (not no_default_ttl or sent ~= '') and not batch.read_envelope(q, items, i, sent, now, no_default_ttl) then
       return {malformed = i / 2}
     end
     if named and sent ~= '' then batch.note_id(items, i, sent) end
-    if items.fate[i] then
+    if items.outcome[i] then
       count = count - 1
     else
       size = size + #words[i]
     end
   end
   items.count, items.size = count, size
-  if items.name then lazy(dedup).mark_duplicates(q, now, items) end
+  if items.dedup_name then lazy(dedup).mark_duplicates(q, now, items) end
   return items
 end
 
---- Check what was said of a message, and give the message its deadline. Returns whether it was well formed. Many
--- messages of a batch are alike, so what was read of the one before is kept.
-function batch.read_envelope(q, items, i, sent, now, calm)
-  if sent ~= items.sent then
+--- Check the envelope of a message and set its deadline. Returns whether the envelope is well formed. Messages of a
+-- batch are often alike, so the result for the message before is kept.
+function batch.read_envelope(q, items, i, sent, now, no_default_ttl)
+  if sent ~= items.envelope then
     local sign, ms, at = '', '', 1
     if string.byte(sent) ~= 59 then -- ;
       sign, ms, at = envelope.read_ttl(sent)
@@ -46,27 +48,27 @@ function batch.read_envelope(q, items, i, sent, now, calm)
       items.head, items.least = envelope.read_header(sent, at)
       if not items.head then return false end
     end
-    items.sent, items.sign, items.ms, items.at = sent, sign, ms, at
+    items.envelope, items.ttl_sign, items.ttl_ms, items.header_at = sent, sign, ms, at
   end
-  if not calm or items.sign ~= '' then batch.set_deadline(q, items, i, now) end
+  if not no_default_ttl or items.ttl_sign ~= '' then batch.set_deadline(q, items, i, now) end
   return true
 end
 
---- Note the name of a message, if it has an id: that part of its header, `;<length of id>;;<id>`.
+--- Note the dedup name of a message with an id: the part `;<length of id>;;<id>` of its envelope.
 function batch.note_id(items, i, sent)
   local from, length, at = string.match(sent, '^[+@]?%d*();(%d+);;()') -- what stands behind may look like one
   if from then
-    items.name = items.name or {}
-    items.name[i] = string.sub(sent, from, at + length - 1)
+    items.dedup_name = items.dedup_name or {}
+    items.dedup_name[i] = string.sub(sent, from, at + length - 1)
   end
 end
 
---- Give a message its own deadline, and a fate, if its time is over as it comes.
+--- Set the deadline of a message, and its outcome if it is over on arrival.
 function batch.set_deadline(q, items, i, now)
-  local ttl = message_ttl.resolve(q, now, items.sign, items.ms)
-  items.own[i] = ttl and now + ttl
-  items.words[i - 1] = (ttl and string.format('%.0f', now + ttl) or '') .. string.sub(items.sent, items.at)
+  local ttl = message_ttl.resolve(q, now, items.ttl_sign, items.ttl_ms)
+  items.deadline[i] = ttl and now + ttl
+  items.words[i - 1] = (ttl and string.format('%.0f', now + ttl) or '') .. string.sub(items.envelope, items.header_at)
   if (ttl and ttl <= 0) or q.message_ttl == 0 then
-    items.fate[i] = items.sign == '@' and ttl and ttl <= 0 and 'late' or 'dead'
+    items.outcome[i] = items.ttl_sign == '@' and ttl and ttl <= 0 and 'late' or 'dead'
   end
 end

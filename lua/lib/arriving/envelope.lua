@@ -1,11 +1,13 @@
---- The words of a sender about a message: a packed header without deaths, with a TTL in place of the deadline.
+--- The envelope of a message: the packed header that a sender writes, with a TTL in place of the deadline, without
+-- deaths.
 --
--- Clients pack it well, but whoever may run scripts can send anything. So every word is checked before the first write.
+-- Clients write it correctly, but any program with the right to run scripts can send anything. So all of it is checked
+-- before the first write.
 local envelope = {}
 local DIGITS = 15
 local LONGEST_ID = 255
 
---- Check the TTL. Returns its sign and its number, both empty without one, and where the rest begins; nothing, if it is
+--- Read the TTL: its sign and its number, both empty without a TTL, and the position of the rest. Nil if it is
 -- malformed.
 function envelope.read_ttl(words)
   local sign, ms, at = string.match(words, '^([+@]?)(%d*)()')
@@ -14,8 +16,8 @@ function envelope.read_ttl(words)
   end
 end
 
---- Check what follows a TTL. Returns how it begins, up to the id, and the length from there to the end of the id, less 1;
--- nothing, if it is malformed. What begins alike and is as long needs no second look.
+--- Check the rest. Returns its beginning up to the id, and the length from there to the end of the id, less 1; nil if
+-- it is malformed. An envelope with the same beginning and length needs no second check.
 function envelope.read_header(words, at)
   local length, start = string.match(words, '^;(%d*);;()', at)
   if not start then

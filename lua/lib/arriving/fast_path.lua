@@ -1,18 +1,20 @@
---- Batches whose messages are stored as they come: bodies, or headers that say nothing but an id, and bodies.
+--- The fast path of enqueue: batches of bare bodies, or of messages with an id and nothing else, are stored as they
+-- came.
 --
 -- @use dedup envelope
 local fast_path = {}
 
---- Whether no option gives a message a TTL that its sender did not ask for.
+--- Whether no option gives a TTL to a message whose sender gave none.
 function fast_path.no_default_ttl(q)
   return q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
 end
 
---- A batch in which every `step`-th word is a body; nothing, if it has duplicates. `malformed` is the place of the first
--- message that has not the form of such a batch.
+--- Measure a batch in which every `step`-th word is a body. Returns nil if it has duplicates. `malformed` is the number
+-- of the first message with a bad envelope.
 function fast_path.measure(q, now, words, step)
-  local size, names, malformed, n = 0, nil, nil, #words / step
+  local size, names, n = 0, nil, #words / step
   if step == 2 then
+    local malformed
     size, malformed = lazy(fast_path).check_envelopes(words)
     if malformed then return {malformed = malformed} end
     if q.window or q.remember then
@@ -24,11 +26,11 @@ function fast_path.measure(q, now, words, step)
       size = size + #words[i]
     end
   end
-  return {n = n, count = n, size = size, words = words, step = step, names = names}
+  return {n = n, count = n, size = size, words = words, step = step, dedup_names = names}
 end
 
---- The size of the bodies of a batch whose headers are ids; and the place of the first message with another header.
--- Ids of one length have headers that begin alike.
+--- The bytes of all bodies, and the number of the first message whose envelope is more than an id. Envelopes with ids
+-- of one length begin alike.
 function fast_path.check_envelopes(words)
   local size, head, width, whole, sub = 0, '', 0, -1, string.sub
   for i = 2, #words, 2 do
@@ -44,19 +46,19 @@ function fast_path.check_envelopes(words)
   return size, #words % 2 == 1 and (#words + 1) / 2 or nil
 end
 
---- The names of a batch in which every message has one, if none of them is known or comes twice.
+--- The dedup names of a batch in which each message has an id; nil if one of them is known or comes twice.
 function fast_path.unique_ids(q, now, words)
-  local names, own, n = {}, {}, 0
+  local names, known_here, n = {}, {}, 0
   for i = 1, #words, 2 do
     local name = words[i]
-    if own[name] then return nil end
+    if known_here[name] then return nil end
     n = n + 1
-    own[name], names[n] = true, name
+    known_here[name], names[n] = true, name
   end
   return not next(dedup.known(q, now, names)) and names or nil
 end
 
---- A batch of bodies as `batch.read` takes it.
+--- A batch of bodies in the form that `batch.read` takes.
 function fast_path.with_empty_headers(bodies)
   local words = {}
   for i = 1, #bodies do

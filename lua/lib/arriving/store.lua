@@ -1,21 +1,22 @@
---- Mixed batches: each message goes where its fate leads it.
+--- Storing batches in which messages have different outcomes.
 --
 -- @use append record handoff
 local store = {}
 
---- Store a mixed batch: all but those that are dead or refused. Returns what the client is told of each.
+--- Store a batch without its dead and refused messages. Returns the result of each message for the client.
 function store.all(q, now, items)
-  if not next(items.fate) and not next(items.own) then
+  if not next(items.outcome) and not next(items.deadline) then
     return append.all(q, now, items.words, 2, items.n)
   end
   local deadlines, results = {}, {}
   for i = 2, 2 * items.n, 2 do
-    local id, own = store.one(q, now, items, i)
-    if own and not items.fate[i] then
-      deadlines[#deadlines + 1], deadlines[#deadlines + 2] = own, id
-      record.schedule_sweep(q, own)
+    local seq, deadline = store.one(q, now, items, i)
+    if deadline and not items.outcome[i] then
+      deadlines[#deadlines + 1], deadlines[#deadlines + 2] = deadline, seq
+      record.schedule_sweep(q, deadline)
     end
-    results[i / 2] = items.limit and items.limit[i] and '!' .. items.limit[i] or own and id .. string.format(' %d', own) or id
+    local limit = items.limit and items.limit[i]
+    results[i / 2] = limit and '!' .. limit or deadline and seq .. string.format(' %d', deadline) or seq
   end
   if #deadlines > 0 then
     redis.call('ZADD', q.expiry, unpack(deadlines))
@@ -23,17 +24,17 @@ function store.all(q, now, items)
   return results
 end
 
---- Put one message where its fate leads it. Returns what the client is told: its id, with `~` before it where it was dead
--- on arrival, and its own deadline.
+--- Store one message according to its outcome. Returns its result and its deadline. The result is its sequence, with
+-- `~` before it for a message that is dead on arrival.
 function store.one(q, now, items, i)
-  local fate, header, body = items.fate[i], items.words[i - 1], items.words[i]
-  if fate == 'duplicate' then
+  local outcome, header, body = items.outcome[i], items.words[i - 1], items.words[i]
+  if outcome == 'duplicate' then
     return '='
-  elseif not fate then
-    return append.one(q, now, header, body), items.own[i]
-  elseif fate == 'handed' then
-    return lazy(handoff).give(q, now, header, body), items.own[i]
+  elseif not outcome then
+    return append.one(q, now, header, body), items.deadline[i]
+  elseif outcome == 'handed' then
+    return lazy(handoff).give(q, now, header, body), items.deadline[i]
   end
-  items.id[i] = append.next_seq(q, now)
-  return '~' .. items.id[i], items.own[i] -- of a refused one only the limit is told
+  items.seq[i] = append.next_seq(q, now)
+  return '~' .. items.seq[i], items.deadline[i] -- of a refused one only the limit is told
 end

@@ -1,7 +1,7 @@
---- The one clock: Redis' own, read once per command, in whole milliseconds.
+--- The clock of all scripts: the time of Redis in whole milliseconds, read once per command.
 local clock = {}
 
---- `injected` replaces the clock in tests; it is empty otherwise.
+--- The time in ms. Tests give `injected`; it is empty otherwise.
 function clock.now(injected)
   if injected ~= '' then
     return tonumber(injected)

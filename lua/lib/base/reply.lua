@@ -1,16 +1,17 @@
---- The shapes of answers: a word first, then what belongs to it. Refusals are data, never Redis errors.
+--- The forms of replies: a word first, then its values. Refusals are data, never errors of Redis.
 local reply = {}
 
+--- A refusal: its code, and facts.
 function reply.refuse(code, ...)
   return {'refused', code, ...}
 end
 
---- What a client does next: run the call again, look after other queues.
+--- A success. Its notes tell the client what to do next.
 function reply.ok(q, ...)
   return {'ok', q.notes or '', ...}
 end
 
---- Tell the client about another queue: `created` (enter it into the registry) or `sweep` (it is due now).
+--- Tell the client about another queue: `created` (enter it into the registry), `deleted` or `sweep` (it is due now).
 function reply.note(q, what, name)
   q.notes = q.notes or {}
   q.notes[#q.notes + 1] = what

@@ -1,45 +1,44 @@
---- Failed deliveries of a message: how many, and the description that the last described one of them left.
+--- Failed deliveries: their number for each message, and the last description of a failure.
 --
--- The hash `failures` holds `<n>`, or `<n> <description>`. A description is opaque and may hold any bytes. Behind the
--- number there is `@<ms>` where the message is to be away for longer than its queue keeps messages now (`delays`).
+-- The hash `failures` has `<n>` or `<n> <description>`. A description may contain any bytes. `@<ms>` behind the number
+-- is the end of a delay that is longer than the retention of the queue (`delays`).
 local failures = {}
 local HIGHEST = 1e9
 
---- The numbers of failed deliveries of these messages, by id; their descriptions, by id; and until when they are to be
--- away, by id.
-function failures.read(q, ids)
-  local failed, said, away = {}, {}, {}
-  if #ids > 0 and redis.call('EXISTS', q.failures) == 1 then
-    for i, value in ipairs(redis.call('HMGET', q.failures, unpack(ids))) do
+--- Read the failures of messages: tables of numbers, descriptions and ends of delays, by sequence.
+function failures.read(q, seqs)
+  local failed, descriptions, away = {}, {}, {}
+  if #seqs > 0 and redis.call('EXISTS', q.failures) == 1 then
+    for i, value in ipairs(redis.call('HMGET', q.failures, unpack(seqs))) do
       local n, ends, gap, at = string.match(value or '', '^(%d+)@?(%d*)( ?)()')
       if n then
-        failed[ids[i]], away[ids[i]] = math.min(tonumber(n), HIGHEST), tonumber(ends)
-        if gap ~= '' then said[ids[i]] = string.sub(value, at) end
+        failed[seqs[i]], away[seqs[i]] = math.min(tonumber(n), HIGHEST), tonumber(ends)
+        if gap ~= '' then descriptions[seqs[i]] = string.sub(value, at) end
       end
     end
   end
-  return failed, said, away
+  return failed, descriptions, away
 end
 
---- The numbers as a list, id and number in turn.
-function failures.list(q, ids)
+--- The numbers as a list: sequence and number in turn.
+function failures.list(q, seqs)
   local list = {}
-  for id, n in pairs((failures.read(q, ids))) do
-    if n > 0 then list[#list + 1], list[#list + 2] = id, n end
+  for seq, n in pairs((failures.read(q, seqs))) do
+    if n > 0 then list[#list + 1], list[#list + 2] = seq, n end
   end
   return list
 end
 
---- Note these of a message in `fields`, which go into the hash together. What says nothing leaves the hash.
-function failures.note(q, fields, id, n, description, ends)
+--- Add the failures of a message to `fields`, which are written together. Empty failures leave the hash.
+function failures.note(q, fields, seq, n, description, ends)
   if n == 0 and not ends then
-    redis.call('HDEL', q.failures, id)
+    redis.call('HDEL', q.failures, seq)
   else
-    fields[#fields + 1], fields[#fields + 2] = id, failures.pack(n, description, ends)
+    fields[#fields + 1], fields[#fields + 2] = seq, failures.pack(n, description, ends)
   end
 end
 
---- A number, a description (nil or empty: none) and an end (nil: none) as the hash holds them.
+--- A number, a description (nil or empty: none) and the end of a delay (nil: none) in the form of the hash.
 function failures.pack(n, description, ends)
   local text = ends and string.format('%d@%.0f', n, ends) or n
   return description and description ~= '' and text .. ' ' .. description or text

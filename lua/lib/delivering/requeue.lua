@@ -1,122 +1,116 @@
---- Leased or delayed messages that come back: dead, or ready again at their old place and with their old deadline.
---- What becomes of messages that come back: who is dead, who waits on, who must go for the others. Nothing is written.
+--- Messages that come back from a lease or a delay: they die, wait longer, or are ready again in their old place.
 --
 -- @use log message_ttl message record ready failures delays dead_letter limits pause
 local requeue = {}
 
---- Make one message ready again, or set it aside until `ends`. Returns what `delays.put` does.
+--- Make one message ready again, or delay it until `ends`. Returns the result of `delays.put`.
 function requeue.put(q, now, entry, ends)
-  local id, header = entry[1], entry[2][1]
+  local seq, header = entry[1], entry[2][1]
   if ends and ends > now then
     return lazy(delays).put(q, entry, ends)
   end
-  local own, deadline = message.deadline(header), message_ttl.deadline(q, id, header)
-  redis.call('ZADD', q.requeued, tonumber(string.sub(id, 1, 13)), id)
+  local own, deadline = message.deadline(header), message_ttl.deadline(q, seq, header)
+  redis.call('ZADD', q.requeued, log.ms(seq), seq)
   q.ready_bytes = q.ready_bytes + #entry[2][2]
   if own then
-    redis.call('ZADD', q.expiry, own, id)
+    redis.call('ZADD', q.expiry, own, seq)
   end
   if deadline then
     record.schedule_sweep(q, deadline)
   end
 end
 
---- Messages that were read come back. Returns how many did or died, how many had to go for them, and whether some stay
--- away for want of room. What comes first frees memory.
+--- Requeue messages that were read. Returns the number of messages that left their place, the number of messages
+-- dropped for them, and whether some stay for lack of room. The first write frees memory.
 function requeue.run(q, now, source, entries, how)
   if #entries == 0 then return 0, 0, false end
-  local fate, away = requeue.classify(q, now, source, entries, how), {}
-  local room = requeue.make_room(q, fate, how)
-  requeue.leave(q, source, fate)
-  for _, entry in ipairs(fate.later) do
-    away[entry[1]] = requeue.put(q, now, entry, fate.ends[entry[1]])
+  local outcome, away = requeue.classify(q, now, source, entries, how), {}
+  local room = requeue.make_room(q, outcome, how)
+  requeue.leave(source, outcome)
+  for _, entry in ipairs(outcome.later) do
+    away[entry[1]] = requeue.put(q, now, entry, outcome.ends[entry[1]])
   end
-  for _, entry in ipairs(fate.back) do
+  for _, entry in ipairs(outcome.back) do
     requeue.put(q, now, entry)
   end
-  for _, entry in ipairs(fate.aside) do
+  for _, entry in ipairs(outcome.aside) do
     redis.call('ZADD', q.delayed, now, entry[1])
     record.schedule_sweep(q, now)
   end
-  requeue.note_failures(q, fate, how, away)
-  if #fate.spent > 0 then lazy(requeue).bury(q, now, 'delivery_limit', fate.spent, how) end
-  if #fate.expired > 0 then lazy(requeue).bury(q, now, 'expired', fate.expired, how) end
+  requeue.note_failures(q, outcome, how, away)
+  if #outcome.spent > 0 then lazy(requeue).bury(q, now, 'delivery_limit', outcome.spent, how) end
+  if #outcome.expired > 0 then lazy(requeue).bury(q, now, 'expired', outcome.expired, how) end
   if #room.all > 0 then lazy(limits).bury(q, now, room.all) end
-  return #entries - #fate.staying, #room.all, #fate.staying > 0
+  return #entries - #outcome.staying, #room.all, #outcome.staying > 0
 end
 
---- All but those that stay leave the place where they were.
-function requeue.leave(q, source, fate)
-  local ids = {''}
-  for _, part in ipairs({fate.spent, fate.expired, fate.later, fate.back, fate.aside}) do
-    for _, entry in ipairs(part) do ids[#ids + 1] = entry[1] end
+--- Remove all messages but those that stay from the set where they were.
+function requeue.leave(source, outcome)
+  local seqs = {''}
+  for _, part in ipairs({outcome.spent, outcome.expired, outcome.later, outcome.back, outcome.aside}) do
+    for _, entry in ipairs(part) do seqs[#seqs + 1] = entry[1] end
   end
-  redis.call('ZREM', source, unpack(ids))
+  redis.call('ZREM', source, unpack(seqs))
 end
 
---- Note the failures of those that live on, with their descriptions, and until when they are to be `away`.
-function requeue.note_failures(q, fate, how, away)
+--- Note the failures of surviving messages with their descriptions, and the end of delays in `away`.
+function requeue.note_failures(q, outcome, how, away)
   local fields = {}
-  for _, part in ipairs({fate.back, fate.later, fate.aside}) do
+  for _, part in ipairs({outcome.back, outcome.later, outcome.aside}) do
     for _, entry in ipairs(part) do
-      local id = entry[1]
-      if how.counted == 1 or away[id] or fate.away[id] then
-        local description = how.counted == 1 and how.description ~= '' and how.description or fate.said[id]
-        failures.note(q, fields, id, (fate.failed[id] or 0) + how.counted, description, away[id])
+      local seq = entry[1]
+      if how.counted == 1 or away[seq] or outcome.away[seq] then
+        local description = how.counted == 1 and how.description ~= '' and how.description or outcome.descriptions[seq]
+        failures.note(q, fields, seq, (outcome.failed[seq] or 0) + how.counted, description, away[seq])
       end
     end
   end
   if #fields > 0 then redis.call('HSET', q.failures, unpack(fields)) end
 end
 
---- Remove those that are dead from the queue.
+--- Remove dead messages and bury them.
 function requeue.bury(q, now, reason, entries, how)
-  local ids = {}
-  for i, entry in ipairs(entries) do
-    ids[i] = entry[1]
-  end
+  local seqs = log.seqs(entries)
   if reason == 'expired' then ready.record_loss(q, entries) end
-  log.remove(q, ids)
+  log.remove(q, seqs)
   lazy(dead_letter).bury(q, now, reason, entries, how.counted, reason == 'delivery_limit' and how.description)
 end
 
---- The fate of each, in lists: `spent` is over the delivery limit, `expired` is over, `later` waits until `ends`, `back`
--- is ready again, by id. A failure counts when `counted`.
+--- Classify messages into lists: `spent` (over the delivery limit), `expired`, `later` (they wait until `ends`), `back`
+-- (ready again). A failure counts if `how.counted` is 1. Nothing is written.
 function requeue.classify(q, now, source, entries, how)
-  local ids, last, mixed = {}, '', false
-  for i, entry in ipairs(entries) do
-    ids[i] = entry[1]
-  end
-  local failed, said, away = failures.read(q, ids)
-  local ends = source == q.delayed and away or pause.ends(q, now, ids, failed, how)
-  local fate = {failed = failed, said = said, away = away, ends = ends, spent = {}, expired = {}, later = {}, back = {}}
+  local seqs, last, unsorted = log.seqs(entries), '', false
+  local failed, descriptions, away = failures.read(q, seqs)
+  local ends = source == q.delayed and away or pause.ends(q, now, seqs, failed, how)
+  local outcome = {failed = failed, descriptions = descriptions, away = away, ends = ends,
+    spent = {}, expired = {}, later = {}, back = {}}
   for _, entry in ipairs(entries) do
-    local id = entry[1]
-    local into = fate.back
-    if how.counted == 1 and q.max_deliveries and (failed[id] or 0) + 1 >= q.max_deliveries then
-      into = fate.spent
+    local seq = entry[1]
+    local into = outcome.back
+    if how.counted == 1 and q.max_deliveries and (failed[seq] or 0) + 1 >= q.max_deliveries then
+      into = outcome.spent
     elseif message_ttl.is_over(q, now, entry) then
-      into = fate.expired
-    elseif ends[id] and ends[id] > now then
-      into = fate.later
+      into = outcome.expired
+    elseif ends[seq] and ends[seq] > now then
+      into = outcome.later
     end
-    mixed = mixed or id < last
-    into[#into + 1], last = entry, id
+    unsorted = unsorted or seq < last
+    into[#into + 1], last = entry, seq
   end
-  if #fate.expired > 1 then lazy(message_ttl).sort(q, fate.expired) end
-  if mixed then table.sort(fate.back, function(a, b) return a[1] < b[1] end) end
-  return fate
+  if #outcome.expired > 1 then lazy(message_ttl).sort(q, outcome.expired) end
+  if unsorted then table.sort(outcome.back, function(a, b) return a[1] < b[1] end) end
+  return outcome
 end
 
---- Who has to go so that all of `fate.back` can be ready: nobody, while the queue is `crowded` by messages whose time is
--- over. Those for whom there is no room stay where they are (`staying`); where all come back in one call, they leave it
--- for `delayed` (`aside`).
-function requeue.make_room(q, fate, how)
-  fate.staying, fate.aside = {}, {}
+--- Choose the messages that must go so that all of `back` can be ready: none while the queue is `crowded` by overdue
+-- ones. Messages without room stay where they are (`staying`). If all must come back in one call, they are delayed
+-- (`aside`).
+function requeue.make_room(q, outcome, how)
+  outcome.staying, outcome.aside = {}, {}
   if not limits.drops_oldest(q) then return {all = {}} end
-  local room = lazy(limits).enforce_on_requeue(q, fate.back, how.crowded)
+  local room = lazy(limits).enforce_on_requeue(q, outcome.back, how.crowded)
   if not room.blocked then return room end
-  fate[how.wholly and 'aside' or 'staying'] = {unpack(fate.back, room.blocked)}
-  fate.back = {unpack(fate.back, 1, room.blocked - 1)}
+  outcome[how.wholly and 'aside' or 'staying'] = {unpack(outcome.back, room.blocked)}
+  outcome.back = {unpack(outcome.back, 1, room.blocked - 1)}
   return room
 end

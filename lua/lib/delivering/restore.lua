@@ -1,31 +1,32 @@
---- Bringing messages back from leases or delays, in steps that the budget allows.
+--- Taking messages back from leases or delays, in steps within the budget.
 --
 -- @use requeue stale budget limits
 local restore = {}
 
---- Take messages back from `source` (the leases or the delayed). `how` has `counted`: 1 if their delivery failed, else 0;
--- `description` of the failure, or empty; `delay` in ms where the caller gives one; `ran_out` for leases that ended.
--- With `wholly` all come back in this call, if need be into `delayed`, due at once, until there is room; else as many as
--- one call reads. Returns how many came back or died, and how many had to go for them.
-function restore.run(q, now, source, ids, how)
+--- Take messages back from `source`, a set of sequences. `how` has `counted` (1 if the delivery failed, else 0), the
+-- `description` of the failure or an empty text, the `delay` of the caller in ms, and `ran_out` for ended leases.
+--
+-- With `wholly` all come back in this call; those without room are delayed and due at once. Otherwise as many come back
+-- as one call reads. Returns the number of messages that came back or died, and the number dropped for them.
+function restore.run(q, now, source, seqs, how)
   local at, moved, pushed, blocked = 0, 0, 0, false
-  while at < #ids and not blocked do
+  while at < #seqs and not blocked do
     if how.wholly then budget.renew() end
-    local some, looked = restore.read(q, source, {unpack(ids, at + 1)})
+    local entries, looked = restore.read(q, source, {unpack(seqs, at + 1)})
     if looked == 0 then break end
     if q.stale then lazy(stale).forget(q) end -- so that what is ready is counted right
-    local came, gone, left = requeue.run(q, now, source, some, how)
-    at, moved, pushed, blocked = at + looked, moved + came, pushed + gone, left
+    local count, dropped, left = requeue.run(q, now, source, entries, how)
+    at, moved, pushed, blocked = at + looked, moved + count, pushed + dropped, left
   end
   return moved, pushed
 end
 
---- The first of these messages, and how many ids were looked at. Half of what one call may read is left to those that
--- have to make room.
-function restore.read(q, source, ids)
-  if not limits.drops_oldest(q) then return stale.read(q, source, ids) end
+--- Read the first messages, and return the number of sequences looked at. Half of the budget stays for those that make
+-- room.
+function restore.read(q, source, seqs)
+  if not limits.drops_oldest(q) then return stale.read(q, source, seqs) end
   lazy(budget).keep_half()
-  local entries, looked = stale.read(q, source, ids)
+  local entries, looked = stale.read(q, source, seqs)
   lazy(budget).release()
   return entries, looked
 end

@@ -1,21 +1,23 @@
---- Waking consumers that wait. `waiters` knows who waits and until when, and which messages are under way to them; the
--- list `wakeup` holds at most one hint (an empty string), and beside it the tickets of those messages.
+--- Waking waiting consumers.
+--
+-- The key `waiters` has the consumers that wait, and the messages on the way to them. The list `wakeup` has at most one
+-- hint (an empty text), and the tickets of these messages.
 --
 -- @use record lease ready
 local wakeup = {}
 local LATE = 5000
 local RECHECK = 5000
-local PICKUP = 5000
+local HANDOFF_LEASE = 5000
 
---- Ring once if somebody waits.
+--- Ring once if a consumer waits.
 function wakeup.ring(q, now)
   if q.has_waiters == '1' then
     lazy(wakeup).ring_once(q, now)
   end
 end
 
---- A consumer may die between the wake-up and its look. So the queue is due `RECHECK` ms after each ring: the sweep rings
--- again if messages are still ready.
+--- A consumer may die after the wake-up. So the queue is due `RECHECK` ms after each ring, and the sweep rings again if
+-- messages are still ready.
 function wakeup.ring_once(q, now)
   if redis.call('ZCARD', q.waiters) == 0 then
     q.has_waiters = '0'
@@ -25,33 +27,32 @@ function wakeup.ring_once(q, now)
   end
 end
 
---- How many consumers wait to whom no ticket is under way, in the list or taken from it. Those who took a hint are among
--- them: what they were woken for is ready.
+--- The number of waiting consumers without a ticket on the way. Consumers that took a hint are among them: the messages
+-- they were woken for are ready.
 function wakeup.unwoken(q, now)
   if q.has_waiters ~= '1' then return 0 end
   return redis.call('ZCOUNT', q.waiters, string.format('(%d', now), '+inf')
     - redis.call('ZCOUNT', q.waiters, '-inf', string.format('(%d', -now))
 end
 
---- Lease messages on behalf of consumers that wait, and put a ticket for each into the list. Until somebody shows it,
--- `waiters` holds the message by the negative end of that lease.
-function wakeup.hand_off(q, now, ids)
-  local ends, tickets, marks = now + PICKUP, {}, {}
+--- Lease messages for waiting consumers and push a ticket for each. Until the ticket is shown, `waiters` has the
+-- message with the negative end of this lease.
+function wakeup.hand_off(q, now, seqs)
+  local ends, tickets, marks = now + HANDOFF_LEASE, {}, {}
   local token = lease.token(ends, q.lease_grants)
-  for i, id in ipairs(ids) do
-    tickets[i], marks[2 * i - 1], marks[2 * i] = id .. ' ' .. token, -ends, id
+  for i, seq in ipairs(seqs) do
+    tickets[i], marks[2 * i - 1], marks[2 * i] = seq .. ' ' .. token, -ends, seq
   end
-  lease.grant(q, token, ids)
+  lease.grant(q, token, seqs)
   q.lease_grants = q.lease_grants + 1
   record.schedule_sweep(q, ends)
   redis.call('RPUSH', q.wakeup, unpack(tickets))
   redis.call('ZADD', q.waiters, unpack(marks))
 end
 
---- Note whether a consumer waits (`block` ms from now) and for how long it counts as one (`stay` ms).
--- A negative `block` leaves open whether it waits, and never shortens `stay`. Who waits counts for a while longer, until
--- it has looked again. `shown` are messages whose tickets it has shown: they are under way no more.
--- ZREM comes first: it is allowed when memory is full.
+--- Track a consumer: it waits for `block` ms from now, and counts as a consumer for `stay` ms. A negative `block`
+-- leaves its wait open and never shortens `stay`. A waiting consumer counts a little longer, until it has looked again.
+-- `shown` are messages whose tickets it showed. ZREM comes first: Redis allows it without free memory.
 function wakeup.track_consumer(q, now, consumer, block, stay, shown)
   redis.call('ZREM', block < 0 and q.leases or q.waiters, consumer, unpack(shown))
   if block > 0 then
@@ -67,7 +68,7 @@ function wakeup.track_consumer(q, now, consumer, block, stay, shown)
   end
 end
 
---- Whoever was woken and leaves messages behind wakes the next one.
+--- Wake the next consumer if the last one left messages.
 function wakeup.ring_if_ready(q, now)
   if q.has_waiters == '1' and ready.count(q) > 0 then
     wakeup.ring(q, now)

@@ -1,46 +1,44 @@
---- Length limits: of ready messages, and of their body bytes.
---- Room for messages that come back to a queue that drops its oldest ones: who has to go, decided before they are ready.
--- So the limits hold at every instant, and of those that come back only the oldest are dropped.
+--- Length limits: the number of ready messages, and the bytes of their bodies.
 --
--- @use ready dead_letter budget
+-- For messages that come back room is made before they are ready. So the limits always hold, and only the oldest drop.
+--
+-- @use ready dead_letter budget log
 local limits = {}
 local SOME = 8
 local BUDGET = 250
 
---- How far `count` messages of `size` bytes are over the limits.
+--- The number of messages and bytes over the limits, for `count` messages of `size` bytes.
 function limits.excess(q, count, size)
   return q.max_length and math.max(0, count - q.max_length) or 0,
     q.max_length_bytes and math.max(0, size - q.max_length_bytes) or 0
 end
 
---- Whether `count` more messages of `size` bytes are too many.
+--- Whether `count` more messages of `size` bytes exceed a limit.
 function limits.would_exceed(q, count, size)
   return q.max_length and ready.count(q) + count > q.max_length
     or q.max_length_bytes and q.ready_bytes + size > q.max_length_bytes
 end
 
---- Whether the queue keeps a limit by dropping what is oldest.
+--- Whether the queue keeps its limits by dropping the oldest messages.
 function limits.drops_oldest(q)
   return q.drops_head and (q.max_length or q.max_length_bytes)
 end
 
---- The oldest ready messages, as many as may have to go for `count` messages and `size` bytes; at most `most`. The second
--- result says whether that was all there is.
+--- The oldest ready messages, at least as many as must go for `count` messages and `size` bytes, at most `most`. The
+-- second result says whether these are all.
 function limits.heads(q, count, size, most)
   local few, all = ready.read(q, math.min(most, math.max(count, size > 0 and SOME or 0)))
-  for _, entry in ipairs(few) do
-    size = size - #entry[2][2]
-  end
+  size = size - log.size(few)
   if all or size <= 0 or #few >= most then
     return few, all
   end
-  local many, rest = ready.read(q, most)
+  local many, all_read = ready.read(q, most)
   if #many < #few then return few, false end
-  return many, rest
+  return many, all_read
 end
 
---- The oldest messages whose removal takes away `count` messages and `size` bytes. Nothing is written.
--- Those of `dead` go anyway. The second result says whether they suffice, or are all there are.
+--- The oldest messages whose removal takes away `count` messages and `size` bytes. Messages of `dead` go anyway. The
+-- second result says whether the victims suffice, or are all there are. Nothing is written.
 function limits.victims(q, count, size, most, dead)
   local chosen, skip, n = {}, {}, 0
   if count <= 0 and size <= 0 then
@@ -61,13 +59,14 @@ function limits.victims(q, count, size, most, dead)
   return chosen, all
 end
 
+--- Bury messages over a limit.
 function limits.bury(q, now, entries)
   if #entries == 0 then return end
   ready.remove_unhandled(q, entries, true)
   lazy(dead_letter).bury(q, now, 'maxlen', entries)
 end
 
---- Drop from the head until the limits hold, at most `most` messages. Returns how many went, and whether more must.
+--- Drop up to `most` messages from the head until the limits hold. Returns their number, and whether more must go.
 function limits.trim(q, now, most)
   if not limits.drops_oldest(q) then
     return 0, false
@@ -79,33 +78,29 @@ function limits.trim(q, now, most)
   return #victims, not enough
 end
 
---- How many messages and bytes there would be too much if these came back.
+--- The number of messages and bytes over the limits if `back` comes back.
 function limits.excess_after(q, back)
-  local count, size = ready.count(q) + #back, q.ready_bytes
-  for _, entry in ipairs(back) do
-    size = size + #entry[2][2]
-  end
-  return limits.excess(q, count, size)
+  return limits.excess(q, ready.count(q) + #back, q.ready_bytes + log.size(back))
 end
 
---- Who must go so that `back` can be ready, as `limits.decide` says it; without `blocked` nobody must. While the queue is
--- `crowded` by messages whose time is over, nobody goes, and nobody comes back.
+--- Choose who must go so that `back` can be ready, as `limits.decide` does. Without `blocked` nobody must. While the
+-- queue is `crowded` by overdue messages, nobody goes and nobody comes back.
 function limits.enforce_on_requeue(q, back, crowded)
   local count, size = limits.excess_after(q, back)
   if count <= 0 and size <= 0 then return {all = {}} end
   return crowded and {all = {}, blocked = 1} or limits.decide(q, back, count, size)
 end
 
---- Who must go so that `back` (sorted) can be ready: `all`, the oldest of what is ready and comes back. From number
--- `blocked` of those that come back on, one call cannot make room.
+--- Choose who must go so that `back` (sorted) can be ready: `all`, the oldest of ready and returning messages. One call
+-- cannot make room for those from number `blocked` on.
 function limits.decide(q, back, count, size)
   if not budget.is_open() then budget.renew() end
   local heads, known = limits.heads(q, count, size, BUDGET)
   return limits.choose_oldest(heads, known, back, count, size)
 end
 
---- The oldest of both until `count` messages and `size` bytes are gone. Unless all heads are `known`, nobody knows who is
--- older than what comes behind the last of them.
+--- Choose the oldest of both until `count` messages and `size` bytes are gone. Unless all heads are `known`, the choice
+-- ends behind the last of them.
 function limits.choose_oldest(heads, known, back, count, size)
   local all, i, j = {}, 1, 1
   while count > 0 or size > 0 do

@@ -1,33 +1,34 @@
---- How long a message lives: the TTL it gets when it arrives, and the deadline in force now.
+--- The TTL of a message: its own TTL at arrival, and its deadline in force now.
 --
--- @use message
+-- @use message log
 local message_ttl = {}
 
---- The effective deadline of an entry: its own or the queue's retention, whichever comes first; nil = never.
-function message_ttl.deadline(q, id, header)
+--- The deadline in force: the own deadline or the end of retention, whichever is earlier. Nil for never.
+function message_ttl.deadline(q, seq, header)
   local own = message.deadline(header)
-  local kept = q.message_ttl and tonumber(string.sub(id, 1, 13)) + q.message_ttl
-  if own and (not kept or own < kept) then
+  local retention_end = q.message_ttl and log.ms(seq) + q.message_ttl
+  if own and (not retention_end or own < retention_end) then
     return own
   end
-  return kept
+  return retention_end
 end
 
---- The same as text, `-` for never. A header that is nothing but a deadline is that text already.
-function message_ttl.text(q, id, header)
+--- The same as text, `-` for never. A header that is only a deadline is that text already.
+function message_ttl.text(q, seq, header)
   if not q.message_ttl and header ~= '' and not string.find(header, '%D') and message.deadline(header) then
     return header
   end
-  local deadline = message_ttl.deadline(q, id, header)
+  local deadline = message_ttl.deadline(q, seq, header)
   return deadline and string.format('%d', deadline) or '-'
 end
 
+--- Whether the deadline of an entry has passed.
 function message_ttl.is_over(q, now, entry)
   local deadline = message_ttl.deadline(q, entry[1], entry[2][1])
   return deadline ~= nil and deadline <= now
 end
 
---- Put entries that all have a deadline into the order of their deadlines.
+--- Sort entries that all have a deadline by deadline.
 function message_ttl.sort(q, entries)
   local at = {}
   for _, entry in ipairs(entries) do
@@ -36,8 +37,8 @@ function message_ttl.sort(q, entries)
   table.sort(entries, function(a, b) return at[a] < at[b] or at[a] == at[b] and a[1] < b[1] end)
 end
 
---- The own TTL of an arriving message in ms; nil = none. `kind` is '+' for a relative TTL, '@' for an instant, '' for none.
--- Clamps act floor first, so where the two cross the ceiling wins.
+--- The own TTL of an arriving message in ms, nil for none. `kind` is `+` for a relative TTL, `@` for an instant, empty
+-- for none. The lower bound acts first, so the upper bound wins if they cross.
 function message_ttl.resolve(q, now, kind, value)
   local own
   if kind == '+' then

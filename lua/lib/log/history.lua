@@ -1,26 +1,25 @@
---- The deaths of a message, as its header keeps them: finding them there, and putting them back with one more.
---- The records of a history: one for each queue and reason, the newest first.
+--- The deaths of a message: the history in its header, with one record for each queue and reason, the newest first.
 --
--- A letter that went back has a record of that too, with the reason `redriven`: no death, but the end of a circle.
--- Whoever may write to Redis can write any history, so reading one never fails: it ends at the first damaged record.
+-- A redriven message has a record with the reason `redriven`, too: it is no death, but it ends a circle. Anybody who
+-- may write to Redis can write any history. Reading one never fails: it ends at the first damaged record.
 --
 -- @use message
 local history = {}
 local DIGITS = 15
 local RECORDS, RECORD_BYTES = 64, 65536
 
---- The id, the history and the extras of a header; `id` is what names a message that has none of its own.
-function history.parts(header, id)
+--- The message id, the history and the extras of a header. A message without an id of its own goes by `seq`.
+function history.parts(header, seq)
   local id_length, deaths_length, at = message.lengths(header)
   if not id_length then
-    return id, '', ''
+    return seq, '', ''
   end
-  if id_length > 0 then id = string.sub(header, at, at + id_length - 1) end
+  local message_id = id_length > 0 and string.sub(header, at, at + id_length - 1) or seq
   at = at + id_length
-  return id, string.sub(header, at, at + deaths_length - 1), string.sub(header, at + deaths_length)
+  return message_id, string.sub(header, at, at + deaths_length - 1), string.sub(header, at + deaths_length)
 end
 
---- Whether all of a header and of its history can be read.
+--- Whether header and history are both readable.
 function history.is_sound(header)
   if not message.is_sound(header) then return false end
   local _, deaths = history.parts(header, '')
@@ -28,7 +27,7 @@ function history.is_sound(header)
   return not damaged
 end
 
---- Whether the target is in the history, and nobody has rejected the message or sent it back since.
+--- Whether the history holds the target, with no rejection and no redrive since.
 function history.in_circle(target, death, older)
   if death.reason == 'rejected' then return false end
   if death.queue == target then return true end
@@ -39,43 +38,44 @@ function history.in_circle(target, death, older)
   return false
 end
 
---- The header of a dead letter: the own deadline gone, the id kept, one more death in front of the history.
--- Returns nil if the letter would go round in an automatic circle (RabbitMQ CYC-04).
-function history.bury(header, id, death, target)
+--- The header of a dead letter: no own deadline, the same message id, one more record in front of the history. Returns
+-- nil if the letter would enter an automatic circle (RabbitMQ CYC-04).
+function history.bury(header, seq, death, target)
   if death.queue ~= target and not string.find(header, ';', 1, true) then
     local record = death.first .. death.facts
-    return string.format(';%d;%d;', #id, #record) .. id .. record
+    return string.format(';%d;%d;', #seq, #record) .. seq .. record
   end
-  local own_id, deaths, extras = history.parts(header, id)
+  local message_id, deaths, extras = history.parts(header, seq)
   local older = history.read(deaths)
   if history.in_circle(target, death, older) then return nil end
   deaths = history.add(death, older)
-  return string.format(';%d;%d;', #own_id, #deaths) .. own_id .. deaths .. extras
+  return string.format(';%d;%d;', #message_id, #deaths) .. message_id .. deaths .. extras
 end
 
---- The header of a letter that goes back, with its new deadline: the redrive stands in front of the history.
-function history.redrive(header, id, mark, own)
-  local own_id, deaths, extras = history.parts(header, id)
+--- The header of a redriven message: its new deadline, and the record of the redrive in front of the history.
+function history.redrive(header, seq, mark, deadline)
+  local message_id, deaths, extras = history.parts(header, seq)
   deaths = history.add(mark, history.read(deaths))
-  return string.format('%s;%d;%d;', own and string.format('%d', own) or '', #own_id, #deaths) .. own_id .. deaths .. extras
+  local text = deadline and string.format('%d', deadline) or ''
+  return string.format('%s;%d;%d;', text, #message_id, #deaths) .. message_id .. deaths .. extras
 end
 
---- The records of a history, as far as it can be read; and where the first lies that cannot, or nil.
+--- The readable records of a history, and the position of the first damaged one, or nil.
 function history.read(text)
-  local found, at = {}, 1
+  local list, at = {}, 1
   while at <= #text do
     local queue_name, reason, count, first, length, start = string.match(text,
       '^(%S+) (%S+) (%d+) (%d+) %d+ %d+ %S+ %d+ (%d+) ()', at)
     local stop = start and start + length
-    if not stop or stop > #text + 1 or #count > DIGITS then return found, at end
-    found[#found + 1] = {queue = queue_name, reason = reason, count = tonumber(count), first = first,
+    if not stop or stop > #text + 1 or #count > DIGITS then return list, at end
+    list[#list + 1] = {queue = queue_name, reason = reason, count = tonumber(count), first = first,
       text = string.sub(text, at, stop - 1)}
     at = stop
   end
-  return found
+  return list
 end
 
---- The history with one more record. Deaths in one queue for one reason are one record, the newest record first.
+--- The history with one more record. Deaths in one queue for one reason share a record.
 function history.add(death, older)
   local count, first, others = 1, death.now, {}
   for _, earlier in ipairs(older) do
@@ -89,8 +89,8 @@ function history.add(death, older)
   return history.join(newest, death.reason, others)
 end
 
---- The newest record and the older ones, as far as the bound allows; the oldest go first. Those of a run of deaths that
--- nobody has interrupted all stay, because a circle is found by them. They are one for each queue at most.
+--- Join the newest record and the older ones up to the bound; the oldest are dropped first. All records of an
+-- uninterrupted run of deaths stay, since a circle is found by them. A run has at most one record for each queue.
 function history.join(newest, reason, others)
   local texts, size, run = {newest}, #newest, reason
   for _, earlier in ipairs(others) do
@@ -102,7 +102,7 @@ function history.join(newest, reason, others)
   return table.concat(texts)
 end
 
---- Whether a search for a circle ends at a record of this reason: somebody rejected the message, or sent it back.
+--- Whether a search for a circle ends at a record of this reason: a rejection or a redrive.
 function history.ends_run(reason)
   return reason == 'rejected' or reason == 'redriven'
 end

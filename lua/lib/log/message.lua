@@ -1,11 +1,11 @@
---- The packed header of a message, as far as scripts read it (`rqttl/protocol/codec.py` is the other half).
+--- The packed header of a message, as far as scripts read it. `rqttl/protocol/codec.py` is its other half.
 --
--- Whoever may write to Redis can write any header. So reading one never fails: what is damaged counts as absent.
+-- Anybody who may write to Redis can write any header. Reading one never fails: a damaged part counts as absent.
 local message = {}
 local DIGITS = 15
 local BEYOND = 1e15
 
---- The message's own deadline, or nil.
+--- The own deadline of the message, or nil.
 function message.deadline(header)
   if header == '' then
     return nil
@@ -14,7 +14,7 @@ function message.deadline(header)
   return own and own >= 0 and own < BEYOND and own or nil -- so neither infinite nor no number
 end
 
---- The lengths of the id and of the history in a full header, and where the id begins; nothing, if the header is none.
+--- The length of the message id, the length of the history, and the position of the id. Nil for a damaged header.
 function message.lengths(header)
   local id, deaths, at = string.match(header, '^%d*;(%d*);(%d*);()')
   if not at then return nil end
@@ -23,7 +23,7 @@ function message.lengths(header)
   return id, deaths, at
 end
 
---- Whether all that scripts read of a header can be read.
+--- Whether scripts can read every part of the header that they use.
 function message.is_sound(header)
   local digits, at = string.match(header, '^(%d*)()')
   if #digits > DIGITS then return false end

@@ -1,25 +1,26 @@
---- Ids in a set of the queue that no message has. What reads by such ids takes them out, so that nobody meets them again.
+--- Stale sequences: those that a set of the queue holds without a message. The call that reads them removes them.
 --
 -- @use fetch
 local stale = {}
 
---- The entries of these ids of a set, and how many ids were looked at. Ids without a message are noted.
-function stale.read(q, set, ids)
-  local entries, looked, gone = fetch.read(q, ids)
-  if #gone > 0 then
+--- Read the messages of `seqs` in a set. Returns the entries and the number of sequences that it looked at. Stale ones
+-- are noted.
+function stale.read(q, set, seqs)
+  local entries, looked, missing = fetch.read(q, seqs)
+  if #missing > 0 then
     q.stale = q.stale or {}
-    q.stale[#q.stale + 1] = {set, gone}
+    q.stale[#q.stale + 1] = {set, missing}
   end
   return entries, looked
 end
 
---- Take the noted ids out of their sets. Returns how many there have been in this call.
+--- Remove the noted sequences from their sets. Returns the number of stale sequences in this call so far.
 function stale.forget(q)
   local count, noted = q.forgotten or 0, q.stale or {}
   q.stale = nil
-  for _, one in ipairs(noted) do
-    redis.call('ZREM', one[1], unpack(one[2]))
-    count = count + #one[2]
+  for _, pair in ipairs(noted) do
+    redis.call('ZREM', pair[1], unpack(pair[2]))
+    count = count + #pair[2]
   end
   q.forgotten = count
   return count

@@ -1,17 +1,19 @@
---- Telling reapers when a queue is due, and what a queue is called.
+--- Hints to reapers: when a queue is due, and the name of the queue.
 local reaper_hint = {}
 
+--- The name of a queue, from the key of its record.
 function reaper_hint.queue_name(meta)
   local tagged = string.match(meta, '^[^:]+:(.*):meta$')
   return string.match(tagged, '^{([^}]*)}$') or tagged
 end
 
---- A queue has become due earlier than anybody knew.
+--- Publish that the queue is due at `at`, earlier than known before.
 function reaper_hint.send(meta, at)
-  redis.call('PUBLISH', string.match(meta, '^[^:]+') .. ':due', string.format('%d', at) .. ' ' .. reaper_hint.queue_name(meta))
+  local channel = string.match(meta, '^[^:]+') .. ':due'
+  redis.call('PUBLISH', channel, string.format('%d', at) .. ' ' .. reaper_hint.queue_name(meta))
 end
 
---- Other options are in force: whatever they mean for the messages there is due now.
+--- Make the queue due now: its options have changed, and so may the deadlines of its messages.
 function reaper_hint.due_now(meta)
   redis.call('HSET', meta, 'due_at', 0)
   reaper_hint.send(meta, 0)

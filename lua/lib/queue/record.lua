@@ -1,46 +1,49 @@
---- A queue's own record (`meta`): one read at the start of a command, and one write at its end (`record.save`).
---- Writing a queue's record (`meta`) once a command is done.
+--- The record of a queue (`meta`): one read at the start of a command, one write at its end.
 --
 -- @use options queue_lifetime reaper_hint stale
 local record = {}
+local FIXED = 6
 
---- Read the record. Returns a refusal if the queue is gone, if the caller knows other options than are in force, or if
--- the queue's lifetime is over at `now` (nil: not looked at). Further fields can be named; their values come back from
--- position 7 on. Where `option_set` is `default`, no option matters here; where it is `expiring`, there is a lifetime.
+--- Read the record. Returns a refusal, or nil and the values of the further fields that are named. It refuses if the
+-- queue is not there, if the caller knows other options, or if the lifetime of the queue has ended at `now` (nil: no
+-- check). With `option_set` `default` no option matters here; with `expiring` the queue has a lifetime.
 function record.open(q, version, now, ...)
-  local m = redis.call('HMGET', q.meta, 'version', 'option_set', 'last_id', 'ready_bytes', 'due_at', 'has_waiters', ...)
-  if not m[1] then
+  local values = redis.call('HMGET', q.meta, 'version', 'option_set', 'last_id', 'ready_bytes', 'due_at', 'has_waiters',
+    ...)
+  local found_version, option_set, last_id, ready_bytes, due_at, has_waiters = unpack(values, 1, FIXED)
+  if not found_version then
     return 'not_found'
-  elseif m[1] ~= version then
+  elseif found_version ~= version then
     return 'stale'
   end
-  q.last_id, q.ready_bytes, q.due_at, q.has_waiters, q.had_waiters = m[3], tonumber(m[4]), tonumber(m[5]), m[6], m[6]
-  q.drops_head = true
-  if m[2] ~= 'default' then
+  q.last_id, q.ready_bytes, q.due_at = last_id, tonumber(ready_bytes), tonumber(due_at)
+  q.has_waiters, q.had_waiters, q.drops_head = has_waiters, has_waiters, true
+  if option_set ~= 'default' then
     options.read(q)
-    if m[2] == 'expiring' and lazy(queue_lifetime).read(q, now) then return 'queue_expired' end
+    if option_set == 'expiring' and lazy(queue_lifetime).read(q, now) then return 'queue_expired' end
   end
-  return nil, m
+  return nil, unpack(values, FIXED + 1)
 end
 
---- `open` for commands that take messages out.
+--- Read the record for commands that take messages out.
 function record.open_all(q, version, now)
-  local refusal, m = record.open(q, version, now, 'cursor', 'lease_grants', 'holds_dead_letters', 'trimmed_upto',
-    'large_upto', 'delivered', 'retention_scan')
+  local refusal, cursor, grants, letters, trimmed, large, delivered, scan = record.open(q, version, now, 'cursor',
+    'lease_grants', 'holds_dead_letters', 'trimmed_upto', 'large_upto', 'delivered', 'retention_scan')
   if not refusal then
-    record.init_state(q, m[7], m[8], m[9], m[10], m[11])
-    q.delivered, q.was.delivered = tonumber(m[12]), tonumber(m[12])
-    q.retention_scan, q.was.retention_scan = m[13] or '', m[13] or ''
+    record.init_state(q, cursor, grants, letters, trimmed, large)
+    q.delivered, q.retention_scan = tonumber(delivered), scan or ''
+    q.was.delivered, q.was.retention_scan = q.delivered, q.retention_scan
   end
   return refusal
 end
 
---- Read what an enqueue needs only now and then, before anything is changed.
+--- Read the fields that an enqueue needs only now and then. It happens before the first write.
 function record.open_rest(q)
-  local m = redis.call('HMGET', q.meta, 'cursor', 'lease_grants', 'holds_dead_letters', 'trimmed_upto', 'large_upto')
-  record.init_state(q, m[1], m[2], m[3], m[4], m[5])
+  record.init_state(q, unpack(redis.call('HMGET', q.meta, 'cursor', 'lease_grants', 'holds_dead_letters',
+    'trimmed_upto', 'large_upto')))
 end
 
+--- Start the state of a queue in this call, and keep its fields as they were read (`q.was`).
 function record.init_state(q, cursor, grants, letters, trimmed, large)
   q.cursor, q.lease_grants, q.holds_dead_letters, q.counts = cursor, tonumber(grants), letters, {}
   q.trimmed_upto, q.large_upto = trimmed or '0-0', large and large ~= '' and large or nil
@@ -49,24 +52,25 @@ function record.init_state(q, cursor, grants, letters, trimmed, large)
     large_upto = q.large_upto or ''}
 end
 
---- Nothing of the queue is left.
+--- Remove all keys of the queue but its tombstone.
 function record.unlink(q)
   redis.call('UNLINK', q.meta, q.log, q.detached, q.expiry, q.leases, q.requeued, q.delayed, q.failures, q.wakeup,
     q.waiters, q.consumers, q.dedup, q.dedup_ids, q.dedup_windows)
 end
 
+--- Add to a counter of the record when it is saved.
 function record.count(q, name, n)
   q.counts[name] = (q.counts[name] or 0) + n
 end
 
---- Something will happen at `at`. If that is earlier than anything known, reapers are told when the record is saved.
+--- Schedule a sweep at `at`. If the queue was not due so early, `record.save` sends a hint to reapers.
 function record.schedule_sweep(q, at)
   if not q.due_at or at < q.due_at then
     q.due_at, q.hint = at, true
   end
 end
 
---- Write what has changed.
+--- Write the changed fields.
 function record.save(q)
   if q.stale then lazy(stale).forget(q) end
   local fields = {}
@@ -88,9 +92,10 @@ function record.save(q)
   if q.life then lazy(queue_lifetime).save(q) end
 end
 
---- `save` where messages came in and nothing else has happened.
+--- Write the record where messages arrived and nothing else happened.
 function record.save_arrivals(q, enqueued)
-  redis.call('HSET', q.meta, 'last_id', q.last_id, 'ready_bytes', string.format('%d', q.ready_bytes), 'enqueued', enqueued)
+  redis.call('HSET', q.meta, 'last_id', q.last_id, 'ready_bytes', string.format('%d', q.ready_bytes),
+    'enqueued', enqueued)
   if q.has_waiters ~= q.had_waiters then
     redis.call('HSET', q.meta, 'has_waiters', q.has_waiters)
   end

@@ -1,5 +1,5 @@
---- Giving memory back: a stream frees only whole nodes, so survivors among the expired keep 4 KB each alive.
--- Where that costs much, the messages at the beginning of the log move to `detached`, one by one, whatever their state.
+--- Compaction: giving memory back. A stream frees only whole nodes, so one message left in a node keeps 4 KB in use.
+-- Where that costs much, messages at the head of the log move to `detached`, whatever their state.
 --
 -- @use log budget ready
 local compact = {}
@@ -7,13 +7,12 @@ local FEW, LARGE = 64, 2048
 local NODE, OVERHEAD = 4096, 200
 local MOVED_BYTES, STEP = 1048576, 16
 
---- Whether the log takes much more memory than its messages would one by one. Where bodies are large, a node holds one
--- message in any case, and nobody looks: the answer to the look holds two bodies. Nor where one of these may be huge.
--- A queue that holds dead letters is left alone: its log is read by id range and must stay whole.
+--- Whether the log takes much more memory than its messages alone. Not checked for large bodies, since each of them
+-- fills a node, and XINFO returns two. A queue of dead letters is never compacted: readers need its log whole.
 function compact.pays(q)
-  local length, count = redis.call('XLEN', q.log), 0
+  local length = redis.call('XLEN', q.log)
   if length <= FEW or q.holds_dead_letters == '1' then return false end
-  count = ready.count(q)
+  local count = ready.count(q)
   if q.ready_bytes > count * LARGE or budget.largest(q, q.large_upto) > MOVED_BYTES then return false end
   local facts, at = redis.call('XINFO', 'STREAM', q.log), {}
   for i = 1, #facts, 2 do
@@ -25,8 +24,8 @@ function compact.pays(q)
   return nodes * NODE > 1.5 * length * (size + OVERHEAD)
 end
 
---- Move up to `most` messages from the beginning of the log. Returns how many, and whether more should.
--- A call that has swept (`busy`) leaves it to the next one, so that no call does both.
+--- Move up to `most` messages from the head of the log. Returns their number, and whether more should move. A call that
+-- has swept (`busy`) moves none.
 function compact.run(q, most, busy)
   local pays = compact.pays(q)
   if not pays or busy then
@@ -37,32 +36,32 @@ function compact.run(q, most, busy)
   return #entries, #entries > 0
 end
 
---- Up to `most` entries from the beginning of the log, a few at a time, until they are large.
+--- Up to `most` entries from the head of the log, read a few at a time until their size is large.
 function compact.read(q, most)
   local entries, size, all = {}, 0, false
   while #entries < most and size < MOVED_BYTES and not all and budget.is_open() do
-    local some
-    some, all = log.range(q, #entries > 0 and entries[#entries][1] or '0-0', '+', math.min(STEP, most - #entries))
-    for _, entry in ipairs(some) do
+    local page
+    page, all = log.range(q, #entries > 0 and entries[#entries][1] or '0-0', '+', math.min(STEP, most - #entries))
+    for _, entry in ipairs(page) do
       size = size + #entry[2][1] + #entry[2][2]
     end
-    log.join(entries, some)
+    log.join(entries, page)
   end
   return entries
 end
 
---- Move these entries, the first ones, out of the log. Those ahead of the cursor come to lie behind it.
+--- Move these first entries out of the log. The cursor passes those that were ahead of it.
 function compact.move(q, entries)
-  local ids, members, joined = {}, {}, {}
+  local seqs, members, joined = {}, {}, {}
   for i, entry in ipairs(entries) do
-    local id = entry[1]
-    ids[i], joined[2 * i - 1], joined[2 * i] = id, id, log.pack(entry[2])
-    if id > q.cursor then
-      members[#members + 1], members[#members + 2] = tonumber(string.sub(id, 1, 13)) or 0, id
-      q.cursor = id
+    local seq = entry[1]
+    seqs[i], joined[2 * i - 1], joined[2 * i] = seq, seq, log.pack(entry[2])
+    if seq > q.cursor then
+      members[#members + 1], members[#members + 2] = log.ms(seq) or 0, seq
+      q.cursor = seq
     end
   end
-  redis.call('XDEL', q.log, unpack(ids))
+  redis.call('XDEL', q.log, unpack(seqs))
   redis.call('HSET', q.detached, unpack(joined))
   if #members > 0 then redis.call('ZADD', q.requeued, unpack(members)) end
   redis.call('HSET', q.meta, 'compacted', 1)

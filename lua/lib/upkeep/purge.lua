@@ -1,43 +1,44 @@
---- Purging: ready messages go for good, counted as purged; nothing is dead-lettered.
+--- Purging: removing ready messages for good. They count as purged; nothing is dead-lettered.
 --
--- @use fetch ready
+-- @use fetch ready states log
 local purge = {}
 
---- Those of these messages that are ready, in the order of `ids`, as far as the budget goes; the last id that was looked
--- at; and by id those that are not there. Leased and delayed ones are left out.
-function purge.find(q, ids)
-  local leased, delayed = redis.call('ZMSCORE', q.leases, unpack(ids)), redis.call('ZMSCORE', q.delayed, unpack(ids))
-  local there, missing = {}, {}
-  for i, id in ipairs(ids) do
-    if not leased[i] and not delayed[i] then there[#there + 1] = id end
+--- The ready ones among `seqs` in the same order, within the budget; the last sequence looked at; and by sequence those
+-- without a message. Leased and delayed messages are left out.
+function purge.find(q, seqs)
+  local away, candidates, missing = {}, {}, {}
+  for _, part in ipairs(states.away()) do
+    for i, score in ipairs(redis.call('ZMSCORE', q[part], unpack(seqs))) do
+      away[i] = away[i] or score
+    end
   end
-  local entries, looked, gone = fetch.read(q, there)
-  for _, id in ipairs(gone) do
-    missing[id] = true
+  for i, seq in ipairs(seqs) do
+    if not away[i] then candidates[#candidates + 1] = seq end
   end
-  return entries, looked < #there and there[looked] or ids[#ids], missing
+  local entries, looked, absent = fetch.read(q, candidates)
+  for _, seq in ipairs(absent) do
+    missing[seq] = true
+  end
+  return entries, looked < #candidates and candidates[looked] or seqs[#seqs], missing
 end
 
---- Take ready messages out, with what is known of failed deliveries. Returns how many.
-function purge.take(q, entries, in_order)
-  local ids = {}
-  for i, entry in ipairs(entries) do
-    ids[i] = entry[1]
+--- Take ready messages out, with their failures. Returns their number.
+function purge.take(q, entries, from_head)
+  local seqs = log.seqs(entries)
+  ready.remove(q, entries, from_head)
+  if #seqs > 0 then
+    redis.call('HDEL', q.failures, unpack(seqs))
   end
-  ready.remove(q, entries, in_order)
-  if #ids > 0 then
-    redis.call('HDEL', q.failures, unpack(ids))
-  end
-  return #ids
+  return #seqs
 end
 
---- Remove these ready messages. `in_order`: they are the next ones. Returns how many.
-function purge.remove(q, entries, in_order)
+--- Remove ready messages and record the loss. `from_head`: they are the next ones in order. Returns their number.
+function purge.remove(q, entries, from_head)
   ready.record_loss(q, entries)
-  return purge.take(q, entries, in_order)
+  return purge.take(q, entries, from_head)
 end
 
---- Remove all ready messages where nothing else is there. Returns how many.
+--- Remove all ready messages of a queue that has no others. Returns their number.
 function purge.clear(q)
   local purged, back = ready.count(q), redis.call('ZRANGE', q.requeued, -1, -1)
   ready.record_loss(q, redis.call('XREVRANGE', q.log, '+', '-', 'COUNT', 1))

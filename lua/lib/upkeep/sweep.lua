@@ -1,47 +1,48 @@
---- What is due in a queue, done in bounded steps: by whoever comes by, and by the reaper on time.
---- When a queue is due.
+--- Sweeps: doing what is due in a queue in bounded steps. Commands on the queue sweep it, and the reaper does so on
+-- time.
 --
 -- @use restore delays expiry limits stale budget ready queue_lifetime
 local sweep = {}
 local BUDGET = 250
 local STUCK = 1000
 
---- Messages whose lease has ended come back.
+--- Reclaim messages whose lease has ended.
 function sweep.reclaim(q, now)
-  local ids = redis.call('ZRANGEBYSCORE', q.leases, '-inf', now * 1000 + 999, 'LIMIT', 0, BUDGET)
-  return restore.run(q, now, q.leases, ids, {counted = 1, description = '', ran_out = true})
+  local seqs = redis.call('ZRANGEBYSCORE', q.leases, '-inf', now * 1000 + 999, 'LIMIT', 0, BUDGET)
+  return restore.run(q, now, q.leases, seqs, {counted = 1, description = '', ran_out = true})
 end
 
---- Messages whose delay has ended are ready again.
+--- Promote messages whose delay has ended.
 function sweep.promote(q, now, most)
-  local ids = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', now, 'LIMIT', 0, most)
-  return restore.run(q, now, q.delayed, ids, {counted = 0})
+  local seqs = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', now, 'LIMIT', 0, most)
+  return restore.run(q, now, q.delayed, seqs, {counted = 0})
 end
 
---- Everything that is due, at most `BUDGET` messages of each kind. `more` says that some is left.
--- What is overdue goes first, then what a limit drops: so a limit acts on living messages only, and what comes back
--- finds all the room that there is.
+--- Do everything that is due, at most `BUDGET` messages of each kind. `more` says that some is left. Overdue messages
+-- die first and limits act second: so a limit drops only live messages, and messages that come back find all the room.
 function sweep.run(q, now)
   local done = {reclaimed = 0, promoted = 0, trimmed = 0}
   if delays.are_uncapped(q) then
     lazy(delays).cap(q, BUDGET)
     done.uncapped = q.retention_scan ~= 'done'
   end
-  local dead, pushed, over = expiry.overdue(q, now, BUDGET), 0, nil
-  done.expired, over = #dead.all > 0 and lazy(expiry).bury(q, now, dead) or 0, dead.full
+  local dead = expiry.overdue(q, now, BUDGET)
+  local over = dead.full
+  done.expired = #dead.all > 0 and lazy(expiry).bury(q, now, dead) or 0
   if not over then done.trimmed, over = limits.trim(q, now, BUDGET) end
   if not over then
-    done.reclaimed, pushed = sweep.reclaim(q, now)
-    done.trimmed = done.trimmed + pushed
-    done.promoted, pushed = sweep.promote(q, now, math.max(1, BUDGET - done.reclaimed))
-    done.trimmed = done.trimmed + pushed
+    local dropped
+    done.reclaimed, dropped = sweep.reclaim(q, now)
+    done.trimmed = done.trimmed + dropped
+    done.promoted, dropped = sweep.promote(q, now, math.max(1, BUDGET - done.reclaimed))
+    done.trimmed = done.trimmed + dropped
   end
   sweep.finish(q, now, done, over)
   return done
 end
 
---- When the queue is due again, and whether at once. Where nothing could be done, though something is due, that is not at
--- once: what is damaged keeps nobody busy.
+--- Decide when the queue is due again. If something is due but nothing could be done, it is not due at once: a damaged
+-- queue must not keep reapers busy.
 function sweep.finish(q, now, done, over)
   local some = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
   budget.forget_large(q)
@@ -52,7 +53,7 @@ function sweep.finish(q, now, done, over)
   if over then q.due_at = some and now or now + STUCK end
 end
 
---- Sweep if anything can be due. Returns whether more is, and whether it did.
+--- Sweep the queue if something may be due. Returns whether more is due, and whether it swept.
 function sweep.if_due(q, now)
   if q.due_at and q.due_at <= now then
     return lazy(sweep).run(q, now).more, true
@@ -60,8 +61,8 @@ function sweep.if_due(q, now)
   return false, false
 end
 
---- When something is due next: the earliest of all leases, delays, own deadlines, the oldest message's retention, and
--- the end of the queue's lifetime.
+--- The next instant at which something is due: the earliest of leases, delays, own deadlines, retention of the oldest
+-- message, and the end of the lifetime of the queue.
 function sweep.next_due(q)
   local earliest
   local function consider(at)
@@ -79,7 +80,7 @@ function sweep.next_due(q)
   return earliest
 end
 
---- For how long the oldest of what is due has been waiting, in ms; 0 if nothing is, or if only a limit has to act.
+--- The ms for which the oldest due thing has waited; 0 if nothing is due, or if only a limit has to act.
 function sweep.overdue(q, now)
   local since = q.due_at and q.due_at <= now and lazy(sweep).next_due(q) or now
   return math.max(0, now - since)
