@@ -21,294 +21,273 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Mutant(NamedTuple):
-    """In `file`, `old` (it must be there exactly once) becomes `new`."""
+    """A seeded bug: in `script`, `old` (it must be there exactly once) becomes `new`.
+
+    `script` is the name of a fragment, or `commands/<name>`.
+    """
 
     name: str
-    file: str
+    script: str
     old: str
     new: str
 
+    def path(self, root: Path) -> Path:
+        """The file of the script in a copy of the project."""
+        if "/" in self.script:
+            return root / "lua" / f"{self.script}.lua"
+        [path] = (root / "lua" / "lib").glob(f"*/{self.script}.lua")
+        return path
+
+    def applies(self, root: Path) -> bool:
+        """Whether the script still has the text that the bug replaces."""
+        return self.path(root).read_text(encoding="utf-8").count(self.old) == 1
+
 
 MUTANTS = (
-    Mutant("a message may be delivered at its deadline", "lib/lifetime.lua", "deadline <= now", "deadline < now"),
-    Mutant("dead on arrival, not told", "lib/mixed.lua", "return '~' .. items", "return items"),
-    Mutant("a lease holds at its end", "lib/lease.lua", "(now + 1) * 1000", "now * 1000"),
+    Mutant("a message may be delivered at its deadline", "message_ttl", "deadline <= now", "deadline < now"),
+    Mutant("dead on arrival, not told", "store", "return '~' .. items", "return items"),
+    Mutant("a lease holds at its end", "lease", "(now + 1) * 1000", "now * 1000"),
     Mutant(
         "any token settles",
-        "lib/lease.lua",
-        "if open and (found == token or tonumber(found) == tonumber(token) and found) then",
-        "if open and found then",
+        "lease",
+        "if open and (ends_at == token or tonumber(ends_at) == tonumber(token) and ends_at) then",
+        "if open and ends_at then",
     ),
-    Mutant("no fence", "lib/queue.lua", "m[1] ~= version", "false"),
+    Mutant("no fence", "record", "found_version ~= version", "false"),
     Mutant(
-        "given back: place forgotten",
-        "lib/returns.lua",
-        "redis.call('ZADD', q.returned, tonumber(string.sub(id, 1, 13)), id)",
-        "local _ = id",
+        "given back: place forgotten", "requeue", "redis.call('ZADD', q.requeued, log.ms(seq), seq)", "local _ = seq"
     ),
-    Mutant("given back: bytes forgotten", "lib/returns.lua", "q.bytes = q.bytes + #entry[2][2]", "local _ = entry"),
-    Mutant(
-        "given back: own deadline forgotten",
-        "lib/returns.lua",
-        "redis.call('ZADD', q.expiry, own, id)",
-        "local _ = own",
-    ),
+    Mutant("given back: bytes forgotten", "requeue", "q.ready_bytes = q.ready_bytes + #entry[2][2]", "local _ = entry"),
+    Mutant("given back: own deadline forgotten", "requeue", "redis.call('ZADD', q.expiry, own, seq)", "local _ = own"),
     Mutant(
         "given back: nobody knows when it is due",
-        "lib/returns.lua",
-        "  if deadline then\n    queue.due_by(q, deadline)\n  end\n",
+        "requeue",
+        "  if deadline then\n    record.schedule_sweep(q, deadline)\n  end\n",
         "",
     ),
+    Mutant("a delay may outlast the deadline", "delays", "deadline and math.min(ends, deadline) or ends", "ends"),
+    Mutant("one delivery more than the limit", "requeue", "+ 1 >= q.max_deliveries", "+ 1 > q.max_deliveries"),
     Mutant(
-        "a delay may outlast the deadline", "lib/returns.lua", "deadline and math.min(ends, deadline) or ends", "ends"
+        "expired messages come back", "requeue", "elseif message_ttl.is_over(q, now, entry) then", "elseif false then"
     ),
-    Mutant("one delivery more than the limit", "lib/fates.lua", "n >= q.max_deliveries", "n > q.max_deliveries"),
-    Mutant(
-        "expired messages come back",
-        "lib/fates.lua",
-        "elseif lifetime.is_over(q, now, entry) then",
-        "elseif false then",
-    ),
-    Mutant("what is not counted counts", "lib/returns.lua", "if how.counted == 1 or", "if true or"),
-    Mutant(
-        "failed deliveries are forgotten",
-        "lib/returns.lua",
-        "(fate.failed[id] or 0) + how.counted",
-        "how.counted",
-    ),
+    Mutant("what is not counted counts", "requeue", "if how.counted == 1 or", "if true or"),
+    Mutant("failed deliveries are forgotten", "requeue", "(outcome.failed[seq] or 0) + how.counted", "how.counted"),
     Mutant(
         "the first description stays",
-        "lib/returns.lua",
-        "how.description ~= '' and how.description or fate.said[id]",
-        "fate.said[id] or how.description",
+        "requeue",
+        "how.description ~= '' and how.description or outcome.descriptions[seq]",
+        "outcome.descriptions[seq] or how.description",
     ),
     Mutant(
         "a failure without a description forgets the one before",
-        "lib/returns.lua",
-        "how.description ~= '' and how.description or fate.said[id]",
+        "requeue",
+        "how.description ~= '' and how.description or outcome.descriptions[seq]",
         "how.description",
     ),
-    Mutant("descriptions are not kept", "lib/failures.lua", "description and description ~= '' and", "false and"),
+    Mutant("descriptions are not kept", "failures", "description and description ~= '' and", "false and"),
     Mutant(
         "a description is cut at a space",
-        "lib/failures.lua",
-        "string.sub(value, gap + 1)",
-        "string.match(value, '^%d+ (%S*)')",
+        "failures",
+        "= string.sub(value, at) end",
+        "= string.match(value, '^%S*', at) end",
     ),
     Mutant(
         "a death by count does not say the error before",
-        "lib/dead_letter.lua",
-        "if reason ~= 'delivery_limit' or description ~= '' then said = {} end",
-        "said = {}",
+        "dead_letter",
+        "if reason ~= 'delivery_limit' or description ~= '' then descriptions = {} end",
+        "descriptions = {}",
     ),
     Mutant(
         "a death by count says the error before its own",
-        "lib/dead_letter.lua",
+        "dead_letter",
         "if reason ~= 'delivery_limit' or description ~= '' then",
         "if reason ~= 'delivery_limit' then",
     ),
     Mutant(
         "a death by count does not say its own error",
-        "lib/returns.lua",
+        "requeue",
         "reason == 'delivery_limit' and how.description",
         "nil",
     ),
     Mutant(
         "every death says the last error",
-        "lib/dead_letter.lua",
+        "dead_letter",
         "if reason ~= 'delivery_limit' or description ~= '' then",
         "if description ~= '' then",
     ),
     Mutant(
         "the pause goes before a delay",
-        "lib/pause.lua",
+        "pause",
         "not how.delay and how.counted == 1 and pause.rule(q)",
         "how.counted == 1 and pause.rule(q)",
     ),
-    Mutant(
-        "what is not counted pauses", "lib/pause.lua", "not how.delay and how.counted == 1 and", "not how.delay and"
-    ),
+    Mutant("what is not counted pauses", "pause", "not how.delay and how.counted == 1 and", "not how.delay and"),
     Mutant(
         "the end of a lease makes no pause",
-        "lib/pause.lua",
+        "pause",
         "not how.delay and how.counted == 1 and",
         "not how.delay and not how.ran_out and how.counted == 1 and",
     ),
     Mutant(
         "a pause begins when somebody notices",
-        "lib/pause.lua",
+        "pause",
         "local at = tokens and math.floor(tokens[i] / 1000) or now",
         "local at = now",
     ),
-    Mutant(
-        "a pause does not grow",
-        "lib/pause.lua",
-        "pause.after(rule, id, (failed[id] or 0) + 1, at)",
-        "pause.after(rule, id, 1, at)",
-    ),
-    Mutant("a pause grows too early", "lib/pause.lua", "^ (n - 1))", "^ n)"),
+    Mutant("a pause does not grow", "pause", "after(rule, seq, (failed[seq] or 0) + 1, at)", "after(rule, seq, 1, at)"),
+    Mutant("a pause grows too early", "pause", "^ (n - 1))", "^ n)"),
     Mutant(
         "a pause has no bound",
-        "lib/pause.lua",
+        "pause",
         "math.min(rule.most, rule.delay * rule.multiplier ^ (n - 1))",
         "rule.delay * rule.multiplier ^ (n - 1)",
     ),
-    Mutant("chance lengthens a pause", "lib/pause.lua", "(1 - rule.jitter *", "(1 + rule.jitter *"),
-    Mutant("chance does nothing", "lib/pause.lua", "if rule.jitter > 0 then", "if false then"),
-    Mutant("chance is the same for a batch", "lib/pause.lua", "string.sub(id, 15), n, at}", "n, at}"),
-    Mutant("a pause that is over is one", "lib/returns.lua", "if ends and ends > now then", "if ends then"),
+    Mutant("chance lengthens a pause", "pause", "(1 - rule.jitter *", "(1 + rule.jitter *"),
+    Mutant("chance does nothing", "pause", "if rule.jitter > 0 then", "if false then"),
+    Mutant("chance is the same for a batch", "pause", "string.sub(seq, 15), n, at}", "n, at}"),
+    Mutant("a pause that is over is one", "requeue", "if ends and ends > now then", "if ends then"),
     Mutant(
         "an unset pause stays",
-        "commands/update.lua",
+        "commands/update",
         ", 'redelivery_delay', 'redelivery_multiplier'",
         ", 'redelivery_multiplier'",
     ),
     Mutant(
         "taken: still among the returned",
-        "lib/claim.lua",
-        "redis.call('ZREM', q.returned, unpack(state.ids))",
+        "take",
+        "redis.call('ZREM', q.requeued, unpack(state.seqs))",
         "local _ = state",
     ),
     Mutant(
         "taken: still among those that expire",
-        "lib/claim.lua",
-        "redis.call('ZREM', q.expiry, unpack(#own > 0 and own or {''}))",
-        "local _ = own",
+        "take",
+        "redis.call('ZREM', q.expiry, unpack(#with_header > 0 and with_header or {''}))",
+        "local _ = with_header",
     ),
-    Mutant("taken: bytes stay", "lib/claim.lua", "q.bytes = q.bytes - state.size", "local _ = state.size"),
+    Mutant("taken: bytes stay", "take", "q.ready_bytes = q.ready_bytes - state.size", "local _ = state.size"),
     Mutant(
         "redelivered is not counted",
-        "commands/receive.lua",
-        "if #failed > 0 then queue.count(q, 'redelivered', #failed / 2) end",
+        "commands/receive",
+        "if #failed > 0 then record.count(q, 'redelivered', #failed / 2) end",
         "",
     ),
-    Mutant("finished: not counted", "commands/receive.lua", "queue.count(q, 'acked', #held)", "local _ = held"),
+    Mutant("finished: not counted", "commands/receive", "record.count(q, 'acked', #held)", "local _ = held"),
+    Mutant("finished: failures stay", "lease", "redis.call('HDEL', q.failures, unpack(seqs))", "local _ = seqs"),
+    Mutant("one message over the limit", "limits", "count - q.max_length)", "count - q.max_length - 1)"),
+    Mutant("one byte over the limit", "limits", "size - q.max_length_bytes)", "size - q.max_length_bytes - 1)"),
     Mutant(
-        "finished: failures stay", "lib/lease.lua", "redis.call('HDEL', q.redelivered, unpack(ids))", "local _ = ids"
+        "a deleted queue forgets what it lost", "tombstone", "'trimmed_upto', q.trimmed_upto)", "'trimmed_upto', '0-0')"
     ),
-    Mutant("one message over the limit", "lib/length.lua", "count - q.max_length)", "count - q.max_length - 1)"),
-    Mutant("one byte over the limit", "lib/length.lua", "size - q.max_length_bytes)", "size - q.max_length_bytes - 1)"),
-    Mutant("a deleted queue forgets what it lost", "lib/gone.lua", "'trimmed', q.trimmed)", "'trimmed', '0-0')"),
-    Mutant("what lost nothing leaves a trace", "lib/gone.lua", "held == '0-0' and q.trimmed == '0-0'", "false"),
-    Mutant("returned messages are not trimmed", "lib/returns.lua", "  length.bury(q, now, room.all)\n", ""),
+    Mutant("what lost nothing leaves a trace", "tombstone", "highest == '0-0' and q.trimmed_upto == '0-0'", "false"),
+    Mutant(
+        "returned messages are not trimmed",
+        "requeue",
+        "  if #room.all > 0 then lazy(limits).bury(q, now, room.all) end\n",
+        "",
+    ),
     Mutant(
         "live messages are dropped before expired ones",
-        "commands/nack.lua",
-        "length.drops(q) and q.due and q.due <= now and",
+        "commands/nack",
+        "limits.drops_oldest(q) and q.due_at and q.due_at <= now and",
         "false and",
     ),
-    Mutant("what comes back drops the youngest", "lib/squeeze.lua", "mine[1] < head[1]", "mine[1] > head[1]"),
+    Mutant("what comes back drops the youngest", "limits", "mine[1] < head[1]", "mine[1] > head[1]"),
     Mutant(
         "an arriving message does not see expired ones",
-        "lib/room.lua",
-        "if q.due and q.due <= now then",
+        "admission",
+        "if q.due_at and q.due_at <= now then",
         "if false then",
     ),
-    Mutant(
-        "expired at random",
-        "lib/overdue.lua",
-        "return at[a] < at[b] or at[a] == at[b] and a < b",
-        "return a > b",
-    ),
-    Mutant(
-        "retention ends a millisecond late",
-        "lib/candidates.lua",
-        "upto - q.message_ttl)",
-        "upto - q.message_ttl - 1)",
-    ),
-    Mutant("circles go round", "lib/history.lua", "if history.in_circle(target, death, older) then return nil end", ""),
-    Mutant("a rejection does not end a circle", "lib/history.lua", "record.reason == 'rejected' or ", ""),
-    Mutant("a redrive does not end a circle", "lib/history.lua", " or record.reason == 'redriven'", ""),
+    Mutant("expired at random", "expiry", "return at[a] < at[b] or at[a] == at[b] and a < b", "return a > b"),
+    Mutant("retention ends a millisecond late", "candidates", "upto - q.message_ttl)", "upto - q.message_ttl - 1)"),
+    Mutant("circles go round", "history", "if history.in_circle(target, death, older) then return nil end", ""),
+    Mutant("a rejection does not end a circle", "history", "return reason == 'rejected' or ", "return "),
+    Mutant("a redrive does not end a circle", "history", " or reason == 'redriven'", ""),
     Mutant(
         "deaths are not added up",
-        "lib/history.lua",
-        "count, first = record.count + 1, record.first",
-        "count, first = 1, record.first",
+        "history",
+        "count, first = earlier.count + 1, earlier.first",
+        "count, first = 1, earlier.first",
     ),
-    Mutant("letters take no room", "lib/target.lua", "t.bytes = t.bytes + size", "local _ = size"),
-    Mutant("letters beyond a limit stay", "lib/target.lua", "queue.due_by(t, now)\n", "\n"),
-    Mutant(
-        "the death does not count its delivery",
-        "lib/dead_letter.lua",
-        "failed + death.more or fewest",
-        "failed or '0'",
-    ),
-    Mutant("ids follow the clock back", "lib/append.lua", "q.prefix > q.last", "q.prefix ~= q.last"),
-    Mutant("the floor is ignored", "lib/lifetime.lua", "own < q.min_ttl", "own < 0"),
-    Mutant("a shortened lease is noticed late", "commands/renew.lua", "  queue.due_by(q, ends)\n", ""),
-    Mutant("a changed option waits", "lib/announce.lua", "redis.call('HSET', meta, 'due', 0)", "local _ = meta"),
+    Mutant("letters take no room", "dead_letter", "t.ready_bytes = t.ready_bytes + size", "local _ = size"),
+    Mutant("letters beyond a limit stay", "dead_letter", "record.schedule_sweep(t, now)\n", "\n"),
+    Mutant("the death does not count its delivery", "dead_letter", "failed + death.more or fewest", "failed or '0'"),
+    Mutant("ids follow the clock back", "append", "q.prefix > q.last_id", "q.prefix ~= q.last_id"),
+    Mutant("the floor is ignored", "message_ttl", "own < q.min_ttl", "own < 0"),
+    Mutant("a shortened lease is noticed late", "commands/renew", "  record.schedule_sweep(q, ends)\n", ""),
+    Mutant("a changed option waits", "reaper_hint", "redis.call('HSET', meta, 'due_at', 0)", "local _ = meta"),
     Mutant(
         "nobody is woken by a message that comes back",
-        "lib/wake.lua",
-        "if q.attended == '1' and queue.ready(q) > 0 then",
+        "wakeup",
+        "if q.has_waiters == '1' and ready.count(q) > 0 then",
         "if false then",
     ),
     Mutant(
         "a ticket outlives its lease",
-        "lib/ticket.lua",
-        "if id and lease.held(q, now, {token, 1, id}, '')[1] then",
-        "if id and log.find(q, id) then",
+        "handoff",
+        "if seq and lease.held(q, now, {token, 1, seq}, '')[1] then",
+        "if seq and log.find(q, seq) then",
     ),
     Mutant(
         "one message is handed to two consumers",
-        "lib/wake.lua",
-        "\n    - redis.call('ZCOUNT', q.waiting, '-inf', string.format('(%d', -now))",
+        "wakeup",
+        "\n    - redis.call('ZCOUNT', q.waiters, '-inf', string.format('(%d', -now))",
         "",
     ),
     Mutant(
         "an arriving message overtakes ready ones",
-        "lib/handover.lua",
+        "handoff",
         "local left, last = free - ready, 0",
         "local left, last, ready = free, 0, 0",
     ),
-    Mutant("handed over: still ready", "lib/handover.lua", "  claim.settle(q, now, state)\n", ""),
-    Mutant("expired, and said to be settled", "lib/lease.lua", "elseif not open then", "elseif false then"),
-    Mutant("a successor begins anew", "lib/options.lua", "and place > last and", "and false and"),
-    Mutant("purged: failures stay", "lib/purge.lua", "redis.call('HDEL', q.redelivered, unpack(ids))", "local _ = ids"),
+    Mutant("handed over: still ready", "handoff", "  take.apply(q, now, state)\n", ""),
+    Mutant("expired, and said to be settled", "lease", "elseif not open or", "elseif"),
+    Mutant("a successor begins anew", "options", "if seq and seq > last and", "if seq and false and"),
+    Mutant("purged: failures stay", "purge", "redis.call('HDEL', q.failures, unpack(seqs))", "local _ = seqs"),
     Mutant(
         "what is leased can be purged by its place",
-        "lib/purge.lua",
-        "if not leased[i] and not delayed[i] then",
-        "if not delayed[i] then",
+        "purge",
+        "for _, part in ipairs(states.away()) do",
+        "for _, part in ipairs({'delayed'}) do",
     ),
     Mutant(
         "what is delayed can be purged by its place",
-        "lib/purge.lua",
-        "if not leased[i] and not delayed[i] then",
-        "if not leased[i] then",
+        "purge",
+        "for _, part in ipairs(states.away()) do",
+        "for _, part in ipairs({'leases'}) do",
     ),
     Mutant(
         "chosen messages take those before them along",
-        "commands/purge.lua",
+        "commands/purge",
         "purge.remove(q, chosen, false)",
         "purge.remove(q, chosen, true)",
     ),
-    Mutant("purged: not missed", "lib/purge.lua", "  ready.miss(q, entries)\n", ""),
-    Mutant("expired or over a limit: not missed", "lib/ready.lua", "  ready.miss(q, entries)\n", ""),
-    Mutant("expired when given back: not missed", "lib/returns.lua", "if reason == 'expired' then", "if false then"),
-    Mutant("whatever dies when given back is missed", "lib/returns.lua", "if reason == 'expired' then", "if true then"),
+    Mutant("purged: not missed", "purge", "  ready.record_loss(q, entries)\n", ""),
+    Mutant("expired or over a limit: not missed", "ready", "  ready.record_loss(q, entries)\n", ""),
+    Mutant("expired when given back: not missed", "requeue", "if reason == 'expired' then", "if false then"),
+    Mutant("whatever dies when given back is missed", "requeue", "if reason == 'expired' then", "if true then"),
     Mutant(
         "redriven: still where it was",
-        "lib/redrive.lua",
-        "  purge.take(from, #gone == #letters and letters or gone, false)\n",
+        "redrive",
+        "  purge.take(from, #leaving == #letters and letters or leaving, false)\n",
         "",
     ),
-    Mutant("redriven: missed", "lib/redrive.lua", "purge.take(from,", "purge.remove(from,"),
-    Mutant("redriven: not counted", "lib/redrive.lua", "  queue.count(from, 'redriven', #gone)\n", ""),
-    Mutant("redriven: the record left as it was", "lib/redrive.lua", "  record.save(from)\n", ""),
-    Mutant("refused and redriven", "lib/redrive.lua", "if items.fate[2 * i] ~= 'refused' then", "if true then"),
-    Mutant("dead and redriven", "lib/redrive.lua", "if not lifetime.is_over(from, now, entry) then", "if true then"),
-    Mutant("redriven: no deadline", "lib/redrive.lua", "    items.own[2 * i] = own\n", ""),
-    Mutant("redriven: nobody dies of a TTL of 0", "lib/redrive.lua", "    if dead then\n", "    if false then\n"),
-    Mutant("refused: dead-lettered once more", "commands/redrive.lua", "q.dead_letters_new = false\n", ""),
+    Mutant("redriven: missed", "redrive", "purge.take(from,", "purge.remove(from,"),
+    Mutant("redriven: not counted", "redrive", "  record.count(from, 'redriven', #leaving)\n", ""),
+    Mutant("redriven: the record left as it was", "redrive", "  record.save(from)\n", ""),
+    Mutant("refused and redriven", "redrive", "if items.outcome[2 * i] ~= 'refused' then", "if true then"),
+    Mutant("dead and redriven", "redrive", "if not message_ttl.is_over(from, now, entry) then", "if true then"),
+    Mutant("redriven: no deadline", "redrive", "    items.deadline[2 * i] = deadline\n", ""),
+    Mutant("redriven: nobody dies of a TTL of 0", "redrive", "    if dead then\n", "    if false then\n"),
+    Mutant("refused: dead-lettered once more", "commands/redrive", "q.dead_letter_refused = false\n", ""),
     Mutant(
         "redriven: headers or deaths lost",
-        "lib/history.lua",
-        ", #own_id, #deaths) .. own_id .. deaths .. extras\nend\n\n--- The history",
-        ", #own_id, 0) .. own_id .. extras\nend\n\n--- The history",
+        "history",
+        "text, #message_id, #deaths) .. message_id .. deaths .. extras",
+        "text, #message_id, 0) .. message_id .. extras",
     ),
-    Mutant("what is gone is never taken for redriven", "lib/redrive.lua", "again ~= '' and", "false and"),
-    Mutant("what is out is taken for redriven", "lib/redrive.lua", "(not missing or missing[id]) and", ""),
+    Mutant("what is gone is never taken for redriven", "redrive", "or replay ~= '' and", "or false and"),
+    Mutant("what is out is taken for redriven", "redrive", "(not missing or missing[seq]) and", ""),
 )
 
 
@@ -319,11 +298,10 @@ def run(mutant: Mutant) -> str:
         for part in ("lua", "rqttl", "tests"):
             shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", root)
-        path = root / "lua" / mutant.file
-        text = path.read_text(encoding="utf-8")
-        if text.count(mutant.old) != 1:
+        if not mutant.applies(root):
             return "does not apply"
-        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        path = mutant.path(root)
+        path.write_text(path.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/model/test_model.py"]
         environment = {**os.environ, "RQTTL_MODEL_QUICK": "1"}
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
@@ -337,7 +315,7 @@ def main(names: list[str]) -> int:
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(run, chosen))
     for mutant, outcome in zip(chosen, outcomes, strict=True):
-        sys.stdout.write(f"{outcome:<15} {mutant.name} ({mutant.file})\n")
+        sys.stdout.write(f"{outcome:<15} {mutant.name} ({mutant.script})\n")
     found = outcomes.count("found")
     sys.stdout.write(f"{found} of {len(chosen)} found\n")
     return 0 if found == len(chosen) else 1

@@ -67,7 +67,7 @@ end
 
 --- Clear `large_upto` once no message up to it can be left.
 function budget.forget_large(q)
-  if q.large_upto and q.large_upto <= q.cursor and states.count_away(q) == 0
+  if q.large_upto and q.large_upto <= q.cursor and lazy(states).count_away(q) == 0
     and (redis.call('ZRANGE', q.requeued, 0, 0)[1] or '~') > q.large_upto then
     q.large_upto = nil
   end

@@ -1,12 +1,12 @@
 --- The TTL of a message: its own TTL at arrival, and its deadline in force now.
 --
--- @use message log
+-- @use message
 local message_ttl = {}
 
 --- The deadline in force: the own deadline or the end of retention, whichever is earlier. Nil for never.
 function message_ttl.deadline(q, seq, header)
   local own = message.deadline(header)
-  local retention_end = q.message_ttl and log.ms(seq) + q.message_ttl
+  local retention_end = q.message_ttl and string.sub(seq, 1, 13) + q.message_ttl
   if own and (not retention_end or own < retention_end) then
     return own
   end

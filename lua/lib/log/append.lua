@@ -1,7 +1,7 @@
 --- Appending messages to the log. A sequence is `<13 digits of ms>-<6 digits>`. All have one length, so they sort as
 -- text.
 --
--- @use budget log
+-- @use budget
 local append = {}
 local SMALL = 16384
 local FIRST, LAST = 100000, 999999
@@ -14,7 +14,7 @@ function append.next_seq(q, now)
       q.ms, q.serial, q.last_id = now, FIRST, q.prefix .. '100000'
       return q.last_id
     end
-    q.ms, q.prefix = log.ms(q.last_id), string.sub(q.last_id, 1, 14)
+    q.ms, q.prefix = tonumber(string.sub(q.last_id, 1, 13)), string.sub(q.last_id, 1, 14)
     q.serial = string.sub(q.last_id, 15) + 0
   end
   if now > q.ms or q.serial >= LAST then

@@ -36,7 +36,7 @@ function log.range(q, from, upto, most)
   local entries = {}
   while #entries < most and budget.is_open() do
     local large = q.large_upto and from < q.large_upto
-    local stop = large and (upto == '+' or upto >= log.ms_digits(q.large_upto)) and q.large_upto or upto
+    local stop = large and (upto == '+' or upto >= lazy(log).ms_digits(q.large_upto)) and q.large_upto or upto
     local n = budget.page_size(q, large, most - #entries)
     local page = redis.call('XRANGE', q.log, '(' .. from, stop, 'COUNT', n)
     budget.spend(page)

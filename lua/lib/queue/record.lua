@@ -2,15 +2,13 @@
 --
 -- @use options queue_lifetime reaper_hint stale
 local record = {}
-local FIXED = 6
 
 --- Read the record. Returns a refusal, or nil and the values of the further fields that are named. It refuses if the
 -- queue is not there, if the caller knows other options, or if the lifetime of the queue has ended at `now` (nil: no
 -- check). With `option_set` `default` no option matters here; with `expiring` the queue has a lifetime.
 function record.open(q, version, now, ...)
-  local values = redis.call('HMGET', q.meta, 'version', 'option_set', 'last_id', 'ready_bytes', 'due_at', 'has_waiters',
-    ...)
-  local found_version, option_set, last_id, ready_bytes, due_at, has_waiters = unpack(values, 1, FIXED)
+  local m = redis.call('HMGET', q.meta, 'version', 'option_set', 'last_id', 'ready_bytes', 'due_at', 'has_waiters', ...)
+  local found_version, option_set, last_id, ready_bytes, due_at, has_waiters = m[1], m[2], m[3], m[4], m[5], m[6]
   if not found_version then
     return 'not_found'
   elseif found_version ~= version then
@@ -22,7 +20,7 @@ function record.open(q, version, now, ...)
     options.read(q)
     if option_set == 'expiring' and lazy(queue_lifetime).read(q, now) then return 'queue_expired' end
   end
-  return nil, unpack(values, FIXED + 1)
+  return nil, unpack(m, 7)
 end
 
 --- Read the record for commands that take messages out.
