@@ -3,7 +3,7 @@
 -- @use    clock queue_lifetime lease reply
 -- @keys   meta log detached leases failures
 -- @args   now replay deliveries...
--- @reply  unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
+-- @reply  unknown lost: sequences that an earlier try may have settled, and sequences whose lease had ended
 -- @refuse not_found queue_expired
 
 local now, plain = clock.now(arg.now), redis.call('HGET', q.meta, 'option_set')

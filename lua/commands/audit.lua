@@ -6,7 +6,7 @@
 -- @use    record sweep integrity reply log
 -- @keys   meta log detached expiry leases requeued delayed failures
 -- @args   source after limit
--- @reply  next record due cursor last seen ready bytes faults: faults are ids and words in turn
+-- @reply  next record due cursor last seen ready bytes faults: faults are sequences and words in turn
 -- @refuse not_found
 
 local refusal = record.open_all(q, redis.call('HGET', q.meta, 'version') or '')

@@ -4,8 +4,8 @@
 -- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids
 -- @keys   dedup_windows tombstone
 -- @args   now if_unused if_empty
--- @reply  removed: how many ready messages went
--- @refuse not_found in_use: followed by the condition and what was found
+-- @reply  removed: the number of ready messages
+-- @refuse not_found in_use: followed by the condition and the number of consumers or messages
 
 local version = redis.call('HGET', q.meta, 'version')
 local refusal = record.open_all(q, version or '')

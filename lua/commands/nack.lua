@@ -7,7 +7,7 @@
 -- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay delay counted description deliveries...
--- @reply   unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
+-- @reply   unknown lost: sequences that an earlier try may have settled, and sequences whose lease had ended
 -- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)

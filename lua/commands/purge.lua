@@ -6,7 +6,7 @@
 -- @use     record ready stale reply purge states
 -- @keys    meta log detached expiry leases requeued delayed failures
 -- @args    upto seqs...
--- @reply   purged more upto: where the whole purge ends, or the last of the ids that was looked at
+-- @reply   purged more upto: the end of the whole purge, or the last of `seqs` that was looked at
 -- @refuse  not_found
 
 local version = redis.call('HGET', q.meta, 'version')

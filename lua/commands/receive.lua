@@ -8,7 +8,7 @@
 -- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay count lease auto room consumer block stay ticket finished...
--- @reply   now due more token lost entries failures unknown: failures are `<id> <failed deliveries>` in turn; for
+-- @reply   now due more token lost entries failures unknown: failures are `<sequence> <failed deliveries>` in turn; for
 -- @reply   `unknown` see `ack`
 -- @refuse  not_found stale queue_expired
 

@@ -4,7 +4,7 @@
 -- @keys    meta log detached leases failures wakeup waiters
 -- @targets rejected
 -- @args    version targets now replay description deliveries...
--- @reply   unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
+-- @reply   unknown lost: sequences that an earlier try may have settled, and sequences whose lease had ended
 -- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)

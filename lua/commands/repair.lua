@@ -7,7 +7,7 @@
 -- @use    reaper_hint integrity reply memory
 -- @keys   meta log detached expiry leases requeued delayed failures
 -- @args   record bytes seqs...
--- @reply  done: what was put right, words and numbers in turn
+-- @reply  done: the repaired damage, words and numbers in turn
 -- @refuse not_found
 
 local version, cursor, last_id = unpack(redis.call('HMGET', q.meta, 'version', 'cursor', 'last_id'))

@@ -119,11 +119,22 @@ def _fragments(wanted: list[str]) -> dict[str, str]:
 
 
 def _join(fragments: dict[str, str], body: str) -> str:
-    """The fragments that a command uses, without the functions that it never names, then the command.
+    """Join the fragments of a command, without the functions that it never names, and the command.
 
-    Redis builds every function anew on each call. So what is named only as `lazy(module).function` stands in the
-    function `lazy`, which builds it, with all that it needs, when it is called first: `lazy(3)` is number 3 of these.
-    The module tables are for readers: `module.function` becomes a local `module_function`.
+    Redis builds every function anew at each call. So a function that is named only as `lazy(module).function` is put into
+    the function `lazy`, which builds it at its first call, with all functions that only it needs. `lazy(3)` is number 3 of
+    them. The module tables are for readers: `module.function` becomes a local `module_function`.
+
+    Before linking, `a` and `b` are fragments:      After linking:
+
+        function a.hot(x) return x + 1 end          local a_hot
+        function b.cold(x) return x * 2 end         local built, lazy
+                                                    function a_hot(x) return x + 1 end
+        local x = a.hot(1)                          function lazy(n) ... if n == 1 then ... f = b_cold ... return f end
+        if x > 5 then                               local x = a_hot(1)
+          x = lazy(b).cold(x)                       if x > 5 then
+        end                                           x = lazy(1)(x)
+        return x                                    end return x
     """
     functions: dict[str, str] = {}
     for text in fragments.values():
@@ -206,7 +217,7 @@ def _bindings(name: str, least: int, keys: list[str], args: list[str], rest: str
     """The lines that give positions their names, behind a check of their number. `rest` takes all further arguments."""
     enough = f"#KEYS < {least} or #ARGV {'<' if rest else '~='} {len(args)}"
     lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
-    # room for what `queue.open` and `append.next_id` put in, so that the table is made once
+    # space for the fields that `record.open` and `append.next_seq` set, so that the table never grows
     room = [f"{field} = nil" for field in _RECORD]
     named = [f"{part} = KEYS[{i}]" for i, part in enumerate(keys[:least], 1)]
     lines.append("local q = {" + ", ".join(named + room) + "}")

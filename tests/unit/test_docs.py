@@ -87,8 +87,8 @@ def commands_table() -> str:
 
 
 def fragments_table() -> str:
-    rows = [[f"`{path.stem}`", header(path)[0]] for path in lua_files("lib")]
-    return table(["fragment", "what"], rows)
+    rows = [[path.parent.name, f"`{path.stem}`", header(path)[0]] for path in lua_files("lib")]
+    return table(["folder", "fragment", "what"], rows)
 
 
 TABLES: dict[tuple[str, str], Callable[[], str]] = {
