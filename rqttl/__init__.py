@@ -40,7 +40,18 @@ if TYPE_CHECKING:
     from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
-    from rqttl.types import Death, Header, Message, Peeked, PerQueue, QueueStats, Receipt, Redriven, RunCounts, Swept
+    from rqttl.types import (
+        Death,
+        Header,
+        Message,
+        MessageView,
+        PerQueue,
+        QueueStats,
+        Receipt,
+        RedriveResult,
+        RunCounts,
+        SweepResult,
+    )
     from rqttl.units import Duration, Instant
 
 __version__ = "0.1.0"
@@ -67,9 +78,9 @@ __all__ = [
     "MalformedMessage",
     "Message",
     "MessageTooLarge",
+    "MessageView",
     "OptionArguments",
     "OutcomeUnknown",
-    "Peeked",
     "PerQueue",
     "PoolExhausted",
     "Queue",
@@ -81,12 +92,12 @@ __all__ = [
     "QueueOptions",
     "QueueStats",
     "Receipt",
-    "Redriven",
+    "RedriveResult",
     "RegistryDamaged",
     "RqttlError",
     "RunCounts",
     "ScriptsForgotten",
-    "Swept",
+    "SweepResult",
     "UpdateResult",
     "connect",
 ]

@@ -117,14 +117,15 @@ class Broker:
         given = checks.items(names, "names", "names of queues")
         return list(dict.fromkeys(check_queue_name(name) for name in given))
 
-    def reapers(self) -> int:
-        """How many reapers run for this namespace: those that listen for what becomes due.
+    def reaper_count(self) -> int:
+        """Number of reapers that run for this namespace.
 
-        One that is just connecting is not counted, nor is `run_once`. Redis may forbid to ask (`PUBSUB`).
+        A reaper counts while it listens for due work: `run_once` and a reaper that is still connecting do not count.
+        Raises redis-py's `NoPermissionError` if the user has no right for `PUBSUB`.
         """
-        return self._driver.reapers()
+        return self._driver.reaper_count()
 
-    def time(self) -> datetime:
+    def server_time(self) -> datetime:
         """The time by the clock of Redis, which is the one that counts."""
         return units.as_datetime(self._driver.server_time())
 

@@ -1,4 +1,4 @@
-"""Checks of arguments that several calls have in common. Each raises `InvalidInput`, naming the argument."""
+"""Checks of arguments that several calls share. Each raises `InvalidInput` with the name of the argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rqttl.text import plain_whole, shown
 
 
 def whole(value: object, name: str, least: int = 1, most: int | None = None) -> int:
-    """Check a whole number. Raises `InvalidInput`, naming `name`."""
+    """Check a whole number. Raises `InvalidInput` with `name`."""
     number = plain_whole(value)
     if number is None or number < least or (most is not None and number > most):
         upto = "on" if most is None else f"to {most}"
@@ -19,7 +19,7 @@ def whole(value: object, name: str, least: int = 1, most: int | None = None) -> 
 
 
 def items(value: object, argument: str, expected: str) -> list[Any]:
-    """The items of an iterable. Raises `InvalidInput` for text, for bytes of any kind and for no iterable."""
+    """The items of an iterable. Raises `InvalidInput` for text, for bytes and for a value that is no iterable."""
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Iterable):
         raise InvalidInput(f"{argument}: expected {expected}, got {shown(value)}")
     return list(value)

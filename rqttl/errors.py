@@ -1,15 +1,17 @@
-"""Every error that rqttl raises of its own accord.
+"""The errors of rqttl.
 
-Errors of the connection (`redis.exceptions`) are not among them: they pass through as redis-py raises them.
+Errors of the connection (`redis.exceptions`) pass through as redis-py raises them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rqttl.text import plural
+
 
 class RqttlError(Exception):
-    """Root of all errors of rqttl. `code` is the same word in the scripts, the command line and the documentation."""
+    """Base class of all errors of rqttl. Scripts, command line and documentation use the same `code`."""
 
     code = "error"
 
@@ -17,7 +19,7 @@ class RqttlError(Exception):
 class QueueNotFound(RqttlError):
     """The queue was never declared, or it was deleted.
 
-    Declare it; or look at its name and at `--namespace`: `rqttl queue ls` shows what there is.
+    Declare the queue, or check its name and `--namespace`: `rqttl queue ls` lists the existing queues.
     """
 
     code = "not_found"
@@ -28,9 +30,9 @@ class QueueNotFound(RqttlError):
 
 
 class QueueDamaged(RqttlError):
-    """A key of the queue has another type than rqttl gave it, or its record lacks a field.
+    """A key of the queue has a wrong type, or the queue's record lacks a field.
 
-    `rqttl doctor QUEUE` names the key and says what to do.
+    `rqttl doctor QUEUE` names the key and the remedy.
     """
 
     code = "queue_damaged"
@@ -42,22 +44,22 @@ class QueueDamaged(RqttlError):
 
 
 class RegistryDamaged(RqttlError):
-    """The registry, the set of the names of all queues, is a key of another type. Somebody else has written it.
+    """The registry, the set of all names of queues, has a wrong type: another program has written it.
 
-    `rqttl doctor` names the key and says what to do.
+    `rqttl doctor` names the key and the remedy.
     """
 
     code = "registry_damaged"
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"the key {key} is no set of queue names: somebody else has written it")
+        super().__init__(f"the key {key} is no set of queue names: another program has written it")
         self.key = key
 
 
 class QueueMismatch(RqttlError):
-    """The queue exists with other options. `differences` maps each option to (asked for, in force).
+    """The queue exists with other options. `differences` maps each option to (requested, in force).
 
-    Ask for the options in force, leave them out, or change them with `update`.
+    Request the options in force, leave them out, or change them with `update`.
     """
 
     code = "mismatch"
@@ -68,18 +70,18 @@ class QueueMismatch(RqttlError):
         differences: Mapping[str, tuple[object, object]],
         written: Mapping[str, tuple[object, object]] | None = None,
     ) -> None:
-        # the message shows durations as `update` takes them; `differences` has milliseconds
-        shown = differences if written is None else written
-        told = "; ".join(f"{name}: asked for {ours!r}, in force {theirs!r}" for name, (ours, theirs) in shown.items())
-        super().__init__(f"queue {queue!r} exists with other options ({told}): use update() to change them")
+        # the message has durations as `update` takes them; `differences` has milliseconds
+        pairs = (differences if written is None else written).items()
+        listed = "; ".join(f"{name}: requested {ours!r}, in force {theirs!r}" for name, (ours, theirs) in pairs)
+        super().__init__(f"queue {queue!r} exists with other options ({listed}): use update() to change them")
         self.queue = queue
         self.differences = dict(differences)
 
 
 class QueueFull(RqttlError):
-    """A `reject-publish` queue has no room for the message. Raised by `enqueue`, returned by `enqueue_many`.
+    """A `reject-publish` queue has no room for the message. `enqueue` raises it, `enqueue_many` returns it.
 
-    Send again when consumers have made room, raise the limit, or choose another `overflow`.
+    Send again after consumers have made room, raise the limit, or choose another `overflow`.
     """
 
     code = "queue_full"
@@ -94,38 +96,38 @@ class QueueFull(RqttlError):
 class QueueInUse(RqttlError):
     """`delete(if_unused=True)` found consumers, or `delete(if_empty=True)` found messages.
 
-    Stop the consumers or empty the queue; or leave the condition out.
+    Stop the consumers, empty the queue, or leave the condition out.
     """
 
     code = "in_use"
 
-    def __init__(self, queue: str, condition: str, found: int) -> None:
-        what = "consumers" if condition == "if_unused" else "messages"
-        super().__init__(f"queue {queue!r} was not deleted: {condition} is set and it has {found} {what}")
+    def __init__(self, queue: str, condition: str, count: int) -> None:
+        noun = "consumer" if condition == "if_unused" else "message"
+        super().__init__(f"queue {queue!r} was not deleted: {condition} is set and it has {plural(count, noun)}")
         self.queue = queue
         self.condition = condition
-        self.found = found
+        self.count = count
 
 
 class LeaseLost(RqttlError):
-    """Some deliveries were settled or renewed after their lease had ended: those in `ids`. All others were settled.
+    """The leases of the deliveries in `ids` had ended before the settle or renewal. All others were settled.
 
-    The messages come again: let the work be repeatable, ask for a longer `lease`, or use `run` or
-    `consume`, which renew.
+    The messages are delivered again: make the work repeatable, use a longer `lease`, or use `run` or `consume`, which
+    renew leases.
     """
 
     code = "lease_lost"
 
     def __init__(self, queue: str, ids: Sequence[str]) -> None:
         super().__init__(
-            f"queue {queue!r}: the lease had ended for {_some(ids)}; somebody else may hold the message now"
+            f"queue {queue!r}: the lease had ended for {_list_ids(ids)}; another consumer may hold the message now"
         )
         self.queue = queue
         self.ids = tuple(ids)
 
 
 class AlreadySettled(RqttlError):
-    """The delivery was acked, given back or rejected before, or it came with `auto_ack=True` and needs no settling.
+    """The delivery was acked, nacked or rejected before, or it was received with `auto_ack=True`.
 
     Settle each delivery once; `with delivery:` does.
     """
@@ -140,20 +142,20 @@ class AlreadySettled(RqttlError):
 
 
 class OutcomeUnknown(RqttlError):
-    """The reply to a call was lost: Redis may or may not have carried it out.
+    """The reply to a call was lost: Redis may or may not have performed the call.
 
-    `action` names the call. Look whether it happened; or send again with an `id` into a queue that has a
-    `duplicate_window` (`enqueue_many` can give a window for itself). After `ack`, `nack` and `reject`, `ids` names the
+    `action` names the call. Look at the queue; or send again with an `id` to a queue with a `duplicate_window`
+    (`enqueue_many` takes a window for one call). After `ack`, `nack` and `reject`, `ids` names the
     messages whose leases ended before the call could be repeated.
     """
 
     code = "outcome_unknown"
 
     def __init__(self, queue: str, action: str, ids: Sequence[str] = ()) -> None:
-        of = f" of {_some(ids)}" if ids else ""
+        of = f" of {_list_ids(ids)}" if ids else ""
         super().__init__(
             f"queue {queue!r}: the connection was lost before the reply to {action}{of} arrived; "
-            "it may or may not have been carried out"
+            "Redis may or may not have performed it"
         )
         self.queue = queue
         self.action = action
@@ -161,15 +163,15 @@ class OutcomeUnknown(RqttlError):
 
 
 class ScriptsForgotten(RqttlError):
-    """Redis forgot the script of a call each time that it was loaded. Nothing was carried out.
+    """Redis forgot the script of a call after each load. Nothing was changed.
 
-    Find out who calls `SCRIPT FLUSH` again and again, and end that.
+    Find the program that calls `SCRIPT FLUSH` again and again, and stop it.
     """
 
     code = "scripts_forgotten"
 
     def __init__(self, script: str) -> None:
-        super().__init__(f"script {script}: Redis forgot it again and again; somebody calls SCRIPT FLUSH")
+        super().__init__(f"script {script}: Redis forgot it again and again; another program calls SCRIPT FLUSH")
         self.script = script
 
 
@@ -193,9 +195,9 @@ class PoolExhausted(RqttlError):
 
 
 class BrokerClosed(RqttlError):
-    """A call came after `close()` of its broker, or it was waiting when another thread closed the broker.
+    """A call was made after `close()` of its broker, or it was waiting when another thread closed the broker.
 
-    Make a new broker, and close it only when nobody uses its queues and consumers any more.
+    Make a new broker, and close it only after the last use of its queues and consumers.
     """
 
     code = "closed"
@@ -207,14 +209,14 @@ class BrokerClosed(RqttlError):
 class EmbeddedUnavailable(RqttlError):
     """No embedded server: no binary, a folder that is not private or not its own, data it cannot read, no answer.
 
-    Do what the message says; or name a Redis of your own with `--url` or `$RQTTL_URL`.
+    Follow the message, or name another Redis with `--url` or `$RQTTL_URL`.
     """
 
     code = "embedded_unavailable"
 
 
 class InvalidInput(RqttlError, ValueError):
-    """An argument breaks a rule. Nothing was written.
+    """An argument breaks a rule. Nothing was changed.
 
     The message names the argument, the value and the rule.
     """
@@ -223,9 +225,9 @@ class InvalidInput(RqttlError, ValueError):
 
 
 class InvalidName(InvalidInput):
-    """A queue, namespace or message id is not well formed.
+    """The name of a queue or a namespace, or a message id, has a wrong form.
 
-    Use the characters and the length that the message names.
+    The message names the allowed characters and the allowed length.
     """
 
     code = "invalid_name"
@@ -234,34 +236,34 @@ class InvalidName(InvalidInput):
 class InvalidOption(InvalidInput):
     """A queue option is unknown, of the wrong type, out of range, or contradicts another one.
 
-    See the table of options in the README.
+    The README has a table of all options.
     """
 
     code = "invalid_option"
 
 
 class InvalidDuration(InvalidInput):
-    """A duration has no unit, is no duration, or does not lie between 0 and ten years.
+    """A duration has no unit, has a wrong form, or is not between 0 and ten years.
 
-    Write it with its unit, as `1500ms`, `30s`, `5m`, `2h`, `1d` or `1w`; only `0` needs none.
+    Write it with a unit, such as `1500ms`, `30s`, `5m`, `2h`, `1d` or `1w`; only `0` needs none.
     """
 
     code = "invalid_duration"
 
 
 class MessageTooLarge(InvalidInput):
-    """A body or a set of headers is larger than the queue takes.
+    """A body or the headers of a message are larger than the limit.
 
-    Store the body elsewhere and send where it is, or raise `max_message_bytes`.
+    Store the body elsewhere and send its address, or raise `max_message_bytes`.
     """
 
     code = "message_too_large"
 
 
 class MalformedMessage(InvalidInput):
-    """The header of a message has not the form that scripts take. `place` counts the messages of its batch from 1 on.
+    """The header of a message has a wrong form. `place` is the number of the message in its batch, from 1 on.
 
-    Send through this library, which packs headers well; whoever calls the scripts otherwise reads `lua/README.md`.
+    Send through this library. For calls of the scripts from other programs, `lua/README.md` describes the form.
     """
 
     code = "malformed"
@@ -269,7 +271,7 @@ class MalformedMessage(InvalidInput):
     def __init__(self, queue: str, place: int) -> None:
         super().__init__(
             f"queue {queue!r}: expected a packed header without deaths (lua/README.md), got something else in message "
-            f"{place} of the batch: nothing of it was stored"
+            f"{place} of the batch: the batch was not stored"
         )
         self.queue = queue
         self.place = place
@@ -278,11 +280,11 @@ class MalformedMessage(InvalidInput):
 class ContractError(RqttlError):
     """The library and its scripts disagree. This is a bug of rqttl.
 
-    Report it, with what `--debug` shows.
+    Report it, with the output of `--debug`.
     """
 
     code = "bug"
 
 
-def _some(ids: Sequence[str]) -> str:
+def _list_ids(ids: Sequence[str]) -> str:
     return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")

@@ -1,4 +1,4 @@
-"""JSON text of any value, also of what JSON lacks: bytes, times, NaN, infinity, and keys that are no text."""
+"""JSON text of any value, also of values that JSON lacks: bytes, times, NaN, infinity, keys that are no text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rqttl.text import escape
 
 
 def dump(value: Any) -> str:
-    """One line of strict JSON in ASCII, safe on a terminal. A value that JSON lacks becomes a text."""
+    """Format a value as one line of strict JSON in ASCII, safe on a terminal. Values that JSON lacks become texts."""
     return dump_with(value, as_text, ascii_only=True).replace("\x7f", "\\u007f")
 
 
 def dump_readable(value: Any) -> str:
-    """The same JSON with all letters as they are. The caller escapes it before it goes to a terminal."""
+    """Format a value as `dump` does, with all letters unchanged. The caller escapes it for a terminal."""
     return dump_with(value, as_text)
 
 
@@ -27,7 +27,7 @@ def dump_with(
     ascii_only: bool = False,
     separators: tuple[str, str] | None = None,
 ) -> str:
-    """One line of strict JSON. `replace` maps each value that JSON lacks, also a key, to one that it has."""
+    """Format a value as one line of strict JSON. `replace` maps each value and key that JSON lacks to one it has."""
 
     def encode(value: Any) -> str:
         return json.dumps(value, default=replace, ensure_ascii=ascii_only, allow_nan=False, separators=separators)

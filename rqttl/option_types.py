@@ -1,6 +1,6 @@
-"""The options of a queue as types, so that a type checker refuses a misspelt name and a value of another type.
+"""The options of a queue as types: a type checker refuses misspelt names and values of wrong types.
 
-The keys are made from `OPTIONS` in `rqttl/options.py`: `python -m tests.unit.test_docs` writes them anew.
+`python -m tests.unit.test_docs` generates the keys from `OPTIONS` in `rqttl/options.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from rqttl.units import Duration
 
 
 class OptionArguments(TypedDict, total=False):
-    """The options that `declare_queue` and `Queue.update` take, as keyword arguments.
+    """Options of a queue, as keyword arguments of `declare_queue` and `Queue.update`.
 
-    With `None`, `declare_queue` takes an option for one that is not given, and `update` puts it back to its default.
+    `declare_queue` ignores an option with the value `None`; `update` resets it to its default.
     """
 
     # <!-- options -->
@@ -38,7 +38,7 @@ class OptionArguments(TypedDict, total=False):
     Value: duration ≥ 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
     never_expire: bool | None
-    """Messages' own TTLs are ignored.
+    """Ignore the TTLs of messages.
 
     Value: `True`, `False`. Default: `False`.
     """
@@ -58,32 +58,32 @@ class OptionArguments(TypedDict, total=False):
     Value: `drop-head`, `reject-publish`, `reject-publish-dlx`. Default: `drop-head`.
     """
     dead_letter: str | None
-    """Where dead messages go, for every reason.
+    """Target of dead messages, for every reason.
 
     Value: queue or template (`{queue}` stands for this queue). Default: none.
     """
     dead_letter_expired: str | None
-    """Where expired messages go; empty = drop.
+    """Target of expired messages; empty = drop.
 
     Value: queue or template, or empty (`{queue}` stands for this queue). Default: `dead_letter`.
     """
     dead_letter_maxlen: str | None
-    """Where messages beyond a limit go; empty = drop.
+    """Target of messages beyond a limit; empty = drop.
 
     Value: queue or template, or empty (`{queue}` stands for this queue). Default: `dead_letter`.
     """
     dead_letter_rejected: str | None
-    """Where rejected messages go; empty = drop.
+    """Target of rejected messages; empty = drop.
 
     Value: queue or template, or empty (`{queue}` stands for this queue). Default: `dead_letter`.
     """
     dead_letter_delivery_limit: str | None
-    """Where messages go that failed too often; empty = drop.
+    """Target of messages that failed too often; empty = drop.
 
     Value: queue or template, or empty (`{queue}` stands for this queue). Default: `dead_letter`.
     """
     expires: Duration | None
-    """The queue is deleted after so long without use.
+    """Time without use after which the queue is deleted.
 
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
@@ -93,7 +93,7 @@ class OptionArguments(TypedDict, total=False):
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
     on_expire: Literal["drop", "dead-letter", "keep"] | None
-    """What becomes of the messages of a queue that expires.
+    """Treatment of the messages of an expired queue.
 
     Value: `drop`, `dead-letter`, `keep`. Default: `drop`.
     """
@@ -113,7 +113,7 @@ class OptionArguments(TypedDict, total=False):
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
     redelivery_multiplier: float | None
-    """Factor of the pause after each further one.
+    """Factor of the pause for each further failure.
 
     Value: number ≥ 1, also with a fraction. Default: `1`.
     """
@@ -123,12 +123,12 @@ class OptionArguments(TypedDict, total=False):
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
     redelivery_jitter: float | None
-    """Part of each pause that chance may take off.
+    """Largest part that chance takes off each pause.
 
     Value: number 0 to 1, also with a fraction. Default: `0`.
     """
     duplicate_window: Duration | None
-    """An id seen within it is not stored again.
+    """Time in which a message id is not stored again.
 
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """

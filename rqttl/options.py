@@ -1,6 +1,6 @@
-"""Queue options: the one table that declares them, and the values a queue was declared with.
+"""Queue options: the table of all options, and the options of one queue.
 
-Everything that speaks of options (declare, update, the command line, the documentation) reads `OPTIONS`.
+`declare_queue`, `update`, the command line and the documentation all read `OPTIONS`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from rqttl.option_types import OptionArguments
 
 Value = int | float | str | bool
-#: Why a message died; also the suffix of the option that names the target for it.
+#: Reasons of a death, each also the suffix of the option that names its target.
 REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 ENDINGS = ("drop", "dead-letter", "keep")
 
 _MAX_COUNT = 2**53 - 1
-#: A longer text is no misspelt option.
+#: Characters of the longest text that may be a misspelt option.
 _LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One queue option. `read` turns what people write into the stored value, or raises `InvalidOption`.
+    """A queue option. `read` turns an argument into the stored value, or raises `InvalidOption`.
 
     `choices` are the values of an option of kind `choice`.
     """
@@ -117,87 +117,90 @@ OPTIONS: Mapping[str, Option] = {
         Option("default_ttl", "duration", None, _duration(0), "TTL of messages sent without one; turns off the clamps"),
         Option("min_ttl", "duration", None, _duration(0), "shortest TTL that a message gets"),
         Option("max_ttl", "duration", None, _duration(0), "longest TTL that a message gets"),
-        Option("never_expire", "flag", False, _flag, "messages' own TTLs are ignored"),
+        Option("never_expire", "flag", False, _flag, "ignore the TTLs of messages"),
         Option("max_length", "count", None, _count(0), "limit of ready messages"),
         Option("max_length_bytes", "count", None, _count(0), "limit of the body bytes of ready messages"),
         _choice("overflow", OVERFLOWS, "rule for a full queue"),
-        Option("dead_letter", "target", None, _target(empty_drops=False), "where dead messages go, for every reason"),
-        _per_reason("expired", "where expired messages go; empty = drop"),
-        _per_reason("maxlen", "where messages beyond a limit go; empty = drop"),
-        _per_reason("rejected", "where rejected messages go; empty = drop"),
-        _per_reason("delivery_limit", "where messages go that failed too often; empty = drop"),
-        Option("expires", "duration", None, _duration(1), "the queue is deleted after so long without use"),
+        Option("dead_letter", "target", None, _target(empty_drops=False), "target of dead messages, for every reason"),
+        _per_reason("expired", "target of expired messages; empty = drop"),
+        _per_reason("maxlen", "target of messages beyond a limit; empty = drop"),
+        _per_reason("rejected", "target of rejected messages; empty = drop"),
+        _per_reason("delivery_limit", "target of messages that failed too often; empty = drop"),
+        Option("expires", "duration", None, _duration(1), "time without use after which the queue is deleted"),
         Option("auto_delete_on_idle", "duration", None, _duration(1),
                "like `expires`, but arriving messages and `peek` count as use, too"),
-        _choice("on_expire", ENDINGS, "what becomes of the messages of a queue that expires"),
+        _choice("on_expire", ENDINGS, "treatment of the messages of an expired queue"),
         Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
         Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
         Option("redelivery_delay", "duration", None, _duration(1), "pause after a message's first failed delivery"),
-        Option("redelivery_multiplier", "number", 1, _number(1), "factor of the pause after each further one"),
+        Option("redelivery_multiplier", "number", 1, _number(1), "factor of the pause for each further failure"),
         Option("redelivery_max_delay", "duration", None, _duration(1), "longest pause"),
-        Option("redelivery_jitter", "number", 0, _number(0, 1), "part of each pause that chance may take off"),
-        Option("duplicate_window", "duration", None, _duration(1), "an id seen within it is not stored again"),
+        Option("redelivery_jitter", "number", 0, _number(0, 1), "largest part that chance takes off each pause"),
+        Option("duplicate_window", "duration", None, _duration(1), "time in which a message id is not stored again"),
         Option("max_message_bytes", "count", 16 * 2**20, _count(1), "largest body"),
     )
 }  # fmt: skip
 
-#: The options that scripts read at each call, unless the queue is plain.
+#: Options that scripts read in each call, unless the queue has only defaults.
 _EVERYWHERE = (
     "message_ttl", "default_ttl", "min_ttl", "max_ttl", "max_length", "max_length_bytes", "max_deliveries",
     "expires", "auto_delete_on_idle", "duplicate_window",
 )  # fmt: skip
-#: The options that scripts read where a delivery has failed.
+#: Options that scripts read after a failed delivery.
 _AFTER_A_FAILURE = ("redelivery_delay", "redelivery_multiplier", "redelivery_max_delay", "redelivery_jitter")
 
 
 @dataclass(frozen=True)
 class QueueOptions(Mapping[str, Value | None]):
-    """The options of one queue: every option by attribute or key, durations in milliseconds, `None` = not set."""
+    """The options of one queue, by attribute or key. Durations are milliseconds, and `None` means no value.
+
+    `declared` has the options that differ from their defaults.
+    """
 
     queue: str
-    given: Mapping[str, Value]
+    declared: Mapping[str, Value]
 
     @classmethod
     def read(cls, queue: str, arguments: Mapping[str, object]) -> QueueOptions:
-        """Check what somebody declared. Raises `InvalidOption` or `InvalidDuration`; the message names the option."""
+        """Check arguments of a declaration. Raises `InvalidOption` or `InvalidDuration`, which name the option."""
         return cls(check_queue_name(queue), {}).changed(arguments)
 
     @classmethod
     def read_stored(cls, queue: str, stored: Mapping[str, object]) -> QueueOptions:
-        """Check what Redis holds, where durations are milliseconds. Raises as `read` does."""
+        """Check options from Redis, with durations in milliseconds. Raises as `read` does."""
         return cls.read(queue, {name: written(name, value) for name, value in stored.items()})
 
     @classmethod
     def from_json(cls, queue: str, text: str | bytes) -> QueueOptions:
-        """What `as_json` wrote."""
+        """Read the text of `as_json`."""
         return cls(queue, json.loads(text))
 
     def as_json(self) -> str:
-        """The given options, canonically: equal options give equal text. An option at its default is not in it."""
-        return json.dumps(self.given, sort_keys=True, separators=(",", ":"))
+        """The declared options as JSON: equal options give equal texts. An option at its default is left out."""
+        return json.dumps(self.declared, sort_keys=True, separators=(",", ":"))
 
     def as_arguments(self) -> OptionArguments:
-        """The given options as `declare_queue` and `update` take them: durations are text with a unit.
+        """The declared options as arguments of `declare_queue` and `update`, with durations as text with a unit.
 
-        So a queue is declared like another one: `broker.declare_queue("copy", **queue.options().as_arguments())`.
+        A copy of a queue: `broker.declare_queue("copy", **queue.options().as_arguments())`.
         """
-        return cast("OptionArguments", {name: written(name, value) for name, value in self.given.items()})
+        return cast("OptionArguments", {name: written(name, value) for name, value in self.declared.items()})
 
     def changed(self, changes: Mapping[str, object]) -> QueueOptions:
-        """These options with some changed; `None` unsets one."""
+        """These options with some changes. `None` unsets an option."""
         named = _named(changes)
-        kept = {name: value for name, value in self.given.items() if name not in named}
+        kept = {name: value for name, value in self.declared.items() if name not in named}
         options = QueueOptions(self.queue, dict(sorted({**kept, **_stored(named)}.items())))
         options._check_together()
         return options
 
     def differences(self, other: QueueOptions) -> dict[str, tuple[Value | None, Value | None]]:
-        """Each option that differs, with both values."""
+        """The differing options, each with both values."""
         return {name: (self[name], other[name]) for name in OPTIONS if self[name] != other[name]}
 
     def target(self, reason: str) -> str:
-        """The queue that messages dead for `reason` go to; empty when they are dropped."""
-        template = self.given.get(f"dead_letter_{reason}", self.given.get("dead_letter", ""))
+        """The target of messages that died for `reason`; empty if they are dropped."""
+        template = self.declared.get(f"dead_letter_{reason}", self.declared.get("dead_letter", ""))
         return str(template).replace("{queue}", self.queue)
 
     def number(self, name: str) -> int | None:
@@ -206,23 +209,25 @@ class QueueOptions(Mapping[str, Value | None]):
         return None if value is None else int(value)
 
     def fields(self) -> list[int | str]:
-        """The fields of the record that scripts read, name and value in turn; all other options are in `options` alone.
+        """The fields of the record that scripts read: names and values in turn. `options` alone has all other options.
 
-        `option_set` is `default` where none of those is set that every command has to know, `expiring` where the queue
-        has a lifetime, else `custom`.
+        `option_set` is `expiring` if the queue has a lifetime, `default` if it has no other option that every command
+        reads, else `custom`.
         """
-        found: list[int | str] = ["overflow", str(self.overflow)]
+        fields: list[int | str] = ["overflow", str(self.overflow)]
         for name in _EVERYWHERE:
             value = self.number(name)
             if value is not None:
-                found += [name, value]
+                fields += [name, value]
         if self.never_expire:
-            found += ["never_expire", 1]
-        pauses = [word for name in _AFTER_A_FAILURE if name in self.given for word in (name, str(self.given[name]))]
+            fields += ["never_expire", 1]
+        pauses = [
+            word for name in _AFTER_A_FAILURE if name in self.declared for word in (name, str(self.declared[name]))
+        ]
         if self.expires is not None or self.auto_delete_on_idle is not None:
-            return ["option_set", "expiring", "on_expire", str(self.on_expire), *found, *pauses]
-        kind = "default" if found == ["overflow", "drop-head"] else "custom"
-        return ["option_set", kind, *found, *pauses]
+            return ["option_set", "expiring", "on_expire", str(self.on_expire), *fields, *pauses]
+        kind = "default" if fields == ["overflow", "drop-head"] else "custom"
+        return ["option_set", kind, *fields, *pauses]
 
     def _check_together(self) -> None:
         low, high = self.number("min_ttl"), self.number("max_ttl")
@@ -243,8 +248,8 @@ class QueueOptions(Mapping[str, Value | None]):
         first, longest = self.number("redelivery_delay"), self.number("redelivery_max_delay")
         if first is None:
             for name in _AFTER_A_FAILURE:
-                if name in self.given:
-                    value = f"{self.given[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
+                if name in self.declared:
+                    value = f"{self.declared[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
                     raise InvalidOption(f"{name}: {value} does nothing without redelivery_delay; set both or none")
         elif longest is not None and longest < first:
             raise InvalidOption(f"redelivery_max_delay: {longest} ms is less than redelivery_delay, {first} ms")
@@ -252,12 +257,12 @@ class QueueOptions(Mapping[str, Value | None]):
     def __getitem__(self, name: str) -> Value | None:
         if name not in OPTIONS:
             raise KeyError(name)
-        return self.given.get(name, OPTIONS[name].default)
+        return self.declared.get(name, OPTIONS[name].default)
 
     def __getattr__(self, name: str) -> Value | None:
         if name not in OPTIONS:
             raise AttributeError(name)
-        return self.given.get(name, OPTIONS[name].default)
+        return self.declared.get(name, OPTIONS[name].default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(OPTIONS)
@@ -269,9 +274,9 @@ class QueueOptions(Mapping[str, Value | None]):
 class UpdateResult(NamedTuple):
     """The effect of changed options on one queue.
 
-    `before` and `after` are the options. `expired` and `trimmed` count the ready messages that died by the change: by a
-    shorter `message_ttl`, and by a lower `max_length` or `max_length_bytes` under `drop-head`. They went where the
-    options send such dead letters.
+    `before` and `after` are the options. `expired` counts the ready messages that a shorter `message_ttl` ended.
+    `trimmed` counts those that a lower `max_length` or `max_length_bytes` pushed out under `drop-head`. Each went to
+    the target for its reason, if there is one.
     """
 
     before: QueueOptions
@@ -281,31 +286,31 @@ class UpdateResult(NamedTuple):
 
 
 def written(name: str, stored: object) -> object:
-    """A stored value as people write it."""
+    """A stored value as an argument: a duration becomes text with a unit."""
     is_duration = name in OPTIONS and OPTIONS[name].kind == "duration"
     return units.as_text(stored) if is_duration and type(stored) is int else stored
 
 
 def _stored(named: Mapping[str, object]) -> dict[str, Value]:
-    """The stored values of what people wrote. What is `None` or equals its default is not stored."""
+    """The stored values of arguments, without `None` and without values that equal their defaults."""
     read = {name: OPTIONS[name].read(name, value) for name, value in named.items() if value is not None}
     return {name: value for name, value in read.items() if value != OPTIONS[name].default}
 
 
 def _named(arguments: Mapping[str, object]) -> dict[str, object]:
-    """The arguments under the options' own names."""
+    """The arguments by names of options, with underscores."""
     if not isinstance(arguments, Mapping):
         raise InvalidOption(f"options: expected a mapping of options, got {shown(arguments)}")
     named: dict[str, object] = {}
     for written, value in arguments.items():
-        option = _known(written)
+        option = _option(written)
         if option.name in named:
             raise InvalidOption(f"{option.name}: given twice, with a hyphen and with an underscore")
         named[option.name] = value
     return named
 
 
-def _known(name: object) -> Option:
+def _option(name: object) -> Option:
     text = plain_text(name)
     if text is None or len(text) > _LONGEST_NAME:
         raise InvalidOption(f"options: expected the name of an option, got {shown(name)}")

@@ -18,7 +18,17 @@ from rqttl.protocol.commands import BATCH, Reply, Word
 from rqttl.runner import Runner
 from rqttl.store.driver import driver_of
 from rqttl.text import shown
-from rqttl.types import Declared, Header, Message, Peeked, QueueStats, Receipt, Redriven, RunCounts, Swept
+from rqttl.types import (
+    Declared,
+    Header,
+    Message,
+    MessageView,
+    QueueStats,
+    Receipt,
+    RedriveResult,
+    RunCounts,
+    SweepResult,
+)
 from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
@@ -235,7 +245,7 @@ class Queue:
 
     # Looking and changing
 
-    def peek(self, limit: int = 20, after: str | None = None) -> list[Peeked]:
+    def peek(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
         """Look at up to `limit` messages in order, ready, leased and delayed ones, without changing anything.
 
         `after` is the `sequence` of the last one seen, for the next page. Expired messages that nobody has swept yet
@@ -277,23 +287,26 @@ class Queue:
         """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew."""
         self._driver.perform(flows.touch(self._driver.keyspace, self.name))
 
-    def sweep(self) -> list[Swept]:
+    def sweep(self) -> list[SweepResult]:
         """Do what is due: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do it on time.
 
         A queue whose lifetime is over is deleted; the last of what is returned says so.
         """
         return self._driver.perform(flows.sweep(self.name))
 
-    def purge(self, sequences: Iterable[str] | None = None) -> int:
-        """Remove the messages that are ready now, without dead-lettering them. Returns how many.
+    def purge(self) -> int:
+        """Remove all messages that are ready now, without dead-lettering them. Returns their number.
 
-        With `sequences` (`Peeked.sequence`) only those of them that are ready now go; others are left alone, as are
-        names of messages that are not there. Raises `OutcomeUnknown` if a reply was lost.
+        Raises `OutcomeUnknown` if a reply was lost.
         """
-        keyspace = self._driver.keyspace
-        if sequences is None:
-            return self._driver.perform(flows.purge(keyspace, self.name))
-        return self._driver.perform(flows.purge_these(keyspace, self.name, sequences))
+        return self._driver.perform(flows.purge(self._driver.keyspace, self.name))
+
+    def purge_many(self, sequences: Iterable[str]) -> int:
+        """Remove chosen messages (`MessageView.sequence`) without dead-lettering them. Returns their number.
+
+        Leased and delayed messages stay, unknown sequences are ignored. Raises `OutcomeUnknown` if a reply was lost.
+        """
+        return self._driver.perform(flows.purge_many(self._driver.keyspace, self.name, sequences))
 
     def redrive(
         self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
@@ -310,13 +323,13 @@ class Queue:
         flow = flows.redrive(self._driver.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
         return self._driver.perform(flow)
 
-    def redrive_these(self, letters: Iterable[tuple[str, str]]) -> list[Redriven]:
+    def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:
         """Put chosen letters back: pairs of a letter's `sequence` and the queue to go to. See `redrive`.
 
         Returns what became of each, in the order of `letters`. After a lost reply the call is repeated; a letter that
         is not there any more counts as moved then.
         """
-        return self._driver.perform(flows.redrive_these(self._driver.keyspace, self.name, letters))
+        return self._driver.perform(flows.redrive_many(self._driver.keyspace, self.name, letters))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete the queue with all that is in it, without dead-lettering anything.

@@ -1,4 +1,4 @@
-"""Text for people: refused values, counts, ages and times, escaped for terminals; and plain values of callers."""
+"""Text for people: refused values, counts, ages, times and escaped text; and plain values of arguments."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import unicodedata
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 
-#: Characters of a value that a message shows.
+#: Characters of a refused value in an error message.
 _LONGEST = 80
-#: Whole numbers of more bits are not written out: Python refuses to, or it takes long.
+#: Bits of the largest whole number that is written out: Python refuses larger ones, or takes long.
 _WRITTEN_BITS = 256
-#: Only values of these types are shown: the `repr` of anything else may be huge, or hold a password.
+#: Types whose values are written out: the `repr` of another type may be huge, or hold a password.
 _WRITTEN = (str, bytes, bytearray, bool, int, float)
 
-#: Characters of a body or a header that people see at most, unless they ask for all of it.
+#: Characters of a body or a header that a command prints, unless the user asks for all.
 LONGEST = 2_000
-#: Combining marks on one character; all further ones are escaped.
+#: Combining marks that one character may have; further marks are escaped.
 MARKS = 4
-#: Characters that Python calls printable though nobody sees them: fillers, joiners, most variation selectors.
+#: Invisible characters that Python calls printable: fillers, joiners, most variation selectors.
 _UNSEEN = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
     + "".join(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))
@@ -33,17 +33,17 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LONGEST
 
 
 def plain_text(value: object) -> str | None:
-    """The text of a `str`, of a subclass too; None for any other value. No method of the subclass runs."""
+    """The text of a `str` or a subclass; `None` for any other value. No method of the subclass runs."""
     return str.__str__(value) if isinstance(value, str) else None
 
 
 def plain_whole(value: object) -> int | None:
-    """The number of an `int`, of a subclass too but not of `bool`; None for any other value."""
+    """The number of an `int` or a subclass except `bool`; `None` for any other value."""
     return int.__int__(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def plain_number(value: object) -> int | float | None:
-    """The number of an `int` or a `float`, as `plain_whole` does."""
+    """The number of an `int` or a `float`; otherwise as `plain_whole`."""
     return float.__float__(value) if isinstance(value, float) else plain_whole(value)
 
 
@@ -54,9 +54,9 @@ def type_name(value: object) -> str:
 
 
 def shown(value: object, expected: type = str) -> str:
-    """Show a value that was refused. A value of another type than the one expected comes with its type.
+    """Format a refused value. A value of another type than the expected one comes with its type.
 
-    So a number where text is expected is `int 17` and never `'17'`.
+    So a number in the place of a text is `int 17` and never `'17'`.
     """
     if value is None:
         return "None"
@@ -72,12 +72,12 @@ def shown(value: object, expected: type = str) -> str:
 
 
 def install(extra: str) -> str:
-    """The command that installs what an extra brings. The package is in no index, so it needs a checkout."""
+    """The command that installs an extra. It needs a checkout, because the package is in no index."""
     return f"`pip install '.[{extra}]'` in a checkout of rqttl"
 
 
 def plural(n: int, noun: str) -> str:
-    """`1 message`, `2 messages`."""
+    """Format a number with its noun: `1 message`, `2 messages`."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
@@ -88,16 +88,16 @@ def nearest(word: str, names: Iterable[str], likeness: float = 0.6) -> str | Non
 
 
 def did_you_mean(word: str, names: Iterable[str], otherwise: str = "") -> str:
-    """`; did you mean NAME?` for the end of an error. If no name is like the word, `otherwise` stands there."""
+    """The hint `; did you mean NAME?` for the end of an error; `otherwise` if no name is like the word."""
     near = nearest(word, names)
     hint = f"did you mean {near}?" if near else otherwise
     return f"; {hint}" if hint else ""
 
 
 def escape(text: str | bytes, longest: int | None = None) -> str:
-    """A text in which controls, bidi and invisible characters and broken UTF-8 are escaped; cut to `longest`.
+    """Escape controls, bidi and invisible characters and broken UTF-8 in a text, and cut it to `longest`.
 
-    Combining marks are escaped where many of them are stacked on one character.
+    Combining marks are escaped if many of them are on one character.
     """
     size, unit = len(text), "bytes" if isinstance(text, bytes) else "characters"
     if longest is not None and size > longest:
@@ -124,17 +124,17 @@ def _beginning(text: str | bytes, length: int) -> str | bytes:
 
 
 def without_secrets(line: str) -> str:
-    """A line in which users and passwords of URLs are left out."""
+    """A line without the users and passwords of URLs."""
     return _PASSWORD.sub(r"\1***", _USER.sub(r"\1***@", line))
 
 
 def format_count(n: int) -> str:
-    """12345 -> 12,345."""
+    """Format a number: 12345 -> 12,345."""
     return f"{n:,}"
 
 
 def format_age(time: timedelta | None) -> str:
-    """A duration in at most two units: 12s, 3m 4s, 2d 5h. `-` for None."""
+    """Format a duration in at most two units: 12s, 3m 4s, 2d 5h. `-` for `None`."""
     if time is None:
         return "-"
     seconds = time.total_seconds()
@@ -151,7 +151,7 @@ def format_age(time: timedelta | None) -> str:
 
 
 def format_time(at: datetime | None, now: datetime, *, utc: bool = False) -> str:
-    """A time as an age: `in 12s`, `3m ago`, `now`; with `utc` exactly: `2026-01-31 12:00:00.000Z`. `-` for None."""
+    """Format a time as an age (`in 12s`, `3m ago`, `now`), or with `utc` exactly: `2026-01-31 12:00:00.000Z`."""
     if at is None:
         return "-"
     if utc:

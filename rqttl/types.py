@@ -1,4 +1,4 @@
-"""The values that go in and come out: messages, receipts, deaths, statistics."""
+"""Values of the public interface: messages, receipts, deaths, statistics."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rqttl.errors import QueueDamaged
 from rqttl.units import Duration, Instant
 
 Header = str | bytes | int | float | bool | None
-#: The outcome of a declaration: the queue was made, a queue that a dead letter had made was adopted, or it was there.
-Declared = Literal["created", "adopted", "found"]
+#: Outcomes of a declaration: the queue was created, a queue that a dead letter had created was adopted, or it existed.
+Declared = Literal["created", "adopted", "existing"]
 T = TypeVar("T")
 State = Literal["ready", "leased", "delayed"]
 #: Any value that msgpack can hold; `bytes` are stored as they are.
@@ -21,10 +21,10 @@ Body = object
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message to enqueue.
+    """A message to enqueue.
 
-    `body`: bytes are stored untouched, any other value is packed with msgpack. `ttl` is how long it lives, `expires_at`
-    is the end of its life; give at most one. `id` is free text of up to 255 bytes; without it the queue's own sequence
+    A `body` of bytes is stored unchanged; any other value is packed with msgpack. `ttl` is the length of its life and
+    `expires_at` the end; at most one of them may be set. `id` is free text of up to 255 bytes; without it the sequence
     is the id.
     """
 
@@ -36,16 +36,15 @@ class Message:
     content_type: str | None = None
 
 
-#: What became of a letter that was to go back: `moved`, or where it stays because there is no room (`full`), because
-#: the queue is not there (`no_origin`) or holds the letter already (`same_queue`); `gone` where it is not there, or not
-#: ready.
+#: Outcomes of a redrive of one letter: it `moved`; or it stays, because the other queue is `full`, does not exist
+#: (`no_origin`) or is this one (`same_queue`); or it is `unavailable`: missing, or not ready.
 Outcome = Literal["moved", "full", "unavailable", "no_origin", "same_queue"]
 
 
-class Redriven(NamedTuple):
-    """What became of one letter that was to go from a dead-letter queue to `origin`.
+class RedriveResult(NamedTuple):
+    """The outcome of a redrive of one letter from a dead-letter queue to `origin`.
 
-    `limit` is the option that left no room, where the outcome is `full`.
+    `limit` names the option that left no room if the outcome is `full`.
     """
 
     sequence: str
@@ -55,11 +54,11 @@ class Redriven(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """A message was stored. `expires_at` is its effective deadline, `None` if it never expires.
+    """The receipt of an enqueued message. `expires_at` is its effective deadline; `None` means that it never expires.
 
-    `duplicate`: it was not, because its id was seen within the queue's `duplicate_window`, or that of such a call.
-    `expired`: its time was over when it arrived, so that nobody receives it. The clock of Redis decides, and a message
-    with a TTL of 0 that a waiting consumer got is not `expired`.
+    `duplicate` is true if the message was not stored, because its id was used within the `duplicate_window` of the
+    queue or of such a call. `expired` is true if the message was past its deadline on arrival, by the clock of Redis:
+    no consumer receives it. A message with a TTL of 0 that a waiting consumer got is not `expired`.
     """
 
     id: str
@@ -72,8 +71,8 @@ class Receipt(NamedTuple):
 class Death:
     """Deaths of one message in one queue for one reason (RabbitMQ: `x-death`).
 
-    `first_at` is the first of them; all other fields describe the newest. `expires_at` is the deadline that was in
-    force, whatever the reason of the death; `None` if there was none.
+    `first_at` is the time of the first death; all other fields describe the newest one. `expires_at` is the deadline in
+    force at that death, whatever its reason; `None` if the message had no deadline.
     """
 
     queue: str
@@ -88,11 +87,11 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
-class Peeked:
-    """A message as `peek` shows it: nothing about it has changed.
+class MessageView:
+    """A message as `peek` shows it, without a change to the message.
 
-    `sequence` is its place in the queue and what `peek(after=…)` takes. `until` is when the lease or the delay ends.
-    `description` is the last one that a failed delivery from this queue was given (`Delivery.nack`), if any.
+    `sequence` is its place in the order of the queue, for `peek(after=…)`. `until` is the end of a lease or a delay.
+    `description` describes the last failed delivery from this queue (`Delivery.nack`), if there is a description.
     """
 
     id: str
@@ -112,23 +111,22 @@ class Peeked:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """What a queue holds now, and what has happened in it since it was created.
+    """Numbers of messages in a queue, and counters since the queue was created.
 
-    `deaths` counts every death by reason; `dropped` those of them that went nowhere, by reason, with `cycle` for
-    dead letters that would have gone round for ever (their deaths are counted under their own reason). `redriven`
-    counts letters that went from here to another queue.
+    `deaths` counts all deaths by reason. `dropped` counts by reason those whose message was not kept as a letter;
+    `cycle` counts letters that would have entered a queue they already died in (their deaths count under their own
+    reasons). `redriven` counts letters that went from here to another queue.
 
-    `overdue` says for how long the oldest due work (an expired message, a lease or a delay that is over) had been
-    waiting when this call looked; 0 if nothing was due. It stays near 0 where a reaper runs. Without a reaper it grows
-    until somebody uses the queue.
+    `overdue` is the age of the oldest due work (an expired message, an ended lease or an ended delay); 0 if nothing is
+    due. It stays near 0 while a reaper runs. Without a reaper it grows until the next call on the queue.
 
-    `next_lease_end` and `next_delay_end` say when the first of the leased messages is lost to its consumer, and when
-    the first of the delayed ones is ready; `None` if there are none. `ends_at` is when the queue expires unless it is
-    used before (with `on_expire="keep"`: unless it holds messages then); `None` if it never does.
+    `next_lease_end` and `next_delay_end` are the times at which the first lease and the first delay end; `None` if
+    there is none. `ends_at` is the time at which the queue expires unless it is used before (with `on_expire="keep"`:
+    unless it holds messages then); `None` if the queue never expires.
 
-    A look without a sweep (`sweep=False`) changes nothing, so three numbers differ from those of a swept one while
-    something is overdue: expired messages still count as `ready`, ended leases as `leased`, ended delays as `delayed`.
-    It reads the numbers of a queue one after the other: in a queue at work they may be some messages apart.
+    Statistics without a sweep (`sweep=False`) change nothing, so three numbers differ while work is overdue: expired
+    messages still count as `ready`, ended leases as `leased`, ended delays as `delayed`. The numbers are read one after
+    the other, so in a busy queue they may be some messages apart.
     """
 
     ready: int
@@ -153,23 +151,25 @@ class QueueStats:
 
 
 class PerQueue(dict[str, T], Generic[T]):
-    """An answer for each of many queues, by name. A queue that is not there is left out.
+    """Answers for many queues, by name. Missing queues are left out.
 
-    `damaged` has the queues that cannot be read, by name, each with the error that names the damage.
+    `damaged` has an error for each queue that cannot be read, by name.
     """
 
-    def __init__(self, found: Mapping[str, T] | None = None, damaged: Mapping[str, QueueDamaged] | None = None) -> None:
-        super().__init__(found or {})
+    def __init__(
+        self, answers: Mapping[str, T] | None = None, damaged: Mapping[str, QueueDamaged] | None = None
+    ) -> None:
+        super().__init__(answers or {})
         self.damaged: dict[str, QueueDamaged] = dict(damaged or {})
 
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """The work of one `Queue.run`.
+    """Counts of one `Queue.run`.
 
-    `handled` counts calls of the handler that returned, `failed` those that raised. `lost` counts those of them whose
-    lease had ended before the message was settled (Redis was away for longer than the lease): it is handled again.
-    `unknown` counts those whose settle got no reply until the lease had ended: it may be handled again.
+    `handled` counts calls of the handler that returned, and `failed` calls that raised. `lost` counts the messages of
+    them whose lease ended before they were settled (Redis was away for longer than the lease): they are handled again.
+    `unknown` counts the messages whose settle got no reply before the lease ended: they may be handled again.
     """
 
     handled: int
@@ -179,11 +179,11 @@ class RunCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """What one bounded sweep did, and what is next. `due` is the next time something happens in the queue, in ms.
+class SweepResult:
+    """The result of one bounded sweep. `due` is the time of the next due work in the queue, in ms.
 
-    `retired` says that the lifetime of the queue was over and that it was deleted: how many messages were dropped with
-    it. It is `None` while the queue is there.
+    `retired` is the number of messages that were dropped with the queue at the end of its lifetime. It is `None` if the
+    queue was not deleted.
     """
 
     now: int

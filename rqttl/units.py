@@ -1,6 +1,6 @@
-"""Durations and instants: what people write, turned into whole milliseconds and back. Nothing else converts time.
+"""Parsers and formatters of durations and instants, and of sizes. All conversions of time are here.
 
-And sizes, as people read them.
+Inside rqttl, times are whole milliseconds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Literal, NewType
 from rqttl.errors import InvalidDuration, InvalidInput
 from rqttl.text import plain_text, plain_whole, shown
 
-#: Milliseconds: what the parsers return, and all that is stored, compared or sent.
+#: Milliseconds: the form in which times are stored, compared and sent.
 Ms = NewType("Ms", int)
-#: A duration as people write it: a `timedelta`, or text with a unit (`"30s"`, `"1500ms"`, `"1.5h"`). `0` needs no unit.
+#: A duration as an argument: a `timedelta`, or text with a unit (`"30s"`, `"1500ms"`, `"1.5h"`). `0` needs no unit.
 Duration = timedelta | str | Literal[0]
-#: A point in time as people write it: an aware `datetime`, ISO 8601 text with a zone, or milliseconds since 1970.
+#: A point in time as an argument: an aware `datetime`, ISO 8601 text with a zone, or milliseconds since 1970.
 Instant = datetime | str | int
 
 #: Ten years, the longest duration anywhere (RabbitMQ TTL-06).
@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"-?\d{1,60}(?:\.\d{1,25})?", re.ASCII)
 _ISO = re.compile(
     r"\s*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s*(?:([Zz])|([+-]\d\d):?(\d\d)?)\s*", re.ASCII
 )
-#: The year 2001 in ms. In seconds it is the year 32970, so that a number of seconds is told from one of milliseconds.
+#: The year 2001 in ms. As seconds it is the year 32970, so no number is valid in both units.
 _LEAST_INSTANT = 978_307_200_000
 _EXPECTED = "a time with its zone such as '2026-11-21 10:00Z', or milliseconds since 1970"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -43,9 +43,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 def duration(value: Duration, name: str, *, least: int = 0) -> Ms:
     """Read a duration: a `timedelta`, text with a unit such as `"30s"`, `"5m"`, `"1500ms"`, `"1.5h"`, or `0`.
 
-    Parts of a millisecond are rounded up. A number without a unit is refused, because half of all readers take it for
-    seconds and half for milliseconds. Raises `InvalidDuration`, naming `name`; also for what is not within `least` ms
-    and ten years.
+    Parts of a millisecond are rounded up. A number without a unit is refused, because some readers take it for seconds
+    and some for milliseconds. Raises `InvalidDuration` with `name`, also for a duration below `least` ms or above ten
+    years.
     """
     ms = _milliseconds(value, name, least)
     if not least <= ms <= MAX_DURATION:
@@ -54,7 +54,7 @@ def duration(value: Duration, name: str, *, least: int = 0) -> Ms:
 
 
 def milliseconds(value: int, name: str) -> Ms:
-    """Check the value of something whose name says the unit, such as a column `ttl_ms`. Raises `InvalidDuration`."""
+    """Check a number of milliseconds whose name has the unit, such as `ttl_ms`. Raises `InvalidDuration`."""
     number = plain_whole(value)
     if number is None or not 0 <= number <= MAX_DURATION:
         raise InvalidDuration(_range(name, 0, value))
@@ -62,7 +62,7 @@ def milliseconds(value: int, name: str) -> Ms:
 
 
 def _range(name: str, least: int, value: object) -> str:
-    return f"{name}: expected {least} to {MAX_DURATION} ms (10 years), got {_shown(value)}"
+    return f"{name}: expected {least} to {MAX_DURATION} ms (10 years), got {_format_refused(value)}"
 
 
 def _milliseconds(value: object, name: str, least: int) -> int:
@@ -84,15 +84,15 @@ def _milliseconds(value: object, name: str, least: int) -> int:
     if number is None:
         kind = "a number" if isinstance(value, str) else "a timedelta or text"
         rule = f"expected {kind} with a unit such as '30s', '5m' or '1500ms'"
-        raise InvalidDuration(f"{name}: {rule}, got {_shown(value)}")
+        raise InvalidDuration(f"{name}: {rule}, got {_format_refused(value)}")
     readings = _readings(number, least)
     if not readings:
         raise InvalidDuration(_range(name, least, value))
-    raise InvalidDuration(f"{name}: expected a duration with a unit, got {_shown(value)}: write {readings}")
+    raise InvalidDuration(f"{name}: expected a duration with a unit, got {_format_refused(value)}: write {readings}")
 
 
 def _readings(number: Decimal, least: int) -> str:
-    """What somebody who wrote only a number may have meant, as the texts that say so."""
+    """The possible meanings of a number without a unit, as texts with units."""
     if number == 0:
         return "" if least else "0"
     shortest = format(number, "f")
@@ -103,21 +103,21 @@ def _readings(number: Decimal, least: int) -> str:
 
 
 def _number(value: object) -> Decimal | None:
-    """The number that a value is, or that a text shows; `None` where it is none."""
+    """The number of a numeric value or text; `None` for any other value."""
     if isinstance(value, bool) or not isinstance(value, str | Number):
         return None
     text = plain_text(value)
     if text is None:
         try:
             text = str(value)
-        except Exception:  # noqa: BLE001  # a class of the caller fails, or Python writes out no number of so many digits
+        except Exception:  # noqa: BLE001  # a method of the value fails, or the number has too many digits
             return None
     text = text.strip()
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
-def _shown(value: object) -> str:
-    """Show a value that is no duration. Numbers, texts and times are written as they are, up to 80 characters."""
+def _format_refused(value: object) -> str:
+    """Format a refused value. Numbers, texts and times are written in full, up to 80 characters."""
     if isinstance(value, (str, Number, timedelta, datetime)):
         try:
             return repr(value)[:80]
@@ -134,8 +134,8 @@ def _rounded_up(ms: Decimal) -> int:
 def instant(value: Instant, name: str) -> Ms:
     """Read a point in time: an aware `datetime`, ISO 8601 text with a zone, or milliseconds since 1970.
 
-    In text the `T` may be a space, and digits alone are milliseconds. What lies before 1970 is read as 1970. A number
-    that lies before 2001 is refused: it was meant as seconds. Raises `InvalidInput`, naming `name`.
+    In text the `T` may be a space, and digits alone are milliseconds. A time before 1970 is read as 1970. A number of
+    milliseconds before 2001 is refused, because it is probably in seconds. Raises `InvalidInput` with `name`.
     """
     text = plain_text(value)
     if text is not None and not _NUMBER.fullmatch(text.strip()):
@@ -145,10 +145,10 @@ def instant(value: Instant, name: str) -> Ms:
     plain = plain_whole(value) if text is None else text
     number = _number(value if plain is None else plain)
     if number is None:
-        raise InvalidInput(f"{name}: expected an aware datetime, {_EXPECTED}, got {_shown(value)}")
+        raise InvalidInput(f"{name}: expected an aware datetime, {_EXPECTED}, got {_format_refused(value)}")
     if _LEAST_INSTANT <= number <= MAX_INSTANT and plain is not None and number == int(number):
         return Ms(int(number))
-    raise InvalidInput(f"{name}: expected milliseconds since 1970, got {_shown(value)}{_correction(number)}")
+    raise InvalidInput(f"{name}: expected milliseconds since 1970, got {_format_refused(value)}{_correction(number)}")
 
 
 def _since_epoch(value: datetime, name: str) -> Ms:
@@ -160,12 +160,12 @@ def _since_epoch(value: datetime, name: str) -> Ms:
         raise InvalidInput(f"{name}: expected a datetime with a time zone, got one whose zone raises {kind}") from error
     if since is None:
         got = "the naive" if value.tzinfo is None else "one whose zone has no offset,"
-        raise InvalidInput(f"{name}: expected a datetime with a time zone, got {got} {_shown(value)}")
+        raise InvalidInput(f"{name}: expected a datetime with a time zone, got {got} {_format_refused(value)}")
     return Ms(max(0, since // _MILLISECOND))
 
 
 def _correction(number: Decimal) -> str:
-    """The fault of a number that is no time in ms, and the number to write instead."""
+    """The fault of a number that is no valid time in ms, and the number to write instead."""
     if _LEAST_INSTANT <= number <= MAX_INSTANT:
         return f": write {int(number)}"
     if _LEAST_INSTANT <= number * 1000 <= MAX_INSTANT:
@@ -174,11 +174,11 @@ def _correction(number: Decimal) -> str:
 
 
 def _iso(value: str, name: str) -> datetime:
-    found = _ISO.fullmatch(value)
-    if not found:
-        raise InvalidInput(f"{name}: expected {_EXPECTED}, got {_shown(value)}")
-    date, minutes, seconds, fraction, _, hours, rest = found.groups()
-    zone = f"{hours}:{rest or '00'}" if hours else "+00:00"
+    match = _ISO.fullmatch(value)
+    if not match:
+        raise InvalidInput(f"{name}: expected {_EXPECTED}, got {_format_refused(value)}")
+    date, minutes, seconds, fraction, _, zone_hours, zone_minutes = match.groups()
+    zone = f"{zone_hours}:{zone_minutes or '00'}" if zone_hours else "+00:00"
     try:
         return datetime.fromisoformat(f"{date}T{minutes}{seconds or ':00'}.{(fraction or '').ljust(6, '0')[:6]}{zone}")
     except ValueError as error:
@@ -186,7 +186,7 @@ def _iso(value: str, name: str) -> datetime:
 
 
 def as_datetime(ms: int) -> datetime:
-    """The aware UTC datetime of a stored instant. What lies beyond year 9999 is shown as its last moment."""
+    """The aware UTC datetime of a stored instant. A time beyond year 9999 becomes its last millisecond."""
     return _EPOCH + timedelta(milliseconds=min(ms, MAX_INSTANT))
 
 
@@ -204,7 +204,7 @@ def as_text(ms: int) -> str:
 
 
 def as_size(n: int) -> str:
-    """1234567 -> 1.2 MB."""
+    """Format a number of bytes: 1234567 -> 1.2 MB."""
     value, unit = float(n), _SIZES[0]
     for unit in _SIZES:
         if value < 999.5 or unit == _SIZES[-1]:

@@ -273,9 +273,9 @@ _SETTLING = (
 _LOOKING = (
     _call("peek(limit)", lambda s, v: s.queue.peek(v)),
     _call("peek(after)", lambda s, v: s.queue.peek(1, v)),
-    _call("purge(sequences)", lambda s, v: s.queue.purge(v)),
+    _call("purge_many(sequences)", lambda s, v: s.queue.purge_many(v)),
     *_calls("redrive", ("limit", "reason", "source", "to"), lambda s, given: s.queue.redrive(**given)),
-    _call("redrive_these(letters)", lambda s, v: s.queue.redrive_these(v), "letters"),
+    _call("redrive_many(letters)", lambda s, v: s.queue.redrive_many(v), "letters"),
     _call("Reaper(broker)", lambda s, v: Reaper(v), "broker"),
     _call("Reaper(scan_period)", lambda s, v: Reaper(s.broker, scan_period=v)),
     _call("Reaper(on_swept)", lambda s, v: Reaper(s.broker, on_swept=v)),

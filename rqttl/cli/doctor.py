@@ -86,7 +86,7 @@ def _examine(broker: Broker, queues: tuple[str, ...], as_json: bool) -> Iterator
         if not as_json:
             again = (finding.queue, finding.advice) == before
             subject = _subject(finding.check, finding.queue)
-            _print_line(finding.level, subject, finding.found, "" if again else finding.advice)
+            _print_line(finding.level, subject, finding.result, "" if again else finding.advice)
         before = finding.queue, finding.advice
         yield finding
 
@@ -156,7 +156,7 @@ def _to_json(finding: Finding) -> dict[str, Any]:
         "check": finding.check,
         "queue": finding.queue,
         "level": finding.level,
-        "found": finding.found,
+        "result": finding.result,
         "advice": finding.advice or None,
         "repair": finding.repair and finding.repair.text,
     }
@@ -172,4 +172,4 @@ def _print_summary(left: list[Finding], findings: list[Finding], *, repair: bool
         summary += "; nothing to repair"
     output.answer(summary)
     if not repair and any(finding.repair for finding in findings):
-        output.note("--repair puts right what it can, after asking; --repair --dry-run only says what")
+        output.note("--repair repairs damage, after a question; --repair --dry-run only lists them")

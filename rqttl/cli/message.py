@@ -17,7 +17,7 @@ from rqttl.cli.common.progress import read_messages
 from rqttl.cli.common.settings import Settings, connecting, help_alone
 from rqttl.inspector import message_view
 from rqttl.protocol import codec
-from rqttl.types import Peeked
+from rqttl.types import MessageView
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
         raise click.UsageError("--raw would let the body act on this terminal: write it into a file or a pipe")
     with settings.using() as broker:
         message = _find(broker.queue(queue), id)
-        now = broker.time()
+        now = broker.server_time()
     if raw:
         sys.stdout.buffer.write(message.body)
     elif as_json:
@@ -63,7 +63,7 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
         _print_message(message, now, None if full else text.LONGEST, utc=utc)
 
 
-def _find(queue: Queue, id: str) -> Peeked:
+def _find(queue: Queue, id: str) -> MessageView:
     """The message with this id or sequence. Raises `Refused` if there is none, or if there are several."""
     matches = _matches(queue, id)
     if not matches:
@@ -76,7 +76,7 @@ def _find(queue: Queue, id: str) -> Peeked:
     return matches[0]
 
 
-def _matches(queue: Queue, id: str) -> list[Peeked]:
+def _matches(queue: Queue, id: str) -> list[MessageView]:
     if codec.is_sequence(id):
         page = queue.peek(1, codec.sequence_before(id))
         if page and page[0].sequence == id:
@@ -84,7 +84,7 @@ def _matches(queue: Queue, id: str) -> list[Peeked]:
     return [message for message in read_messages(queue) if message.id == id]
 
 
-def _print_message(message: Peeked, now: datetime, longest: int | None, *, utc: bool) -> None:
+def _print_message(message: MessageView, now: datetime, longest: int | None, *, utc: bool) -> None:
     output.print_pairs([
         ("id", text.escape(message.id)),
         ("sequence", message.sequence),

@@ -15,7 +15,7 @@ from rqttl.cli.common import messages, output, terminal
 from rqttl.cli.common.params import json_flag, queue_argument, utc_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector import message_view
-from rqttl.types import Peeked
+from rqttl.types import MessageView
 from rqttl.units import as_size
 
 COLUMNS = ("state", "age", "expires", ">deliv.", ">size", "id")
@@ -51,7 +51,7 @@ def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, se
     """
     with settings.using() as broker:
         page = broker.queue(queue).peek(limit + 1, after)  # one more shows that the list goes on
-        now = broker.time()
+        now = broker.server_time()
     listed = page[:limit]
     if as_json:
         output.answer_json([message_view.to_json(message) for message in listed])
@@ -64,7 +64,7 @@ def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, se
         output.note(f"there are more: --after {listed[-1].sequence}")
 
 
-def _lines(listed: Sequence[Peeked], now: datetime, *, utc: bool) -> Iterator[str]:
+def _lines(listed: Sequence[MessageView], now: datetime, *, utc: bool) -> Iterator[str]:
     """The lines of a table. A body, and the description of a failure, has a line of its own below its message."""
     columns = ("state", "enqueued" if utc else "age", *COLUMNS[2:])
     rows = [_cells(message, now, utc=utc) for message in listed]
@@ -86,7 +86,7 @@ def _lines(listed: Sequence[Peeked], now: datetime, *, utc: bool) -> Iterator[st
             yield "  " + terminal.truncate(line, (total or _BODY) - 2)
 
 
-def _cells(message: Peeked, now: datetime, *, utc: bool) -> list[str]:
+def _cells(message: MessageView, now: datetime, *, utc: bool) -> list[str]:
     return [
         messages.format_state(message, now, utc=utc),
         text.format_time(message.enqueued_at, now, utc=True) if utc else text.format_age(now - message.enqueued_at),

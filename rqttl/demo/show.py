@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rqttl import Broker, Peeked
+from rqttl import Broker, MessageView
 from rqttl.demo.accounts import Counts
 from rqttl.demo.day import AGENTS, CONSUMERS, DAY, Day, clock
 from rqttl.demo.flights import Flight
@@ -158,7 +158,7 @@ def print_result(console: Console, outcome: Outcome, airlines: Mapping[str, str]
 
 def print_letters(console: Console, broker: Broker, carriers: Sequence[str], day: Day) -> None:
     """Print three dead letters with their histories: two expired ones of different carriers, and a rejected one."""
-    examples: dict[str, list[Peeked]] = {"expired": [], "rejected": []}
+    examples: dict[str, list[MessageView]] = {"expired": [], "rejected": []}
     for carrier in carriers[:LOOK_AT]:
         with contextlib.suppress(QueueNotFound):
             letters = broker.queue(missed(carrier)).peek(LOOK_INTO)
@@ -173,7 +173,7 @@ def print_letters(console: Console, broker: Broker, carriers: Sequence[str], day
             console.print(line, markup=False)
 
 
-def history(letter: Peeked, day: Day) -> list[str]:
+def history(letter: MessageView, day: Day) -> list[str]:
     """The history of one boarding call, in words."""
     call: dict[str, Any] = codec.unpack(letter.body)
     death = letter.deaths[0]

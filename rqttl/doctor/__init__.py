@@ -1,4 +1,4 @@
-"""The doctor: is the server fit for queues, and are the queues sound? `rqttl doctor` is its front."""
+"""The doctor checks the server and the queues, and repairs damage. `rqttl doctor` is its front."""
 
 from rqttl.doctor.checkup import examine, examine_queues, repair
 from rqttl.doctor.findings import Finding, Level, Repair

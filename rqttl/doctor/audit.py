@@ -1,7 +1,7 @@
-"""Whether the parts of a queue agree, and putting them right: flows over pages, so that no call is long.
+"""Flows that compare the parts of a queue and repair them, page by page, so that no call is long.
 
-Each page is judged in one script, so what it says of a message is true at that moment, whatever others do meanwhile.
-Only the sum of all bodies needs a queue that stands still: the pages say whether it did.
+One script checks each page, so its verdict about a message is exact at that moment, whatever other clients do. Only
+the sum of all bodies needs a queue that does not change: the pages tell whether it changed.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from rqttl.flows import Flow, plain
 from rqttl.protocol.commands import repair
 from rqttl.protocol.keys import Keyspace
 
-#: Where messages are; and what names them.
+#: Parts that hold messages, and parts that only name them.
 CONTENTS = ("log", "detached")
 INDEXES = ("leases", "delayed", "requeued", "expiry", "failures")
-#: How often the bodies are counted before a queue is too busy for it.
+#: Attempts to count the bodies before a queue is too busy for it.
 TRIES = 5
-#: Ids that a page has at most. The script cuts pages of large bodies.
+#: Sequences of a page, at most. The script cuts pages of large bodies.
 PAGE = 250
-#: Ids of each kind that are kept as examples.
-_SHOWN = 3
+#: Sequences of each kind that are kept as examples.
+_EXAMPLES = 3
 
 
 @dataclass
 class Audit:
-    """What was found in a queue.
+    """The result of looking through a queue.
 
-    `counts` is how many ids are wrong in which way, by the words of `damage.judge`; an orphan also by the
-    part that still names it (`orphan:leases`); `examples` some of them. `still` says that nothing has changed
-    meanwhile, so that `messages`, `ready` and `size` (body bytes of ready messages) belong together.
+    `counts` has the number of wrong sequences by kind of damage, in the words of `damage.judge`; for a sequence without
+    a message the part that still names it follows (`orphan:leases`). `examples` has some sequences of each kind. If
+    `still` is true, nothing changed meanwhile, and `messages`, `ready` and `size` (body bytes of ready messages) belong
+    together.
     """
 
     record: dict[str, str] = field(default_factory=dict)
@@ -45,10 +46,10 @@ class Audit:
     still: bool = True
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
-    mended: Counter[str] = field(default_factory=Counter)
+    repaired: Counter[str] = field(default_factory=Counter)
 
     def add(self, source: str, page: list[Any]) -> list[bytes]:
-        """Take in a page. Returns the ids that are wrong and can be put right."""
+        """Add a page. Returns the wrong sequences that can be repaired."""
         _, text, due, cursor, last, seen, ready, size, faults = page
         self.still = self.still and self.text in (b"", text)
         self.text, self.due = text, int(due) if due else None
@@ -59,30 +60,30 @@ class Audit:
         for id, word in zip(faults[::2], map(bytes.decode, faults[1::2]), strict=True):
             kind = f"orphan:{source}" if word == "orphan" else word
             self.counts[kind] += 1
-            shown = self.examples.setdefault(kind, [])
-            if len(shown) < _SHOWN:
-                shown.append(id.decode("utf-8", "backslashreplace"))
+            examples = self.examples.setdefault(kind, [])
+            if len(examples) < _EXAMPLES:
+                examples.append(id.decode("utf-8", "backslashreplace"))
             if word not in ("foreign", "header"):
                 wrong.append(id)
         return wrong
 
     def close(self) -> None:
-        """Read the record as it was in the end."""
+        """Read the record as the last page had it."""
         lines = self.text.decode("utf-8", "backslashreplace").split("\n")[:-1]
         self.record = dict(line.partition("=")[::2] for line in lines)
 
 
-def walk(keyspace: Keyspace, queue: str, sources: tuple[str, ...], *, mend: bool = False) -> Flow[Audit]:
-    """Look at all ids of these parts. `mend` puts right what is wrong with them, page by page."""
+def walk(keyspace: Keyspace, queue: str, sources: tuple[str, ...], *, fix: bool = False) -> Flow[Audit]:
+    """Look at all sequences of these parts. With `fix` each page is repaired at once."""
     audit = Audit()
     for source in sources:
         after: bytes = b""
         while True:
             reply = yield from plain(repair.audit(keyspace, queue, source, after, PAGE))
             wrong = audit.add(source, list(reply[2:]))
-            if mend and wrong:
+            if fix and wrong:
                 done = yield from plain(repair.repair(keyspace, queue, wrong))
-                audit.mended.update(_counts(done))
+                audit.repaired.update(_counts(done))
             after = reply[2]
             if not after:
                 break
@@ -93,32 +94,32 @@ def walk(keyspace: Keyspace, queue: str, sources: tuple[str, ...], *, mend: bool
 def audit(keyspace: Keyspace, queue: str) -> Flow[Audit]:
     """Look at a whole queue. Raises `QueueNotFound`."""
     for _ in range(TRIES):
-        found = yield from walk(keyspace, queue, CONTENTS)
-        if found.still:
+        result = yield from walk(keyspace, queue, CONTENTS)
+        if result.still:
             break
     indexes = yield from walk(keyspace, queue, INDEXES)
-    found.counts.update(indexes.counts)
-    found.examples.update(indexes.examples)
-    return found
+    result.counts.update(indexes.counts)
+    result.examples.update(indexes.examples)
+    return result
 
 
-def mend(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
-    """Put right all that can be: ids, the ends of the log, then `bytes`, if the queue stands still for it.
+def repair_queue(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
+    """Repair sequences, the ends of the log, and then `bytes` if the queue does not change meanwhile.
 
-    Returns what was done, by the words of `Audit.counts` (`orphan` without a part), `cursor`, `last`, `bytes`;
-    and `busy` if the bytes could not be counted. Raises `QueueNotFound`.
+    Returns the number of repairs by kind: the words of `Audit.counts` (`orphan` without a part), `cursor`, `last`,
+    `bytes`, and `busy` if the bytes could not be counted. Raises `QueueNotFound`.
     """
     done = _counts((yield from plain(repair.repair(keyspace, queue))))
-    done += (yield from walk(keyspace, queue, (*INDEXES, *CONTENTS), mend=True)).mended
+    done += (yield from walk(keyspace, queue, (*INDEXES, *CONTENTS), fix=True)).repaired
     for _ in range(TRIES):
-        found = yield from walk(keyspace, queue, CONTENTS)
-        if found.still and found.record.get("ready_bytes") == str(found.size):
+        result = yield from walk(keyspace, queue, CONTENTS)
+        if result.still and result.record.get("ready_bytes") == str(result.size):
             return done
-        if found.still:
-            call = repair.repair(keyspace, queue, record=found.text, size=found.size)
-            told = _counts((yield from plain(call)))
-            if told["bytes"]:
-                return done + told
+        if result.still:
+            call = repair.repair(keyspace, queue, record=result.text, size=result.size)
+            corrected = _counts((yield from plain(call)))
+            if corrected["bytes"]:
+                return done + corrected
     done["busy"] = 1
     return done
 

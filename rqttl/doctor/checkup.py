@@ -1,4 +1,4 @@
-"""All checks, one after the other, and the repairs. No check can fail: what it could not see is what it says."""
+"""All checks, one after the other, and the repairs. A check that Redis refuses is a finding, not an error."""
 
 from __future__ import annotations
 
@@ -8,133 +8,134 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl import flows
 from rqttl.broker import Broker
-from rqttl.doctor import audit, inventory, memory, persistence, queues, reader, rights, server, work
-from rqttl.doctor.facts import Facts
+from rqttl.doctor import audit, key_inventory, memory, persistence, queues, reader, rights, runtime, server
 from rqttl.doctor.findings import Finding, Repair, problem, warning
+from rqttl.doctor.key_inventory import KeyInventory
+from rqttl.doctor.server_info import ServerInfo
 from rqttl.errors import QueueNotFound
 from rqttl.names import check_queue_name
-from rqttl.protocol.commands import repair as calls
+from rqttl.protocol.commands import repair as repair_commands
 from rqttl.store.driver import Driver, driver_of
 from rqttl.text import plural
 
-#: What is asked of the server, in the order in which it is told.
-SERVER: tuple[tuple[str, Callable[[Facts], Iterator[Finding]]], ...] = (
+#: Checks of the server, in the order in which they are printed.
+SERVER: tuple[tuple[str, Callable[[ServerInfo], Iterator[Finding]]], ...] = (
     ("server", server.kind), ("role", server.role), ("memory policy", memory.policy), ("memory", memory.left),
     ("persistence", persistence.durability), ("disk", persistence.writing), ("replicas", server.replicas),
     ("connections", server.patience), ("clock", server.clock),
 )  # fmt: skip
-#: For questions about the keys of a queue, where there is none.
-NOBODY = "rqttl.doctor"
+#: Name of a queue for checks that need one, where no queue exists.
+NO_QUEUE = "rqttl.doctor"
 
 
 def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
-    """Look at the server, and at all queues of the namespace, or at these. Changes nothing.
+    """Check the server and the named queues, or all queues of the namespace. Changes nothing.
 
-    Findings come as they are made. What a user may not ask, or a server does not tell, is a warning. Raises
-    `InvalidName`, `QueueNotFound` for a name of which there is no key and no entry in the registry, and redis-py's
-    errors of the connection.
+    Yields each finding at once. A question that the user has no right to ask, or that the server does not answer, is a
+    warning. Raises `InvalidName`, `QueueNotFound` for a name that has neither a key nor an entry in the registry, and
+    redis-py's errors of the connection.
     """
     for name in names:
         check_queue_name(name)
     driver = driver_of(broker)
-    stock = _take(driver, names) if names else None
-    facts = Facts(driver)
-    for check, look in SERVER:
-        yield from _guarded(check, lambda look=look: look(facts))  # type: ignore[misc]  # bound at once
-    if facts.hidden:
+    inventory = _take_inventory(driver, names) if names else None
+    info = ServerInfo(driver)
+    for check, run in SERVER:
+        yield from _guarded(check, lambda run=run: run(info))  # type: ignore[misc]  # bound at once
+    if info.hidden:
         yield warning(
             "settings",
-            f"cannot be read: {facts.why_hidden}",
-            f"not checked: {', '.join(dict.fromkeys(facts.hidden))}; see them where the server is managed",
+            f"cannot be read: {info.why_hidden}",
+            f"not checked: {', '.join(dict.fromkeys(info.hidden))}; see them where the server is managed",
         )
-    if facts.text("redis_mode") == "sentinel":
+    if info.text("redis_mode") == "sentinel":
         return
-    stock = stock or _take(driver, names)
-    queue = min(stock.dues, default=min(names, default=NOBODY))
-    yield from _guarded("rights", lambda: rights.rights(facts, queue))
-    yield from _guarded("scripts", lambda: work.scripts(facts, queue))
-    yield from _guarded("reaper", lambda: work.reapers(facts, stock.dues))
-    yield from _queues(driver, stock)
+    inventory = inventory or _take_inventory(driver, names)
+    queue = min(inventory.dues, default=min(names, default=NO_QUEUE))
+    yield from _guarded("rights", lambda: rights.rights(info, queue))
+    yield from _guarded("scripts", lambda: runtime.scripts(info, queue))
+    yield from _guarded("reaper", lambda: runtime.reapers(info, inventory.dues))
+    yield from _queues(driver, inventory)
 
 
 def examine_queues(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     """The part of `examine` that looks at queues."""
     driver = driver_of(broker)
-    yield from _queues(driver, _take(driver, names))
+    yield from _queues(driver, _take_inventory(driver, names))
 
 
-def _take(driver: Driver, names: Sequence[str]) -> inventory.Stock:
+def _take_inventory(driver: Driver, names: Sequence[str]) -> KeyInventory:
     try:
-        stock = inventory.take(driver, names)
+        inventory = key_inventory.take(driver, names)
     except ResponseError as error:
         return reader.take(driver, names, error)
-    missing = set(names) - stock.dues.keys() - {one.queue for one in stock.findings}
+    missing = set(names) - inventory.dues.keys() - {one.queue for one in inventory.findings}
     if missing:
         raise QueueNotFound(min(missing))
-    return stock
+    return inventory
 
 
-def _queues(driver: Driver, stock: inventory.Stock) -> Iterator[Finding]:
-    yield from stock.findings
+def _queues(driver: Driver, inventory: KeyInventory) -> Iterator[Finding]:
+    yield from inventory.findings
     circles: set[frozenset[str]] = set()
-    for name in stock.sound:
-        yield from _guarded("queue", lambda name=name: queues.look(driver, name, circles), queue=name)  # type: ignore[misc]  # bound at once
+    for name in inventory.sound:
+        yield from _guarded("queue", lambda name=name: queues.check_queue(driver, name, circles), queue=name)  # type: ignore[misc]  # bound at once
 
 
-def repair(broker: Broker, wanted: Repair) -> str:
-    """Carry out a repair, safely while the queue is in use, and say what was done.
+def repair(broker: Broker, planned: Repair) -> str:
+    """Perform a repair, safely while the queue is in use. Returns a text about the changes.
 
-    Whatever is right by now is left as it is. Doing it twice does no harm.
+    A repair changes only damage that still exists, so a second run does no harm.
     """
     driver = driver_of(broker)
-    keyspace, name = driver.keyspace, wanted.queue
-    if wanted.kind == "enter":
-        return "entered into the registry" if driver.step(flows.Enter(name)) else "was in the registry already"
-    if wanted.kind == "take_out":
-        return _take_out(driver, name)
-    if wanted.kind == "strike":
-        (gone,) = driver.store.ask([("SREM", keyspace.registry, wanted.member)])
-        if isinstance(gone, Exception):
-            raise gone
-        return "struck out of the registry" if gone else "left alone: it is not there any more"
-    if wanted.kind == "clear":
-        gone = driver.store.run(calls.clear(keyspace, name))[2]
-        return "its keys are deleted" if gone else "left alone: the queue is there now"
+    keyspace, name = driver.keyspace, planned.queue
+    if planned.kind == "register":
+        return "added to the registry" if driver.step(flows.Enter(name)) else "is in the registry already"
+    if planned.kind == "unregister":
+        return _unregister(driver, name)
+    if planned.kind == "remove_member":
+        (removed,) = driver.store.ask([("SREM", keyspace.registry, planned.member)])
+        if isinstance(removed, Exception):
+            raise removed
+        return "removed from the registry" if removed else "left alone: it is not in the registry any more"
+    if planned.kind == "clear":
+        deleted = driver.store.run(repair_commands.clear(keyspace, name))[2]
+        return "its keys are deleted" if deleted else "left alone: the queue exists now"
     try:
-        done = driver.perform(audit.mend(keyspace, name))
+        done = driver.perform(audit.repair_queue(keyspace, name))
     except QueueNotFound:
-        return "left alone: the queue is gone"
-    said = [DONE[word].format(*(plural(n, noun) for noun in NOUNS)) for word, n in sorted(done.items())]
-    return "; ".join(said) or "left alone: all agrees by now"
+        return "left alone: the queue does not exist any more"
+    lines = [DONE[word].format(*(plural(n, noun) for noun in NOUNS)) for word, n in sorted(done.items())]
+    return "; ".join(lines) or "left alone: nothing is wrong any more"
 
 
-#: What a repair says of each thing that it has done; how many comes in with the noun.
-NOUNS = ("id", "message", "deadline")
+#: Texts about repairs, by kind. The placeholders are numbers with these nouns.
+NOUNS = ("sequence", "message", "deadline")
 DONE = {
-    "orphan": "{0} without a message taken out",
+    "orphan": "{0} without a message removed",
     "unreachable": "{1} made ready again",
     "duplicate": "{1} left in one place",
-    "deadline": "{2} put right",
-    "cursor": "cursor put right",
-    "last": "last id put right",
-    "bytes": "bytes counted anew",
+    "deadline": "{2} corrected",
+    "cursor": "cursor corrected",
+    "last": "last sequence corrected",
+    "bytes": "bytes counted again",
     "busy": "too busy to count its bytes: try again",
 }
 
 
-def _take_out(driver: Driver, name: str) -> str:
+def _unregister(driver: Driver, name: str) -> str:
     driver.step(flows.Enter(name, gone=True))
-    if name in inventory.take(driver, [name]).dues:
-        # it was declared just now: its client entered it before it made it
+    if name in key_inventory.take(driver, [name]).dues:
+        # a client declares it just now: clients register a queue before they make it
         driver.step(flows.Enter(name))
-        return "left in the registry: the queue is there now"
-    return "taken out of the registry"
+        return "left in the registry: the queue exists now"
+    return "removed from the registry"
 
 
-def _guarded(check: str, look: Callable[[], Iterator[Finding]], *, queue: str | None = None) -> Iterator[Finding]:
-    """The findings of a check; where Redis refuses it, that it was refused."""
+def _guarded(check: str, run: Callable[[], Iterator[Finding]], *, queue: str | None = None) -> Iterator[Finding]:
+    """The findings of a check, or one finding that Redis refused the check."""
     try:
-        yield from look()
+        yield from run()
     except (ConnectionError, TimeoutError):
         raise
     except ResponseError as error:

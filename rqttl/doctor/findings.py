@@ -1,4 +1,4 @@
-"""What a check says: how it is, what was found, what to do, and what can be repaired."""
+"""Findings: the results of checks, each with advice and, where there is one, a repair."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 Level = Literal["ok", "warning", "problem"]
-#: `enter` a queue into the registry, `take_out` a name without a queue, `clear` keys without a queue, `mend` a queue,
-#: `strike` a member out of the registry that no queue can be called.
-Kind = Literal["enter", "take_out", "clear", "mend", "strike"]
+#: Kinds of repairs: `register` adds a queue to the registry, `unregister` removes a name without a queue from it,
+#: `remove_member` removes an entry that is no valid name, `clear` deletes keys without a queue,
+#: `repair` repairs a queue.
+Kind = Literal["register", "unregister", "remove_member", "clear", "repair"]
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Something that `repair` can do, safely while the queue is in use. `text` says what, in the imperative.
+    """A repair that is safe while the queue is in use. `text` describes it in the imperative.
 
-    `member` is the one to strike; `queue` shows it then.
+    `member` is the entry of the registry that `remove_member` removes; `queue` is its readable form then.
     """
 
     kind: Kind
@@ -28,34 +29,34 @@ class Repair:
 class Finding:
     """The outcome of one check, of the server or of one queue.
 
-    A `problem` loses messages, delivers them wrongly or stops work, now or after the next crash; a `warning` may, or
-    says what could not be checked. `advice` is what to do about it, and is empty where there is nothing to do.
+    A `problem` loses messages, delivers them wrongly or stops work, now or after the next crash. A `warning` may do so,
+    or names a check that could not be made. `advice` is empty where there is nothing to do.
     """
 
     check: str
     level: Level
-    found: str
+    result: str
     advice: str = ""
     queue: str | None = None
     repair: Repair | None = None
 
 
-def ok(check: str, found: str, *, queue: str | None = None) -> Finding:
-    """All is well."""
-    return Finding(check, "ok", found, queue=queue)
+def ok(check: str, result: str, *, queue: str | None = None) -> Finding:
+    """A finding that everything is well."""
+    return Finding(check, "ok", result, queue=queue)
 
 
-def warning(check: str, found: str, advice: str, *, queue: str | None = None, repair: Repair | None = None) -> Finding:
-    """Something may go wrong, or could not be checked."""
-    return Finding(check, "warning", found, advice, queue, repair)
+def warning(check: str, result: str, advice: str, *, queue: str | None = None, repair: Repair | None = None) -> Finding:
+    """A finding of a risk, or of a check that could not be made."""
+    return Finding(check, "warning", result, advice, queue, repair)
 
 
-def problem(check: str, found: str, advice: str, *, queue: str | None = None, repair: Repair | None = None) -> Finding:
-    """Something is wrong."""
-    return Finding(check, "problem", found, advice, queue, repair)
+def problem(check: str, result: str, advice: str, *, queue: str | None = None, repair: Repair | None = None) -> Finding:
+    """A finding of damage or of a dangerous setting."""
+    return Finding(check, "problem", result, advice, queue, repair)
 
 
-def some(names: list[str], most: int = 3) -> str:
-    """The first few of some names, and how many there are beyond."""
+def first_few(names: list[str], most: int = 3) -> str:
+    """The first few names as text, and the number of further ones."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

@@ -1,45 +1,45 @@
-"""Checks of memory: what Redis does when it is full, and how full it is."""
+"""Checks of memory: the policy of a full server, and the space that is left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, warning
+from rqttl.doctor.server_info import ServerInfo
 from rqttl.text import plural
 from rqttl.units import as_size
 
-#: How full is nearly full, of `maxmemory` and of the machine.
+#: Parts of `maxmemory` and of the machine from which on memory is nearly full.
 NEARLY, OF_MACHINE = 0.9, 0.6
 #: Fragmentation matters from this ratio on, if so many bytes are lost to it.
 FRAGMENTED, LOST = 1.5, 500_000_000
 
 
-def policy(facts: Facts) -> Iterator[Finding]:
-    """Whether Redis throws queues away to make room."""
-    word, limit = facts.text("maxmemory_policy"), facts.number("maxmemory")
+def policy(info: ServerInfo) -> Iterator[Finding]:
+    """Check that Redis evicts no queues to make room."""
+    word, limit = info.text("maxmemory_policy"), info.number("maxmemory")
     if not word or limit is None:
         return
-    check, evicted = "memory policy", facts.number("evicted_keys") or 0
-    said = f"maxmemory-policy is {word}" + (f"; {plural(evicted, 'key')} evicted since the start" if evicted else "")
+    check, evicted = "memory policy", info.number("evicted_keys") or 0
+    setting = f"maxmemory-policy is {word}" + (f"; {plural(evicted, 'key')} evicted since the start" if evicted else "")
     advice = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf"
     if word == "noeviction":
         if evicted:
-            yield warning(check, said, "what was evicted earlier may have been parts of queues: see below")
+            yield warning(check, setting, "the evicted keys may have been parts of queues: see below")
         else:
-            yield ok(check, said)
+            yield ok(check, setting)
     elif word.startswith("volatile-"):
-        # keys of queues have no expiry of Redis', so nothing of them is ever chosen
-        yield warning(check, f"{said}: queues are safe, since their keys have no expiry; others' keys go", advice)
+        # keys of queues have no expiry in Redis, so Redis never evicts them under this policy
+        yield warning(check, f"{setting}: queues are safe, since their keys have no expiry; others' keys go", advice)
     elif limit:
-        yield problem(check, f"{said}: when memory is full, Redis throws keys of queues away, untold", advice)
+        yield problem(check, f"{setting}: when memory is full, Redis evicts keys of queues without a word", advice)
     else:
-        yield warning(check, f"{said}: harmless only as long as maxmemory is 0", advice)
+        yield warning(check, f"{setting}: harmless only as long as maxmemory is 0", advice)
 
 
-def left(facts: Facts) -> Iterator[Finding]:
-    """How much memory is left."""
-    used, limit, machine = (facts.number(n) for n in ("used_memory", "maxmemory", "total_system_memory"))
+def left(info: ServerInfo) -> Iterator[Finding]:
+    """Check the memory that is left."""
+    used, limit, machine = (info.number(n) for n in ("used_memory", "maxmemory", "total_system_memory"))
     if used is None:
         return
     check = "memory"
@@ -67,11 +67,11 @@ def left(facts: Facts) -> Iterator[Finding]:
         yield ok(
             check, f"{as_size(used)} used, no limit" + (f" (the machine has {as_size(machine)})" if machine else "")
         )
-    yield from _fragmentation(facts, used)
+    yield from _fragmentation(info, used)
 
 
-def _fragmentation(facts: Facts, used: int) -> Iterator[Finding]:
-    held, ratio = facts.number("used_memory_rss"), facts.ratio("mem_fragmentation_ratio")
+def _fragmentation(info: ServerInfo, used: int) -> Iterator[Finding]:
+    held, ratio = info.number("used_memory_rss"), info.ratio("mem_fragmentation_ratio")
     if held is not None and ratio is not None and ratio > FRAGMENTED and held - used > LOST:
         yield warning(
             "memory",

@@ -1,29 +1,29 @@
-"""Checks of persistence: what a crash can lose."""
+"""Checks of persistence: the messages that a crash can lose."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from rqttl.doctor import server
-from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, warning
+from rqttl.doctor.server_info import ServerInfo
 from rqttl.text import plural
 
 CHECK = "persistence"
 _ON = "CONFIG SET appendonly yes, and the same in redis.conf"
 
 
-def durability(facts: Facts) -> Iterator[Finding]:
-    """What a crash can lose."""
-    appending = facts.number("aof_enabled")
+def durability(info: ServerInfo) -> Iterator[Finding]:
+    """Check the messages that a crash can lose."""
+    appending = info.number("aof_enabled")
     if appending is None:
         return
-    yield from (_appended(facts) if appending else _saved(facts))
+    yield from (_appended(info) if appending else _saved(info))
 
 
-def _appended(facts: Facts) -> Iterator[Finding]:
-    when = facts.setting("appendfsync")
-    slow = facts.number("aof_delayed_fsync") or 0
+def _appended(info: ServerInfo) -> Iterator[Finding]:
+    when = info.setting("appendfsync")
+    slow = info.number("aof_delayed_fsync") or 0
     late = f"; the disk was too slow for it {plural(slow, 'time')}" if slow else ""
     if when == "always":
         yield ok(CHECK, "append-only file, appendfsync always: a crash loses nothing that was confirmed")
@@ -33,7 +33,7 @@ def _appended(facts: Facts) -> Iterator[Finding]:
             "append-only file, appendfsync everysec: a crash of the machine, or a kill -9 of redis-server alone while "
             f"the disk is busy, loses up to 2 s{late}",
         )
-    elif when == "no" and server.is_embedded(facts):
+    elif when == "no" and server.is_embedded(info):
         yield ok(
             CHECK, "append-only file, synced every second by its guard: a crash of the machine loses a second or two"
         )
@@ -47,53 +47,53 @@ def _appended(facts: Facts) -> Iterator[Finding]:
         yield warning(CHECK, "append-only file, appendfsync cannot be read", "see that it is everysec or always")
 
 
-def _saved(facts: Facts) -> Iterator[Finding]:
-    points = facts.setting("save")
+def _saved(info: ServerInfo) -> Iterator[Finding]:
+    points = info.setting("save")
     if points == "":
         yield problem(CHECK, "none: a crash or a restart loses every message and every queue", _ON)
         return
-    changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")
-    ago = "" if last is None else f", {_ago(facts, last)} ago"
+    changes, last = info.number("rdb_changes_since_last_save"), info.number("rdb_last_save_time")
+    ago = "" if last is None else f", {_ago(info, last)} ago"
     lost = f"{changes:,} changes now" if changes is not None else "an unknown number of changes"
     guess = "" if points else " (if any are made: `save` cannot be read)"
     yield warning(CHECK, f"snapshots only{guess}: a crash loses all since the last one{ago}, {lost}", _ON)
 
 
-def _ago(facts: Facts, then: int) -> str:
-    seconds = max(0, int(facts.time()) - then)
+def _ago(info: ServerInfo, then: int) -> str:
+    seconds = max(0, int(info.time()) - then)
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"
     return f"{seconds} s"
 
 
-def writing(facts: Facts) -> Iterator[Finding]:
-    """Whether the last writes to disk went well: Redis refuses all further ones otherwise."""
+def writing(info: ServerInfo) -> Iterator[Finding]:
+    """Check that the last writes to disk succeeded: otherwise Redis refuses all further writes."""
     broken = False
-    if facts.text("aof_last_write_status") == "err" and facts.number("aof_enabled"):
+    if info.text("aof_last_write_status") == "err" and info.number("aof_enabled"):
         broken = True
         yield problem(
             "disk",
             "the last write to the append-only file failed: every write is refused",
             "make room on the disk of Redis, see its log",
         )
-    if facts.text("rdb_last_bgsave_status") == "err":
+    if info.text("rdb_last_bgsave_status") == "err":
         broken = True
-        yield from _failed_save(facts)
-    if facts.text("aof_last_bgrewrite_status") == "err":
+        yield from _failed_save(info)
+    if info.text("aof_last_bgrewrite_status") == "err":
         broken = True
         yield warning(
             "disk",
             "the last rewrite of the append-only file failed: it grows on",
             "make room on the disk of Redis, see its log",
         )
-    if not broken and facts.text("rdb_last_bgsave_status"):
+    if not broken and info.text("rdb_last_bgsave_status"):
         yield ok("disk", "the last writes went well")
 
 
-def _failed_save(facts: Facts) -> Iterator[Finding]:
+def _failed_save(info: ServerInfo) -> Iterator[Finding]:
     advice = "make room on the disk of Redis, see its log; then BGSAVE"
-    if facts.setting("stop-writes-on-bgsave-error") == "no" or facts.setting("save") == "":
+    if info.setting("stop-writes-on-bgsave-error") == "no" or info.setting("save") == "":
         yield warning("disk", "the last snapshot failed", advice)
     else:
         yield problem("disk", "the last snapshot failed: every write is refused", advice)

@@ -1,4 +1,4 @@
-"""Checks of one queue: its record, its options, where its dead letters go, and whether its parts agree."""
+"""Checks of one queue: its record, its options, the targets of its dead letters, and the agreement of its parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redis.exceptions import NoPermissionError
 
 from rqttl.doctor import reader
 from rqttl.doctor.audit import Audit, audit
-from rqttl.doctor.findings import Finding, Repair, ok, problem, some, warning
+from rqttl.doctor.findings import Finding, Repair, first_few, ok, problem, warning
 from rqttl.errors import QueueNotFound
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.protocol import commands, replies
@@ -19,11 +19,11 @@ from rqttl.text import plural
 from rqttl.units import as_datetime, as_size
 
 CHECK = "queue"
-#: Fields that every record has, and what they hold.
+#: Fields that every record has: texts and numbers.
 TEXTS = ("options", "overflow", "option_set", "holds_dead_letters", "has_waiters")
 NUMBERS = ("explicit", "ready_bytes", "lease_grants", "enqueued", "delivered")
-_ADVICE = "`rqttl doctor --repair` mends it"
-#: What each kind of fault means.
+_ADVICE = "`rqttl doctor --repair` repairs it"
+#: Effects of each kind of fault.
 FAULTS = {
     "orphan:leases": "in leases without a message: too few count as ready",
     "orphan:delayed": "in delayed without a message: too few count as ready",
@@ -38,34 +38,34 @@ FAULTS = {
 }
 
 
-def look(driver: Driver, queue: str, circles: set[frozenset[str]]) -> Iterator[Finding]:
-    """Look at a queue. Says nothing if it has gone meanwhile. `circles` are those that were told of already."""
+def check_queue(driver: Driver, queue: str, circles: set[frozenset[str]]) -> Iterator[Finding]:
+    """Check a queue. Yields nothing if it was deleted meanwhile. `circles` has those that were reported before."""
     try:
-        found = driver.perform(audit(driver.keyspace, queue))
+        result = driver.perform(audit(driver.keyspace, queue))
     except QueueNotFound:
         return
     except NoPermissionError:
-        yield from reader.look(driver, queue)
+        yield from reader.check_queue(driver, queue)
         return
-    mend = Repair("mend", queue, "put right what does not agree in it")
-    wrong = [*_record(found, queue, driver.keyspace), *_faults(found, queue, mend), *_ends(found, queue, mend)]
-    notes, around = _targets(driver, queue, found.record.get("options", ""), circles)
+    planned = Repair("repair", queue, "repair the parts that do not agree")
+    wrong = [*_record(result, queue, driver.keyspace), *_faults(result, queue, planned), *_ends(result, queue, planned)]
+    notes, around = _targets(driver, queue, result.record.get("options", ""), circles)
     yield from wrong
     yield from around
     if not any(one.level == "problem" for one in wrong):
-        said = f"{plural(found.messages, 'message')}, {found.ready:,} ready ({as_size(found.size)})"
-        said = said if found.messages else "empty"
-        yield ok(CHECK, "; ".join([said, *notes]), queue=queue)
+        content = f"{plural(result.messages, 'message')}, {result.ready:,} ready ({as_size(result.size)})"
+        content = content if result.messages else "empty"
+        yield ok(CHECK, "; ".join([content, *notes]), queue=queue)
 
 
-def _record(found: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
-    record = found.record
+def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
+    record = result.record
     missing = [name for name in TEXTS if name not in record]
     missing += [name for name in NUMBERS if not record.get(name, "").lstrip("-").isdigit() and name != "ready_bytes"]
     if missing:
         yield problem(
             CHECK,
-            f"its record lacks {some(missing, 6)}: calls fail, or do the wrong thing",
+            f"its record lacks {first_few(missing, 6)}: calls fail, or do the wrong thing",
             "restore a backup, or put the fields back with HSET: lua/README.md says what they hold",
             queue=queue,
         )
@@ -81,78 +81,83 @@ def _record(found: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
         return
     command = commands.declare(keyspace, options)
     fields = command.words[1 + len(command.script.keys) + len(command.script.args) :]
-    said = {str(name): str(value) for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    differing = sorted(name for name, value in said.items() if record.get(name) != value)
+    declared = {str(name): str(value) for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    differing = sorted(name for name, value in declared.items() if record.get(name) != value)
     if differing:
         yield problem(
             CHECK,
-            f"scripts act on other options than declared: {some(differing)}",
+            f"scripts act on other options than declared: {first_few(differing)}",
             f"change one option and change it back: `rqttl queue update {queue} ...` writes them all",
             queue=queue,
         )
 
 
-def _options(queue: str, given: str) -> QueueOptions | None:
-    """The options as a record says them, None if it says something else."""
+def _options(queue: str, declared: str) -> QueueOptions | None:
+    """The options of a record; `None` if they cannot be read."""
     try:
-        found = json.loads(given)
-        if isinstance(found, dict):
-            # those of a later release are not for us to judge
-            return QueueOptions.read_stored(queue, {name: value for name, value in found.items() if name in OPTIONS})
+        options = json.loads(declared)
+        if isinstance(options, dict):
+            # options of a later release are left out: this release cannot check them
+            return QueueOptions.read_stored(queue, {name: value for name, value in options.items() if name in OPTIONS})
     except ValueError:  # InvalidInput is one too
         pass
     return None
 
 
-def _faults(found: Audit, queue: str, mend: Repair) -> Iterator[Finding]:
-    for kind, n in sorted(found.counts.items()):
+def _faults(result: Audit, queue: str, planned: Repair) -> Iterator[Finding]:
+    for kind, n in sorted(result.counts.items()):
         what = "entry" if kind == "foreign" else "id" if kind.startswith("orphan") else "message"
-        said = f"{plural(n, what) if what != 'entry' else f'{n:,} entries'} {FAULTS[kind]}"
-        shown = f" ({some(found.examples[kind], n if n <= 2 else 1)})"
+        fault = f"{plural(n, what) if what != 'entry' else f'{n:,} entries'} {FAULTS[kind]}"
+        examples = f" ({first_few(result.examples[kind], n if n <= 2 else 1)})"
         if kind == "foreign":
-            yield problem(CHECK, said + shown, f"look at them, then XDEL them: {shown.strip(' ()')}", queue=queue)
+            yield problem(
+                CHECK, fault + examples, f"look at them, then XDEL them: {examples.strip(' ()')}", queue=queue
+            )
         elif kind == "header":
             advice = f"`rqttl message show {queue} SEQUENCE` shows one; ack them, or send them anew"
-            yield warning(CHECK, said + shown, advice, queue=queue)
-        elif kind == "orphan:redelivered":
-            yield warning(CHECK, said + shown, _ADVICE, queue=queue, repair=mend)
+            yield warning(CHECK, fault + examples, advice, queue=queue)
+        elif kind == "orphan:failures":
+            yield warning(CHECK, fault + examples, _ADVICE, queue=queue, repair=planned)
         else:
-            yield problem(CHECK, said + shown, _ADVICE, queue=queue, repair=mend)
+            yield problem(CHECK, fault + examples, _ADVICE, queue=queue, repair=planned)
 
 
-def _ends(found: Audit, queue: str, mend: Repair) -> Iterator[Finding]:
-    """What the record says against what is there."""
-    record, wrong = found.record, []
-    if record.get("cursor") != found.cursor:
-        wrong.append(f"cursor is {record.get('cursor', 'missing')}, should be {found.cursor}")
-    if record.get("last_id") != found.last:
-        wrong.append(f"last_id is {record.get('last_id', 'missing')}, below the highest id {found.last}")
+def _ends(result: Audit, queue: str, planned: Repair) -> Iterator[Finding]:
+    """Compare the record with the keys."""
+    record, wrong = result.record, []
+    if record.get("cursor") != result.cursor:
+        wrong.append(f"cursor is {record.get('cursor', 'missing')}, should be {result.cursor}")
+    if record.get("last_id") != result.last:
+        wrong.append(f"last_id is {record.get('last_id', 'missing')}, below the highest id {result.last}")
     due = record.get("due_at", "")
-    if found.due is not None and (not due.isdigit() or int(due) > found.due):
-        wrong.append(f"due is {_moment(due)}, but something is due {_moment(str(found.due))}: reapers come too late")
-    if found.still and record.get("ready_bytes") != str(found.size):
-        wrong.append(
-            f"ready_bytes is {record.get('ready_bytes', 'missing')}, but ready bodies have {found.size}: "
-            "limits are wrong"
-        )
-    for said in wrong:
-        yield problem(CHECK, said, _ADVICE, queue=queue, repair=mend)
-    if not found.still:
+    if result.due is not None and (not due.isdigit() or int(due) > result.due):
+        wrong.append(f"due is {_moment(due)}, but something is due {_moment(str(result.due))}: reapers come too late")
+    if result.still and record.get("ready_bytes") != str(result.size):
+        counted = record.get("ready_bytes", "missing")
+        wrong.append(f"ready_bytes is {counted}, but ready bodies have {result.size}: limits are wrong")
+    for fault in wrong:
+        yield problem(CHECK, fault, _ADVICE, queue=queue, repair=planned)
+    if not result.still:
         yield warning(
-            CHECK, "too busy to check its bytes; all else was checked", "look again at a quieter time", queue=queue
+            CHECK,
+            "too busy to check its bytes; everything else was checked",
+            "check again at a quieter time",
+            queue=queue,
         )
 
 
 def _moment(due: str) -> str:
-    """A due time of a record, as people read it."""
+    """A due time of a record as text for people."""
     return as_datetime(int(due)).isoformat(sep=" ", timespec="seconds")[:19] + "Z" if due.isdigit() else due or "empty"
 
 
-def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]]) -> tuple[list[str], list[Finding]]:
-    """Where its dead letters go: targets that are not there yet, and circles."""
-    read = {queue: _edges(queue, given)}
-    missing = [target for target in sorted(set(read[queue].values())) if _given(driver, target) is None]
-    notes = [f"dead letters will make {some(missing)}"] if missing else []
+def _targets(
+    driver: Driver, queue: str, declared: str, circles: set[frozenset[str]]
+) -> tuple[list[str], list[Finding]]:
+    """Notes about targets of dead letters that do not exist yet, and findings about circles."""
+    read = {queue: _edges(queue, declared)}
+    missing = [target for target in sorted(set(read[queue].values())) if _declared_text(driver, target) is None]
+    notes = [f"dead letters will make {first_few(missing)}"] if missing else []
     circle = _circle(driver, queue, read)
     if not circle or frozenset(circle) in circles:
         return notes, []
@@ -161,32 +166,32 @@ def _targets(driver: Driver, queue: str, given: str, circles: set[frozenset[str]
         "let one of these queues have no target for this reason, or another one", queue=queue)]  # fmt: skip
 
 
-def _given(driver: Driver, queue: str) -> str | None:
+def _declared_text(driver: Driver, queue: str) -> str | None:
     key = driver.keyspace.key(queue, "meta")
-    found = driver.store.call(replies.data_or_none, "HGET", key, "options")
-    return None if found is None else found.decode("utf-8", "replace")
+    options = driver.store.call(replies.data_or_none, "HGET", key, "options")
+    return None if options is None else options.decode("utf-8", "replace")
 
 
-def _edges(queue: str, given: str | None) -> dict[str, str]:
-    """The target for each reason. A rejection is somebody's will, so it makes no circle."""
-    options = _options(queue, given or "{}")
+def _edges(queue: str, declared: str | None) -> dict[str, str]:
+    """The target for each reason. A rejection is a decision of a program, so it makes no circle."""
+    options = _options(queue, declared or "{}")
     if options is None:
         return {}
     return {reason: target for reason in REASONS if reason != "rejected" and (target := options.target(reason))}
 
 
 def _circle(driver: Driver, queue: str, read: dict[str, dict[str, str]]) -> list[str]:
-    """A way from the queue back to itself that letters take by themselves, shortest first; empty if there is none."""
-    ways = [[queue]]
+    """The shortest way that letters take from the queue back to itself; empty if there is none."""
+    paths = [[queue]]
     seen = {queue}
-    for way in ways:
-        name = way[-1]
+    for path in paths:
+        name = path[-1]
         if name not in read:
-            read[name] = _edges(name, _given(driver, name))
+            read[name] = _edges(name, _declared_text(driver, name))
         for target in sorted(set(read[name].values())):
             if target == queue:
-                return [*way, queue]
+                return [*path, queue]
             if target not in seen:
                 seen.add(target)
-                ways.append([*way, target])
+                paths.append([*path, target])
     return []

@@ -8,7 +8,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl import flows
 from rqttl.doctor.findings import Finding, ok, problem, warning
-from rqttl.doctor.inventory import Stock
+from rqttl.doctor.key_inventory import KeyInventory
 from rqttl.errors import QueueNotFound
 from rqttl.store.driver import Driver
 from rqttl.text import plural
@@ -16,33 +16,33 @@ from rqttl.units import as_size
 
 
 def may_write(driver: Driver, queue: str) -> bool:
-    """Whether this user may run commands that write: the question removes what no queue has, so nothing is changed."""
+    """Tell whether this user may write. The test removes a field that no queue has, so nothing changes."""
     keys = {part: driver.keyspace.key(queue, part) for part in ("meta", "leases")}
     answers = driver.store.ask([("HDEL", keys["meta"], ""), ("ZREM", keys["leases"], "")])
     return not all(isinstance(one, NoPermissionError) and " to run " in str(one) for one in answers)
 
 
-def take(driver: Driver, names: Sequence[str], error: ResponseError) -> Stock:
-    """The queues of the registry, or these, where `error` forbids to list keys. Raises `QueueNotFound`."""
-    stock = Stock(findings=[
+def take(driver: Driver, names: Sequence[str], error: ResponseError) -> KeyInventory:
+    """The named queues, or the queues of the registry, where `error` forbids to list keys. Raises `QueueNotFound`."""
+    inventory = KeyInventory(findings=[
         warning("keys", f"cannot be listed: {error}", "give this user +scan +sscan +sismember +type +multi +exec")
     ])  # fmt: skip
     try:
-        stock.sound = list(names) or driver.perform(flows.names(driver.keyspace))
-        looks = driver.perform(flows.options_of(driver.keyspace, stock.sound))
+        inventory.sound = list(names) or driver.perform(flows.names(driver.keyspace))
+        looks = driver.perform(flows.options_of(driver.keyspace, inventory.sound))
     except NoPermissionError as denied:
-        advice = "give this user the rights of one who may look: deploy/README.md has them"
-        stock.findings = [problem("keys", f"cannot be read: {denied}", advice)]
-        return stock
+        advice = "give this user the rights of a reader: deploy/README.md has them"
+        inventory.findings = [problem("keys", f"cannot be read: {denied}", advice)]
+        return inventory
     for name in names:
         if name not in looks and name not in looks.damaged:
             raise QueueNotFound(name)
-    stock.dues = dict.fromkeys(looks, 0)  # nobody has asked when, so each is looked at
-    return stock
+    inventory.dues = dict.fromkeys(looks, 0)  # the times are unknown, so each queue is looked at
+    return inventory
 
 
-def look(driver: Driver, queue: str) -> Iterator[Finding]:
-    """Look at a queue. Says nothing if it has gone meanwhile."""
+def check_queue(driver: Driver, queue: str) -> Iterator[Finding]:
+    """Check a queue. Yields nothing if it was deleted meanwhile."""
     looks = driver.perform(flows.look(driver.keyspace, [queue]))
     for name, damage in looks.damaged.items():
         yield problem("queue", f"cannot be read: {damage.damage}", "ask as a user who may repair it", queue=name)

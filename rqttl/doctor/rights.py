@@ -1,7 +1,7 @@
-"""What this user may do: asked without doing it, on every server.
+"""Checks of the rights of this user, which carry nothing out and work on every server.
 
-Redis decides on rights when a command is queued in a transaction, so each command is queued, and the connection closed
-before anything is carried out. (`ACL DRYRUN` would do too, but only from 7.0 on, and only for administrators.)
+Redis checks rights when a command is queued in a transaction. So each command is queued, and the connection is closed
+before anything is carried out. (`ACL DRYRUN` needs Redis 7.0 and an administrator.)
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from rqttl.doctor.facts import Facts
-from rqttl.doctor.findings import Finding, ok, problem, some, warning
+from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.doctor.reader import may_write
+from rqttl.doctor.server_info import ServerInfo
 from rqttl.protocol import replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
@@ -21,8 +21,8 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import Driver
 
 CHECK = "rights"
-#: What follows the key in the commands that scripts call, so that Redis finds the key and takes their number of words.
-REST: dict[str, tuple[Word, ...]] = {
+#: Arguments behind the key of the commands that scripts call, so that Redis finds the key and accepts the call.
+ARGUMENTS: dict[str, tuple[Word, ...]] = {
     "BLPOP": (1,), "EXISTS": (), "HDEL": ("f",), "HEXISTS": ("f",), "HGET": ("f",), "HGETALL": (), "HINCRBY": ("f", 1),
     "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "LLEN": (), "LPOP": (), "PEXPIRE": (1,),
     "RPUSH": ("v",), "SADD": ("m",), "SMEMBERS": (), "SISMEMBER": ("m",), "SMISMEMBER": ("m",), "SREM": ("m",),
@@ -32,30 +32,30 @@ REST: dict[str, tuple[Word, ...]] = {
     "ZADD": (0, "m"), "ZCARD": (), "ZCOUNT": (0, 0), "ZMSCORE": ("m",), "ZRANGE": (0, 0), "ZRANGEBYSCORE": (0, 0),
     "ZREM": ("m",), "ZREMRANGEBYSCORE": (0, 0), "ZSCAN": (0,), "ZSCORE": ("m",),
 }  # fmt: skip
-#: What clients call beside scripts: on the bell, on the record, on the registry.
-AROUND = {"wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN")}
+#: Commands that clients call beside scripts, by part: on the bell, the record and the registry.
+PLAIN = {"wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN")}
 _INNER = re.compile(r"'([A-Z]{3,})'")
 
 
 def inner(script: linker.Script) -> list[str]:
     """The commands that a script calls."""
-    return sorted(set(_INNER.findall(script.text)) & {*REST, "PUBLISH", "TIME", "XINFO"})
+    return sorted(set(_INNER.findall(script.text)) & {*ARGUMENTS, "PUBLISH", "TIME", "XINFO"})
 
 
 def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> tuple[Word, ...]:
-    """A call of a command, on a part of a queue; on the registry if `part` is empty."""
+    """A call of a command on a part of a queue, or on the registry if `part` is empty."""
     key = keyspace.key(queue, part) if part else keyspace.registry
     special: dict[str, tuple[Word, ...]] = {
         "TIME": ("TIME",), "PUBLISH": ("PUBLISH", keyspace.due_channel, ""), "XINFO": ("XINFO", "STREAM", key),
         "SCRIPT LOAD": ("SCRIPT", "LOAD", "return 1"),
     }  # fmt: skip
-    return special.get(command) or (command, key, *REST[command])
+    return special.get(command) or (command, key, *ARGUMENTS[command])
 
 
 def ask(driver: Driver, calls: Sequence[Sequence[Word]]) -> list[str]:
-    """For each call why it would be denied, empty if it would not be. Raises `ResponseError` if that cannot be told."""
+    """The reason of refusal for each call, empty for a permitted one. Raises `ResponseError` if Redis cannot tell."""
     denied: list[str] = []
-    # never `clean`, so it is closed at the end, and with it goes the transaction
+    # never `clean`, so the connection is closed at the end, which discards the transaction
     with driver.store.connections.hold() as held:
         connection = held.connection
         connection.connect()
@@ -74,7 +74,7 @@ def ask(driver: Driver, calls: Sequence[Sequence[Word]]) -> list[str]:
 
 
 def listening(driver: Driver) -> str:
-    """Why a reaper could not listen, empty if it could."""
+    """The reason why a reaper cannot listen; empty if it can."""
     subscription = driver.store.client.pubsub()
     try:
         subscription.subscribe(driver.keyspace.due_channel)
@@ -86,9 +86,9 @@ def listening(driver: Driver) -> str:
     return ""
 
 
-def rights(facts: Facts, queue: str) -> Iterator[Finding]:
-    """Which scripts this user may not run, and which would stop in the middle."""
-    driver, keyspace = facts.driver, facts.driver.keyspace
+def rights(info: ServerInfo, queue: str) -> Iterator[Finding]:
+    """Find scripts that this user may not run, and scripts that would stop in the middle."""
+    driver, keyspace = info.driver, info.driver.keyspace
     user = _user(driver)
     if not may_write(driver, queue):
         yield ok(CHECK, f"{user} may look at queues and change nothing")
@@ -99,7 +99,7 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
         ("EVALSHA", s.sha, len(s.keys), *[keyspace.key(queue, part) for part in s.keys]) for s in scripts
     ]
     calls += [words(keyspace, queue, command) for command in commands]
-    others = [(command, part) for part, names in AROUND.items() for command in names]
+    others = [(command, part) for part, names in PLAIN.items() for command in names]
     others.append(("SCRIPT LOAD", ""))
     calls += [words(keyspace, queue, command, part) for command, part in others]
     try:
@@ -115,19 +115,19 @@ def rights(facts: Facts, queue: str) -> Iterator[Finding]:
     outer = {script.name: next(answers) for script in scripts}
     within = {command for command in commands if next(answers)}
     around = [command for command, _ in others if next(answers)]
-    found = list(_denied(user, scripts, outer, within, around, listening(driver), keyspace))
-    yield from found or [ok(CHECK, f"{user} may do all that rqttl does")]
+    findings = list(_denied(user, scripts, outer, within, around, listening(driver), keyspace))
+    yield from findings or [ok(CHECK, f"{user} has all rights that rqttl needs")]
 
 
 def _denied(user: str, scripts: Sequence[linker.Script], outer: dict[str, str], within: set[str], around: list[str],
-            deaf: str, keyspace: Keyspace) -> Iterator[Finding]:  # fmt: skip
+            why_deaf: str, keyspace: Keyspace) -> Iterator[Finding]:  # fmt: skip
     torn = [s.name for s in scripts if not outer[s.name] and within & set(inner(s))]
     shut = [name for name, why in outer.items() if why]
     if torn:
         missing = sorted(name.lower() for name in within)
         yield problem(
             CHECK,
-            f"{user} may not run {some(missing, 8)}: {some(torn)} would stop in the middle, half done",
+            f"{user} may not run {first_few(missing, 8)}: {first_few(torn)} would stop in the middle, half done",
             f"ACL SETUSER {user} {' '.join(f'+{name}' for name in missing)} ~{keyspace.everything} "
             f"&{keyspace.due_channel}",
         )
@@ -136,20 +136,20 @@ def _denied(user: str, scripts: Sequence[linker.Script], outer: dict[str, str], 
         level = problem if len(shut) == len(scripts) else warning
         yield level(
             CHECK,
-            f"{user} may not {some(shut, 8)} ({why})",
+            f"{user} may not {first_few(shut, 8)} ({why})",
             f"if it should: ACL SETUSER {user} +evalsha ~{keyspace.everything}",
         )
     if around:
         yield warning(
             CHECK,
-            f"{user} may not run {some([name.lower() for name in around], 8)}",
+            f"{user} may not run {first_few([name.lower() for name in around], 8)}",
             f"ACL SETUSER {user} {' '.join('+' + name.lower().replace(' ', '|') for name in around)} "
             f"~{keyspace.everything}",
         )
-    if deaf:
+    if why_deaf:
         yield warning(
             CHECK,
-            f"{user} may not listen: a reaper that runs as this user is told nothing",
+            f"{user} may not listen: a reaper that runs as this user gets no hints",
             f"ACL SETUSER {user} +subscribe &{keyspace.due_channel}",
         )
 

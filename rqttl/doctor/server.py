@@ -1,4 +1,4 @@
-"""Checks of the server: what it is, its role, its limits of time, its replicas."""
+"""Checks of the server: its kind, its role, its time limits and its replicas."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rqttl.doctor.facts import Facts
 from rqttl.doctor.findings import Finding, ok, problem, warning
+from rqttl.doctor.server_info import ServerInfo
 from rqttl.embedded.folder import is_claimed
 from rqttl.text import plural
 
 LEAST = (6, 2)
-#: From these releases on a known hole is closed, through which a script takes over the server (CVE-2025-49844).
+#: Releases that close a hole through which a script takes over the server (CVE-2025-49844).
 SAFE: dict[str, dict[tuple[int, ...], int]] = {
     "redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
     "valkey": {(8, 0): 6},
 }
-#: Seconds by which clocks may differ.
+#: Seconds by which two clocks may differ.
 CLOCKS = 1.0
-#: A script of rqttl takes milliseconds; a server that says BUSY before this many ms would say so for no reason.
+#: Milliseconds. A script of rqttl takes some ms, so a server with a shorter limit answers BUSY for no reason.
 SHORTEST_PATIENCE = 100
-#: Seconds of idleness after which a server that closes connections closes those of working consumers too.
+#: Seconds. A server with a shorter `timeout` closes connections of working consumers too.
 SHORTEST_TIMEOUT = 30
 
 
@@ -29,101 +29,101 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
-def kind(facts: Facts) -> Iterator[Finding]:
-    """Which server, which version, which mode."""
-    if facts.why_no_info:
+def kind(info: ServerInfo) -> Iterator[Finding]:
+    """Check the kind of the server, its version and its mode."""
+    if info.why_no_info:
         yield warning(
             "server",
-            f"INFO cannot be read: {facts.why_no_info}",
+            f"INFO cannot be read: {info.why_no_info}",
             "give this user +info; until then version, memory and persistence are not checked",
         )
         return
-    valkey = facts.text("valkey_version")
-    version = valkey or facts.text("redis_version")
+    valkey = info.text("valkey_version")
+    version = valkey or info.text("redis_version")
     name = "Valkey" if valkey else "Redis"
-    mode = facts.text("redis_mode") or "unknown mode"
-    said = f"{name} {version}, {mode}"
+    mode = info.text("redis_mode") or "unknown mode"
+    release = f"{name} {version}, {mode}"
     if mode == "cluster":
-        yield problem("server", said, "Redis Cluster is not supported: use one server, or one primary with replicas")
+        yield problem("server", release, "Redis Cluster is not supported: use one server, or one primary with replicas")
     elif mode == "sentinel":
-        yield problem("server", said, "this is a Sentinel, it keeps no queues: connect to the primary it watches")
+        yield problem("server", release, "this is a Sentinel, it keeps no queues: connect to the primary it watches")
     elif not valkey and _version(version) < LEAST:
-        yield problem("server", said, "Redis 6.2 or later is needed")
+        yield problem("server", release, "Redis 6.2 or later is needed")
     else:
-        yield from _patched(facts, said, name, _version(version))
+        yield from _patched(info, release, name, _version(version))
 
 
-def _patched(facts: Facts, said: str, name: str, version: tuple[int, ...]) -> Iterator[Finding]:
+def _patched(info: ServerInfo, release: str, name: str, version: tuple[int, ...]) -> Iterator[Finding]:
     least = SAFE[name.lower()].get(version[:2])
     if least is not None and (*version, 0)[2] < least:
-        release = f"{version[0]}.{version[1]}.{least}"
-        if _is_private(facts):
+        safe = f"{version[0]}.{version[1]}.{least}"
+        if _is_private(info):
             yield ok(
                 "server",
-                f"{said}; CVE-2025-49844 (closed in {release}) is for strangers who may run scripts: here only the "
+                f"{release}; CVE-2025-49844 (closed in {safe}) is for strangers who may run scripts: here only the "
                 "server's own user can connect, through a unix socket",
             )
             return
         yield warning(
             "server",
-            f"{said}; before {release} a script could take over the server (CVE-2025-49844)",
-            f"update to {release} or later, unless your distribution has closed it; let no stranger run scripts",
+            f"{release}; before {safe} a script could take over the server (CVE-2025-49844)",
+            f"update to {safe} or later, unless your distribution has closed it; let no stranger run scripts",
         )
     else:
-        yield ok("server", said)
+        yield ok("server", release)
 
 
-def _is_private(facts: Facts) -> bool:
+def _is_private(info: ServerInfo) -> bool:
     """Tell whether a server listens on a unix socket of its own user and nowhere else, as an embedded one does."""
     return (
-        facts.setting("port") == "0"
-        and facts.setting("tls-port") in (None, "0")  # a server without TLS has no such setting
-        and bool(facts.setting("unixsocket"))
-        and facts.setting("unixsocketperm") == "700"
+        info.setting("port") == "0"
+        and info.setting("tls-port") in (None, "0")  # a server without TLS has no such setting
+        and bool(info.setting("unixsocket"))
+        and info.setting("unixsocketperm") == "700"
     )
 
 
-def is_embedded(facts: Facts) -> bool:
+def is_embedded(info: ServerInfo) -> bool:
     """Tell whether this is an embedded server: only its own user can connect, and its folder has the mark of rqttl."""
-    return _is_private(facts) and is_claimed(Path(facts.setting("dir") or ""))
+    return _is_private(info) and is_claimed(Path(info.setting("dir") or ""))
 
 
-def role(facts: Facts) -> Iterator[Finding]:
-    """Whether this is the server to write to."""
-    if facts.text("role") == "slave":
-        link = facts.text("master_link_status") or "unknown"
+def role(info: ServerInfo) -> Iterator[Finding]:
+    """Check that this server accepts writes."""
+    if info.text("role") == "slave":
+        link = info.text("master_link_status") or "unknown"
         yield problem("role", f"a replica, its link is {link}: it refuses writes", "connect to its primary")
-    elif facts.text("role"):
+    elif info.text("role"):
         yield ok("role", "primary")
 
 
-def replicas(facts: Facts) -> Iterator[Finding]:
-    """What a failover can lose, and whether writes are refused for want of replicas."""
-    count = facts.number("connected_slaves")
-    if count is None or facts.text("role") == "slave":
+def replicas(info: ServerInfo) -> Iterator[Finding]:
+    """Check the loss in a failover, and that enough replicas are in step for writes."""
+    count = info.number("connected_slaves")
+    if count is None or info.text("role") == "slave":
         return
-    least, good = facts.whole("min-replicas-to-write") or 0, facts.number("min_slaves_good_slaves")
-    said = plural(count, "replica") if count else "no replica: there is no other copy of the data"
+    least, good = info.whole("min-replicas-to-write") or 0, info.number("min_slaves_good_slaves")
+    copies = plural(count, "replica") if count else "no replica: there is no other copy of the data"
     if good is not None and good < least:
         yield problem(
             "replicas",
-            f"{said}; {good} in step, {least} needed: every write is refused",
+            f"{copies}; {good} in step, {least} needed: every write is refused",
             "bring the replicas back, or lower min-replicas-to-write",
         )
     elif count and not least:
         yield warning(
             "replicas",
-            f"{said}, but no write waits for one: a failover may lose seconds of messages",
+            f"{copies}, but no write waits for one: a failover may lose seconds of messages",
             "set min-replicas-to-write 1 and min-replicas-max-lag 2",
         )
     else:
-        yield ok("replicas", f"{said}, {least} needed for writes" if least else said)
+        yield ok("replicas", f"{copies}, {least} needed for writes" if least else copies)
 
 
-def patience(facts: Facts) -> Iterator[Finding]:
-    """Time limits of scripts and connections."""
-    name = "busy-reply-threshold" if _version(facts.text("redis_version")) >= (7,) else "lua-time-limit"
-    limit = facts.whole(name)
+def patience(info: ServerInfo) -> Iterator[Finding]:
+    """Check the time limits of scripts and connections."""
+    name = "busy-reply-threshold" if _version(info.text("redis_version")) >= (7,) else "lua-time-limit"
+    limit = info.whole(name)
     if limit is not None and 0 < limit < SHORTEST_PATIENCE:
         yield warning(
             "script time",
@@ -132,14 +132,14 @@ def patience(facts: Facts) -> Iterator[Finding]:
         )
     elif limit is not None:
         yield ok("script time", f"{name} is {limit} ms")
-    idle = facts.whole("timeout")
+    idle = info.whole("timeout")
     if idle is not None and 0 < idle < SHORTEST_TIMEOUT:
         yield warning(
             "connections",
             f"timeout is {idle} s: connections of idle producers are closed all the time",
             "set timeout 0, or some minutes",
         )
-    alive = facts.whole("tcp-keepalive")
+    alive = info.whole("tcp-keepalive")
     if alive == 0:
         yield warning(
             "connections",
@@ -150,9 +150,9 @@ def patience(facts: Facts) -> Iterator[Finding]:
         yield ok("connections", f"timeout is {idle} s, tcp-keepalive {alive} s")
 
 
-def clock(facts: Facts) -> Iterator[Finding]:
-    """The clock of Redis, which decides, against the one of this machine, from which `expires_at` may come."""
-    trip, ahead = min(_compare(facts) for _ in range(3))
+def clock(info: ServerInfo) -> Iterator[Finding]:
+    """Compare the clock of Redis, which decides, with the clock of this machine, which may give `expires_at`."""
+    trip, ahead = min(_compare(info) for _ in range(3))
     if abs(ahead) - trip / 2 > CLOCKS:
         yield warning(
             "clock",
@@ -163,9 +163,9 @@ def clock(facts: Facts) -> Iterator[Finding]:
         yield ok("clock", f"within {max(abs(ahead), trip, 0.001):.3f} s of this machine")
 
 
-def _compare(facts: Facts) -> tuple[float, float]:
-    """Seconds that a question took, and how far Redis is ahead, if it looked at its clock in the middle of that."""
+def _compare(info: ServerInfo) -> tuple[float, float]:
+    """Seconds of a round trip, and seconds by which Redis is ahead if it read its clock in the middle of the trip."""
     asked, started = time.time(), time.perf_counter()
-    there = facts.time()
+    remote = info.time()
     trip = time.perf_counter() - started
-    return trip, there - (asked + trip / 2)
+    return trip, remote - (asked + trip / 2)

@@ -1,4 +1,4 @@
-"""A redis-server for machines that have none: it starts with its first user and ends after its last."""
+"""A redis-server for machines without one: it starts with its first user and ends after its last user."""
 
 from rqttl.embedded.server import EmbeddedServer, EmbeddedUnavailable, acquire, find_binary, serve
 

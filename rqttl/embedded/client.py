@@ -1,7 +1,7 @@
-"""Connections of a client to an embedded server: one that finds the server dead has it started again.
+"""Connections of a client to an embedded server. A connection to a dead server starts the server again.
 
-So running programs need no luck when redis-server and its guard are killed: the next connection of any of them brings
-the server back, and a call that was certainly not sent is made again on it (`_redis` decides which calls that are).
+So running programs survive a kill of redis-server and its guard: the next connection of any program starts the server,
+and `rqttl.store` repeats each call that was certainly not sent.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from redis.connection import UnixDomainSocketConnection
 from rqttl.embedded.guard import PING, PONG
 from rqttl.errors import EmbeddedUnavailable
 
-#: Seconds after which a server that did not come back counts as a time-out: the call is not made again and again.
+#: Seconds to wait for the server. Later the call ends with a time-out instead of further attempts.
 SLOW = 5.0
 
 
 def revive_with(client: redis.Redis, revive: Callable[[], Path]) -> None:
-    """Let new connections of a client call `revive` where no server answers. It returns the path of the socket."""
+    """Make new connections of a client call `revive` if no server answers. `revive` returns the path of the socket."""
 
     class Connection(UnixDomainSocketConnection):
         path: str
@@ -36,9 +36,9 @@ def revive_with(client: redis.Redis, revive: Callable[[], Path]) -> None:
                 if _answers(connected):
                     return connected
             except TimeoutError:
-                raise  # the server is there and hangs
+                raise  # the server is alive and hangs
             except OSError:
-                pass  # a killed server leaves its socket, one that was stopped leaves nothing
+                pass  # a killed server leaves its socket, a stopped server removes it
             self.path = os.fspath(_revived(revive))
             return super()._connect()  # type: ignore[no-untyped-call]  # as above
 
@@ -46,7 +46,7 @@ def revive_with(client: redis.Redis, revive: Callable[[], Path]) -> None:
 
 
 def _answers(connection: socket.socket) -> bool:
-    """Tell whether a server answers that has loaded its data. Closes the connection if not."""
+    """Tell whether a server answers and has loaded its data. Otherwise the connection is closed."""
     ready = False
     try:
         connection.sendall(PING)

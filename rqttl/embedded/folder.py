@@ -1,10 +1,10 @@
-"""The folder of an embedded server: which one a URL or the environment names, and whether its files are rqttl's.
+"""The folder of an embedded server: its path, from a URL or the environment, and its mark.
 
-redis-server and rqttl overwrite files in that folder (`address`, `version`, the append-only file). So a folder is taken
-only if rqttl made it, if it is empty, or if it has the *mark*: one file whose content says that the data is rqttl's.
-The mark is the first file in a folder. Nothing else is written before it is complete and on the disk, so a process that
-was killed leaves an empty folder, the beginning of a mark and nothing else, or a marked folder. Every process writes
-the same bytes at the same place: two that begin at once do not disturb each other.
+redis-server and rqttl overwrite files in that folder (`address`, `version`, the append-only file). So rqttl uses a
+folder only if the folder is new or empty, or has the *mark*: a file that declares the data as rqttl's. The mark is the
+first file in a folder. No other file is written before the mark is complete and on the disk. So a killed process leaves
+an empty folder, a folder with the beginning of a mark only, or a marked folder. Every process writes the same bytes at
+the same place, so two processes do not disturb each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import unquote_to_bytes
 
 from rqttl.errors import EmbeddedUnavailable, InvalidInput
 
-#: How a URL of an embedded server begins.
+#: Beginning of a URL of an embedded server.
 SCHEME = "embedded://"
 MARK = "rqttl-embedded"
 CONTENT = b"This folder holds the data of an embedded server of rqttl, format 1. Keep no other files here.\n"
@@ -32,7 +32,7 @@ _LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes, a limit
 
 
 def folder_of(url: str) -> str | None:
-    """The folder that an `embedded://` URL names; None for the default one.
+    """The folder in an `embedded://` URL; `None` for the default folder.
 
     Raises `InvalidInput` for a URL of another form. The message does not show the URL, which may hold a password.
     """
@@ -54,14 +54,14 @@ def folder_of(url: str) -> str | None:
     return folder or None
 
 
-def locate(given: str | os.PathLike[str] | None) -> Path:
-    """The absolute path of the given or the default folder, which need not exist.
+def locate(folder: str | os.PathLike[str] | None) -> Path:
+    """The absolute path of `folder` or of the default folder. The folder need not exist.
 
     Raises `EmbeddedUnavailable` if the path is not valid or no home directory is known.
     """
     try:
-        given = given or os.environ.get("RQTTL_HOME")
-        return (_expanded(os.fsdecode(given)) if given else _data_home() / "rqttl").resolve()
+        path = folder or os.environ.get("RQTTL_HOME")
+        return (_expanded(os.fsdecode(path)) if path else _data_home() / "rqttl").resolve()
     except (RuntimeError, ValueError) as error:  # no home directory is known, or the path is not valid
         raise EmbeddedUnavailable(f"embedded server: no folder for its data ({error}): set RQTTL_HOME") from error
 
@@ -71,28 +71,28 @@ def _expanded(path: str) -> Path:
 
 
 def _home() -> Path:
-    """The home of the user: `$HOME` if it is an absolute path, else the one that the system knows."""
-    given = os.environ.get("HOME", "")
-    if given.startswith("/"):
-        return Path(given)
+    """The home of the user: `$HOME` if it is an absolute path, else the home in the user database."""
+    home = os.environ.get("HOME", "")
+    if home.startswith("/"):
+        return Path(home)
     try:
         known = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         known = ""
     if not known.startswith("/"):
-        raise RuntimeError(f"HOME is {given!r}, expected an absolute path, and the system knows no home of this user")
+        raise RuntimeError(f"HOME is {home!r}, expected an absolute path, and the system knows no home of this user")
     return Path(known)
 
 
 def _data_home() -> Path:
-    given = os.environ.get("XDG_DATA_HOME", "")
-    return Path(given) if given.startswith("/") else _home() / ".local" / "share"  # a relative one is to be ignored
+    data = os.environ.get("XDG_DATA_HOME", "")
+    return Path(data) if data.startswith("/") else _home() / ".local" / "share"  # a relative path is ignored
 
 
 def claim(folder: Path) -> Path:
     """Make the folder if needed, and mark it if it is empty.
 
-    Raises `EmbeddedUnavailable` and changes nothing if the folder belongs to somebody else, is open to others, or holds
+    Raises `EmbeddedUnavailable` and changes nothing if the folder belongs to another user, is open to others, or holds
     foreign files.
     """
     _make(folder)
@@ -114,7 +114,7 @@ def claim(folder: Path) -> Path:
 
 
 def is_claimed(folder: Path) -> bool:
-    """Tell whether a folder is there, ours alone to write to, and marked. Changes nothing."""
+    """Tell whether a folder exists, is marked, and only this user may write to it. Changes nothing."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -129,7 +129,7 @@ def is_claimed(folder: Path) -> bool:
 
 
 def _read_mark(folder: int) -> bytes | None:
-    """The content of the mark; None if there is no file of this name, a wrong content if it is no regular file."""
+    """The content of the mark; `None` without a file of this name, a wrong content for a file that is not regular."""
     try:
         descriptor = os.open(MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
@@ -164,12 +164,12 @@ def _make(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _check_owner(folder: Path, facts: os.stat_result, *, forbidden: int) -> None:
-    if facts.st_uid != os.geteuid():
-        raise EmbeddedUnavailable(f"embedded server: {folder} belongs to user {facts.st_uid}, not to {os.geteuid()}")
-    if facts.st_mode & forbidden:
+def _check_owner(folder: Path, status: os.stat_result, *, forbidden: int) -> None:
+    if status.st_uid != os.geteuid():
+        raise EmbeddedUnavailable(f"embedded server: {folder} belongs to user {status.st_uid}, not to {os.geteuid()}")
+    if status.st_mode & forbidden:
         raise EmbeddedUnavailable(
-            f"embedded server: {folder} is open to others (mode {facts.st_mode & 0o777:o}): chmod it to 700"
+            f"embedded server: {folder} is open to others (mode {status.st_mode & 0o777:o}): chmod it to 700"
         )
 
 

@@ -1,8 +1,8 @@
 """The guard of an embedded server: a process of its own that starts redis-server and stops it after its last user.
 
-It owns the life of one redis-server and knows nothing else of rqttl: `rqttl.embedded` runs this file by its path, in an
-isolated interpreter, so that it starts fast and works from a wheel, a checkout and any working directory alike. It
-imports the standard library only. `rqttl.embedded` says how the lock files work and why there is a guard at all.
+The guard owns the life of one redis-server and imports the standard library only. `rqttl.embedded` runs this file by
+its path, in an isolated interpreter, so the guard starts fast and works from a wheel, a checkout and any folder.
+`rqttl/embedded/server.py` explains the lock files and the need for a guard.
 
     python -I -S guard.py BINARY FOLDER SOCKET GUARD_LOCK SERVER_LOCK     (the locks: open descriptors)
 """
@@ -26,7 +26,7 @@ _WHO = b"INFO server\r\n"
 SHUTDOWN = b"SHUTDOWN NOSAVE\r\n"  # NOSAVE: no snapshot; the append-only file is flushed and synced all the same
 
 _ASK_TIMEOUT = 5.0  # seconds; a server that loads its data answers within one chunk of the file
-_SYNC_PERIOD = 1.0  # seconds; a crash of the machine loses what was written since
+_SYNC_PERIOD = 1.0  # seconds; a crash of the machine loses the writes since the last sync
 _TOO_SOON = 1.0  # a server that is killed sooner than this after its start would be killed again
 _PR_SET_PDEATHSIG = 1
 
@@ -46,7 +46,7 @@ def try_lock(descriptor: int, kind: int) -> bool:
 
 
 def ask(address: Path, request: bytes, timeout: float = _ASK_TIMEOUT) -> bytes:
-    """The first bytes of the server's reply; nothing when no server answers there, or when it closed the connection."""
+    """The first bytes of the server's reply; empty if no server answers or the server closed the connection."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout)
         connection.connect(os.fspath(address))
@@ -56,7 +56,7 @@ def ask(address: Path, request: bytes, timeout: float = _ASK_TIMEOUT) -> bytes:
 
 
 class _Guard:
-    """Runs redis-server as its child. The main thread waits for the child, another one for the last user to leave."""
+    """Runs redis-server as its child. The main thread waits for the child, another one for the end of the last use."""
 
     def __init__(self, binary: str, folder: Path, address: Path, server_lock: int) -> None:
         self._command = _command(binary, folder, address)
@@ -65,7 +65,7 @@ class _Guard:
         names = ("users.lock", "wake.lock", "start.lock")
         self._users, self._wake, self._starts = (open_lock(folder / name) for name in names)
         self._server_lock = server_lock
-        self._turn = threading.Lock()  # to start a child, or to decide that there will be no other
+        self._turn = threading.Lock()  # for the start of a child, or the decision to start no other
         self._stopping = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -82,8 +82,8 @@ class _Guard:
             if self._stopping.is_set():
                 self._remove_short_folder()
                 return 0
-            # A server that was killed is started again for its users. One that ended of its own accord cannot start,
-            # or somebody shut it down: then the next `acquire` decides.
+            # A server that was killed is started again for its users. A server that ended by itself cannot start,
+            # or was shut down: then the next `acquire` decides.
             if code >= 0 or time.monotonic() - born < _TOO_SOON:
                 return 1
 
@@ -98,13 +98,13 @@ class _Guard:
 
     def _stop_after_last_user(self) -> None:
         while True:
-            fcntl.flock(self._wake, fcntl.LOCK_EX)  # returns when nobody holds a shared lock, however the holders ended
-            fcntl.flock(self._wake, fcntl.LOCK_UN)  # at once: whoever has start.lock may be waiting for this one
+            fcntl.flock(self._wake, fcntl.LOCK_EX)  # returns when no process holds a shared lock
+            fcntl.flock(self._wake, fcntl.LOCK_UN)  # at once: the holder of start.lock may wait for this process
             fcntl.flock(self._starts, fcntl.LOCK_EX)
             if try_lock(self._users, fcntl.LOCK_EX):
                 break
             fcntl.flock(self._starts, fcntl.LOCK_UN)
-        # Both locks stay until this process ends, which it does after the server: nobody starts one in between.
+        # Both locks stay until this process ends, after the server: no other server starts in between.
         with self._turn:
             self._stopping.set()
         if (child := self._child) is not None:
@@ -139,7 +139,7 @@ def _command(binary: str, folder: Path, address: Path) -> list[str]:
 
 
 def _keep_synced(folder: Path) -> None:
-    """Bring to the disk what redis-server has appended, once a second, as long as this process lives."""
+    """Sync the appended data of redis-server to the disk once a second, as long as this process lives."""
     synced: dict[Path, tuple[int, ...]] = {}
     while True:
         time.sleep(_SYNC_PERIOD)
@@ -147,10 +147,10 @@ def _keep_synced(folder: Path) -> None:
 
 
 def sync(folder: Path, synced: Mapping[Path, tuple[int, ...]]) -> dict[Path, tuple[int, ...]]:
-    """Sync each append-only file that has changed since the last call, whose result is `synced`."""
+    """Sync each append-only file that has changed since the last call. `synced` is the result of that call."""
     files = [*folder.glob("appendonly.aof"), *folder.glob("appendonlydir/*")]  # of Redis 6, and of Redis 7
     states: dict[Path, tuple[int, ...]] = {}
-    for path in (*{path.parent for path in files}, *files):  # a folder changes with the names in it
+    for path in (*{path.parent for path in files}, *files):  # a folder changes when a name in it does
         try:
             facts = path.stat()
             states[path] = facts.st_ino, facts.st_size, facts.st_mtime_ns
@@ -159,7 +159,7 @@ def sync(folder: Path, synced: Mapping[Path, tuple[int, ...]]) -> dict[Path, tup
         except FileNotFoundError:  # a rewrite has just replaced it
             states.pop(path, None)
         except OSError as error:
-            states.pop(path, None)  # to be tried again
+            states.pop(path, None)  # tried again next time
             print(f"rqttl: {path} was not synced: {error}", file=sys.stderr)  # noqa: T201  # stderr is the server's log
     return states
 
@@ -173,7 +173,7 @@ def _sync_file(path: Path) -> None:
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """What the child calls to get SIGTERM when the guard is killed; None where the kernel cannot do it."""
+    """A function with which the child gets SIGTERM at the guard's death; `None` if the kernel has no such call."""
     if sys.platform != "linux":
         return None
     try:
@@ -186,10 +186,10 @@ def _end_with_parent() -> Callable[[], object] | None:
 
 
 def main(binary: str, folder: str, address: str, *descriptors: str) -> int:
-    """Leave the process that started us, run the server to its end, let go of the locks."""
+    """Detach from the starting process, run the server to its end, and release the locks."""
     if os.fork():
-        return 0  # whoever waits for this process has no zombie to mind, and the guard has no parent that matters
-    # What the starting process blocked or ignored must not be handed on to the server.
+        return 0  # the starting process gets no zombie, and the guard has no parent
+    # The server must not inherit blocked or ignored signals of the starting process.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)

@@ -1,34 +1,33 @@
 """The embedded server: a real redis-server for `rqttl.connect()` without a URL, shared by the processes of one user.
 
-The server listens on a unix socket only and keeps its data in an append-only file in one private folder. It runs while
-somebody uses it: it starts with the first `acquire` and is gone after the last `close`, also when `kill -9` was the way
-in which the last user left. This is how:
+The server listens on a unix socket only and keeps its data in an append-only file in one private folder. It starts with
+the first `acquire` and ends after the last use, also if `kill -9` ended the last user:
 
-*   Every use holds a shared `flock` on `users.lock` and on `wake.lock`. The kernel lets go of them when the process
+*   Every use holds a shared `flock` on `users.lock` and on `wake.lock`. The kernel releases them when the process
     ends, however it ends.
 *   redis-server is the child of a *guard* (`guard.py`), a detached process that blocks on an exclusive lock
-    of `wake.lock`. It gets that lock when nobody is left. It then takes `start.lock`, sees whether it can lock
-    `users.lock`, so that there really are no users, stops the server, waits for its end and ends itself, which lets go
-    of all locks. So there is one place where stopping is decided; `close` lets go of its locks and waits for the guard
-    if it was the last. (Two locks, since whoever waits for a lock holds it for a moment: `users.lock` is only tried,
-    and under `start.lock`, so that an exclusive lock that is refused means a user and nothing else.)
-*   `acquire` takes `start.lock`, then its shared locks, then starts a guard if there is none. So two that come at the
-    same instant start one server, and nobody becomes a user of a server that is about to stop.
-*   `guard.lock` says that there is a guard. Whoever starts one takes this lock first and hands the open file over, so
-    there is no gap in which a second could be started. `server.lock` is handed on to redis-server in the same way (the
-    one descriptor it inherits): no server starts on data that another one, left by a killed guard, still writes.
+    of `wake.lock`. The guard gets that lock after the last use. It then takes `start.lock`, tries to lock `users.lock`
+    to be sure that there are no users, stops the server, waits for its end, and ends itself, which releases all locks.
+    So only the guard decides to stop; the last `close` releases its locks and waits for the guard. (There are two
+    locks, because a process that waits for a lock holds it for a moment: `users.lock` is only tried, and under
+    `start.lock`, so a refused exclusive lock always means a user.)
+*   `acquire` takes `start.lock`, then its shared locks, then starts a guard if there is none. So two
+    processes at the same instant start one server, and no process becomes a user of a server that is about to stop.
+*   The holder of `guard.lock` is the guard. The starting process takes this lock first and hands the open file over, so
+    no second guard can start in between. redis-server inherits `server.lock` in the same way, as its only descriptor:
+    no server starts on data that another server, left by a killed guard, still writes.
 
 If the guard is killed the server stops too (on Linux by itself; elsewhere the next `acquire` or the last `close` stops
 it). If the server is killed the guard starts it again; a server that is killed within a second of its start takes the
 guard with it. In every case the next `acquire` starts both, and so does `revive`, which a broker calls when it cannot
-connect: programs that run bring their server back, with its data, under the same locks. What crashed servers leave
-behind is replaced: locks say who lives, files do not.
+connect: running programs start their server again, with its data, under the same locks. Files of crashed servers are
+replaced: locks show a living server, files do not.
 
-The files are written to a folder of rqttl's own only: `folder.py` says how it is known.
+The files are in a folder of rqttl's own: `folder.py` explains its mark.
 
 Locks belong to open files, and a forked child shares those of its parent. So a forked child is a user too, until it
-ends or calls `close` on what it inherited: `close` closes the descriptors of this process and never unlocks. No
-process ids need to be compared, and neither parent nor child can end the use of the other. The folder must be on a
+ends or calls `close`: `close` closes the descriptors of this process and never unlocks. So no process ids are
+compared, and neither parent nor child can end the use of the other. The folder must be on a
 file system whose `flock` is the kernel's own: a local disk.
 """
 
@@ -72,7 +71,7 @@ _STEP = 0.01  # seconds between two looks at a lock or at the server
 _CLOSE_TIMEOUT = 10.0
 _REVIVE_TIMEOUT = 10.0
 _PROBE_TIMEOUT = 0.5  # seconds that `find` waits for the answer of a server
-_TRIES = 3  # starts in one `acquire`: something may be killed just then, but what fails again would go on to fail
+_TRIES = 3  # starts in one `acquire`: one start may be killed by chance, a second failure would repeat
 
 
 class EmbeddedServer:
@@ -88,14 +87,14 @@ class EmbeddedServer:
         """Start the server again if it has ended, wait until it answers, and return the path of its socket.
 
         Raises:
-            EmbeddedUnavailable: this use is over, the data was deleted, or the server does not start; says why.
+            EmbeddedUnavailable: this use is over, the data was deleted, or the server does not start.
         """
         try:
             users = self._locks[0][0]
         except IndexError:
             raise EmbeddedUnavailable("embedded server: this use of it is over: `close` was called") from None
         with _explained():
-            # A folder that was made anew has other lock files: our locks would keep no server alive there.
+            # A folder that was deleted and made again has other lock files: our locks keep no server alive there.
             if not os.path.samestat(os.fstat(users), (self.folder / "users.lock").stat()):
                 raise EmbeddedUnavailable(f"embedded server: the data in {self.folder} was replaced by other data")
             address = _ensure(self.folder, [], time.monotonic() + timeout)
@@ -103,7 +102,7 @@ class EmbeddedServer:
         return address
 
     def close(self) -> None:
-        """End this use. When it was the last one of the folder, the server is gone when this returns."""
+        """End this use. After the last use of the folder the server has ended when this returns."""
         try:
             locks = self._locks.pop()
         except IndexError:
@@ -118,10 +117,10 @@ def acquire(folder: str | os.PathLike[str] | None = None, *, timeout: float = 10
     """Use the server of a folder; start it if it is not running.
 
     The folder is made if needed; without one it is `$RQTTL_HOME`, else `rqttl` in `$XDG_DATA_HOME` or in
-    `~/.local/share`. `timeout` (seconds) bounds the whole wait, that for loading existing data included.
+    `~/.local/share`. `timeout` (seconds) bounds the whole wait, including the time to load existing data.
 
     Raises:
-        EmbeddedUnavailable: no server could be had; says why.
+        EmbeddedUnavailable: no server can be started; the message has the cause.
     """
     deadline = time.monotonic() + timeout
     with _explained():
@@ -144,9 +143,9 @@ def _explained() -> Iterator[None]:
 
 
 def find(folder: str | os.PathLike[str] | None = None) -> str | None:
-    """The URL at which the server of a folder listens; None if it does not run. Starts nothing and makes nothing.
+    """The URL of the server of a folder; `None` if it does not run. Starts nothing and makes nothing.
 
-    Who uses the URL is no user of the server: it may end at any time.
+    A client of that URL does not count as a user, so the server may end at any time.
     """
     try:
         home = locate(folder)
@@ -159,14 +158,14 @@ def find(folder: str | os.PathLike[str] | None = None) -> str | None:
 def serve(
     folder: str | os.PathLike[str] | None = None, *, on_ready: Callable[[str], None], timeout: float = 60.0
 ) -> int:
-    """Use the server of a folder until SIGINT or SIGTERM; 0 is the exit code to give.
+    """Use the server of a folder until SIGINT or SIGTERM. Returns the exit code 0.
 
-    `on_ready` is called once with its URL. Like any other user, this one stops the server only if it leaves last. In
-    another thread than the main one no signal can be handled: then it goes on until the process ends. A server that
-    ends meanwhile is started again.
+    `on_ready` is called once with its URL. As for every user, the server stops only if this use is the last. Only the
+    main thread can handle signals: in another thread the use lasts until the process ends. A server that ends meanwhile
+    is started again.
 
     Raises:
-        EmbeddedUnavailable: no server could be had, or it has ended and does not start again.
+        EmbeddedUnavailable: no server can be started, or the server ended and does not start again.
     """
     with contextlib.ExitStack() as undo:
         server = acquire(folder, timeout=timeout)
@@ -177,7 +176,7 @@ def serve(
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 before = signal.signal(number, lambda *_: os.write(wake, b"."))
-                # A handler that was not installed from Python reads as None and cannot be put back.
+                # A handler that was not installed from Python reads as None and cannot be restored.
                 undo.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
         on_ready(server.url)
         while not select.select([signalled], [], [], 1.0)[0]:
@@ -193,7 +192,7 @@ def _url(address: Path) -> str:
 
 
 def _close(locks: list[int]) -> None:
-    for lock in locks:  # in this order: what wakes the guard goes last
+    for lock in locks:  # in this order: the lock that wakes the guard is released last
         os.close(lock)
 
 
@@ -221,7 +220,7 @@ def _ensure(home: Path, locks: list[int], deadline: float) -> Path:
 
 @contextlib.contextmanager
 def _start_lock(home: Path, deadline: float) -> Iterator[None]:
-    """No server starts or stops while this is held."""
+    """A lock under which no server starts or stops."""
     starts = open_lock(home / "start.lock")
     try:
         _take(starts, fcntl.LOCK_EX, deadline, "start.lock")
@@ -267,7 +266,7 @@ def _spawn(home: Path, arguments: list[str], locks: list[int]) -> None:
     with (home / "server.log").open("ab") as log:
         if log.tell() > _LARGEST_LOG:
             log.truncate(0)
-        subprocess.run(  # returns at once: the guard goes on in a fork. Whether it lives is what guard.lock says.
+        subprocess.run(  # returns at once: the guard goes on in a fork, and guard.lock shows that it lives
             [sys.executable, "-I", "-S", _GUARD, *arguments, *map(str, locks)],
             check=False,
             stdin=subprocess.DEVNULL,
@@ -286,14 +285,14 @@ def _address(home: Path) -> Path:
 
 
 def _last_words(home: Path) -> str:
-    """The last line of the log, in one line with where to read the rest."""
+    """The last line of the log, with the path of the whole log."""
     log = home / "server.log"
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
     return f"{next((line for line in reversed(lines) if line.strip()), 'it said nothing')} (see {log})"
 
 
 def _await_stop(home: Path, deadline: float) -> None:
-    """Return when the server has gone, or at once if somebody uses it or the data was deleted."""
+    """Return after the end of the server, or at once if it has a user or the data was deleted."""
     while is_claimed(home):
         with _start_lock(home, deadline):
             if _held(home / "users.lock"):

@@ -9,11 +9,11 @@ from rqttl.flows.queues import (
     peek,
     preview,
     purge,
-    purge_these,
+    purge_many,
     touch,
     update,
 )
-from rqttl.flows.redriving import redrive, redrive_these
+from rqttl.flows.redriving import redrive, redrive_many
 from rqttl.flows.statistics import stats, stats_of
 from rqttl.flows.steps import (
     SWEEPS,
@@ -65,11 +65,11 @@ __all__ = [
     "plain",
     "preview",
     "purge",
-    "purge_these",
+    "purge_many",
     "receive",
     "receive_nothing",
     "redrive",
-    "redrive_these",
+    "redrive_many",
     "refused",
     "settle",
     "stats",

@@ -12,11 +12,11 @@ from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, Command, Known, Reply, Word
 from rqttl.protocol.keys import Keyspace
-from rqttl.types import Declared, Peeked
+from rqttl.types import Declared, MessageView
 from rqttl.units import as_datetime
 
 #: The answers of declare.lua.
-DECLARED: tuple[Declared, ...] = ("found", "created", "adopted")
+DECLARED: tuple[Declared, ...] = ("existing", "created", "adopted")
 
 
 def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
@@ -125,7 +125,7 @@ def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
             return purged
 
 
-def purge_these(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flow[int]:
+def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flow[int]:
     """Remove those of these messages that are ready. What has expired before is not among them: it dies first."""
     ids = sorted(_checked(sequences))
     yield from sweep(queue)
@@ -184,10 +184,10 @@ def _known(keyspace: Keyspace, queue: str, reply: Reply) -> Known:
     return Known(keyspace, queue, version, QueueOptions.from_json(queue, given))
 
 
-def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[Peeked]]:
+def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[MessageView]]:
     """Look at messages, in pages that a script can carry."""
     place = "" if after is None else codec.check_sequence(after, "after")
-    seen: list[Peeked] = []
+    seen: list[MessageView] = []
     while len(seen) < limit:
         most = min(limit - len(seen), BATCH)
         command = commands.peek(keyspace, queue, after=place, limit=most)
@@ -203,7 +203,7 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
     return seen
 
 
-def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes]) -> Peeked:
+def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes]) -> MessageView:
     sequence, (header, body) = entry
     state, until, failures = facts
     told, _, description = failures.partition(b" ")
@@ -211,7 +211,7 @@ def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes
     if state == b"delayed" and away:
         until = away  # in `delayed` it stands with the end of its retention
     read = codec.unpack_header(header)
-    return Peeked(
+    return MessageView(
         id=read.id or sequence.decode(),
         sequence=sequence.decode(),
         queue=queue,

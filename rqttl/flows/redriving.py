@@ -15,14 +15,14 @@ from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, Reply
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import plain_text, shown
-from rqttl.types import Outcome, Peeked, Redriven
+from rqttl.types import MessageView, Outcome, RedriveResult
 
 
-def redrive_these(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]]) -> Flow[list[Redriven]]:
+def redrive_many(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]]) -> Flow[list[RedriveResult]]:
     """Put chosen letters, each a sequence and the queue that it goes to, back. What has expired dies first."""
     wanted = _checked(letters)
     yield from sweep(queue)
-    found: dict[tuple[str, str], Redriven] = {}
+    found: dict[tuple[str, str], RedriveResult] = {}
     for origin, sequences in _by_origin(sorted(set(wanted))).items():
         for one in (yield from _send(keyspace, queue, origin, sequences)):
             found[one.sequence, origin] = one
@@ -46,15 +46,15 @@ def _by_origin(letters: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return origins
 
 
-def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str]) -> Flow[list[Redriven]]:
+def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str]) -> Flow[list[RedriveResult]]:
     """Send letters to one queue, in order. What went is told, also where the queue is deleted meanwhile."""
     if origin == queue:
-        return [Redriven(sequence, origin, "same_queue") for sequence in sequences]
-    done: list[Redriven] = []
+        return [RedriveResult(sequence, origin, "same_queue") for sequence in sequences]
+    done: list[RedriveResult] = []
     known = yield from known_if_there(keyspace, origin)
     while len(done) < len(sequences):
         if known is None:
-            return done + [Redriven(sequence, origin, "no_origin") for sequence in sequences[len(done) :]]
+            return done + [RedriveResult(sequence, origin, "no_origin") for sequence in sequences[len(done) :]]
         some = sequences[len(done) : len(done) + BATCH]
         command = commands.redrive(known, queue, some)
         reply: Reply = yield command
@@ -70,11 +70,11 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
     return done
 
 
-def _redriven(sequence: str, origin: str, told: bytes) -> Redriven:
+def _redriven(sequence: str, origin: str, told: bytes) -> RedriveResult:
     if told[:1] == b"!":
-        return Redriven(sequence, origin, "full", told[1:].decode())
+        return RedriveResult(sequence, origin, "full", told[1:].decode())
     outcome: Outcome = "unavailable" if told == b"-" else "moved"
-    return Redriven(sequence, origin, outcome)
+    return RedriveResult(sequence, origin, outcome)
 
 
 @dataclass
@@ -99,7 +99,7 @@ class _Redrive:
     def over(self) -> bool:
         return self.limit is not None and self.moved >= self.limit
 
-    def meant(self, page: Sequence[Peeked]) -> Iterator[tuple[str, str]]:
+    def meant(self, page: Sequence[MessageView]) -> Iterator[tuple[str, str]]:
         """The letters of a page that may go, with where to."""
         for letter in page:
             if letter.state == "ready" and letter.deaths and letter.sequence <= self.last:
@@ -107,7 +107,7 @@ class _Redrive:
                 if self.reason in (None, death.reason) and self.source in (None, death.queue):
                     yield letter.sequence, self.to or death.queue
 
-    def send(self, page: Sequence[Peeked]) -> Flow[None]:
+    def send(self, page: Sequence[MessageView]) -> Flow[None]:
         """Send what may go of a page."""
         letters = list(self.meant(page))
         while letters and not self.over:

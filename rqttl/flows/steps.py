@@ -14,7 +14,7 @@ from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Known, Reply, Word
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.types import Swept
+from rqttl.types import SweepResult
 
 T = TypeVar("T")
 
@@ -152,9 +152,9 @@ def follow(notes: Sequence[bytes]) -> Flow[None]:
             yield from sweep(name.decode(), rounds=SWEEPS)
 
 
-def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list[Swept]]:
+def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list[SweepResult]]:
     """Sweep in bounded steps until nothing is due, or `rounds` times."""
-    done: list[Swept] = []
+    done: list[SweepResult] = []
     while rounds is None or len(done) < rounds:
         reply = yield from fenced(queue, lambda known: commands.sweep(known, now=now))
         done.append(_swept(reply))
@@ -163,9 +163,9 @@ def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list
     return done
 
 
-def _swept(reply: Reply) -> Swept:
+def _swept(reply: Reply) -> SweepResult:
     at, due, more, reclaimed, promoted, expired, trimmed, compacted, retired = reply[2:]
-    return Swept(
+    return SweepResult(
         at, int(due) if due else None, bool(more), reclaimed, promoted, expired, trimmed, compacted,
         None if retired == b"" else retired,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from rqttl.inspector.letters import LetterGroups, died_at
-from rqttl.types import Peeked
+from rqttl.types import MessageView
 
 #: The aspects by which letters can be counted.
 ASPECTS = ("source", "reason", "hour", "queue")
@@ -28,7 +28,7 @@ class LetterCounts:
         self._queues: Counter[str] = Counter()
         self.never_died = 0
 
-    def add(self, letter: Peeked) -> None:
+    def add(self, letter: MessageView) -> None:
         """Count a letter."""
         self._groups.add(letter)
         self._quarters[(min(died_at(letter), LATEST) - _EPOCH) // QUARTER] += 1

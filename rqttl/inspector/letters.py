@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from rqttl.inspector.message_view import header_text
-from rqttl.types import Peeked
+from rqttl.types import MessageView
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
@@ -20,7 +20,7 @@ PAGE_BYTES = 1 << 22
 When = datetime | timedelta
 
 
-def pages(queue: Queue) -> Iterator[list[Peeked]]:
+def pages(queue: Queue) -> Iterator[list[MessageView]]:
     """All messages of a queue in order, in pages that fit into memory."""
     limit, after = 20, None
     while page := queue.peek(limit, after=after):
@@ -30,12 +30,12 @@ def pages(queue: Queue) -> Iterator[list[Peeked]]:
         limit = max(1, min(PAGE, PAGE_BYTES * len(page) // max(1, size)))
 
 
-def died_at(message: Peeked) -> datetime:
+def died_at(message: MessageView) -> datetime:
     """The time of the latest death; the time of arrival if a message never died."""
     return message.deaths[0].last_at if message.deaths else message.enqueued_at
 
 
-def _has_header(message: Peeked, name: str, expected: str) -> bool:
+def _has_header(message: MessageView, name: str, expected: str) -> bool:
     """Return whether a message has this header. A value that is no text is compared as people see it."""
     if name not in message.headers:
         return False
@@ -63,11 +63,11 @@ class LetterFilter:
         """Return whether there is no condition, so that every letter matches."""
         return self == LetterFilter()
 
-    def at(self, now: datetime) -> Callable[[Peeked], bool]:
+    def at(self, now: datetime) -> Callable[[MessageView], bool]:
         """A function that tells whether a message matches; ages count from `now`."""
         before, since = _as_time(self.older_than, now), _as_time(self.newer_than, now)
 
-        def matches(message: Peeked) -> bool:
+        def matches(message: MessageView) -> bool:
             if not message.deaths:
                 return False
             death = message.deaths[0]
@@ -96,7 +96,7 @@ class LetterGroup:
     delayed: int = 0
     size: int = 0
 
-    def add(self, message: Peeked, died: datetime) -> None:
+    def add(self, message: MessageView, died: datetime) -> None:
         """Count a message."""
         self.count += 1
         self.leased += message.state == "leased"
@@ -114,7 +114,7 @@ class LetterGroups:
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str] | None, LetterGroup] = {}
 
-    def add(self, message: Peeked) -> None:
+    def add(self, message: MessageView) -> None:
         """Count a message."""
         death = message.deaths[0] if message.deaths else None
         died = died_at(message)

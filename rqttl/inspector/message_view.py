@@ -10,9 +10,9 @@ from rqttl import json_text, text
 from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
-from rqttl.types import Death, Header, Peeked
+from rqttl.types import Death, Header, MessageView
 
-Viewed = Delivery | Peeked
+Viewed = Delivery | MessageView
 
 #: The nesting of the deepest value that is decoded; a deeper body stays bytes.
 DEEPEST = 100
@@ -57,7 +57,7 @@ def to_json(message: Viewed, *, with_body: bool = True) -> dict[str, Any]:
         "sequence": message.sequence,
         "queue": message.queue,
     }
-    if isinstance(message, Peeked):
+    if isinstance(message, MessageView):
         document |= {"state": message.state, "until": message.until}
     elif message.leased_until is not None:
         document |= {"leased_until": message.leased_until}
@@ -70,7 +70,7 @@ def to_json(message: Viewed, *, with_body: bool = True) -> dict[str, Any]:
         "enqueued_at": message.enqueued_at,
         "expires_at": message.expires_at,
         "delivery_count": message.delivery_count,
-        **({"description": message.description} if isinstance(message, Peeked) else {}),
+        **({"description": message.description} if isinstance(message, MessageView) else {}),
         "deaths": [death_to_json(death) for death in message.deaths],
     }
 

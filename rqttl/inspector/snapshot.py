@@ -30,7 +30,7 @@ class Snapshot:
 
 def take_snapshot(broker: Broker, patterns: Sequence[str]) -> Snapshot:
     """The queues that match, as they are now. A name without a queue is left out. The queues are not swept."""
-    at, stats = broker.time(), broker.stats(select_names(broker, patterns), sweep=False)
+    at, stats = broker.server_time(), broker.stats(select_names(broker, patterns), sweep=False)
     return Snapshot(at, stats, running_reapers(broker), stats.damaged)
 
 
@@ -39,6 +39,6 @@ def running_reapers(broker: Broker) -> int | None:
     from redis.exceptions import ResponseError
 
     try:
-        return broker.reapers()
+        return broker.reaper_count()
     except ResponseError:
         return None

@@ -21,7 +21,7 @@ from rqttl.reaper.timetable import Timetable
 from rqttl.store.driver import KNOWN, driver_of
 from rqttl.store.refusals import is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural, shown
-from rqttl.types import Swept
+from rqttl.types import SweepResult
 from rqttl.units import Duration
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Reaper:
         broker: Broker,
         *,
         scan_period: Duration | Literal[-1] | None = "5m",
-        on_swept: Callable[[str, Swept], None] | None = None,
+        on_swept: Callable[[str, SweepResult], None] | None = None,
     ) -> None:
         if on_swept is not None and not callable(on_swept):
             raise InvalidInput(f"on_swept: expected a function of a queue and a sweep, got {shown(on_swept)}")
@@ -307,7 +307,7 @@ class Reaper:
         else:
             self._note(queue, swept, due)
 
-    def _note(self, queue: str, swept: Swept, due: int | None) -> None:
+    def _note(self, queue: str, swept: SweepResult, due: int | None) -> None:
         self._server_ahead = swept.now - time.monotonic() * 1000
         done = swept.reclaimed + swept.promoted + swept.expired + swept.trimmed + swept.compacted
         more = swept.more or (swept.due is not None and swept.due <= swept.now)

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from rqttl.store.refusals import is_away
 from rqttl.text import plural
-from rqttl.types import Swept
+from rqttl.types import SweepResult
 
 logger = logging.getLogger("rqttl.reaper")
 
@@ -35,7 +35,7 @@ class Totals:
     retired: int = 0
     failed: int = 0
 
-    def add(self, swept: Swept) -> None:
+    def add(self, swept: SweepResult) -> None:
         """Count one bounded sweep."""
         self.sweeps += 1
         for duty in DUTIES:
@@ -100,7 +100,7 @@ class Report:
         self._clock = clock
         self._bursts: dict[str, tuple[float, Totals, int | None]] = {}
 
-    def swept(self, queue: str, swept: Swept, due: int | None, *, more: bool) -> None:
+    def swept(self, queue: str, swept: SweepResult, due: int | None, *, more: bool) -> None:
         """One bounded sweep was done. `due` is when the oldest thing it did was due, if known."""
         self.totals.add(swept)
         started, done, lag = self._bursts.pop(queue, (self._clock(), Totals(), None))

@@ -114,7 +114,7 @@ class Driver:
             if cursor == 0:
                 return found
 
-    def reapers(self) -> int:
+    def reaper_count(self) -> int:
         """The number of reapers that listen for due work."""
         channel = self.keyspace.due_channel
         counts = self.store.call(replies.pairs, "PUBSUB", "NUMSUB", channel)

@@ -11,7 +11,7 @@ from rqttl.options import REASONS
 from rqttl.protocol import codec
 from rqttl.queue import Queue
 from rqttl.text import plain_text, shown
-from rqttl.types import Peeked, QueueStats, State
+from rqttl.types import MessageView, QueueStats, State
 
 _PAGE = 250
 _SHOWN = 10
@@ -19,7 +19,7 @@ _MOST = 2**53 - 1
 _STATES = get_args(State)
 
 
-def messages(queue: Queue, state: State | None = None) -> list[Peeked]:
+def messages(queue: Queue, state: State | None = None) -> list[MessageView]:
     """All messages in the queue, or those in one state (`ready`, `leased`, `delayed`), in order.
 
     What is due happens first, so nothing that has expired is among them. Otherwise nothing changes.
@@ -32,19 +32,19 @@ def messages(queue: Queue, state: State | None = None) -> list[Peeked]:
     return [one for one in _all(queue) if wanted in (None, one.state)]
 
 
-def bodies(found: Queue | Iterable[Peeked]) -> list[Any]:
+def bodies(found: Queue | Iterable[MessageView]) -> list[Any]:
     """The values that were sent (or the bytes), in order: of all messages in a queue, or of messages that were found.
 
     `bodies(orders)`, `bodies(messages(orders, "leased"))`, `bodies(dead_letters(orders))`.
     """
     peeked = messages(found) if isinstance(found, Queue) else checks.items(found, "found", "a queue or messages")
     for one in peeked:
-        if not isinstance(one, Peeked):
+        if not isinstance(one, MessageView):
             raise InvalidInput(f"found: expected messages as `peek` shows them, got {shown(one)}")
     return [codec.unpack(one.body) if one.content_type == codec.MSGPACK else one.body for one in peeked]
 
 
-def dead_letters(queue: Queue, reason: str | None = None) -> list[Peeked]:
+def dead_letters(queue: Queue, reason: str | None = None) -> list[MessageView]:
     """The dead letters of a queue, in the order of their deaths, wherever they went.
 
     They are those messages in other queues of the broker whose newest death was in this one (`letter.deaths[0]` says
@@ -87,14 +87,14 @@ def _check_queue(queue: object) -> None:
         raise InvalidInput(f"queue: expected a Queue, got {shown(queue)}")
 
 
-def _all(queue: Queue) -> list[Peeked]:
-    found: list[Peeked] = []
+def _all(queue: Queue) -> list[MessageView]:
+    found: list[MessageView] = []
     while page := queue.peek(_PAGE, found[-1].sequence if found else None):
         found += page
     return found
 
 
-def _died_in(letter: Peeked, queue: str, reason: str | None) -> bool:
+def _died_in(letter: MessageView, queue: str, reason: str | None) -> bool:
     return bool(letter.deaths) and letter.deaths[0].queue == queue and reason in (None, letter.deaths[0].reason)
 
 

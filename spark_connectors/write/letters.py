@@ -16,7 +16,7 @@ from rqttl.flows import Together
 from rqttl.names import check_queue_name
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import Reply
-from rqttl.types import Death, Redriven
+from rqttl.types import Death, RedriveResult
 from spark_connectors.write.rows import RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
@@ -79,7 +79,7 @@ class Purge(_LetterOperation):
 
     def _send(self, calls: Sequence[CallBatch]) -> None:
         for call in calls:
-            purge = partial(self._task.broker.queue(call.queue).purge, call.arguments)
+            purge = partial(self._task.broker.queue(call.queue).purge_many, call.arguments)
             try:
                 purged = self._task.with_retries(purge)
             except QueueNotFound:
@@ -154,7 +154,7 @@ class Redrive(_LetterOperation):
                     reason, cause = _REFUSALS[result.outcome]
                     self._batch.refuse(row, reason, cause.format(queue=result.origin, limit=result.limit))
 
-    def _put_back(self, call: CallBatch) -> list[Redriven]:
+    def _put_back(self, call: CallBatch) -> list[RedriveResult]:
         queue = self._task.broker.queue(call.arguments[0][0])
         letters = [(sequence, call.queue) for _, sequence in call.arguments]
-        return self._task.with_retries(lambda: queue.redrive_these(letters))
+        return self._task.with_retries(lambda: queue.redrive_many(letters))

@@ -303,4 +303,4 @@ def test_ages_count_by_the_clock_of_redis(run_clocked: Run, clocked: Clocked) ->
     clocked.advance(86_400_000 * 3)
 
     assert printed(run_clocked, "--older-than", "3d") == ["order-3", "order-2", "order-1"]
-    assert clocked.time() - timedelta(days=3) > clocked.queue("orders.dead").peek()[0].enqueued_at
+    assert clocked.server_time() - timedelta(days=3) > clocked.queue("orders.dead").peek()[0].enqueued_at

@@ -95,7 +95,7 @@ def test_nobody_can_be_asked_without_a_terminal(run_clocked: Run, letters: Queue
     result = run_clocked("dead", "purge", "orders.dead")
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "give --yes to do it, or --dry-run to see what it would do" in result.stderr
+    assert "use --yes to go on, or --dry-run to see the changes" in result.stderr
     assert ids(letters) == list(LETTERS)
 
 
@@ -130,7 +130,7 @@ def at_second_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Queue
     """Lets something happen before the second step of a purge."""
 
     def arrange(happens: Callable[[Queue], None]) -> None:
-        purge, steps = Queue.purge, []
+        purge, steps = Queue.purge_many, []
 
         def purged(queue: Queue, sequences: list[str]) -> int:
             steps.append(1)
@@ -138,7 +138,7 @@ def at_second_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Queue
                 happens(queue)
             return purge(queue, sequences)
 
-        monkeypatch.setattr(Queue, "purge", purged)
+        monkeypatch.setattr(Queue, "purge_many", purged)
 
     return arrange
 

@@ -16,7 +16,7 @@ from rqttl import Broker, Message
 from rqttl.cli import cli
 from rqttl.cli import doctor as module
 from rqttl.cli.common import output
-from rqttl.doctor import examine, rights, work
+from rqttl.doctor import examine, rights, runtime
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.processes import on_terminal
@@ -67,7 +67,7 @@ def test_a_finding_has_its_advice(run_clocked: Run) -> None:
 
     golden.check("doctor.txt", steady(result.stdout))
     assert result.exit_code == 3
-    assert result.stderr == "rqttl: --repair puts right what it can, after asking; --repair --dry-run only says what\n"
+    assert result.stderr == "rqttl: --repair repairs damage, after a question; --repair --dry-run only lists them\n"
 
 
 @pytest.mark.usefixtures("fit", "damaged")
@@ -88,9 +88,9 @@ def test_a_dry_run_says_what_a_repair_would_do_and_changes_nothing(run_clocked: 
 
     assert [line for line in result.stdout.splitlines() if line.startswith("would")] == [
         "would    torn            delete its 1 key and 1 message",
-        "would    orders          enter it into the registry",
-        "would    ghost           take its name out of the registry",
-        "would    orders          put right what does not agree in it",
+        "would    orders          add it to the registry",
+        "would    ghost           remove its name from the registry",
+        "would    orders          repair the parts that do not agree",
     ]
     assert result.exit_code == 3
     assert everything(client) == before
@@ -102,9 +102,9 @@ def test_a_repair_does_it_and_says_what_is_left(run_clocked: Run, client: redis.
 
     assert [line for line in result.stdout.splitlines() if line.startswith(("repaired", "after"))] == [
         "repaired torn            its keys are deleted",
-        "repaired orders          entered into the registry",
-        "repaired ghost           taken out of the registry",
-        "repaired orders          bytes counted anew; 1 deadline put right; 1 id without a message taken out",
+        "repaired orders          added to the registry",
+        "repaired ghost           removed from the registry",
+        "repaired orders          bytes counted again; 1 deadline corrected; 1 sequence without a message removed",
         "after the repairs: 1 problem, 2 warnings, 7 ok",
     ]
     assert result.exit_code == 3
@@ -120,9 +120,9 @@ def test_a_repair_can_answer_in_json(run_clocked: Run) -> None:
     would = json.loads(run_clocked("doctor", "orders", "--repair", "--dry-run", "--json").stdout)
     done = json.loads(run_clocked("doctor", "orders", "--repair", "--yes", "--json").stdout)
 
-    assert [(one["repair"], "would" in one) for one in would["repairs"]] == [("enter", True), ("mend", True)]
-    assert [(one["repair"], one["queue"]) for one in done["repairs"]] == [("enter", "orders"), ("mend", "orders")]
-    assert done["repairs"][0]["done"] == "entered into the registry"
+    assert [(one["repair"], "would" in one) for one in would["repairs"]] == [("register", True), ("repair", True)]
+    assert [(one["repair"], one["queue"]) for one in done["repairs"]] == [("register", "orders"), ("repair", "orders")]
+    assert done["repairs"][0]["done"] == "added to the registry"
     assert (would["problems"], done["problems"]) == (5, 0)
 
 
@@ -133,7 +133,7 @@ def test_nobody_to_ask_is_a_repair_that_is_not_made(run_clocked: Run, client: re
     result = run_clocked("doctor", "--repair")
 
     assert result.exit_code == 2
-    assert "give --yes" in result.stderr.splitlines()[-1]
+    assert "use --yes" in result.stderr.splitlines()[-1]
     assert everything(client) == before
 
 
@@ -206,7 +206,7 @@ def test_findings_are_printed_as_they_come(run: Run, monkeypatch: pytest.MonkeyP
     def broken(*_: Any) -> Iterator[Any]:
         raise redis.ConnectionError("gone")
 
-    monkeypatch.setattr(work, "scripts", broken)
+    monkeypatch.setattr(runtime, "scripts", broken)
 
     result = run("doctor")
 

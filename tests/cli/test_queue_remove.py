@@ -110,7 +110,7 @@ def test_without_a_terminal_nothing_is_removed(run: Run, filled: Broker, what: s
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.replace("`cli", "`rqttl") == (
-        "rqttl: nobody can be asked here: give --yes to do it, or --dry-run to see what it would do "
+        "rqttl: no terminal for the question: use --yes to go on, or --dry-run to see the changes "
         f"(see `rqttl queue {what} --help`)\n"
     )
     assert ready(filled)["orders"] == 1234

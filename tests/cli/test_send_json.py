@@ -15,7 +15,7 @@ import pytest
 from rqttl import Broker, Message, Queue
 from rqttl.cli.send.json_lines import BROKER_FIELDS, SENDER_FIELDS
 from rqttl.inspector.message_view import Viewed, to_json
-from rqttl.types import Peeked
+from rqttl.types import MessageView
 from tests.cli.conftest import Run
 
 LATER = datetime(2999, 11, 21, 10, tzinfo=timezone.utc)
@@ -26,7 +26,7 @@ def orders(broker: Broker) -> Queue:
     return broker.declare_queue("orders")
 
 
-def sent(run: Run, queue: Queue, words: object, *flags: str) -> Peeked:
+def sent(run: Run, queue: Queue, words: object, *flags: str) -> MessageView:
     """The one message that a line makes."""
     line = words if isinstance(words, bytes) else json.dumps(words).encode()
     result = run("send", queue.name, "--format", "json", *flags, stdin=line + b"\n")

@@ -168,7 +168,7 @@ def test_reapers_are_counted_if_the_user_may_ask_for_them(
     with client.pubsub() as listener:
         listener.subscribe("rqttl:due")
         assert listener.get_message(timeout=60)
-        assert json.loads(run("stats", "--json").stdout)["reapers"] == broker.reapers() == 1
+        assert json.loads(run("stats", "--json").stdout)["reapers"] == broker.reaper_count() == 1
 
     client.execute_command("ACL", "SETUSER", "watcher", "on", "nopass", "~*", "&*", "+@all", "-pubsub")
     try:
@@ -249,7 +249,7 @@ def test_a_watch_goes_on_while_queues_come_and_go(
 @pytest.fixture
 def away(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception | None], None]:
     """`away(error)`: from now on Redis answers with it; `away(None)`: it is back."""
-    time = clocked.time
+    time = clocked.server_time
 
     def meet(error: Exception | None) -> None:
         def answer() -> Any:
@@ -257,7 +257,7 @@ def away(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Callable[[Excepti
                 raise error
             return time()
 
-        monkeypatch.setattr(clocked, "time", answer)
+        monkeypatch.setattr(clocked, "server_time", answer)
 
     return meet
 

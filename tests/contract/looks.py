@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rqttl import Delivery, Queue, Redriven
+from rqttl import Delivery, Queue, RedriveResult
 from tests.contract.clocked import Clocked
 
 
@@ -60,6 +60,6 @@ def places(queue: Queue) -> list[str]:
     return [message.sequence for message in queue.peek(1_000)]
 
 
-def outcomes(found: list[Redriven]) -> list[str]:
+def outcomes(found: list[RedriveResult]) -> list[str]:
     """What became of each."""
     return [one.outcome for one in found]

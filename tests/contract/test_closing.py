@@ -24,8 +24,8 @@ BROKER: dict[str, Callable[[Broker], object]] = {
     "stats": lambda broker: broker.stats(),
     "stats of one": lambda broker: broker.stats(["q"]),
     "options": lambda broker: broker.options(),
-    "reapers": lambda broker: broker.reapers(),
-    "time": lambda broker: broker.time(),
+    "reaper_count": lambda broker: broker.reaper_count(),
+    "server_time": lambda broker: broker.server_time(),
     "with": lambda broker: broker.__enter__(),
 }
 QUEUE: dict[str, Callable[[Queue], object]] = {
@@ -44,8 +44,9 @@ QUEUE: dict[str, Callable[[Queue], object]] = {
     "touch": lambda queue: queue.touch(),
     "sweep": lambda queue: queue.sweep(),
     "purge": lambda queue: queue.purge(),
+    "purge_many": lambda queue: queue.purge_many(["1700000000000-100000"]),
     "redrive": lambda queue: queue.redrive(),
-    "redrive_these": lambda queue: queue.redrive_these([("1700000000000-100000", "other")]),
+    "redrive_many": lambda queue: queue.redrive_many([("1700000000000-100000", "other")]),
     "delete": lambda queue: queue.delete(),
 }
 SETTLE = ("ack", "nack", "reject", "renew")
@@ -76,7 +77,7 @@ def test_every_method_of_a_closed_broker_raises(broker: Broker, other: Broker, c
         BROKER[call](broker)
 
     assert refused.value.code == "closed"
-    if call != "reapers":
+    if call != "reaper_count":
         BROKER[call](other)
 
 

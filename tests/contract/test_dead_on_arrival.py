@@ -115,5 +115,5 @@ def test_a_letter_that_dies_where_it_goes_back_to_has_moved(clocked: Clocked) ->
     letters = clocked.queue("d")
     place = letters.peek()[0].sequence
 
-    assert letters.redrive_these([(place, "q")])[0].outcome == "moved"
+    assert letters.redrive_many([(place, "q")])[0].outcome == "moved"
     assert one(letters).deaths[0].count == 2

@@ -40,7 +40,7 @@ def test_declaring_with_other_options_names_each_option_and_both_values(broker: 
         "max_length": (None, 5),
         "dead_letter": ("d", None),
     }
-    for told in ("message_ttl: asked for '30s', in force '1m'", "max_length: asked for None, in force 5"):
+    for told in ("message_ttl: requested '30s', in force '1m'", "max_length: requested None, in force 5"):
         assert told in str(caught.value)
 
 
@@ -289,7 +289,7 @@ def test_delete_if_empty_refuses_while_there_are_messages_in_any_state(clocked: 
     with pytest.raises(QueueInUse) as caught:
         queue.delete(if_empty=True)
 
-    assert (caught.value.code, caught.value.condition, caught.value.found) == ("in_use", "if_empty", 1)
+    assert (caught.value.code, caught.value.condition, caught.value.count) == ("in_use", "if_empty", 1)
     delivery.ack()
     assert queue.delete(if_empty=True) == 0
 
@@ -314,7 +314,7 @@ def test_delete_if_unused_refuses_while_somebody_consumes(broker: Broker) -> Non
         for delivery in deliveries:
             with pytest.raises(QueueInUse) as caught:
                 queue.delete(if_unused=True)
-            assert (caught.value.condition, caught.value.found) == ("if_unused", 1)
+            assert (caught.value.condition, caught.value.count) == ("if_unused", 1)
             delivery.ack()
 
     queue.delete(if_unused=True)

@@ -97,7 +97,7 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
     for attempt in ("_send_one", "_send_all", "_send_plain"):
         monkeypatch.setattr(store, attempt, lose)
     monkeypatch.setattr("rqttl.store.retry.PAUSES", ())
-    for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reapers):
+    for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reaper_count):
         with pytest.raises(redis.ConnectionError):
             ask()
 

@@ -168,7 +168,7 @@ def test_a_command_that_gets_no_connection_tells_the_limit(
         held = small.get_connection()
 
         with pytest.raises(PoolExhausted, match="max_connections=1, all are in use"):
-            broker.time() if how == "plain" else queue.enqueue(b"x")
+            broker.server_time() if how == "plain" else queue.enqueue(b"x")
 
         small.release(held)
         queue.enqueue(b"x")

@@ -20,7 +20,7 @@ def test_chosen_messages_go_and_the_others_keep_their_order(clocked: Clocked) ->
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue_many([b"1", b"2", b"3", b"4", b"5"])
 
-    assert queue.purge(places(queue, b"2", b"3", b"5")) == 3
+    assert queue.purge_many(places(queue, b"2", b"3", b"5")) == 3
 
     stats = queue.stats()
     assert (stats.purged, stats.ready, stats.ready_bytes, dead(queue)) == (3, 2, 2, {})
@@ -36,8 +36,8 @@ def test_leased_delayed_and_unknown_ones_stay_as_they_are(clocked: Clocked) -> N
     back.nack()
     chosen = [*places(queue, b"leased", b"delayed", b"returned"), "1600000000000-100000"]
 
-    assert queue.purge(chosen) == 1
-    assert queue.purge(chosen) == 0
+    assert queue.purge_many(chosen) == 1
+    assert queue.purge_many(chosen) == 0
 
     assert bodies(queue) == [b"leased", b"delayed", b"ready"]
     held.ack()
@@ -51,7 +51,7 @@ def test_a_chosen_message_whose_lease_has_ended_is_ready_and_goes(clocked: Clock
     one(queue)
     clocked.advance(100)
 
-    assert queue.purge(places(queue, b"x")) == 1
+    assert queue.purge_many(places(queue, b"x")) == 1
 
 
 def test_what_has_expired_is_dead_already_and_not_purged(clocked: Clocked) -> None:
@@ -60,7 +60,7 @@ def test_what_has_expired_is_dead_already_and_not_purged(clocked: Clocked) -> No
     chosen = places(queue, b"x")
     clocked.advance(10)
 
-    assert queue.purge(chosen) == 0
+    assert queue.purge_many(chosen) == 0
     assert (dead(queue), bodies(clocked.queue("d"))) == ({"expired": 1}, [b"x"])
 
 
@@ -69,7 +69,7 @@ def test_many_are_chosen_in_any_order_and_named_twice_count_once(clocked: Clocke
     queue.enqueue_many([b"%d" % i for i in range(1_000)])
     chosen = places(queue, *[b"%d" % i for i in range(0, 1_000, 3)])
 
-    assert queue.purge(iter([*reversed(chosen), *chosen])) == 334
+    assert queue.purge_many(iter([*reversed(chosen), *chosen])) == 334
     assert bodies(queue) == [b"%d" % i for i in range(1_000) if i % 3]
 
 
@@ -77,8 +77,8 @@ def test_nothing_chosen_removes_nothing(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue(b"x")
 
-    assert queue.purge([]) == 0
-    assert queue.purge(set()) == 0
+    assert queue.purge_many([]) == 0
+    assert queue.purge_many(set()) == 0
     assert bodies(queue) == [b"x"]
 
 
@@ -86,7 +86,7 @@ def test_room_that_a_purge_makes_can_be_used(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_length=2, overflow="reject-publish")
     queue.enqueue_many([b"1", b"2"])
 
-    queue.purge(places(queue, b"1"))
+    queue.purge_many(places(queue, b"1"))
     queue.enqueue(b"3")
 
     assert bodies(queue) == [b"2", b"3"]
@@ -98,13 +98,13 @@ def test_what_is_no_sequence_is_refused_before_anything_is_removed(broker: Broke
     queue.enqueue(b"x")
 
     with pytest.raises(InvalidInput, match=r"^sequences: "):
-        queue.purge(wrong)
+        queue.purge_many(wrong)
     with pytest.raises(InvalidInput, match=r"^sequences: "):
-        queue.purge([*places(queue, b"x"), "nonsense"])
+        queue.purge_many([*places(queue, b"x"), "nonsense"])
     assert bodies(queue) == [b"x"]
 
 
 @pytest.mark.parametrize("chosen", [[], ["1700000000000-100000"]])
 def test_a_queue_that_is_not_there_is_not_found(broker: Broker, chosen: list[str]) -> None:
     with pytest.raises(QueueNotFound):
-        broker.queue("q").purge(chosen)
+        broker.queue("q").purge_many(chosen)

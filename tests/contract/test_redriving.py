@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, Redriven
+from rqttl import Message, RedriveResult
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, letters, one, outcomes, places, take, taken
 
@@ -225,7 +225,7 @@ def test_large_letters_go_a_few_at_a_time(clocked: Clocked) -> None:
     queue.enqueue_many([b"%d" % i + b"x" * 2**20 for i in range(3, 7)])
     queue.reject_many([*queue.receive_many(3), *queue.receive_many(3)])
 
-    assert outcomes(dead_ones.redrive_these([(place, "q") for place in places(dead_ones)])) == ["moved"] * 7
+    assert outcomes(dead_ones.redrive_many([(place, "q") for place in places(dead_ones)])) == ["moved"] * 7
     assert [body[:1] for body in bodies(queue)] == [b"%d" % i for i in range(7)]
 
 
@@ -250,7 +250,7 @@ def test_a_letter_past_the_retention_of_its_queue_is_dead_and_does_not_go(clocke
     clocked.advance(100)
 
     assert dead_ones.redrive() == 0
-    assert dead_ones.redrive_these([(place, "q")]) == [Redriven(place, "q", "unavailable")]
+    assert dead_ones.redrive_many([(place, "q")]) == [RedriveResult(place, "q", "unavailable")]
     assert (bodies(queue), dead(dead_ones)) == ([], {"expired": 1})
 
 
@@ -280,7 +280,7 @@ def test_a_letter_that_died_in_the_queue_that_holds_it_stays(clocked: Clocked) -
     (place,) = places(queue)
 
     assert queue.redrive() == 0
-    assert queue.redrive_these([(place, "q")]) == [Redriven(place, "q", "same_queue")]
+    assert queue.redrive_many([(place, "q")]) == [RedriveResult(place, "q", "same_queue")]
     assert places(queue) == [place]
 
 
@@ -334,7 +334,7 @@ def test_looking_does_not_lease_nor_does_redriving_nothing_change_anything(clock
     before = (dead_ones.peek(), dead_ones.stats(), queue.stats())
 
     assert dead_ones.redrive(source="nobody") == 0
-    assert dead_ones.redrive_these([]) == []
+    assert dead_ones.redrive_many([]) == []
 
     assert (dead_ones.peek(), dead_ones.stats(), queue.stats()) == before
 

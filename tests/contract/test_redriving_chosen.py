@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import InvalidInput, InvalidName, QueueNotFound, Redriven
+from rqttl import InvalidInput, InvalidName, QueueNotFound, RedriveResult
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies, letters, one, outcomes, places, ready
@@ -20,16 +20,17 @@ def test_what_became_of_each_chosen_letter_is_told_in_their_order(clocked: Clock
     one(dead_ones)
     unknown = "1600000000000-100000"
 
-    told = dead_ones.redrive_these(
+    told = dead_ones.redrive_many(
         [(third, "q"), (second, "q"), (fourth, "p"), (fourth, "p2"), (first, "q"), (fifth, "nobody"), (unknown, "q"),
          (fifth, "d"), (third, "q")]
     )  # fmt: skip
 
     assert told == [
-        Redriven(third, "q", "moved"), Redriven(second, "q", "moved"), Redriven(fourth, "p", "full", "max_length"),
-        Redriven(fourth, "p2", "full", "max_length_bytes"), Redriven(first, "q", "unavailable"),
-        Redriven(fifth, "nobody", "no_origin"), Redriven(unknown, "q", "unavailable"),
-        Redriven(fifth, "d", "same_queue"), Redriven(third, "q", "moved"),
+        RedriveResult(third, "q", "moved"), RedriveResult(second, "q", "moved"),
+        RedriveResult(fourth, "p", "full", "max_length"), RedriveResult(fourth, "p2", "full", "max_length_bytes"),
+        RedriveResult(first, "q", "unavailable"), RedriveResult(fifth, "nobody", "no_origin"),
+        RedriveResult(unknown, "q", "unavailable"), RedriveResult(fifth, "d", "same_queue"),
+        RedriveResult(third, "q", "moved"),
     ]  # fmt: skip
     assert bodies(queue) == [b"2", b"3"]
     assert ready(dead_ones) == [b"4", b"5"]
@@ -40,7 +41,7 @@ def test_a_letter_that_is_named_for_two_queues_goes_to_one(clocked: Clocked) -> 
     other = clocked.declare_queue("other")
     (place,) = places(dead_ones)
 
-    told = dead_ones.redrive_these([(place, "q"), (place, "other")])
+    told = dead_ones.redrive_many([(place, "q"), (place, "other")])
 
     assert sorted(outcomes(told)) == ["moved", "unavailable"]
     assert len(bodies(queue) + bodies(other)) == 1
@@ -50,8 +51,8 @@ def test_a_second_time_it_is_gone(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"x")
     chosen = [(place, "q") for place in places(dead_ones)]
 
-    assert outcomes(dead_ones.redrive_these(chosen)) == ["moved"]
-    assert outcomes(dead_ones.redrive_these(chosen)) == ["unavailable"]
+    assert outcomes(dead_ones.redrive_many(chosen)) == ["moved"]
+    assert outcomes(dead_ones.redrive_many(chosen)) == ["unavailable"]
     assert bodies(queue) == [b"x"]
 
 
@@ -59,7 +60,7 @@ def test_a_second_time_it_is_gone(clocked: Clocked) -> None:
                                  [("1600000000000-100000", "q", "r")], [("1600000000000-100000", "")]])  # fmt: skip
 def test_whatever_is_no_letter_is_refused(clocked: Clocked, bad: Any) -> None:
     with pytest.raises(InvalidInput):
-        clocked.declare_queue("d").redrive_these(bad)
+        clocked.declare_queue("d").redrive_many(bad)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_a_queue_that_is_not_there_is_told(clocked: Clocked) -> None:
     with pytest.raises(QueueNotFound, match="nobody"):
         clocked.queue("nobody").redrive()
     with pytest.raises(QueueNotFound, match="nobody"):
-        clocked.queue("nobody").redrive_these([("1600000000000-100000", "q")])
+        clocked.queue("nobody").redrive_many([("1600000000000-100000", "q")])
     with pytest.raises(QueueNotFound, match="elsewhere"):
         clocked.declare_queue("d").redrive(to="elsewhere")
 

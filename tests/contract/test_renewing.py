@@ -83,7 +83,7 @@ def test_a_consumer_goes_on_renewing_for_as_long_as_a_user_has_renewed(broker: B
         for _ in range(3):
             assert renewals.acquire(timeout=60)
         assert delivery.leased_until is not None
-        assert delivery.leased_until < broker.time() + timedelta(minutes=1)
+        assert delivery.leased_until < broker.server_time() + timedelta(minutes=1)
         delivery.ack()
 
     assert (deliveries.lost, queue.stats().acked) == ([], 1)

@@ -7,11 +7,11 @@ from typing import Any
 
 from rqttl import Broker
 from rqttl.doctor import Finding, examine, examine_queues, repair
-from rqttl.doctor.facts import Facts
+from rqttl.doctor.server_info import ServerInfo
 
 
-class Told(Facts):
-    """Facts as a server might tell them that no test can start. A setting that is missing is hidden."""
+class Told(ServerInfo):
+    """ServerInfo as a server might tell them that no test can start. A setting that is missing is hidden."""
 
     def __init__(self, info: Mapping[str, Any], settings: Mapping[str, str] | None = None) -> None:
         self._info = dict(info)
@@ -26,14 +26,14 @@ class Told(Facts):
 
 def of(findings: Iterable[Finding], check: str) -> list[tuple[str, str]]:
     """Level and text of the findings of one check."""
-    return [(one.level, one.found) for one in findings if one.check == check]
+    return [(one.level, one.result) for one in findings if one.check == check]
 
 
 def only(findings: Iterable[Finding], check: str) -> tuple[str, str, str]:
     """Level, text and advice of the one finding of a check. Whatever is not ok comes with advice."""
     [one] = [one for one in findings if one.check == check]
     assert bool(one.advice) == (one.level != "ok")
-    return one.level, one.found, one.advice
+    return one.level, one.result, one.advice
 
 
 def server(broker: Broker, check: str) -> tuple[str, str, str]:
@@ -42,7 +42,7 @@ def server(broker: Broker, check: str) -> tuple[str, str, str]:
 
 def wrong(broker: Broker, *names: str) -> list[tuple[str | None, str, str]]:
     """Queue, level and text of all that is not ok in queues."""
-    return [(one.queue, one.level, one.found) for one in examine_queues(broker, names) if one.level != "ok"]
+    return [(one.queue, one.level, one.result) for one in examine_queues(broker, names) if one.level != "ok"]
 
 
 def repaired(broker: Broker, *names: str) -> dict[tuple[str, str], str]:

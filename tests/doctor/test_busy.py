@@ -46,7 +46,7 @@ def test_a_busy_server_gives_no_false_alarm(broker: Broker, busy: list[subproces
     for _ in range(LOOKS):
         findings = list(examine_queues(broker))
         looks += sum(one.check == "queue" and one.queue == QUEUE for one in findings) > 0
-        alarms += [one for one in findings if one.level != "ok" and not one.found.startswith("too busy")]
+        alarms += [one for one in findings if one.level != "ok" and not one.result.startswith("too busy")]
 
     assert alarms == []
     assert looks == LOOKS
@@ -63,5 +63,5 @@ def test_what_is_really_wrong_is_found_and_mended_in_the_middle_of_it(
 
     [done] = repaired(broker, QUEUE).values()
 
-    assert "400 ids without a message taken out" in done
+    assert "400 sequences without a message removed" in done
     assert [worker.poll() for worker in busy] == [None, None]

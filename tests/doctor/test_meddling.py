@@ -37,7 +37,7 @@ def test_a_queue_that_never_stands_still_is_too_busy_and_not_wrong(broker: Broke
 
     found = wrong(meddling(broker, lambda _: (orders.enqueue(b"xyz"), orders.receive(lease="1h"))))
 
-    assert found == [("orders", "warning", "too busy to check its bytes; all else was checked")]
+    assert found == [("orders", "warning", "too busy to check its bytes; everything else was checked")]
 
 
 def test_a_queue_that_comes_to_rest_is_checked(broker: Broker, client: redis.Redis) -> None:
@@ -65,9 +65,9 @@ def test_what_cannot_be_counted_is_mended_but_for_that(broker: Broker, client: r
     orders.enqueue_many([b"x"] * 100)
     client.zadd(part("requeued"), {NOBODY: 1})
 
-    done = repair(meddling(broker, lambda _: orders.enqueue(b"xyz")), Repair("mend", "orders", ""))
+    done = repair(meddling(broker, lambda _: orders.enqueue(b"xyz")), Repair("repair", "orders", ""))
 
-    assert done == "too busy to count its bytes: try again; 1 id without a message taken out"
+    assert done == "too busy to count its bytes: try again; 1 sequence without a message removed"
     assert wrong(broker) == []
 
 
@@ -85,7 +85,7 @@ def test_bytes_are_not_overwritten_when_something_comes_in_at_the_last_moment(
                 orders.enqueue(late.pop())
             return super().step(one)
 
-    assert repair(broker_on(Late(client, "rqttl")), Repair("mend", "orders", "")) == "bytes counted anew"
+    assert repair(broker_on(Late(client, "rqttl")), Repair("repair", "orders", "")) == "bytes counted again"
     assert client.hget(part("meta"), "ready_bytes") == b"14"
 
 
@@ -94,4 +94,4 @@ def test_a_queue_that_goes_meanwhile_is_no_finding(broker: Broker) -> None:
     orders.enqueue(b"x")
 
     assert wrong(meddling(broker, lambda looks: looks == 1 and orders.delete())) == []
-    assert repair(broker, Repair("mend", "orders", "")) == "left alone: the queue is gone"
+    assert repair(broker, Repair("repair", "orders", "")) == "left alone: the queue does not exist any more"

@@ -16,7 +16,7 @@ from rqttl.store.driver import Driver, driver_of
 from tests.doctor.looking import of, repaired, wrong
 from tests.lua.states import everything
 
-MENDED = ("orders", "mend")
+MENDED = ("orders", "repair")
 FAR = 4_000_000_000_000
 NOBODY = "1700000000000-100000"
 
@@ -62,34 +62,34 @@ def test_looking_changes_nothing(broker: Broker, client: redis.Redis, orders: Qu
 
 DAMAGES: list[tuple[str, Damage, str, str]] = [
     ("leases", lambda c, ids: c.zadd(part("leases"), {NOBODY: FAR * 1000}), "1 id in leases without a message",
-     "1 id without a message taken out"),
+     "1 sequence without a message removed"),
     ("delayed", lambda c, ids: c.zadd(part("delayed"), {NOBODY: FAR}), "1 id in delayed without a message",
-     "1 id without a message taken out"),
+     "1 sequence without a message removed"),
     ("returned", lambda c, ids: c.zadd(part("requeued"), {NOBODY: 1}), "1 id in requeued without a message",
-     "1 id without a message taken out"),
+     "1 sequence without a message removed"),
     ("expiry", lambda c, ids: c.zadd(part("expiry"), {NOBODY: FAR}), "1 id in expiry without a message",
-     "1 id without a message taken out"),
+     "1 sequence without a message removed"),
     ("described", lambda c, ids: c.hset(part("failures"), NOBODY, "2 why"), "1 id in failures without a message",
-     "1 id without a message taken out"),
+     "1 sequence without a message removed"),
     ("redelivered", lambda c, ids: c.hset(part("failures"), NOBODY, 1), "1 id in failures without a message",
-     "1 id without a message taken out"),
+     "1 sequence without a message removed"),
     ("lost", lambda c, ids: c.zrem(part("leases"), ids[0]), "1 message in the log, but nowhere else",
      "1 message made ready again"),
     ("doubled", lambda c, ids: c.zadd(part("requeued"), {ids[0]: int(ids[0][:13])}), "1 message in two places",
      "1 message left in one place"),
     ("deadline missing", lambda c, ids: c.delete(part("expiry")), "2 messages whose deadline is not what expiry says",
-     "2 deadlines put right"),
+     "2 deadlines corrected"),
     ("deadline of none", lambda c, ids: c.zadd(part("expiry"), {ids[3]: FAR}), "1 message whose deadline",
-     "1 deadline put right"),
+     "1 deadline corrected"),
     ("bytes", lambda c, ids: c.hset(part("meta"), "ready_bytes", 5), "ready_bytes is 5, but ready bodies have 220",
-     "bytes counted anew"),
+     "bytes counted again"),
     ("no bytes", lambda c, ids: c.hdel(part("meta"), "ready_bytes"),
      "ready_bytes is missing, but ready bodies have 220",
-     "bytes counted anew"),
+     "bytes counted again"),
     ("last", lambda c, ids: c.hset(part("meta"), "last_id", ids[0]), "last_id is {0}, below the highest id {5}",
-     "last id put right"),
+     "last sequence corrected"),
     ("cursor", lambda c, ids: c.hset(part("meta"), "cursor", "9700000000000-100000"),
-     "cursor is 9700000000000-100000, should be {5}", "cursor put right"),
+     "cursor is 9700000000000-100000, should be {5}", "cursor corrected"),
 ]  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def test_a_due_time_that_is_too_late_is_found_and_put_right(
     assert level == "problem"
     assert found.startswith(f"due is {'2096-10-02 07:06:40Z' if due else 'empty'}, but something is due 20")
 
-    assert repaired(broker) == {MENDED: "left alone: all agrees by now"}
+    assert repaired(broker) == {MENDED: "left alone: nothing is wrong any more"}
     orders.sweep()
     known = client.hget(part("meta"), "due_at")
     assert known is not None
@@ -155,7 +155,7 @@ def test_a_record_without_a_field_is_a_problem_that_no_repair_hides(
     client.hdel(part("meta"), field)
 
     assert ("orders", "problem", f"its record lacks {field}: calls fail, or do the wrong thing") in wrong(broker)
-    assert not [one for one in examine_queues(broker) if one.repair and one.repair.kind != "mend"]
+    assert not [one for one in examine_queues(broker) if one.repair and one.repair.kind != "repair"]
 
 
 def test_options_that_scripts_do_not_know_are_a_problem(broker: Broker, client: redis.Redis, orders: Queue) -> None:
@@ -189,7 +189,7 @@ def test_entries_of_others_are_a_problem_that_a_person_solves(broker: Broker, cl
     client.xadd(part("log"), {"a": "b"}, id="9000000000000-1")
 
     findings = [one for one in examine_queues(broker) if one.level != "ok"]
-    assert findings[0].found.startswith("1 entries that rqttl did not write")
+    assert findings[0].result.startswith("1 entries that rqttl did not write")
     assert "XDEL them: 9000000000000-1" in findings[0].advice
     assert findings[0].repair is None
 
@@ -218,7 +218,7 @@ def test_large_queues_are_looked_at_in_pages(
     assert sorted(text.split(" in ")[0].split(" whose ")[0] for _, _, text in wrong(broker)) == [
         "600 messages", "700 ids"
     ]  # fmt: skip
-    assert repaired(broker) == {MENDED: "600 deadlines put right; 700 ids without a message taken out"}
+    assert repaired(broker) == {MENDED: "600 deadlines corrected; 700 sequences without a message removed"}
 
 
 def test_pages_of_large_bodies_are_short(broker: Broker) -> None:
@@ -283,8 +283,8 @@ def test_a_damaged_header_is_told_and_hides_no_message(client: redis.Redis, brok
     key = driver_of(broker).keyspace.key("orders", "log")
     client.execute_command("XADD", key, "9000000000000-100000", b";9;;short", b"bad")
 
-    told = [one for one in examine_queues(broker) if "header" in one.found]
+    told = [one for one in examine_queues(broker) if "header" in one.result]
 
     assert [(one.level, one.queue) for one in told] == [("warning", "orders")]
-    assert "1 message with a damaged header" in told[0].found
+    assert "1 message with a damaged header" in told[0].result
     assert [one.body for one in queue.peek()] == [b"good", b"bad"]

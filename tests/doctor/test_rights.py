@@ -37,14 +37,14 @@ def as_user(server: Server, client: redis.Redis) -> Iterator[As]:
         with Broker(server.client(username="half")) as broker:
             found = [one for one in examine(broker, names) if one.check == "rights"]
         assert everything(client) == before
-        return [(one.level, one.found, one.advice) for one in found]
+        return [(one.level, one.result, one.advice) for one in found]
 
     yield ask
     client.execute_command("ACL", "DELUSER", "half")
 
 
 def test_who_may_do_everything_is_told_so(as_user: As) -> None:
-    assert as_user() == [("ok", "half may do all that rqttl does", "")]
+    assert as_user() == [("ok", "half has all rights that rqttl needs", "")]
 
 
 @pytest.mark.parametrize("command", ["zadd", "xadd", "hset", "publish", "time", "xinfo", "unlink"])
@@ -127,7 +127,7 @@ def test_who_may_only_look_is_told_of_no_problem_where_none_is(
 
     assert [one for one in found if one.level == "problem"] == []
     assert of(found, "rights") == [("ok", "this user may look at queues and change nothing")]
-    assert of(found, "scripts") == [("warning", "this user may only look, so scripts are not checked")]
+    assert of(found, "scripts") == [("warning", "this user may only read, so scripts are not checked")]
     assert of(found, "queue") == [("ok", "1 message, 1 ready (1 B); its parts were not compared")]
     assert everything(client) == before
 
@@ -139,7 +139,7 @@ def test_who_may_only_look_sees_damage_and_what_is_overdue(client: redis.Redis, 
 
     found = list(examine(reader))
 
-    assert [(one.queue, one.found) for one in found if one.level == "problem"] == [
+    assert [(one.queue, one.result) for one in found if one.level == "problem"] == [
         ("bad", "cannot be read: the key rqttl:{bad}:log has another type than rqttl gave it")
     ]
     [(level, said)] = of(found, "reaper")
@@ -161,7 +161,7 @@ def test_keys_that_may_not_be_asked_for_their_type_are_not_called_wrong(as_user:
     with Broker(redis.Redis(connection_pool=pool)) as broker:
         found = list(examine(broker, ["orders"]))
 
-    assert [one.found for one in found if "cannot be read" in one.found] == []
+    assert [one.result for one in found if "cannot be read" in one.result] == []
 
 
 def test_without_transactions_nothing_is_asked_and_nothing_done(as_user: As) -> None:
@@ -172,11 +172,11 @@ def test_without_transactions_nothing_is_asked_and_nothing_done(as_user: As) -> 
 
 
 def test_a_user_who_may_not_know_its_name_is_this_user(as_user: As) -> None:
-    assert as_user("-acl") == [("ok", "this user may do all that rqttl does", "")]
+    assert as_user("-acl") == [("ok", "this user has all rights that rqttl needs", "")]
 
 
 def test_an_administrator_is_asked_for_no_more_than_anybody(broker: Broker) -> None:
-    assert only(examine(broker), "rights") == ("ok", "default may do all that rqttl does", "")
+    assert only(examine(broker), "rights") == ("ok", "default has all rights that rqttl needs", "")
 
 
 def test_what_may_not_run_is_a_problem_of_the_scripts_too(server: Server, client: redis.Redis) -> None:
@@ -189,7 +189,7 @@ def test_what_may_not_run_is_a_problem_of_the_scripts_too(server: Server, client
 
 
 def test_something_that_changes_scripts_on_the_way_is_found(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rqttl.doctor.work._load", lambda driver, text: "0" * 40)
+    monkeypatch.setattr("rqttl.doctor.runtime._load", lambda driver, text: "0" * 40)
 
     assert only(examine(broker), "scripts")[0] == "problem"
 
@@ -204,7 +204,7 @@ def test_every_command_of_a_script_is_asked_for(name: str) -> None:
 
 
 def test_every_question_is_one_that_redis_takes(broker: Broker) -> None:
-    questions = [rights.words(driver_of(broker).keyspace, "orders", command) for command in rights.REST]
+    questions = [rights.words(driver_of(broker).keyspace, "orders", command) for command in rights.ARGUMENTS]
 
     with driver_of(broker).store.client.pipeline(transaction=True) as pipeline:
         for words in questions:

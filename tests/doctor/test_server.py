@@ -12,7 +12,7 @@ import redis
 from rqttl import Broker
 from rqttl.doctor import examine, memory, persistence
 from rqttl.doctor import server as checks
-from rqttl.doctor.facts import Facts
+from rqttl.doctor.server_info import ServerInfo
 from rqttl.store.driver import driver_of
 from tests.doctor.looking import Told, of, only, server
 from tests.servers import Server
@@ -126,7 +126,7 @@ def test_replicas_that_nobody_waits_for_may_miss_the_last_messages(least: str, l
     "config, level, told",
     [
         ({"maxmemory": "1gb"}, "ok", "noeviction"),
-        ({"maxmemory": "1gb", "maxmemory_policy": "allkeys-lru"}, "problem", "throws keys of queues away"),
+        ({"maxmemory": "1gb", "maxmemory_policy": "allkeys-lru"}, "problem", "evicts keys of queues"),
         ({"maxmemory": "1gb", "maxmemory_policy": "volatile-ttl"}, "warning", "queues are safe"),
         ({"maxmemory_policy": "allkeys-random"}, "warning", "harmless only as long as maxmemory is 0"),
     ],
@@ -295,8 +295,8 @@ def test_connections(configured: Configured, config: dict[str, Any], levels: lis
     [(0.5, "ok", "within"), (90.0, "warning", "90.0 s ahead of"), (-7200.0, "warning", "7,200.0 s behind")],
 )
 def test_the_clock(broker: Broker, monkeypatch: pytest.MonkeyPatch, ahead: float, level: str, told: str) -> None:
-    there = Facts.time
-    monkeypatch.setattr(Facts, "time", lambda facts: there(facts) + ahead)
+    there = ServerInfo.time
+    monkeypatch.setattr(ServerInfo, "time", lambda facts: there(facts) + ahead)
 
     found = server(broker, "clock")
 
@@ -338,6 +338,6 @@ def test_without_info_the_rest_is_still_checked(server: Server, client: redis.Re
 
 
 def test_a_sentinel_is_asked_for_nothing_more(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Facts, "text", lambda facts, name: {"redis_mode": "sentinel"}.get(name, "1"))
+    monkeypatch.setattr(ServerInfo, "text", lambda facts, name: {"redis_mode": "sentinel"}.get(name, "1"))
 
     assert of(examine(broker), "scripts") == []

@@ -100,12 +100,14 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "renew_many of": ([5, "x", [5]], lambda bad: lambda b, q, d: q.renew_many(bad)),
     "peek": (COUNTS, lambda bad: lambda b, q, d: q.peek(bad)),
     "peek(after)": (SEQUENCES, lambda bad: lambda b, q, d: q.peek(5, bad)),
-    "purge(sequences)": ([5, "1700000000000-100000", [5], [b"1"], [None]], lambda bad: lambda b, q, d: q.purge(bad)),
+    "purge_many(sequences)": (
+        [5, "1700000000000-100000", [5], [b"1"], [None]], lambda bad: lambda b, q, d: q.purge_many(bad)
+    ),
     "redrive(limit)": (COUNTS[:5], lambda bad: lambda b, q, d: q.redrive(bad)),
     "redrive(reason)": (["none", 5, True, b"expired"], lambda bad: lambda b, q, d: q.redrive(reason=bad)),
     "redrive(source)": ([n for n in NAMES if n is not None], lambda bad: lambda b, q, d: q.redrive(source=bad)),
-    "redrive_these": ([None, 5, "x", ["ab"], [5], [(5, "q")], [("1", None)]],
-                      lambda bad: lambda b, q, d: q.redrive_these(bad)),
+    "redrive_many": ([None, 5, "x", ["ab"], [5], [(5, "q")], [("1", None)]],
+                      lambda bad: lambda b, q, d: q.redrive_many(bad)),
     "Broker(client)": ([None, 5, "redis://h"], lambda bad: lambda b, q, d: rqttl.Broker(bad)),
     "connect": ([5, b"redis://h"], lambda bad: lambda b, q, d: rqttl.connect(bad)),
     "Broker(namespace)": (

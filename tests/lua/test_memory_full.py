@@ -104,7 +104,7 @@ def test_a_program_that_starts_anew_declares_its_queue_and_works_on(
             for delivery in deliveries:
                 delivery.ack()
 
-    assert queue.declared == "found"
+    assert queue.declared == "existing"
     assert queue.stats().acked == 2
 
 

@@ -80,7 +80,7 @@ class QueueRules(Machine):
             if chosen is None:
                 flow = flows.purge(keyspace, name)
             else:
-                flow = flows.purge_these(keyspace, name, [seq.decode() for seq in chosen])
+                flow = flows.purge_many(keyspace, name, [seq.decode() for seq in chosen])
             purged = self.act(who, flow, "purge", lambda: expected.append(self.world.purge(name, chosen)))
             assert [purged] == expected
             self.compare()

@@ -34,7 +34,7 @@ def work(queue: rqttl.Queue, full: rqttl.Queue, number: int, stored: list[str], 
     for i in range(number, number + 20):
         queue.enqueue(i, id=f"m{i}")
         stored.append(f"m{i}")
-        queue.broker.time()
+        queue.broker.server_time()
         with suppress(rqttl.QueueFull):
             full.enqueue(b"x", id=f"m{i}")
             refused.append(f"m{i}")  # told as stored, and there is no room
@@ -74,7 +74,7 @@ def not_its_own_reply(broker: rqttl.Broker) -> bool:
     """Return True if a call is answered by something else."""
     try:
         return (
-            abs(broker.time().timestamp() - time.time()) > 60
+            abs(broker.server_time().timestamp() - time.time()) > 60
             or broker.queues() != ["full", "orders"]
             or broker.queue("full").options().max_length != 0
         )

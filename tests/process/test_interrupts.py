@@ -43,7 +43,7 @@ def test_the_reply_to_an_interrupted_call_answers_no_other_call(
 ) -> None:
     queue, pool = broker.queue("orders"), driver_of(broker).store.client.connection_pool
     calls: dict[str, Callable[[], object]] = {
-        "plain": broker.time,
+        "plain": broker.server_time,
         "script": queue.touch,
         "pipeline": lambda: broker.stats(["orders"], sweep=False),
         "transaction": lambda: queue.enqueue_many([b"x"] * 251),
@@ -78,7 +78,7 @@ def test_a_connection_that_nobody_holds_any_more_takes_no_place_in_its_pool(redi
         pool = driver_of(broker).store.client.connection_pool
         for _ in range(5):
             pool.get_connection()  # as if a signal handler had raised before anybody had it
-        broker.time()
+        broker.server_time()
 
 
 def test_a_place_to_wait_that_nobody_holds_any_more_is_free(redis_url: str) -> None:
@@ -104,7 +104,7 @@ def test_a_lost_connection_takes_no_place_though_a_handler_raised_when_it_was_fo
         forget_without_a_trace(pool._in_use_connections)
         del lost
 
-        broker.time()
+        broker.server_time()
 
 
 def test_a_lost_place_to_wait_is_free_though_a_handler_raised_when_it_was_forgotten(redis_url: str) -> None:
@@ -182,8 +182,8 @@ def test_a_plain_reply_of_another_shape_is_a_bug_and_its_connection_is_closed(
     monkeypatch.setattr(type(kept), "read_response", lambda *_, **__: b"OK")
 
     with pytest.raises(ContractError, match="TIME: unexpected reply"):
-        broker.time()
+        broker.server_time()
 
     monkeypatch.undo()
     assert len(store.connections) == 0
-    assert isinstance(broker.time(), datetime)
+    assert isinstance(broker.server_time(), datetime)

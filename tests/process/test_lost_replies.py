@@ -212,7 +212,7 @@ def test_letters_go_back_once_and_count_as_moved(orders: rqttl.Queue, proxy: Pro
     dead = orders.broker.queue("dead")
     proxy.spoil(fault, script="redrive")
 
-    told = dead.redrive_these([(letter.sequence, "orders") for letter in dead.peek()])
+    told = dead.redrive_many([(letter.sequence, "orders") for letter in dead.peek()])
 
     assert [one.outcome for one in told] == ["moved", "moved"]
     assert [one.body for one in orders.peek()] == [b"1", b"2"]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from rqttl import Broker, InvalidDuration, Swept
+from rqttl import Broker, InvalidDuration, SweepResult
 from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.loop import HINTS
 from rqttl.reaper.registry import STALE, Registry
@@ -53,7 +53,7 @@ def test_every_bounded_sweep_is_told_and_queues_take_turns(broker: Broker) -> No
     for name in ("a", "b"):
         broker.declare_queue(name)
         enqueue_dead(broker, name, 1000)
-    told: list[tuple[str, Swept]] = []
+    told: list[tuple[str, SweepResult]] = []
 
     Reaper(broker, on_swept=lambda queue, swept: told.append((queue, swept))).run_once()
 
@@ -249,9 +249,9 @@ def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
 
     def count(*_: object) -> None:
         ends = time.monotonic() + PATIENCE
-        while broker.reapers() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
+        while broker.reaper_count() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
             time.sleep(0.01)
-        counted.append(broker.reapers())
+        counted.append(broker.reaper_count())
         reaper.stop()
 
     broker.declare_queue("orders").enqueue(b"x", ttl="1ms")
@@ -267,7 +267,7 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
     """50,000 of them: what the reaper remembers does not grow."""
     swept, expired = threading.Event(), threading.Event()
 
-    def on_swept(queue: str, done: Swept) -> None:
+    def on_swept(queue: str, done: SweepResult) -> None:
         swept.set()
         if queue == "new" and done.expired:
             expired.set()
@@ -278,7 +278,7 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
     thread.start()
     try:
         assert swept.wait(PATIENCE)
-        while broker.reapers() == 0:
+        while broker.reaper_count() == 0:
             threading.Event().wait(0.01)
         for start in range(0, 50_000, 1_000):
             with client.pipeline(transaction=False) as pipeline:

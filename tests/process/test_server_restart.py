@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from redis.exceptions import ConnectionError
 
-from rqttl import Broker, LeaseLost, Message, OutcomeUnknown, Peeked, Queue, connect
+from rqttl import Broker, LeaseLost, Message, MessageView, OutcomeUnknown, Queue, connect
 from tests.servers import Server
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def servers_time(server: Server) -> int:
         return int(seconds) * 1000 + int(micros) // 1000
 
 
-def everything(queue: Queue) -> list[Peeked]:
+def everything(queue: Queue) -> list[MessageView]:
     return queue.peek(1_000)
 
 

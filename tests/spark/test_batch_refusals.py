@@ -117,7 +117,7 @@ def test_a_message_with_a_damaged_header_is_read_without_it(client: redis.Redis,
 def test_a_start_behind_which_messages_were_removed_fails_if_it_is_to(clocked: Clocked, load: Load) -> None:
     dead = bury(clocked, 10)
     sequences = [letter.sequence for letter in dead.peek(10)]
-    dead.purge(sequences[:5])
+    dead.purge_many(sequences[:5])
     start = json.dumps({"orders.dead": sequences[2]})
 
     with pytest.raises(

@@ -18,7 +18,7 @@ def test_it_begins_where_it_is_told_and_stands_still(fake: FakeBroker) -> None:
 
     queue.enqueue_many([b"x"] * 10)
 
-    assert fake.clock.now == fake.time() == at(0)
+    assert fake.clock.now == fake.server_time() == at(0)
     assert {one.enqueued_at for one in queue.peek()} == {at(0)}
 
 

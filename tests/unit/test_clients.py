@@ -88,7 +88,7 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
     with rqttl.connect("redis://localhost:1/0") as broker:
         for send in ("_send_one", "_send_plain"):
             monkeypatch.setattr(driver_of(broker).store, send, hang)
-        for ask in (broker.queue("orders").touch, broker.reapers):
+        for ask in (broker.queue("orders").touch, broker.reaper_count):
             asked[0] = 0
             with pytest.raises(redis.TimeoutError):
                 ask()

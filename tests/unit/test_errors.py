@@ -14,11 +14,11 @@ def tree(root: type[RqttlError]) -> list[type[RqttlError]]:
 
 
 MISMATCH = (
-    "queue 'q' exists with other options (lease: asked for 1, in force None; overflow: asked for 'a', in force 'b'): "
+    "queue 'q' exists with other options (lease: requested 1, in force None; overflow: requested 'a', in force 'b'): "
     "use update() to change them"
 )
 UNKNOWN = (
-    "queue 'q': the connection was lost before the reply to enqueue arrived; it may or may not have been carried out"
+    "queue 'q': the connection was lost before the reply to enqueue arrived; Redis may or may not have performed it"
 )
 ALL = [one for one in tree(RqttlError) if one.__module__ == "rqttl.errors"]
 
@@ -51,9 +51,9 @@ def test_bad_input_is_also_a_value_error(name: str) -> None:
         (errors.QueueInUse("q", "if_unused", 2), "queue 'q' was not deleted: if_unused is set and it has 2 consumers"),
         (errors.QueueInUse("q", "if_empty", 2), "queue 'q' was not deleted: if_empty is set and it has 2 messages"),
         (errors.LeaseLost("q", ["a", "b"]),
-         "queue 'q': the lease had ended for a, b; somebody else may hold the message now"),
+         "queue 'q': the lease had ended for a, b; another consumer may hold the message now"),
         (errors.LeaseLost("q", list("abcdefg")),
-         "queue 'q': the lease had ended for a, b, c, d, e and 2 more; somebody else may hold the message now"),
+         "queue 'q': the lease had ended for a, b, c, d, e and 2 more; another consumer may hold the message now"),
         (errors.AlreadySettled("q", "a", "ack"), "queue 'q': delivery of 'a' is settled already (ack)"),
         (errors.OutcomeUnknown("q", "enqueue"), UNKNOWN),
     ],

@@ -253,7 +253,7 @@ def test_a_declaration_that_differs_names_each_option_with_both_values() -> None
     drive.answer([1])
 
     with pytest.raises(
-        QueueMismatch, match="max_length: asked for 3, in force 4; lease: asked for '30s', in force '5ms'"
+        QueueMismatch, match="max_length: requested 3, in force 4; lease: requested '30s', in force '5ms'"
     ) as told:
         drive.answer([REFUSED, b"mismatch", b"v", b'{"lease":5,"max_length":4}'])
 
@@ -299,7 +299,7 @@ def test_a_purge_ends_where_the_queue_ended_when_it_began() -> None:
 
 def test_a_purge_of_chosen_messages_goes_on_behind_what_was_looked_at() -> None:
     chosen = [f"{i:013d}-100000" for i in range(300)]
-    drive = Drive(flows.purge_these(KEYSPACE, "orders", [*reversed(chosen), chosen[7]]))
+    drive = Drive(flows.purge_many(KEYSPACE, "orders", [*reversed(chosen), chosen[7]]))
     while not (type(drive.step) is Command and drive.script == "purge"):
         drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
 

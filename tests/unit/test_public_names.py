@@ -12,12 +12,13 @@ from rqttl.testing import fake_broker
 
 PUBLIC = {
     rqttl.Broker: {
-        "close", "declare_queue", "events", "interrupt", "options", "queue", "queues", "reapers", "stats", "time",
+        "close", "declare_queue", "events", "interrupt", "options", "queue", "queues", "reaper_count", "server_time",
+        "stats",
     },
     rqttl.Queue: {
         "ack_many", "broker", "consume", "declared", "delete", "enqueue", "enqueue_many", "nack_many", "name",
-        "options", "peek", "preview_update", "purge", "receive", "receive_many", "redrive", "redrive_these",
-        "reject_many", "renew_many", "run", "stats", "sweep", "touch", "update",
+        "options", "peek", "preview_update", "purge", "purge_many", "receive", "receive_many", "redrive",
+        "redrive_many", "reject_many", "renew_many", "run", "stats", "sweep", "touch", "update",
     },
     rqttl.Delivery: {
         "ack", "body", "content_type", "deaths", "decode", "delivery_count", "enqueued_at", "expires_at", "headers",

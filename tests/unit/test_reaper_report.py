@@ -5,13 +5,13 @@ import logging
 import pytest
 from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError
 
-from rqttl import Swept
+from rqttl import SweepResult
 from rqttl.reaper.report import PERIOD, Report, Totals
 from rqttl.store.refusals import is_away
 
 
-def swept(expired: int, *, now: int = 1_000, more: bool = False) -> Swept:
-    return Swept(now, None, more, 0, 0, expired, 0, 0)
+def swept(expired: int, *, now: int = 1_000, more: bool = False) -> SweepResult:
+    return SweepResult(now, None, more, 0, 0, expired, 0, 0)
 
 
 def test_a_sweep_that_did_nothing_is_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -67,7 +67,7 @@ def test_messages_do_not_contradict_themselves() -> None:
         refusal(queue.enqueue_many, b"x"),
         refusal(queue.peek, after=b"1700000000000-100000"),
         refusal(queue.receive_many, "5"),
-        refusal(queue.purge, [17]),
+        refusal(queue.purge_many, [17]),
         refusal(queue.ack_many, [None]),
         refusal(broker.declare_queue, "q", max_length="3"),
         refusal(broker.declare_queue, "q", never_expire="true"),

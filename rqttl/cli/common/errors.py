@@ -68,7 +68,7 @@ def _library_error(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueMismatch):
         return _mismatch(error)
     if isinstance(error, errors.QueueInUse):
-        users = text.plural(error.found, "consumer" if error.condition == "if_unused" else "message")
+        users = text.plural(error.count, "consumer" if error.condition == "if_unused" else "message")
         return f"queue {error.queue!r} was not deleted: it has {users}, and {flag(error.condition)} is given"
     if isinstance(error, errors.QueueFull):
         return f"queue {error.queue!r} is full: {flag(error.limit)} is {error.value:,}"

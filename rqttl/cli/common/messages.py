@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rqttl import text
 from rqttl.inspector.message_view import Viewed, body_text, body_value
-from rqttl.types import Peeked
+from rqttl.types import MessageView
 
 
 def body_lines(message: Viewed, longest: int | None) -> list[str]:
@@ -19,7 +19,7 @@ def body_lines(message: Viewed, longest: int | None) -> list[str]:
     return escaped if longest is None or len(value) <= longest else [*escaped, f"… ({len(value):,} bytes)"]
 
 
-def format_state(message: Peeked, now: datetime, *, utc: bool = False) -> str:
+def format_state(message: MessageView, now: datetime, *, utc: bool = False) -> str:
     """`ready`, `leased, 29s left`, or with `utc` `delayed until 2026-01-31 12:00:00.000Z`."""
     if message.until is None:
         return message.state

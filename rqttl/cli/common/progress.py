@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rqttl import text
 from rqttl.inspector.letters import pages
-from rqttl.types import Peeked
+from rqttl.types import MessageView
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Progress:
         self._display.start()
 
 
-def read_messages(queue: Queue) -> Iterator[Peeked]:
+def read_messages(queue: Queue) -> Iterator[MessageView]:
     """All messages of a queue in order, with the progress of the reading."""
     with Progress(None, in_bytes=False) as progress:
         for page in pages(queue):

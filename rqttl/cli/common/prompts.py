@@ -9,7 +9,7 @@ import click
 from rqttl.cli.common.exits import Refused
 
 yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-dry_run_flag = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+dry_run_flag = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -17,7 +17,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here: give --yes to do it, or --dry-run to see what it would do")
+        raise click.UsageError("no terminal for the question: use --yes to go on, or --dry-run to see the changes")
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort as aborted:

@@ -42,7 +42,7 @@ def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> Non
         source = broker.queue(queue)
         for message in read_messages(source):
             groups.add(message)
-        now = broker.time()
+        now = broker.server_time()
         note_targets(source)
     if as_json:
         output.answer_json(groups.to_json())

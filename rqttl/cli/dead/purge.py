@@ -50,7 +50,7 @@ def purge(
     letter_filter = replace(letter_filter, ids=frozenset(ids))
     everything = letter_filter.is_empty
     with settings.using() as broker:
-        source, now = broker.queue(queue), broker.time()
+        source, now = broker.queue(queue), broker.server_time()
         selection = select(source, letter_filter, now)
         if dry_run:
             print_dry_run(queue, selection, now, utc=utc, as_json=as_json, key="would_purge", verb="removed")
@@ -71,7 +71,7 @@ def _remove(queue: Queue, selection: Selection, *, as_json: bool) -> None:
 
     def remove(batch: Sequence[str]) -> None:
         nonlocal removed
-        removed += queue.purge(batch)
+        removed += queue.purge_many(batch)
 
     received = in_batches(
         selection.sequences, remove, lambda: _print_result(queue.name, selection, removed, as_json=as_json)

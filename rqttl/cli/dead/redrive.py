@@ -25,7 +25,7 @@ from rqttl.inspector.letters import LetterFilter
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
-    from rqttl.types import Redriven
+    from rqttl.types import RedriveResult
 
 #: The number of letters that stayed, by the queue that should get them, the outcome, and the limit if there was one.
 Remaining = Counter[tuple[str, str, str]]
@@ -63,7 +63,7 @@ def redrive(
     everything = letter_filter.is_empty
     remaining: Remaining = Counter()
     with settings.using() as broker:
-        source, now = broker.queue(queue), broker.time()
+        source, now = broker.queue(queue), broker.server_time()
         if to is not None:
             broker.queue(to).options()  # raises if it does not exist
         selection = select(source, letter_filter, now)
@@ -84,13 +84,13 @@ def redrive(
 
 def _redrive(queue: Queue, selection: Selection, to: str | None, *, as_json: bool) -> Remaining:
     """Redrive the letters in batches, and print the number of moved ones, also if a signal ends it early."""
-    results: list[Redriven] = []
+    results: list[RedriveResult] = []
     letters = [
         (sequence, to or source) for sequence, source in zip(selection.sequences, selection.sources, strict=True)
     ]
 
     def send(batch: Sequence[tuple[str, str]]) -> None:
-        results.extend(queue.redrive_these(batch))
+        results.extend(queue.redrive_many(batch))
 
     def print_result() -> None:
         _print_result(queue.name, selection, sum(result.outcome == "moved" for result in results), as_json=as_json)

@@ -77,7 +77,7 @@ def report(
     with settings.using() as broker:
         names = _select(broker, queues)
         counts = _count(broker, names, letter_filter, may_vanish=set(names) - set(queues))
-        now = broker.time()
+        now = broker.server_time()
         for name in names:
             if name in queues:
                 note_targets(broker.queue(name))
@@ -99,7 +99,7 @@ def _select(broker: Broker, patterns: Sequence[str]) -> list[str]:
 
 
 def _count(broker: Broker, names: Sequence[str], letter_filter: LetterFilter, may_vanish: set[str]) -> LetterCounts:
-    counts, matches = LetterCounts(), letter_filter.at(broker.time())
+    counts, matches = LetterCounts(), letter_filter.at(broker.server_time())
     with Progress(None, in_bytes=False) as progress:
         for name in names:
             with suppress(QueueNotFound) if name in may_vanish else nullcontext():

@@ -17,7 +17,7 @@ from rqttl.cli.dead.filters import letter_filters
 from rqttl.cli.dead.render import note_targets, refuse_missing
 from rqttl.inspector import message_view
 from rqttl.inspector.letters import LetterFilter, died_at
-from rqttl.types import Death, Peeked
+from rqttl.types import Death, MessageView
 from rqttl.units import as_size
 
 #: Letters without `--limit`, and the longest texts of a body and of a header.
@@ -50,7 +50,7 @@ def show(
     """
     letter_filter = replace(letter_filter, ids=frozenset(ids))
     with settings.using() as broker:
-        source, now = broker.queue(queue), broker.time()
+        source, now = broker.queue(queue), broker.server_time()
         newest = _Newest(limit or (None if ids else LETTERS), letter_filter.ids)
         matches = letter_filter.at(now)
         for message in read_messages(source):
@@ -73,10 +73,10 @@ class _Newest:
     def __init__(self, limit: int | None, ids: frozenset[str]) -> None:
         self._limit = limit
         self.missing = set(ids)
-        self._heap: list[tuple[datetime, str, Peeked]] = []
+        self._heap: list[tuple[datetime, str, MessageView]] = []
         self.count = 0
 
-    def add(self, letter: Peeked) -> None:
+    def add(self, letter: MessageView) -> None:
         """Add a letter; no more than `limit` stay in memory."""
         self.count += 1
         self.missing.discard(letter.id)
@@ -84,12 +84,12 @@ class _Newest:
         if self._limit and len(self._heap) > self._limit:
             heapq.heappop(self._heap)
 
-    def letters(self) -> list[Peeked]:
+    def letters(self) -> list[MessageView]:
         """The letters, the newest first."""
         return [letter for _, _, letter in sorted(self._heap, reverse=True)]
 
 
-def _print_letters(letters: list[Peeked], now: datetime, *, utc: bool, as_json: bool) -> None:
+def _print_letters(letters: list[MessageView], now: datetime, *, utc: bool, as_json: bool) -> None:
     if as_json:
         output.answer_json([message_view.to_json(letter) for letter in letters])
         return
@@ -99,7 +99,7 @@ def _print_letters(letters: list[Peeked], now: datetime, *, utc: bool, as_json: 
         output.print_pairs(_pairs(letter, now, utc=utc))
 
 
-def _pairs(letter: Peeked, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
+def _pairs(letter: MessageView, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
     pairs = [("id", text.escape(letter.id))]
     if letter.state != "ready":
         pairs.append(("state", messages.format_state(letter, now, utc=utc)))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: The outcomes of a declaration, for people.
 DECLARED: dict[Declared, str] = {
     "created": "created",
-    "found": "exists already, with these options",
+    "existing": "exists already, with these options",
     "adopted": "declared; a dead letter had created it",
 }
 
@@ -54,7 +54,7 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
         document = {"queue": name, "declared": declared.declared, "options": option_text.to_json(in_force)}
         output.answer_json(document)
     else:
-        output.answer(f"queue {name} {DECLARED[declared.declared or 'found']}")
+        output.answer(f"queue {name} {DECLARED[declared.declared or 'existing']}")
 
 
 @queue.command(short_help="Mark queues as used.", epilog="\b\nExample: rqttl queue touch orders")

@@ -43,7 +43,7 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
     """
     with settings.using() as broker:
         handle = broker.queue(name)
-        stats, options, now = handle.stats(sweep=False), handle.options(), broker.time()
+        stats, options, now = handle.stats(sweep=False), handle.options(), broker.server_time()
         reapers = running_reapers(broker) if stats.overdue >= LATE else None
         come_from = _sources(broker, name) if sources else None
     targets = {reason: options.target(reason) for reason in REASONS}
@@ -124,7 +124,7 @@ def _options(options: QueueOptions, *, every: bool) -> list[tuple[str, str]]:
     """The declared options, or every option, with their values."""
     lines = []
     for name, option in OPTIONS.items():
-        if name in options.given:
+        if name in options.declared:
             lines.append((flag(name), format_value(option, options[name])))
         elif every:
             default = " (default)" if option.default is not None else ""

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from rqttl import Broker, QueueNotFound, flows
-from rqttl.doctor import examine, examine_queues, inventory, repair, work
+from rqttl.doctor import examine, examine_queues, key_inventory, repair, runtime
 from rqttl.doctor.findings import Repair
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.store.driver import driver_of
@@ -31,8 +31,8 @@ def test_all_is_well_with_queues_of_all_kinds(broker: Broker) -> None:
 
 
 def test_the_types_of_parts_are_those_of_the_protocol() -> None:
-    assert first_cells(read(PROTOCOL), "Keys") == inventory.TYPES
-    assert set(inventory.TYPES) == set(PARTS)
+    assert first_cells(read(PROTOCOL), "Keys") == key_inventory.TYPES
+    assert set(key_inventory.TYPES) == set(PARTS)
 
 
 @pytest.mark.parametrize("name", ["orders", "{billing}.orders", "a:b", "a:b:c"])
@@ -112,7 +112,7 @@ def test_a_queue_that_is_declared_meanwhile_is_not_cleared(broker: Broker, clien
     broker.declare_queue("orders").enqueue(b"x")
 
     assert found.repair is not None
-    assert repair(broker, found.repair) == "left alone: the queue is there now"
+    assert repair(broker, found.repair) == "left alone: the queue exists now"
     assert broker.queue("orders").stats().ready == 1
 
 
@@ -121,16 +121,16 @@ def test_a_queue_that_is_not_in_the_registry_is_entered(broker: Broker, client: 
     client.srem("rqttl:queues", "orders")
 
     assert [(queue, level) for queue, level, _ in wrong(broker)] == [("orders", "problem")]
-    assert repaired(broker) == {("orders", "enter"): "entered into the registry"}
+    assert repaired(broker) == {("orders", "register"): "added to the registry"}
     assert broker.queues() == ["orders"]
-    assert repair(broker, Repair("enter", "orders", "")) == "was in the registry already"
+    assert repair(broker, Repair("register", "orders", "")) == "is in the registry already"
 
 
 def test_a_name_without_a_queue_is_taken_out(broker: Broker, client: redis.Redis) -> None:
     client.sadd("rqttl:queues", "ghost")
 
     assert [(queue, level) for queue, level, _ in wrong(broker)] == [("ghost", "warning")]
-    assert repaired(broker) == {("ghost", "take_out"): "taken out of the registry"}
+    assert repaired(broker) == {("ghost", "unregister"): "removed from the registry"}
     assert client.exists("rqttl:queues") == 0
 
 
@@ -140,7 +140,7 @@ def test_a_name_that_gets_its_queue_meanwhile_stays(broker: Broker, client: redi
     broker.declare_queue("ghost")
 
     assert found.repair is not None
-    assert repair(broker, found.repair) == "left in the registry: the queue is there now"
+    assert repair(broker, found.repair) == "left in the registry: the queue exists now"
     assert broker.queues() == ["ghost"]
 
 
@@ -156,7 +156,7 @@ def test_what_a_client_is_just_doing_is_no_finding(
     finish: Callable[[], Any] = (
         (lambda: driver_of(broker).step(flows.Enter("orders"))) if made else (lambda: broker.declare_queue("new"))
     )
-    monkeypatch.setattr("rqttl.doctor.inventory.time.sleep", lambda _: finish())
+    monkeypatch.setattr("rqttl.doctor.key_inventory.time.sleep", lambda _: finish())
 
     assert wrong(broker) == []
 
@@ -165,8 +165,8 @@ def test_a_queue_that_is_deleted_meanwhile_is_no_finding(
     broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.declare_queue("orders").enqueue(b"x")
-    look = inventory._records
-    monkeypatch.setattr(inventory, "_records", lambda *words: (broker.queue("orders").delete(), look(*words))[1])
+    look = key_inventory._records
+    monkeypatch.setattr(key_inventory, "_records", lambda *words: (broker.queue("orders").delete(), look(*words))[1])
 
     assert wrong(broker) == []
 
@@ -182,7 +182,7 @@ def test_a_key_of_the_wrong_type_is_a_problem_and_nothing_else_is_said_of_its_qu
     [(queue, level, found)] = wrong(broker)
 
     assert (queue, level) == ("orders", "problem")
-    assert found.startswith(f"rqttl:{{orders}}:{part} is a string, not a {inventory.TYPES[part]}: ")
+    assert found.startswith(f"rqttl:{{orders}}:{part} is a string, not a {key_inventory.TYPES[part]}: ")
     assert wrong(broker, "orders") == [(queue, level, found)]
     assert [one.queue for one in examine_queues(broker) if one.check == "queue"] == ["sound"]
 
@@ -200,7 +200,7 @@ def test_keys_that_nobody_knows_are_told_and_left_alone(broker: Broker, client: 
 
 
 def test_many_keys_are_looked_at_in_pages(broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "PAGE", 7)
+    monkeypatch.setattr(key_inventory, "PAGE", 7)
     for i in range(50):
         broker.declare_queue(f"q{i}")
     client.srem("rqttl:queues", "q7")
@@ -208,7 +208,7 @@ def test_many_keys_are_looked_at_in_pages(broker: Broker, client: redis.Redis, m
     client.rpush("rqttl:{q8}:wakeup", "")
 
     assert [(queue, level) for queue, level, _ in wrong(broker)] == [("q7", "problem"), ("q9", "warning")]
-    assert len(inventory.take(driver_of(broker)).dues) == 49
+    assert len(key_inventory.take(driver_of(broker)).dues) == 49
 
 
 def test_only_the_queues_named_are_looked_at(broker: Broker, client: redis.Redis) -> None:
@@ -242,7 +242,7 @@ def test_who_may_not_list_keys_is_told_so(broker: Broker, client: redis.Redis, r
 
 def make_late(broker: Broker, client: redis.Redis, ms: int) -> None:
     """The message in `orders` has been over for so long."""
-    late = int(broker.time().timestamp() * 1000) - ms
+    late = int(broker.server_time().timestamp() * 1000) - ms
     sequence = broker.queue("orders").peek()[0].sequence
     client.zadd("rqttl:{orders}:expiry", {sequence: late})
     client.hset("rqttl:{orders}:meta", "due_at", late)
@@ -252,7 +252,7 @@ def test_a_due_time_that_nothing_is_behind_is_not_overdue(broker: Broker, client
     queue = broker.declare_queue("orders")
     queue.enqueue(b"x")
     queue.ack_many(queue.receive_many(1))
-    client.hset("rqttl:{orders}:meta", "due_at", int(broker.time().timestamp() * 1000) - 60_000)
+    client.hset("rqttl:{orders}:meta", "due_at", int(broker.server_time().timestamp() * 1000) - 60_000)
 
     assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
 
@@ -262,7 +262,7 @@ def test_what_lies_overdue_says_that_no_reaper_runs(broker: Broker, client: redi
     broker.declare_queue("orders").enqueue(b"x", ttl="1h")
     assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
 
-    make_late(broker, client, work.OVERDUE + 3_000)
+    make_late(broker, client, runtime.OVERDUE + 3_000)
 
     level, found, advice = server(broker, "reaper")
     assert level == "warning"
@@ -274,7 +274,7 @@ def test_what_was_due_a_moment_ago_or_nobody_knows_when_is_not_overdue(broker: B
     broker.declare_queue("orders").update(max_length=5)
     broker.declare_queue("new")
     client.hset("rqttl:{new}:meta", "due_at", 0)
-    client.hset("rqttl:{orders}:meta", "due_at", int(broker.time().timestamp() * 1000) - 100)
+    client.hset("rqttl:{orders}:meta", "due_at", int(broker.server_time().timestamp() * 1000) - 100)
 
     assert server(broker, "reaper")[0] == "ok"
 
@@ -309,12 +309,12 @@ def test_members_of_the_registry_that_no_queue_can_be_called_are_struck_out(
     client.sadd("rqttl:queues", b"\xff\xfe", b"two words")
 
     assert wrong(broker) == [
-        (None, "warning", "b'two words' is in the registry, and no queue can be called so"),
-        (None, "warning", r"b'\xff\xfe' is in the registry, and no queue can be called so"),
+        (None, "warning", "b'two words' is in the registry, but is no valid name of a queue"),
+        (None, "warning", r"b'\xff\xfe' is in the registry, but is no valid name of a queue"),
     ]
     wishes = [one.repair for one in examine(broker) if one.repair is not None]
-    assert [repair(broker, wish) for wish in wishes] == ["struck out of the registry"] * 2
-    assert [repair(broker, wish) for wish in wishes] == ["left alone: it is not there any more"] * 2
+    assert [repair(broker, wish) for wish in wishes] == ["removed from the registry"] * 2
+    assert [repair(broker, wish) for wish in wishes] == ["left alone: it is not in the registry any more"] * 2
     assert wrong(broker) == []
     assert broker.queues() == ["orders"]
 
@@ -326,7 +326,7 @@ def test_a_registry_of_another_type_is_named_with_the_way_out(broker: Broker, cl
 
     (finding,) = [one for one in examine(broker) if one.check == "registry"]
     assert (finding.level, finding.queue) == ("problem", None)
-    assert "the key rqttl:queues is no set of queue names" in finding.found
+    assert "the key rqttl:queues is no set of queue names" in finding.result
     assert "DEL rqttl:queues" in finding.advice
 
     client.delete("rqttl:queues")

@@ -1,4 +1,4 @@
-"""What a server says of itself. What it refuses to say is remembered, never an error: managed services hide a lot."""
+"""Facts that a server gives about itself. A refusal is recorded and never an error: managed services hide a lot."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from rqttl.store.driver import Driver
 
 
-class Facts:
-    """INFO, read once, and settings, read when they are asked for."""
+class ServerInfo:
+    """Fields of INFO, read once, and settings of the server, each read on demand."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        #: Settings that were asked for and could not be read.
+        #: Names of settings that could not be read.
         self.hidden: list[str] = []
         self.why_hidden = ""
         self.why_no_info = ""
@@ -33,7 +33,7 @@ class Facts:
         return seconds + micros / 1e6
 
     def text(self, name: str) -> str:
-        """A field of INFO, empty if it is not there."""
+        """A field of INFO; empty if it is missing."""
         return str(self._info.get(name, ""))
 
     def number(self, name: str) -> int | None:
@@ -47,14 +47,14 @@ class Facts:
         return float(value) if isinstance(value, (int, float)) else None
 
     def setting(self, name: str) -> str | None:
-        """A setting of the server; None if it has none of this name, or hides it."""
+        """A setting of the server; `None` if it does not exist or is hidden."""
         try:
-            found = self.driver.store.call(replies.pairs, "CONFIG", "GET", name)
+            settings = self.driver.store.call(replies.pairs, "CONFIG", "GET", name)
         except ResponseError as error:
             self.hidden.append(name)
             self.why_hidden = str(error)
             return None
-        value = found.get(name.encode())
+        value = settings.get(name.encode())
         return None if value is None else str(value.decode("utf-8", "replace"))
 
     def whole(self, name: str) -> int | None:
