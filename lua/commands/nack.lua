@@ -16,11 +16,12 @@ if refusal then
   return reply.refuse(refusal)
 end
 local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay ~= '' and 'back' or '')
-local how = {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description, wholly = true}
+local mode = {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description,
+  wholly = true}
 if #held > 0 then
   -- overdue messages make room before live ones
-  how.crowded = limits.drops_oldest(q) and q.due_at and q.due_at <= now and lazy(expiry).make_room(q, now, 250)
-  restore.run(q, now, q.leases, held, how)
+  mode.crowded = limits.drops_oldest(q) and q.due_at and q.due_at <= now and lazy(expiry).make_room(q, now, 250)
+  restore.run(q, now, q.leases, held, mode)
   wakeup.ring(q, now)
 end
 record.save(q)

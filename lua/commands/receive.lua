@@ -57,7 +57,7 @@ if #seqs > 0 then
 end
 if waits then
   local block = #seqs < tonumber(arg.room) and tonumber(arg.block) or 0
-  wakeup.track_consumer(q, now, arg.consumer, block, tonumber(arg.stay), state.shown or {})
+  wakeup.track_consumer(q, now, arg.consumer, block, tonumber(arg.stay), state.handed or {})
 end
 if q.life then lazy(queue_lifetime).mark_received(q, now) end
 if not state.emptied and (most > 0 or swept) then

@@ -2,6 +2,17 @@
 
 The header of a command (`@keys @args @use`) is the only place where positions are decided. The linker reads it, adds
 the fragments that are used, and binds `KEYS` and `ARGV` to names.
+
+Redis builds every function anew at each call. So a function that is named only as `lazy(module).function` is put into
+the function `lazy`, which builds it at its first call, with all functions that only it needs. `lazy(3)` is number 3 of
+them. The module tables are for readers: `module.function` becomes a local `module_function`. Before and after linking:
+
+    -- fragments a and b                          local a_hot
+    function a.hot(x) return x + 1 end            local built, lazy
+    function b.cold(x) return x * 2 end           function a_hot(x) return x + 1 end
+    -- a command                                  function lazy(n) ... if n == 1 then ... f = b_cold ... return f end
+    local x = a.hot(1)                            local x = a_hot(1)
+    if x > 5 then x = lazy(b).cold(x) end         if x > 5 then x = lazy(1)(x) end
 """
 
 from __future__ import annotations
@@ -121,20 +132,7 @@ def _fragments(wanted: list[str]) -> dict[str, str]:
 def _join(fragments: dict[str, str], body: str) -> str:
     """Join the fragments of a command, without the functions that it never names, and the command.
 
-    Redis builds every function anew at each call. So a function that is named only as `lazy(module).function` is put into
-    the function `lazy`, which builds it at its first call, with all functions that only it needs. `lazy(3)` is number 3 of
-    them. The module tables are for readers: `module.function` becomes a local `module_function`.
-
-    Before linking, `a` and `b` are fragments:      After linking:
-
-        function a.hot(x) return x + 1 end          local a_hot
-        function b.cold(x) return x * 2 end         local built, lazy
-                                                    function a_hot(x) return x + 1 end
-        local x = a.hot(1)                          function lazy(n) ... if n == 1 then ... f = b_cold ... return f end
-        if x > 5 then                               local x = a_hot(1)
-          x = lazy(b).cold(x)                       if x > 5 then
-        end                                           x = lazy(1)(x)
-        return x                                    end return x
+    The head of this module shows an example.
     """
     functions: dict[str, str] = {}
     for text in fragments.values():

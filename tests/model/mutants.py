@@ -58,7 +58,12 @@ MUTANTS = (
         "given back: place forgotten", "requeue", "redis.call('ZADD', q.requeued, log.ms(seq), seq)", "local _ = seq"
     ),
     Mutant("given back: bytes forgotten", "requeue", "q.ready_bytes = q.ready_bytes + #entry[2][2]", "local _ = entry"),
-    Mutant("given back: own deadline forgotten", "requeue", "redis.call('ZADD', q.expiry, own, seq)", "local _ = own"),
+    Mutant(
+        "given back: own deadline forgotten",
+        "requeue",
+        "redis.call('ZADD', q.expiry, own_deadline, seq)",
+        "local _ = own_deadline",
+    ),
     Mutant(
         "given back: nobody knows when it is due",
         "requeue",
@@ -70,19 +75,19 @@ MUTANTS = (
     Mutant(
         "expired messages come back", "requeue", "elseif message_ttl.is_over(q, now, entry) then", "elseif false then"
     ),
-    Mutant("what is not counted counts", "requeue", "if how.counted == 1 or", "if true or"),
-    Mutant("failed deliveries are forgotten", "requeue", "(outcome.failed[seq] or 0) + how.counted", "how.counted"),
+    Mutant("what is not counted counts", "requeue", "if mode.counted == 1 or", "if true or"),
+    Mutant("failed deliveries are forgotten", "requeue", "(outcome.failed[seq] or 0) + mode.counted", "mode.counted"),
     Mutant(
         "the first description stays",
         "requeue",
-        "how.description ~= '' and how.description or outcome.descriptions[seq]",
-        "outcome.descriptions[seq] or how.description",
+        "described and mode.description or outcome.descriptions[seq]",
+        "outcome.descriptions[seq] or mode.description",
     ),
     Mutant(
         "a failure without a description forgets the one before",
         "requeue",
-        "how.description ~= '' and how.description or outcome.descriptions[seq]",
-        "how.description",
+        "described and mode.description or outcome.descriptions[seq]",
+        "mode.description",
     ),
     Mutant("descriptions are not kept", "failures", "description and description ~= '' and", "false and"),
     Mutant(
@@ -106,7 +111,7 @@ MUTANTS = (
     Mutant(
         "a death by count does not say its own error",
         "requeue",
-        "reason == 'delivery_limit' and how.description",
+        "reason == 'delivery_limit' and mode.description",
         "nil",
     ),
     Mutant(
@@ -118,15 +123,15 @@ MUTANTS = (
     Mutant(
         "the pause goes before a delay",
         "pause",
-        "not how.delay and how.counted == 1 and pause.rule(q)",
-        "how.counted == 1 and pause.rule(q)",
+        "not mode.delay and mode.counted == 1 and pause.rule(q)",
+        "mode.counted == 1 and pause.rule(q)",
     ),
-    Mutant("what is not counted pauses", "pause", "not how.delay and how.counted == 1 and", "not how.delay and"),
+    Mutant("what is not counted pauses", "pause", "not mode.delay and mode.counted == 1 and", "not mode.delay and"),
     Mutant(
         "the end of a lease makes no pause",
         "pause",
-        "not how.delay and how.counted == 1 and",
-        "not how.delay and not how.ran_out and how.counted == 1 and",
+        "not mode.delay and mode.counted == 1 and",
+        "not mode.delay and not mode.ran_out and mode.counted == 1 and",
     ),
     Mutant(
         "a pause begins when somebody notices",
@@ -191,7 +196,7 @@ MUTANTS = (
         "limits.drops_oldest(q) and q.due_at and q.due_at <= now and",
         "false and",
     ),
-    Mutant("what comes back drops the youngest", "limits", "mine[1] < head[1]", "mine[1] > head[1]"),
+    Mutant("what comes back drops the youngest", "limits", "returning[1] < head[1]", "returning[1] > head[1]"),
     Mutant(
         "an arriving message does not see expired ones",
         "admission",
@@ -213,7 +218,7 @@ MUTANTS = (
     Mutant("letters beyond a limit stay", "dead_letter", "record.schedule_sweep(t, now)\n", "\n"),
     Mutant("the death does not count its delivery", "dead_letter", "failed + death.more or fewest", "failed or '0'"),
     Mutant("ids follow the clock back", "append", "q.prefix > q.last_id", "q.prefix ~= q.last_id"),
-    Mutant("the floor is ignored", "message_ttl", "own < q.min_ttl", "own < 0"),
+    Mutant("the floor is ignored", "message_ttl", "ttl < q.min_ttl", "ttl < 0"),
     Mutant("a shortened lease is noticed late", "commands/renew", "  record.schedule_sweep(q, ends)\n", ""),
     Mutant("a changed option waits", "reaper_hint", "redis.call('HSET', meta, 'due_at', 0)", "local _ = meta"),
     Mutant(

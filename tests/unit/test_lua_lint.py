@@ -1,4 +1,4 @@
-"""The linter for Lua: each script is read with the globals that its header gives it, and with no other."""
+"""The linter for Lua: it reads each script with the globals that the header of the script gives, and with no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.test_size import ROOT, lua_files, name_of
 
-#: What the linker and Redis give to every script.
+#: The globals of every script: from Redis and from the linker.
 GIVEN = ("redis", "lazy", "arg")
 
 
@@ -26,10 +26,9 @@ def configuration() -> str:
     lines = ['std = "lua51"', "max_line_length = 120"]
     for path in (*lua_files("commands"), *lua_files("lib")):
         names = ", ".join(f'"{name}"' for name in (*GIVEN, *uses(path)))
-        # a fragment is a table that only others read
-        lines.append(
-            f'files["{name_of(path)}"] = {{read_globals = {{{names}}}, globals = {{"q"}}, ignore = {{"241/{path.stem}"}}}}'
-        )
+        # 241: a fragment is a table that only others read
+        rules = f'read_globals = {{{names}}}, globals = {{"q"}}, ignore = {{"241/{path.stem}"}}'
+        lines.append(f'files["{name_of(path)}"] = {{{rules}}}')
     return "\n".join(lines)
 
 

@@ -67,8 +67,8 @@ function admission.plan(q, now, items)
   local plan = {victims = {}}
   items.limit, items.seq = {}, {}
   local count, bytes = ready.count(q), q.ready_bytes
-  local many, large = limits.excess(q, count + items.count, bytes + items.size)
-  local pressed = many > 0 or large > 0
+  local over_count, over_bytes = limits.excess(q, count + items.count, bytes + items.size)
+  local pressed = over_count > 0 or over_bytes > 0
   if q.due_at and q.due_at <= now then
     plan.dead = expiry.overdue(q, now, BUDGET)
     for _, entries in ipairs({plan.dead.past_retention, plan.dead.past_deadline}) do
@@ -80,15 +80,15 @@ function admission.plan(q, now, items)
   if plan.older then
     count, bytes = count - #plan.older.seqs, bytes - plan.older.size
   end
-  many, large = limits.excess(q, count + items.count, bytes + items.size)
-  if many > 0 or large > 0 then
-    admission.make_room(q, plan, items, count, bytes, many, large)
+  over_count, over_bytes = limits.excess(q, count + items.count, bytes + items.size)
+  if over_count > 0 or over_bytes > 0 then
+    admission.make_room(q, plan, items, count, bytes, over_count, over_bytes)
   end
   return plan
 end
 
 --- Choose the messages that make room. Live messages go only if no overdue ones are left.
-function admission.make_room(q, plan, items, count, bytes, many, large)
+function admission.make_room(q, plan, items, count, bytes, over_count, over_bytes)
   local dead = plan.dead
   if dead and dead.full then
     plan.retry = true
@@ -97,7 +97,7 @@ function admission.make_room(q, plan, items, count, bytes, many, large)
     for _, entries in ipairs({dead and dead.all or {}, plan.older and plan.older.taken or {}}) do
       for _, entry in ipairs(entries) do going[#going + 1] = entry end
     end
-    plan.victims, enough = limits.victims(q, many, large, BUDGET, going)
+    plan.victims, enough = limits.victims(q, over_count, over_bytes, BUDGET, going)
     plan.retry = not enough
   else
     admission.refuse(q, items, count, bytes)
@@ -111,9 +111,9 @@ function admission.refuse(q, items, count, size)
     if first and items.outcome[first] == 'refused' then
       items.outcome[i], items.limit[i] = 'refused', items.limit[first]
     elseif not items.outcome[i] then
-      local many, large = limits.excess(q, count + 1, size + #items.words[i])
-      if many > 0 or large > 0 then
-        items.outcome[i], items.limit[i] = 'refused', many > 0 and 'max_length' or 'max_length_bytes'
+      local over_count, over_bytes = limits.excess(q, count + 1, size + #items.words[i])
+      if over_count > 0 or over_bytes > 0 then
+        items.outcome[i], items.limit[i] = 'refused', over_count > 0 and 'max_length' or 'max_length_bytes'
         items.count, items.size = items.count - 1, items.size - #items.words[i]
       else
         count, size = count + 1, size + #items.words[i]

@@ -63,11 +63,11 @@ function handoff.give(q, now, header, body)
 end
 
 --- Accept a ticket: if its lease still holds, its message belongs to the caller.
-function handoff.accept(q, now, shown, state)
-  local seq, token = string.match(shown, '^(%S+) (%S+)$')
+function handoff.accept(q, now, ticket, state)
+  local seq, token = string.match(ticket, '^(%S+) (%S+)$')
   if seq and lease.held(q, now, {token, 1, seq}, '')[1] then
     state.taken[#state.taken + 1], state.seqs[#state.seqs + 1] = log.find(q, seq), seq
-    state.shown = {seq}
+    state.handed = {seq}
   end
 end
 
@@ -75,7 +75,7 @@ end
 -- and tickets that ended may come before it in the list.
 function handoff.claim(q, now, most, state)
   for _ = 1, 10 do
-    local ticket = #state.taken < most and not state.shown and redis.call('LPOP', q.wakeup)
+    local ticket = #state.taken < most and not state.handed and redis.call('LPOP', q.wakeup)
     if not ticket then return end
     handoff.accept(q, now, ticket, state)
   end

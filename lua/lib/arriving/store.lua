@@ -36,5 +36,5 @@ function store.one(q, now, items, i)
     return lazy(handoff).give(q, now, header, body), items.deadline[i]
   end
   items.seq[i] = append.next_seq(q, now)
-  return '~' .. items.seq[i], items.deadline[i] -- of a refused one only the limit is told
+  return '~' .. items.seq[i], items.deadline[i] -- for a refused message the result is its limit
 end

@@ -10,8 +10,8 @@ local delays = {}
 -- delay if retention ends before it.
 function delays.put(q, entry, ends)
   local seq, header = entry[1], entry[2][1]
-  local own, deadline = message.deadline(header), message_ttl.deadline(q, seq, header)
-  if own and own < ends then ends = own end
+  local own_deadline, deadline = message.deadline(header), message_ttl.deadline(q, seq, header)
+  if own_deadline and own_deadline < ends then ends = own_deadline end
   local at = deadline and math.min(ends, deadline) or ends
   redis.call('ZADD', q.delayed, at, seq)
   record.schedule_sweep(q, at)

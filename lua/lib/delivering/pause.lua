@@ -9,15 +9,15 @@ local PRIME, FACTOR = 2147483647, 48271
 
 --- The end of the pause of each message, by sequence; nil for no pause. A delay of the caller replaces the pause. The
 -- pause begins at the failure: for a lease that ran out, at its end, however late a call notices.
-function pause.ends(q, now, seqs, failed, how)
-  local ends, rule = {}, not how.delay and how.counted == 1 and pause.rule(q)
-  local tokens = rule and how.ran_out and redis.call('ZMSCORE', q.leases, unpack(seqs))
+function pause.ends(q, now, seqs, failed, mode)
+  local ends, rule = {}, not mode.delay and mode.counted == 1 and pause.rule(q)
+  local tokens = rule and mode.ran_out and redis.call('ZMSCORE', q.leases, unpack(seqs))
   for i, seq in ipairs(seqs) do
     if rule then
       local at = tokens and math.floor(tokens[i] / 1000) or now
       ends[seq] = at + lazy(pause).after(rule, seq, (failed[seq] or 0) + 1, at)
-    elseif how.delay then
-      ends[seq] = now + how.delay
+    elseif mode.delay then
+      ends[seq] = now + mode.delay
     end
   end
   return ends

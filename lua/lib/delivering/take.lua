@@ -23,10 +23,10 @@ end
 
 --- Choose up to `most` messages. Nothing is written but the removal of stale sequences.
 function take.choose(q, now, most, state)
-  local want = most - #state.taken
-  if want > 0 and redis.call('EXISTS', q.requeued) == 1 then want = lazy(take).from_requeued(q, now, want, state) end
-  if want <= 0 then return end
-  local ahead, all = log.range(q, q.cursor, '+', want)
+  local left = most - #state.taken
+  if left > 0 and redis.call('EXISTS', q.requeued) == 1 then left = lazy(take).from_requeued(q, now, left, state) end
+  if left <= 0 then return end
+  local ahead, all = log.range(q, q.cursor, '+', left)
   local passed = #ahead
   take.split_expired(q, now, ahead, state)
   if passed > 0 then q.cursor = ahead[passed][1] end
@@ -35,18 +35,18 @@ end
 
 --- Choose messages that came back. Returns the number still wanted: 0 unless no more of these are left. While messages
 -- for a hand-off are chosen (`older`), nothing may be written.
-function take.from_requeued(q, now, want, state)
+function take.from_requeued(q, now, left, state)
   local from, tries = 0, 0
   state.requeued = true
   repeat
-    local seqs = redis.call('ZRANGE', q.requeued, from, from + want - 1)
+    local seqs = redis.call('ZRANGE', q.requeued, from, from + left - 1)
     local entries, looked = stale.read(q, q.requeued, seqs)
     if not state.older then stale.forget(q) end
     take.split_expired(q, now, entries, state)
-    if #seqs < want and looked == #seqs then return want - #entries end
+    if #seqs < left and looked == #seqs then return left - #entries end
     if state.older and q.stale then return 0 end
-    from, want, tries = from + #entries, want - #entries, tries + 1
-  until want == 0 or looked < #seqs or tries == TRIES
+    from, left, tries = from + #entries, left - #entries, tries + 1
+  until left == 0 or looked < #seqs or tries == TRIES
   return 0
 end
 

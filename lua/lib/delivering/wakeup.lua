@@ -52,9 +52,9 @@ end
 
 --- Track a consumer: it waits for `block` ms from now, and counts as a consumer for `stay` ms. A negative `block`
 -- leaves its wait open and never shortens `stay`. A waiting consumer counts a little longer, until it has looked again.
--- `shown` are messages whose tickets it showed. ZREM comes first: Redis allows it without free memory.
-function wakeup.track_consumer(q, now, consumer, block, stay, shown)
-  redis.call('ZREM', block < 0 and q.leases or q.waiters, consumer, unpack(shown))
+-- `shown_seqs` are messages whose tickets it showed. ZREM comes first: Redis allows it without free memory.
+function wakeup.track_consumer(q, now, consumer, block, stay, shown_seqs)
+  redis.call('ZREM', block < 0 and q.leases or q.waiters, consumer, unpack(shown_seqs))
   if block > 0 then
     redis.call('ZADD', q.waiters, now + block + LATE, consumer)
     q.has_waiters, stay = '1', math.max(block + LATE, stay)

@@ -27,14 +27,14 @@ end
 --- The oldest ready messages, at least as many as must go for `count` messages and `size` bytes, at most `most`. The
 -- second result says whether these are all.
 function limits.heads(q, count, size, most)
-  local few, all = ready.read(q, math.min(most, math.max(count, size > 0 and SOME or 0)))
-  size = size - log.size(few)
-  if all or size <= 0 or #few >= most then
-    return few, all
+  local heads, all = ready.read(q, math.min(most, math.max(count, size > 0 and SOME or 0)))
+  size = size - log.size(heads)
+  if all or size <= 0 or #heads >= most then
+    return heads, all
   end
-  local many, all_read = ready.read(q, most)
-  if #many < #few then return few, false end
-  return many, all_read
+  local more_heads, all_heads = ready.read(q, most)
+  if #more_heads < #heads then return heads, false end
+  return more_heads, all_heads
 end
 
 --- The oldest messages whose removal takes away `count` messages and `size` bytes. Messages of `dead` go anyway. The
@@ -95,20 +95,20 @@ end
 -- cannot make room for those from number `blocked` on.
 function limits.decide(q, back, count, size)
   if not budget.is_open() then budget.renew() end
-  local heads, known = limits.heads(q, count, size, BUDGET)
-  return limits.choose_oldest(heads, known, back, count, size)
+  local heads, all_known = limits.heads(q, count, size, BUDGET)
+  return limits.choose_oldest(heads, all_known, back, count, size)
 end
 
---- Choose the oldest of both until `count` messages and `size` bytes are gone. Unless all heads are `known`, the choice
--- ends behind the last of them.
-function limits.choose_oldest(heads, known, back, count, size)
+--- Choose the oldest of both until `count` messages and `size` bytes are gone. Without `all_known` the choice ends
+-- behind the last head.
+function limits.choose_oldest(heads, all_known, back, count, size)
   local all, i, j = {}, 1, 1
   while count > 0 or size > 0 do
-    local head, mine = heads[i], back[j]
-    if head and not (mine and mine[1] < head[1]) then
+    local head, returning = heads[i], back[j]
+    if head and not (returning and returning[1] < head[1]) then
       all[#all + 1], i = head, i + 1
-    elseif mine and (head or known) then
-      all[#all + 1], j = mine, j + 1
+    elseif returning and (head or all_known) then
+      all[#all + 1], j = returning, j + 1
     else
       return {all = all, blocked = j}
     end

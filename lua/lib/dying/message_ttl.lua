@@ -5,10 +5,10 @@ local message_ttl = {}
 
 --- The deadline in force: the own deadline or the end of retention, whichever is earlier. Nil for never.
 function message_ttl.deadline(q, seq, header)
-  local own = message.deadline(header)
+  local own_deadline = message.deadline(header)
   local retention_end = q.message_ttl and string.sub(seq, 1, 13) + q.message_ttl
-  if own and (not retention_end or own < retention_end) then
-    return own
+  if own_deadline and (not retention_end or own_deadline < retention_end) then
+    return own_deadline
   end
   return retention_end
 end
@@ -40,20 +40,20 @@ end
 --- The own TTL of an arriving message in ms, nil for none. `kind` is `+` for a relative TTL, `@` for an instant, empty
 -- for none. The lower bound acts first, so the upper bound wins if they cross.
 function message_ttl.resolve(q, now, kind, value)
-  local own
+  local ttl
   if kind == '+' then
-    own = tonumber(value)
+    ttl = tonumber(value)
   elseif kind == '@' then
-    own = value - now
+    ttl = value - now
   end
   if q.never_expire then
     return nil
   elseif q.default_ttl then
-    return own or q.default_ttl
-  elseif not own then
+    return ttl or q.default_ttl
+  elseif not ttl then
     return q.max_ttl or q.min_ttl
   end
-  if q.min_ttl and own < q.min_ttl then own = q.min_ttl end
-  if q.max_ttl and own > q.max_ttl then own = q.max_ttl end
-  return own
+  if q.min_ttl and ttl < q.min_ttl then ttl = q.min_ttl end
+  if q.max_ttl and ttl > q.max_ttl then ttl = q.max_ttl end
+  return ttl
 end

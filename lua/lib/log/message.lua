@@ -10,8 +10,8 @@ function message.deadline(header)
   if header == '' then
     return nil
   end
-  local own = tonumber(header) or tonumber((string.match(header, '^(%d*);')))
-  return own and own >= 0 and own < BEYOND and own or nil -- so neither infinite nor no number
+  local deadline = tonumber(header) or tonumber((string.match(header, '^(%d*);')))
+  return deadline and deadline >= 0 and deadline < BEYOND and deadline or nil -- neither infinite nor NaN
 end
 
 --- The length of the message id, the length of the history, and the position of the id. Nil for a damaged header.
