@@ -15,7 +15,7 @@ from rqttl.events import Events
 from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.queue import Queue
-from rqttl.store.driver import Driver
+from rqttl.store.driver import RedisDriver
 from rqttl.store.store import open_client
 from rqttl.text import plain_text
 from rqttl.types import Declared, PerQueue, QueueStats
@@ -64,13 +64,13 @@ class Broker:
         self._driver = self._open(client, namespace)
         self._server = server
 
-    def _open(self, client: redis.Redis, namespace: str) -> Driver:
+    def _open(self, client: redis.Redis, namespace: str) -> RedisDriver:
         """Make the driver; a broker whose clock is a test's has its own."""
-        return Driver(client, namespace)
+        return RedisDriver(client, namespace)
 
     def _handle(self, name: str, declared: Declared | None = None) -> Queue:
         """Make a handle; the name was checked before."""
-        return Queue(self, name, declared)
+        return Queue(self, self._driver, name, declared)
 
     @property
     def events(self) -> Events:
@@ -123,11 +123,11 @@ class Broker:
         A reaper counts while it listens for due work: `run_once` and a reaper that is still connecting do not count.
         Raises redis-py's `NoPermissionError` if the user has no right for `PUBSUB`.
         """
-        return self._driver.reaper_count()
+        return self._driver.perform(flows.reaper_count(self._driver.keyspace))
 
     def server_time(self) -> datetime:
         """The time by the clock of Redis, which is the one that counts."""
-        return units.as_datetime(self._driver.server_time())
+        return units.as_datetime(self._driver.perform(flows.server_time()))
 
     def interrupt(self) -> None:
         """End every wait of this broker, in all threads and from now on, as if its time were over.

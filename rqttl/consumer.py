@@ -245,7 +245,7 @@ class Consumer:
         self._buffer.extend(found)
         return bool(found)
 
-    def _perform(self, flow: flows.Flow[flows.Claimed], sending: Sending) -> flows.Claimed:
+    def _perform(self, flow: flows.Flow[flows.ReceiveResult], sending: Sending) -> flows.ReceiveResult:
         """Carry out a flow, and tell of acks that came too late."""
         claimed = sending.carry(flow, self._talking, self._driver.step, self._listen)
         self._last_heard = max(self._last_heard, time.monotonic())
@@ -255,7 +255,7 @@ class Consumer:
             self._unsure.note(one, UNKNOWN, "got no reply until its lease had ended: it may have been carried out")
         return claimed
 
-    def _listen(self, step: flows.Listen) -> Any:
+    def _listen(self, step: flows.WaitForWakeup) -> Any:
         """Wait. The look before has noted this consumer for longer than that, so its keeper need not."""
         stop = self._no_more_fetching
         self._last_heard = math.inf
@@ -270,7 +270,7 @@ class Consumer:
         """Send what was acked and show that this consumer lives, without fetching anything."""
         while True:
             sending = Sending(self._acks)
-            self._perform(flows.receive_nothing(self.queue.name, presence, sending.take), sending)
+            self._perform(flows.heartbeat(self.queue.name, presence, sending.take), sending)
             if not self._acks:
                 return
 

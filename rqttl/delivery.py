@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from rqttl.errors import AlreadySettled, LeaseLost
-from rqttl.flows import Claimed
+from rqttl.flows import ReceiveResult
 from rqttl.options import QueueOptions
 from rqttl.protocol import codec
-from rqttl.protocol.commands import Known
+from rqttl.protocol.commands import QueueConfig
 from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
 
@@ -64,7 +64,7 @@ class Delivery:
     def __init__(
         self,
         settler: Settler,
-        known: Known,
+        known: QueueConfig,
         entry: tuple[bytes, tuple[bytes, bytes]],
         token: bytes,
         failed: int,
@@ -75,7 +75,7 @@ class Delivery:
         self._sequence, (self._header, body) = entry
         self._failed = failed
         self._lease = lease
-        self._unpacked: codec.Unpacked | None = None
+        self._unpacked: codec.ParsedHeader | None = None
         #: The stored bytes.
         self.body = body
         #: The lease, as scripts know it: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
@@ -83,7 +83,7 @@ class Delivery:
         self._settled: str | None = None if token else "auto_ack"
 
     @property
-    def _facts(self) -> codec.Unpacked:
+    def _facts(self) -> codec.ParsedHeader:
         if self._unpacked is None:
             self._unpacked = codec.unpack_header(self._header)
         return self._unpacked
@@ -215,9 +215,9 @@ class Delivery:
         return f"<Delivery {self.id!r} of {self.queue!r}, {len(self.body)} bytes, delivery {self.delivery_count}>"
 
 
-def deliveries(settler: Settler, claimed: Claimed, lease: int | None) -> list[Delivery]:
+def deliveries(settler: Settler, claimed: ReceiveResult, lease: int | None) -> list[Delivery]:
     """What a receive gave, as deliveries."""
-    known, token, failures = claimed.known, claimed.token, claimed.failures
+    known, token, failures = claimed.config, claimed.token, claimed.failures
     if not failures:
         return [Delivery(settler, known, entry, token, 0, lease) for entry in claimed.entries]
     return [Delivery(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from rqttl import checks, delivery, flows, units
 from rqttl.consumer import Consumer
-from rqttl.consuming.settling import check_deliveries, renew, settle
+from rqttl.consuming.settling import Run, check_deliveries, renew, settle
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
-from rqttl.flows import Flow
+from rqttl.flows import Driver
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, Reply, Word
 from rqttl.runner import Runner
-from rqttl.store.driver import driver_of
 from rqttl.text import shown
 from rqttl.types import (
     Declared,
@@ -43,14 +41,14 @@ if TYPE_CHECKING:
 class Queue:
     """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none."""
 
-    def __init__(self, broker: Broker, name: str, declared: Declared | None = None) -> None:
+    def __init__(self, broker: Broker, driver: Driver, name: str, declared: Declared | None = None) -> None:
         #: The broker that made this handle.
         self.broker = broker
         #: The name of the queue.
         self.name = name
         #: `created`, `adopted` or `found` on a handle that `declare_queue` returned, else `None`.
         self.declared = declared
-        self._driver = driver_of(broker)
+        self._driver = driver
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -132,16 +130,10 @@ class Queue:
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
         patience = 0 if wait is None else units.duration(wait, "wait")
         settler = Settler(self.ack_many, self.nack_many, self.reject_many, self.renew_many)
-        found: list[Delivery] = []
         consumer = secrets.token_hex(8) if patience else ""
-        while len(found) < count:
-            most = min(count - len(found), BATCH)
-            flow = flows.receive(self.name, most, ms, 0 if found else patience, auto_ack=auto_ack, consumer=consumer)
-            claimed = self._driver.perform(flow)
-            found += delivery.deliveries(settler, claimed, ms)
-            if len(claimed.entries) < most:
-                break
-        return found
+        flow = flows.receive_many(self.name, count, ms, patience, auto_ack=auto_ack, consumer=consumer)
+        batches = self._driver.perform(flow)
+        return [one for claimed in batches for one in delivery.deliveries(settler, claimed, ms)]
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
         """Iterate over deliveries, `prefetch` at a time, renewing leases in the background. See `Consumer`."""
@@ -183,7 +175,9 @@ class Queue:
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
         """Settle many deliveries: done. All whose lease holds are settled, then `LeaseLost` names the others."""
         keyspace = self._driver.keyspace
-        self._settle(deliveries, "ack", lambda words: flows.living(self.name, commands.ack(keyspace, self.name, words)))
+        self._settle(
+            deliveries, "ack", lambda words: flows.existing(self.name, commands.ack(keyspace, self.name, words))
+        )
 
     def nack_many(
         self,
@@ -205,8 +199,8 @@ class Queue:
         self._settle(
             deliveries,
             "nack",
-            lambda words: flows.fenced(
-                self.name, lambda known: commands.nack(known, words, delay=ms, counted=counted, description=text)
+            lambda words: flows.with_config(
+                self.name, lambda config: commands.nack(config, words, delay=ms, counted=counted, description=text)
             ),
         )
 
@@ -216,7 +210,7 @@ class Queue:
         self._settle(
             deliveries,
             "reject",
-            lambda words: flows.fenced(self.name, lambda known: commands.reject(known, words, description=text)),
+            lambda words: flows.with_config(self.name, lambda config: commands.reject(config, words, description=text)),
         )
 
     def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
@@ -229,19 +223,15 @@ class Queue:
         self._renew(deliveries, ms)
 
     def _renew(self, deliveries: Sequence[Delivery], ms: int | None) -> None:
-        keyspace = self._driver.keyspace
-        renew(
-            self._driver,
-            self.name,
-            deliveries,
-            lambda length: (
-                lambda words: flows.living(self.name, commands.renew(keyspace, self.name, words, lease=length))
-            ),
-            ms,
-        )
+        keyspace, name = self._driver.keyspace, self.name
 
-    def _settle(self, deliveries: Sequence[Delivery], how: str, run: Callable[[Sequence[Word]], Flow[Reply]]) -> None:
-        settle(self._driver, self.name, deliveries, how, run)
+        def run(lease: int) -> Run:
+            return lambda words: flows.existing(name, commands.renew(keyspace, name, words, lease=lease))
+
+        self._driver.perform(renew(name, deliveries, run, ms))
+
+    def _settle(self, deliveries: Sequence[Delivery], how: str, run: Run) -> None:
+        self._driver.perform(settle(self.name, deliveries, how, run))
 
     # Looking and changing
 

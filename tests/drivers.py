@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rqttl import Broker, flows
-from rqttl.store.driver import Driver
+from rqttl.store.driver import RedisDriver
 
 
-def broker_on(driver: Driver) -> Broker:
+def broker_on(driver: RedisDriver) -> Broker:
     """A broker that performs everything with this driver."""
     broker = Broker(driver.store.client)
     broker._driver = driver
     return broker
 
 
-def before_step(driver: Driver, kind: object, action: Callable[[], object]) -> None:
+def before_step(driver: RedisDriver, kind: object, action: Callable[[], object]) -> None:
     """Do something once, right before the driver carries out the first step of this kind, or this very step."""
     step = driver.step
 
@@ -28,7 +28,7 @@ def before_step(driver: Driver, kind: object, action: Callable[[], object]) -> N
     driver.step = carry_out  # type: ignore[method-assign, assignment]
 
 
-def drop_connections(driver: Driver) -> None:
+def drop_connections(driver: RedisDriver) -> None:
     """Close the connections that a driver keeps, so that its next call makes a new one."""
-    driver.store.connections.give_back()
+    driver.store.connections.release_idle()
     driver.store.client.connection_pool.disconnect()

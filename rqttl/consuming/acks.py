@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from rqttl.delivery import LOST, UNKNOWN, Delivery, lease_words, mark
-from rqttl.flows import Claimed, Flow, Listen, Step
+from rqttl.flows import Flow, ReceiveResult, Step, WaitForWakeup
 from rqttl.protocol.commands import BATCH, Command, Word
 
 logger = logging.getLogger("rqttl.consumer")
@@ -85,8 +85,12 @@ class Sending:
             self._acks.put_back(self._under_way)
 
     def carry(
-        self, flow: Flow[Claimed], line: threading.Lock, perform: Callable[[Step], Any], listen: Callable[[Listen], Any]
-    ) -> Claimed:
+        self,
+        flow: Flow[ReceiveResult],
+        line: threading.Lock,
+        perform: Callable[[Step], Any],
+        listen: Callable[[WaitForWakeup], Any],
+    ) -> ReceiveResult:
         """Carry out a flow that asks `take` for acks, holding the line to Redis but while the flow listens."""
         answer: Any = None
         with self:
@@ -95,9 +99,9 @@ class Sending:
                     try:
                         step = flow.send(answer)
                     except StopIteration as done:
-                        claimed: Claimed = done.value
+                        claimed: ReceiveResult = done.value
                         return claimed
-                    if type(step) is not Listen:
+                    if type(step) is not WaitForWakeup:
                         answer = perform(step)
                         if type(step) is Command and answer[0] == b"ok":
                             self.confirm()

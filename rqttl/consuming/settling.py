@@ -8,18 +8,17 @@ from rqttl import delivery, flows
 from rqttl.delivery import LOST, UNKNOWN, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import Flow
-from rqttl.protocol.commands import Reply, Word
-from rqttl.store.driver import Driver
+from rqttl.protocol.commands import Ok, Word
 from rqttl.text import shown
 
 #: How a delivery is settled by a script that reads the message.
 READING = ("nack", "reject")
 
 #: Settles the deliveries (sequence and token in turn) of one call.
-Run = Callable[[Sequence[Word]], Flow[Reply]]
+Run = Callable[[Sequence[Word]], Flow[Ok]]
 
 
-def settle(driver: Driver, queue: str, deliveries: Sequence[Delivery], how: str, run: Run) -> None:
+def settle(queue: str, deliveries: Sequence[Delivery], how: str, run: Run) -> Flow[None]:
     """Settle all deliveries whose lease holds, and note for each how it was settled. Raises `LeaseLost` for others.
 
     Raises `OutcomeUnknown` for those of which nobody knows it, if no lease was lost; else it is the cause.
@@ -27,7 +26,7 @@ def settle(driver: Driver, queue: str, deliveries: Sequence[Delivery], how: str,
     newest = _newest(queue, deliveries)
     pairs = [delivery.lease_words(one) for one in newest]
     sizes = [delivery.size(one) for one in newest] if how in READING else ()
-    settled = driver.perform(flows.settle(pairs, run, sizes))
+    settled = yield from flows.settle(pairs, run, sizes)
     for one in newest:
         sequence, _ = delivery.lease_words(one)
         outcome = LOST if sequence in settled.lost else UNKNOWN if sequence in settled.unknown else how
@@ -39,9 +38,7 @@ def settle(driver: Driver, queue: str, deliveries: Sequence[Delivery], how: str,
         raise error
 
 
-def renew(
-    driver: Driver, queue: str, deliveries: Sequence[Delivery], run: Callable[[int], Run], lease: int | None
-) -> None:
+def renew(queue: str, deliveries: Sequence[Delivery], run: Callable[[int], Run], lease: int | None) -> Flow[None]:
     """Renew all leases that hold, for `lease` ms; without it each for as long as it was given for.
 
     One round trip for each length. Raises `LeaseLost` for others.
@@ -49,7 +46,7 @@ def renew(
     newest = _newest(queue, deliveries)
     groups = {lease: newest} if lease is not None else delivery.by_lease(newest)
     for length, group in groups.items():
-        settled = driver.perform(flows.settle([delivery.lease_words(one) for one in group], run(length)))
+        settled = yield from flows.renew([delivery.lease_words(one) for one in group], run(length))
         for one in group:
             sequence, _ = delivery.lease_words(one)
             if sequence in settled.lost:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rqttl import Broker
+from rqttl import Broker, flows
 from rqttl.demo import accounts
 from rqttl.demo.accounts import Counts
 from rqttl.demo.children import Child, ChildFailed
@@ -75,7 +75,7 @@ def _delete_queues(broker: Broker) -> None:
             broker.queue(name).delete()
     driver = driver_of(broker)
     if traces := [driver.keyspace.key(name, TOMBSTONE) for name in deleted]:
-        driver.store.call(replies.number, "UNLINK", *traces)
+        driver.perform(flows.execute(replies.number, "UNLINK", *traces))
 
 
 class Stage:

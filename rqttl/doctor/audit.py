@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
-from rqttl.flows import Flow, plain
-from rqttl.protocol.commands import repair
+from rqttl.flows import Flow, run
+from rqttl.protocol.commands import Ok, repair
 from rqttl.protocol.keys import Keyspace
 
 #: Parts that hold messages, and parts that only name them.
@@ -48,14 +47,16 @@ class Audit:
     examples: dict[str, list[str]] = field(default_factory=dict)
     repaired: Counter[str] = field(default_factory=Counter)
 
-    def add(self, source: str, page: list[Any]) -> list[bytes]:
+    def add(self, source: str, page: Ok) -> list[bytes]:
         """Add a page. Returns the wrong sequences that can be repaired."""
-        _, text, due, cursor, last, seen, ready, size, faults = page
-        self.still = self.still and self.text in (b"", text)
-        self.text, self.due = text, int(due) if due else None
-        self.cursor, self.last = cursor.decode(), last.decode()
+        self.still = self.still and self.text in (b"", page.record)
+        self.text, self.due = page.record, int(page.due) if page.due else None
+        self.cursor, self.last = page.cursor.decode(), page.last.decode()
         if source in CONTENTS:
-            self.messages, self.ready, self.size = self.messages + seen, self.ready + ready, self.size + size
+            self.messages += page.seen
+            self.ready += page.ready
+            self.size += page.bytes
+        faults = page.faults
         wrong = []
         for id, word in zip(faults[::2], map(bytes.decode, faults[1::2]), strict=True):
             kind = f"orphan:{source}" if word == "orphan" else word
@@ -79,12 +80,12 @@ def walk(keyspace: Keyspace, queue: str, sources: tuple[str, ...], *, fix: bool 
     for source in sources:
         after: bytes = b""
         while True:
-            reply = yield from plain(repair.audit(keyspace, queue, source, after, PAGE))
-            wrong = audit.add(source, list(reply[2:]))
+            page = yield from run(repair.audit(keyspace, queue, source, after, PAGE))
+            wrong = audit.add(source, page)
             if fix and wrong:
-                done = yield from plain(repair.repair(keyspace, queue, wrong))
+                done = yield from run(repair.repair(keyspace, queue, wrong))
                 audit.repaired.update(_counts(done))
-            after = reply[2]
+            after = page.next
             if not after:
                 break
     audit.close()
@@ -109,7 +110,7 @@ def repair_queue(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
     Returns the number of repairs by kind: the words of `Audit.counts` (`orphan` without a part), `cursor`, `last`,
     `bytes`, and `busy` if the bytes could not be counted. Raises `QueueNotFound`.
     """
-    done = _counts((yield from plain(repair.repair(keyspace, queue))))
+    done = _counts((yield from run(repair.repair(keyspace, queue))))
     done += (yield from walk(keyspace, queue, (*INDEXES, *CONTENTS), fix=True)).repaired
     for _ in range(TRIES):
         result = yield from walk(keyspace, queue, CONTENTS)
@@ -117,13 +118,13 @@ def repair_queue(keyspace: Keyspace, queue: str) -> Flow[Counter[str]]:
             return done
         if result.still:
             call = repair.repair(keyspace, queue, record=result.text, size=result.size)
-            corrected = _counts((yield from plain(call)))
+            corrected = _counts((yield from run(call)))
             if corrected["bytes"]:
                 return done + corrected
     done["busy"] = 1
     return done
 
 
-def _counts(reply: Any) -> Counter[str]:
-    words = reply[2]
+def _counts(values: Ok) -> Counter[str]:
+    words = values.done
     return Counter(dict(zip(map(bytes.decode, words[::2]), words[1::2], strict=True)))

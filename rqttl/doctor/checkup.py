@@ -13,9 +13,10 @@ from rqttl.doctor.findings import Finding, Repair, problem, warning
 from rqttl.doctor.key_inventory import KeyInventory
 from rqttl.doctor.server_info import ServerInfo
 from rqttl.errors import QueueNotFound
+from rqttl.flows import Driver
 from rqttl.names import check_queue_name
 from rqttl.protocol.commands import repair as repair_commands
-from rqttl.store.driver import Driver, driver_of
+from rqttl.store.driver import driver_of
 from rqttl.text import plural
 
 #: Checks of the server, in the order in which they are printed.
@@ -90,16 +91,16 @@ def repair(broker: Broker, planned: Repair) -> str:
     driver = driver_of(broker)
     keyspace, name = driver.keyspace, planned.queue
     if planned.kind == "register":
-        return "added to the registry" if driver.step(flows.Enter(name)) else "is in the registry already"
+        return "added to the registry" if driver.step(flows.Register(name)) else "is in the registry already"
     if planned.kind == "unregister":
         return _unregister(driver, name)
     if planned.kind == "remove_member":
-        (removed,) = driver.store.ask([("SREM", keyspace.registry, planned.member)])
+        (removed,) = driver.perform(flows.strike(keyspace, [planned.member]))
         if isinstance(removed, Exception):
             raise removed
         return "removed from the registry" if removed else "left alone: it is not in the registry any more"
     if planned.kind == "clear":
-        deleted = driver.store.run(repair_commands.clear(keyspace, name))[2]
+        deleted = driver.perform(flows.run(repair_commands.clear(keyspace, name))).cleared
         return "its keys are deleted" if deleted else "left alone: the queue exists now"
     try:
         done = driver.perform(audit.repair_queue(keyspace, name))
@@ -124,10 +125,10 @@ DONE = {
 
 
 def _unregister(driver: Driver, name: str) -> str:
-    driver.step(flows.Enter(name, gone=True))
+    driver.step(flows.Unregister(name))
     if name in key_inventory.take(driver, [name]).dues:
         # a client declares it just now: clients register a queue before they make it
-        driver.step(flows.Enter(name))
+        driver.step(flows.Register(name))
         return "left in the registry: the queue exists now"
     return "removed from the registry"
 

@@ -13,11 +13,12 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
+from rqttl import flows
 from rqttl.doctor.findings import Finding, Repair, first_few, ok, problem, warning
 from rqttl.errors import RegistryDamaged
+from rqttl.flows import Driver
 from rqttl.protocol import replies
 from rqttl.protocol.keys import PARTS, TOMBSTONE, queue_name, queue_names
-from rqttl.store.driver import Driver
 from rqttl.text import plural, shown
 from rqttl.units import as_size
 
@@ -72,7 +73,7 @@ def _registry(driver: Driver, inventory: KeyInventory) -> set[str]:
     """The names in the registry. Damage of the registry itself goes into the findings."""
     key = driver.keyspace.registry
     try:
-        members = driver.members(key, PAGE)
+        members = driver.perform(flows.members(driver.keyspace, PAGE))
     except RegistryDamaged as error:
         advice = f"look at it, then DEL {key}; `rqttl doctor --repair` adds all queues to it again"
         inventory.findings.append(problem("registry", f"{error}; nothing can list the queues", advice))
@@ -97,9 +98,8 @@ def _scan(driver: Driver) -> tuple[dict[str, set[str]], list[str]]:
     cursor, begun = 0, False
     while cursor or not begun:
         begun = True
-        cursor, keys = driver.store.call(
-            replies.page, "SCAN", cursor, "MATCH", driver.keyspace.everything, "COUNT", PAGE
-        )
+        scan = flows.execute(replies.page, "SCAN", cursor, "MATCH", driver.keyspace.everything, "COUNT", PAGE)
+        cursor, keys = driver.perform(scan)
         for key in keys:
             name = driver.keyspace.split(key)
             if name is not None:
@@ -115,9 +115,9 @@ def _ask(driver: Driver, calls: Sequence[tuple[Any, ...]], *, together: bool = F
     for start in range(0, len(calls), PAGE):
         page = calls[start : start + PAGE]
         if not together:
-            answers += driver.store.ask(page)
+            answers += driver.step(flows.Read(page, keep_errors=True))
             continue
-        *queued, done = driver.store.ask([("MULTI",), *page, ("EXEC",)])
+        *queued, done = driver.step(flows.Read([("MULTI",), *page, ("EXEC",)], keep_errors=True))
         if isinstance(done, Exception):
             raise next((one for one in queued if isinstance(one, Exception)), done)
         answers += done

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 from redis.exceptions import NoPermissionError
 
+from rqttl import flows
 from rqttl.doctor import reader
 from rqttl.doctor.audit import Audit, audit
 from rqttl.doctor.findings import Finding, Repair, first_few, ok, problem, warning
 from rqttl.errors import QueueNotFound
+from rqttl.flows import Driver
 from rqttl.options import OPTIONS, REASONS, QueueOptions
-from rqttl.protocol import commands, replies
+from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.driver import Driver
 from rqttl.text import plural
 from rqttl.units import as_datetime, as_size
 
@@ -79,8 +80,7 @@ def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
             queue=queue,
         )
         return
-    command = commands.declare(keyspace, options)
-    fields = command.words[1 + len(command.script.keys) + len(command.script.args) :]
+    fields = options.fields()
     declared = {str(name): str(value) for name, value in zip(fields[::2], fields[1::2], strict=True)}
     differing = sorted(name for name, value in declared.items() if record.get(name) != value)
     if differing:
@@ -168,7 +168,7 @@ def _targets(
 
 def _declared_text(driver: Driver, queue: str) -> str | None:
     key = driver.keyspace.key(queue, "meta")
-    options = driver.store.call(replies.data_or_none, "HGET", key, "options")
+    options = driver.perform(flows.execute(replies.data_or_none, "HGET", key, "options"))
     return None if options is None else options.decode("utf-8", "replace")
 
 

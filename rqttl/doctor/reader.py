@@ -10,7 +10,7 @@ from rqttl import flows
 from rqttl.doctor.findings import Finding, ok, problem, warning
 from rqttl.doctor.key_inventory import KeyInventory
 from rqttl.errors import QueueNotFound
-from rqttl.store.driver import Driver
+from rqttl.flows import Driver
 from rqttl.text import plural
 from rqttl.units import as_size
 
@@ -18,7 +18,7 @@ from rqttl.units import as_size
 def may_write(driver: Driver, queue: str) -> bool:
     """Tell whether this user may write. The test removes a field that no queue has, so nothing changes."""
     keys = {part: driver.keyspace.key(queue, part) for part in ("meta", "leases")}
-    answers = driver.store.ask([("HDEL", keys["meta"], ""), ("ZREM", keys["leases"], "")])
+    answers = driver.step(flows.Write([("HDEL", keys["meta"], ""), ("ZREM", keys["leases"], "")], keep_errors=True))
     return not all(isinstance(one, NoPermissionError) and " to run " in str(one) for one in answers)
 
 

@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from rqttl import flows
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.doctor.reader import may_write
 from rqttl.doctor.server_info import ServerInfo
 from rqttl.protocol import replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
+from rqttl.protocol.contract import Script
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.driver import Driver
+from rqttl.store.driver import RedisDriver
 
 CHECK = "rights"
 #: Arguments behind the key of the commands that scripts call, so that Redis finds the key and accepts the call.
@@ -37,7 +39,7 @@ PLAIN = {"wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM",
 _INNER = re.compile(r"'([A-Z]{3,})'")
 
 
-def inner(script: linker.Script) -> list[str]:
+def inner(script: Script) -> list[str]:
     """The commands that a script calls."""
     return sorted(set(_INNER.findall(script.text)) & {*ARGUMENTS, "PUBLISH", "TIME", "XINFO"})
 
@@ -52,7 +54,7 @@ def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> t
     return special.get(command) or (command, key, *ARGUMENTS[command])
 
 
-def ask(driver: Driver, calls: Sequence[Sequence[Word]]) -> list[str]:
+def ask(driver: RedisDriver, calls: Sequence[Sequence[Word]]) -> list[str]:
     """The reason of refusal for each call, empty for a permitted one. Raises `ResponseError` if Redis cannot tell."""
     denied: list[str] = []
     # never `clean`, so the connection is closed at the end, which discards the transaction
@@ -73,7 +75,7 @@ def ask(driver: Driver, calls: Sequence[Sequence[Word]]) -> list[str]:
     return denied
 
 
-def listening(driver: Driver) -> str:
+def listening(driver: RedisDriver) -> str:
     """The reason why a reaper cannot listen; empty if it can."""
     subscription = driver.store.client.pubsub()
     try:
@@ -119,7 +121,7 @@ def rights(info: ServerInfo, queue: str) -> Iterator[Finding]:
     yield from findings or [ok(CHECK, f"{user} has all rights that rqttl needs")]
 
 
-def _denied(user: str, scripts: Sequence[linker.Script], outer: dict[str, str], within: set[str], around: list[str],
+def _denied(user: str, scripts: Sequence[Script], outer: dict[str, str], within: set[str], around: list[str],
             why_deaf: str, keyspace: Keyspace) -> Iterator[Finding]:  # fmt: skip
     torn = [s.name for s in scripts if not outer[s.name] and within & set(inner(s))]
     shut = [name for name, why in outer.items() if why]
@@ -154,9 +156,9 @@ def _denied(user: str, scripts: Sequence[linker.Script], outer: dict[str, str], 
         )
 
 
-def _user(driver: Driver) -> str:
+def _user(driver: RedisDriver) -> str:
     try:
-        name = driver.store.call(replies.data, "ACL", "WHOAMI")
+        name = driver.perform(flows.execute(replies.data, "ACL", "WHOAMI"))
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace")

@@ -11,10 +11,10 @@ from rqttl import flows
 from rqttl.doctor import reader
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.doctor.server_info import ServerInfo
+from rqttl.flows import Driver
 from rqttl.protocol import replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import repair
-from rqttl.store.driver import Driver
 from rqttl.text import plural
 from rqttl.units import as_text
 
@@ -50,7 +50,7 @@ def scripts(info: ServerInfo, queue: str) -> Iterator[Finding]:
             "give this user +script|load, or load them as another one after each restart",
         )
     try:
-        driver.store.run(repair.audit(driver.keyspace, queue, "log", "", 1))
+        driver.step(repair.audit(driver.keyspace, queue, "log", "", 1))
     except ResponseError as error:
         yield problem("scripts", f"cannot be run: {error}", "give this user +evalsha, and the keys of the namespace")
     else:
@@ -58,13 +58,13 @@ def scripts(info: ServerInfo, queue: str) -> Iterator[Finding]:
 
 
 def _load(driver: Driver, text: str) -> str:
-    return driver.store.call(replies.data, "SCRIPT", "LOAD", text).decode()
+    return driver.perform(flows.execute(replies.data, "SCRIPT", "LOAD", text)).decode()
 
 
 def reapers(info: ServerInfo, dues: Mapping[str, int | None]) -> Iterator[Finding]:
     """Check that due work gets done. `dues` are lower bounds of next due times; queues that seem late are looked at."""
     driver = info.driver
-    now = driver.server_time()
+    now = driver.perform(flows.server_time())
     suspects = {name: due for name, due in dues.items() if due is not None and now - due > OVERDUE}
     looks = driver.perform(flows.look(driver.keyspace, list(suspects)))
     # a queue without a look is past its lifetime, and no client has deleted it
@@ -72,7 +72,7 @@ def reapers(info: ServerInfo, dues: Mapping[str, int | None]) -> Iterator[Findin
     waits |= {name: stats.overdue // timedelta(milliseconds=1) for name, stats in looks.items()}
     late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
     try:
-        count: int | None = driver.reaper_count()
+        count: int | None = driver.perform(flows.reaper_count(driver.keyspace))
     except ResponseError:
         count = None
     listen = "it cannot be seen whether a reaper listens" if count is None else _listening(count)

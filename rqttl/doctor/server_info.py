@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
+from rqttl import flows
 from rqttl.protocol import replies
 
 if TYPE_CHECKING:
-    from rqttl.store.driver import Driver
+    from rqttl.store.driver import RedisDriver
 
 
 class ServerInfo:
     """Fields of INFO, read once, and settings of the server, each read on demand."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: RedisDriver) -> None:
         self.driver = driver
         #: Names of settings that could not be read.
         self.hidden: list[str] = []
@@ -23,13 +24,13 @@ class ServerInfo:
         self.why_no_info = ""
         self._info: dict[str, int | float | str] = {}
         try:
-            self._info = driver.store.call(replies.facts, "INFO")
+            self._info = driver.perform(flows.execute(replies.facts, "INFO"))
         except ResponseError as error:
             self.why_no_info = str(error)
 
     def time(self) -> float:
         """The clock of the server, in seconds."""
-        seconds, micros = self.driver.store.call(replies.moment, "TIME")
+        seconds, micros = self.driver.perform(flows.execute(replies.moment, "TIME"))
         return seconds + micros / 1e6
 
     def text(self, name: str) -> str:
@@ -49,7 +50,7 @@ class ServerInfo:
     def setting(self, name: str) -> str | None:
         """A setting of the server; `None` if it does not exist or is hidden."""
         try:
-            settings = self.driver.store.call(replies.pairs, "CONFIG", "GET", name)
+            settings = self.driver.perform(flows.execute(replies.pairs, "CONFIG", "GET", name))
         except ResponseError as error:
             self.hidden.append(name)
             self.why_hidden = str(error)

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from rqttl.errors import PoolExhausted, QueueFull
-from rqttl.flows.steps import Clock, Flow, Follow, Listen, Look, Together, fenced
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, Now, WaitForWakeup, pipeline, with_config
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import ABSENT, BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Presence, Reply, Word
+from rqttl.protocol.commands import (
+    ABSENT,
+    BATCH,
+    BATCH_BYTES,
+    READ_BYTES,
+    Command,
+    Ok,
+    Presence,
+    QueueConfig,
+    Refused,
+    Word,
+)
+from rqttl.protocol.envelope import Envelope
 from rqttl.text import plain_text
 from rqttl.types import Message, Receipt
 
 #: The longest that a consumer blocks before it looks at the queue again, in ms.
 PERIOD = 240_000
-#: The answer to `Listen` where no wait may go on.
+#: The answer to `WaitForWakeup` where no wait may go on.
 ENDED = b"ended"
 #: Calls that one round trip of `enqueue_many` carries at most.
 WINDOW = 8
@@ -26,23 +38,24 @@ WINDOW = 8
 _SEQUENCE_BYTES = 20
 
 
-def _batches(packed: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tuple[Envelope, bytes]]]:
     start = size = 0
-    for i, (said, body) in enumerate(packed):
-        if i > start and (i - start >= BATCH or size + len(said) + len(body) > BATCH_BYTES):
+    for i, ((_, id, extras), body) in enumerate(packed):
+        more = len(id) + len(extras) + len(body)
+        if i > start and (i - start >= BATCH or size + more > BATCH_BYTES):
             yield packed[start:i]
             start, size = i, 0
-        size += len(said) + len(body)
+        size += more
     if start < len(packed):
         yield packed[start:]
 
 
 def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFull]:
     """Store one message."""
-    known: Known = yield Look(queue)
+    config: QueueConfig = yield GetConfig(queue)
     packed = (commands.pack(message),)
-    (known, reply) = yield from _store(known, len(packed[0][1]), lambda known: commands.enqueue(known, packed))
-    return _receipt(known, reply[2][0], message)
+    config, results = yield from _store(config, len(packed[0][1]), lambda config: commands.enqueue(config, packed))
+    return _receipt(config, results[0], message)
 
 
 def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
@@ -51,19 +64,19 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     Without limits several batches go in one round trip; with limits, or a window of the call, one after the other,
     because a batch that has to be repeated must not be overtaken.
     """
-    known: Known = yield Look(queue)
+    config: QueueConfig = yield GetConfig(queue)
     largest = _largest_of_plain(messages)
     if largest is None:
         packed = [commands.pack(message) for message in messages]
-        stored = yield from _in_batches(known, packed, window)
+        stored = yield from _in_batches(config, packed, window)
     else:
         bodies: Any = messages
-        stored = [(yield from _store(known, largest, lambda known: commands.enqueue_plain(known, bodies)))]
-    results = [result for _, reply in stored for result in reply[2]]
-    forever = all(known.retention is None for known, _ in stored)
+        stored = [(yield from _store(config, largest, lambda config: commands.enqueue_plain(config, bodies)))]
+    results = [result for _, some in stored for result in some]
+    forever = all(config.retention is None for config, _ in stored)
     if forever and set(map(type, messages)) == {bytes} and set(map(len, results)) == {_SEQUENCE_BYTES}:
         return list(map(Receipt, map(bytes.decode, results)))
-    options = [known for known, reply in stored for _ in reply[2]]
+    options = [config for config, some in stored for _ in some]
     return [_receipt(*one) for one in zip(options, results, messages, strict=True)]
 
 
@@ -75,36 +88,36 @@ def _largest_of_plain(messages: Sequence[Message | object]) -> int | None:
     return max(sizes) if sum(sizes) <= BATCH_BYTES else None
 
 
-#: The options that were in force when a call stored messages, and its reply.
-_Stored = tuple[Known, Reply]
+#: The options that were in force when a call stored messages, and the result of each message.
+_Stored = tuple[QueueConfig, Sequence[bytes]]
 
 
-def _store(known: Known, largest: int, build: Callable[[Known], Command]) -> Flow[_Stored]:
+def _store(config: QueueConfig, largest: int, build: Callable[[QueueConfig], Command]) -> Flow[_Stored]:
     """Store messages in one call, of which the largest body has `largest` bytes.
 
     Raises `MessageTooLarge` by the options in force only, never by those that this client last saw.
     """
-    known = yield from _roomy(known, largest)
+    config = yield from _roomy(config, largest)
 
-    def checked(newest: Known) -> Command:
-        nonlocal known
-        known = newest
-        commands.check_size(known, largest)
-        return build(known)
+    def checked(newest: QueueConfig) -> Command:
+        nonlocal config
+        config = newest
+        commands.check_size(config, largest)
+        return build(config)
 
-    reply = yield from fenced(known.name, checked, known)
-    return known, reply
+    values = yield from with_config(config.name, checked, config)
+    return config, values.ids
 
 
-def _roomy(known: Known, largest: int) -> Flow[Known]:
+def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
     """Options that take a body of `largest` bytes: these, or those in force now. Raises `MessageTooLarge`."""
-    if largest > known.max_body:
-        known = yield Look(known.name, fresh=True)
-        commands.check_size(known, largest)
-    return known
+    if largest > config.max_body:
+        config = yield GetConfig(config.name, fresh=True)
+        commands.check_size(config, largest)
+    return config
 
 
-def _in_batches(known: Known, packed: Sequence[tuple[bytes, bytes]], window: int) -> Flow[list[_Stored]]:
+def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], window: int) -> Flow[list[_Stored]]:
     pieces = list(_batches(packed))
     sizes = [max(len(body) for _, body in piece) for piece in pieces]
     #: For each batch, the largest body of it and all later ones: none is stored before one that is refused.
@@ -112,55 +125,54 @@ def _in_batches(known: Known, packed: Sequence[tuple[bytes, bytes]], window: int
     stored: list[_Stored] = []
     while len(stored) < len(pieces):
         start = len(stored)
-        known = yield from _roomy(known, largest[start])
-        alone = len(pieces) == 1 or known.limited or window
+        config = yield from _roomy(config, largest[start])
+        alone = len(pieces) == 1 or config.limited or window
         some = pieces[start : start + (1 if alone else WINDOW)]
         calls = [partial(commands.enqueue, packed=piece, window=window) for piece in some]
         if alone:
-            stored.append((yield from _store(known, largest[start], calls[0])))
+            stored.append((yield from _store(config, largest[start], calls[0])))
         else:
-            stored += yield from _together(known, largest[start:], calls)
-        known = stored[-1][0]
+            stored += yield from _together(config, largest[start:], calls)
+        config = stored[-1][0]
     return stored
 
 
-def _together(known: Known, largest: Sequence[int], calls: Sequence[Callable[[Known], Command]]) -> Flow[list[_Stored]]:
-    replies: list[Reply] = yield Together([call(known) for call in calls])
+def _together(
+    config: QueueConfig, largest: Sequence[int], calls: Sequence[Callable[[QueueConfig], Command]]
+) -> Flow[list[_Stored]]:
+    answers = yield from pipeline([call(config) for call in calls], OUTDATED)
     stored: list[_Stored] = []
-    for reply, call, size in zip(replies, calls, largest, strict=False):
-        if reply[0] == b"ok":
-            if reply[1]:
-                yield Follow(reply[1])
-            stored.append((known, reply))
-        else:
-            newest: Known = yield Look(known.name, fresh=True)
+    for answer, call, size in zip(answers, calls, largest, strict=False):
+        if type(answer) is Refused:
+            newest: QueueConfig = yield GetConfig(config.name, fresh=True)
             stored.append((yield from _store(newest, size, call)))
+        else:
+            stored.append((config, answer.ids))
     return stored
 
 
-def _receipt(known: Known, result: bytes, message: Message | object) -> Receipt | QueueFull:
+def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> Receipt | QueueFull:
     id = plain_text(message.id) if isinstance(message, Message) else None
     if result == b"=":
         return Receipt(id or "", duplicate=True)
-    if len(result) == _SEQUENCE_BYTES and known.retention is None:
+    if len(result) == _SEQUENCE_BYTES and config.retention is None:
         return Receipt(result.decode() if id is None else id)
     if result[:1] == b"!":
         limit = result[1:].decode()
-        return QueueFull(known.name, limit, known.options.number(limit) or 0)
+        return QueueFull(config.name, limit, config.options.number(limit) or 0)
     expired = result[:1] == b"~"
     place, _, own = result[expired:].partition(b" ")
-    deadline = codec.deadline(known.retention, place, int(own) if own else None)
+    deadline = codec.deadline(config.retention, place, int(own) if own else None)
     return Receipt(place.decode() if id is None else id, deadline, expired=expired)
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class ReceiveResult(NamedTuple):
     """What one receive gave: entries `(sequence, (header, body))`, one lease token for all, and what is next.
 
     `lost` and `unknown` are sequences of deliveries that it was to finish; see `Settled`.
     """
 
-    known: Known
+    config: QueueConfig
     entries: Sequence[Any]
     token: bytes
     failures: dict[bytes, int]
@@ -171,26 +183,34 @@ class Claimed:
     more: bool
 
 
-def claim(queue: str, count: int, lease: int | None, *, auto_ack: bool = False, presence: Presence = ABSENT,
-          finished: Sequence[Word] = (), now: Word = "") -> Flow[Claimed]:  # fmt: skip
+def receive_once(queue: str, count: int, lease: int | None, *, auto_ack: bool = False, presence: Presence = ABSENT,
+          finished: Sequence[Word] = (), now: Word = "") -> Flow[ReceiveResult]:  # fmt: skip
     """One receive call; repeated at once while all that was met had expired."""
-    used: Known
+    used: QueueConfig
 
-    def build(known: Known) -> Command:
+    def build(config: QueueConfig) -> Command:
         nonlocal used
-        used = known
-        ms = known.lease if lease is None else lease
-        return commands.receive(known, count, ms, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
+        used = config
+        ms = config.lease if lease is None else lease
+        return commands.receive(config, count, ms, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
 
     lost: list[bytes] = []
     unknown: list[bytes] = []
     while True:
-        _, _, at, due, more, token, missed, entries, failures, open_ones = yield from fenced(queue, build)
-        lost, unknown = lost + missed, unknown + open_ones
-        if entries or not more or not count:
-            failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
-            return Claimed(used, entries, token, failed, lost, unknown, at, int(due) if due else None, bool(more))
+        values = yield from with_config(queue, build)
+        lost, unknown = lost + values.lost, unknown + values.unknown
+        if values.entries or not values.more or not count:
+            return _claimed(used, values, lost, unknown)
         finished = ()
+
+
+def _claimed(config: QueueConfig, values: Ok, lost: Sequence[bytes], unknown: Sequence[bytes]) -> ReceiveResult:
+    failures, due = values.failures, values.due
+    failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
+    return ReceiveResult(
+        config, values.entries, values.token, failed, lost, unknown, values.now, int(due) if due else None,
+        bool(values.more),
+    )  # fmt: skip
 
 
 def period(consumer: str) -> int:
@@ -202,7 +222,7 @@ def period(consumer: str) -> int:
 
 
 def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, stay: int = 0,
-            room: int = 1, finished: Callable[[], Sequence[Word]] = tuple) -> Flow[Claimed]:  # fmt: skip
+            room: int = 1, finished: Callable[[], Sequence[Word]] = tuple) -> Flow[ReceiveResult]:  # fmt: skip
     """Take up to `count` messages, waiting for the first one up to `wait` ms. Every time-out looks at the queue again.
 
     `finished` is asked before every look for deliveries to finish with it. Who finds fewer messages than `room` counts
@@ -210,8 +230,8 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     """
     if wait <= 0:
         here = Presence(consumer, 0, stay) if consumer and stay else ABSENT
-        return (yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished()))
-    started: int = yield Clock()
+        return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished()))
+    started: int = yield Now()
     ticket, now = b"", started
     lost: list[bytes] = []
     unknown: list[bytes] = []
@@ -220,25 +240,39 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         left = max(0, started + wait - now)
         block = min(left, period(consumer))
         here = Presence(consumer, block, stay, ticket, room)
-        claimed = yield from claim(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
+        claimed = yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
         lost, unknown = [*lost, *claimed.lost], [*unknown, *claimed.unknown]
         if deaf and not claimed.entries:
             raise deaf
         if claimed.entries or block == 0:
-            return replace(claimed, lost=lost, unknown=unknown)
+            return claimed._replace(lost=lost, unknown=unknown)
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        heard = yield Listen(queue, block if due is None else min(block, due), left, due)
+        heard = yield WaitForWakeup(queue, block if due is None else min(block, due), left, due)
         deaf = heard if isinstance(heard, PoolExhausted) else None
         ticket = heard if heard and not deaf else b""
         if deaf or ticket == ENDED:
             # looks once more, and so leaves those who wait, with what was handed to it meanwhile
             ticket, wait = b"", 0
-        now = yield Clock()
+        now = yield Now()
 
 
-def receive_nothing(queue: str, presence: Presence, finished: Callable[[], Sequence[Word]]) -> Flow[Claimed]:
+def receive_many(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool,
+                 consumer: str) -> Flow[list[ReceiveResult]]:  # fmt: skip
+    """Take up to `count` messages in batches, waiting for the first message up to `wait` ms."""
+    batches: list[ReceiveResult] = []
+    while count:
+        most = min(count, BATCH)
+        batch = yield from receive(queue, most, lease, 0 if batches else wait, auto_ack=auto_ack, consumer=consumer)
+        batches.append(batch)
+        if len(batch.entries) < most:
+            break
+        count -= most
+    return batches
+
+
+def heartbeat(queue: str, presence: Presence, finished: Callable[[], Sequence[Word]]) -> Flow[ReceiveResult]:
     """Finish deliveries and show that a consumer lives, without taking anything."""
-    return (yield from claim(queue, 0, 1, presence=presence, finished=finished()))
+    return (yield from receive_once(queue, 0, 1, presence=presence, finished=finished()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,20 +289,27 @@ class Settled:
 
 
 def settle(deliveries: Sequence[tuple[bytes, bytes]],
-           run: Callable[[Sequence[Word]], Flow[Reply]], sizes: Sequence[int] = ()) -> Flow[Settled]:  # fmt: skip
-    """Settle deliveries (sequence and token) in batches; or renew their leases.
+           run: Callable[[Sequence[Word]], Flow[Ok]], sizes: Sequence[int] = ()) -> Flow[Settled]:  # fmt: skip
+    """Settle deliveries (sequence and token) in batches.
 
     `sizes` are the bytes of each message, for a script that reads them: they cut the batches too.
     """
     settled = Settled(set(), set(), {})
     for batch in _cut(deliveries, sizes):
-        _, _, told, lost = yield from run([word for pair in batch for word in pair])
-        settled.lost.update(lost)
-        if isinstance(told, bytes):
-            settled.tokens.update((sequence, told) for sequence, _ in batch)
-        else:
-            settled.unknown.update(told)
+        values = yield from run([word for pair in batch for word in pair])
+        settled.lost.update(values.lost)
+        settled.unknown.update(values.unknown)
     return settled
+
+
+def renew(deliveries: Sequence[tuple[bytes, bytes]], run: Callable[[Sequence[Word]], Flow[Ok]]) -> Flow[Settled]:
+    """Renew the leases of deliveries (sequence and token) in batches."""
+    renewed = Settled(set(), set(), {})
+    for batch in _cut(deliveries, ()):
+        values = yield from run([word for pair in batch for word in pair])
+        renewed.lost.update(values.lost)
+        renewed.tokens.update((sequence, values.token) for sequence, _ in batch)
+    return renewed
 
 
 def _cut(deliveries: Sequence[tuple[bytes, bytes]], sizes: Sequence[int]) -> Iterator[Sequence[tuple[bytes, bytes]]]:

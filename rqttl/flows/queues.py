@@ -7,10 +7,24 @@ from typing import Any
 
 from rqttl import checks
 from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged
-from rqttl.flows.steps import Enter, Flow, Look, Read, fenced, living, plain, refused, retire, sweep
+from rqttl.flows.steps import (
+    EXPIRED,
+    NOT_THERE,
+    Flow,
+    GetConfig,
+    Read,
+    Register,
+    Unregister,
+    dispatch,
+    existing,
+    retire,
+    run,
+    sweep,
+    with_config,
+)
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, Command, Known, Reply, Word
+from rqttl.protocol.commands import BATCH, Command, QueueConfig, Refused, Walk, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import Declared, MessageView
 from rqttl.units import as_datetime
@@ -29,28 +43,27 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
     yield from _listed(keyspace, queue)
     command = commands.declare(keyspace, options)
     while True:
-        reply: Reply = yield command
-        if reply[0] == b"ok":
+        answer = yield from dispatch(command, ("mismatch", *EXPIRED))
+        if type(answer) is not Refused:
             break
-        if reply[1] == b"queue_expired":
-            yield from retire(_known(keyspace, queue, reply))
-            yield from _listed(keyspace, queue)  # `retire` took it out
-        elif reply[1] == b"mismatch":
-            in_force = QueueOptions.from_json(queue, reply[3])
-            differences = options.differences(in_force)
-            raise QueueMismatch(
-                queue,
-                differences,
-                {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()},
-            )
-        else:
-            raise refused(command, reply)
-    if reply[2]:
+        in_force = _config(keyspace, queue, *answer.facts)
+        if answer.code == "mismatch":
+            raise _mismatch(options, in_force.options)
+        yield from retire(in_force)
+        yield from _listed(keyspace, queue)  # `retire` took it out
+    if answer.made:
         # whoever ended a queue of this name may have taken it out since, having looked before this one was made
         yield from _listed(keyspace, queue)
     # without a look at the queue, which may be over by now: the caller has declared it all the same
-    yield Look(queue, newest=Known(keyspace, queue, reply[3], options))
-    return DECLARED[reply[2]]
+    yield GetConfig(queue, newest=QueueConfig(keyspace, queue, answer.version, options))
+    made: int = answer.made
+    return DECLARED[made]
+
+
+def _mismatch(asked: QueueOptions, in_force: QueueOptions) -> QueueMismatch:
+    differences = asked.differences(in_force)
+    texts = {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()}
+    return QueueMismatch(asked.queue, differences, texts)
 
 
 def _listed(keyspace: Keyspace, queue: str) -> Flow[None]:
@@ -58,12 +71,12 @@ def _listed(keyspace: Keyspace, queue: str) -> Flow[None]:
     if isinstance(listed, Exception):
         raise RegistryDamaged(keyspace.registry)
     if not listed:
-        yield Enter(queue)
+        yield Register(queue)
 
 
 def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
     """Let the lifetime of a queue begin anew."""
-    yield from living(queue, commands.touch(keyspace, queue))
+    yield from existing(queue, commands.touch(keyspace, queue))
 
 
 def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
@@ -71,18 +84,18 @@ def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     first = yield from _fresh(queue, changes)
     keyspace, before, after = first.keyspace, first.options, first.options
 
-    def build(known: Known) -> Command:
+    def build(config: QueueConfig) -> Command:
         nonlocal before, after
-        before, after = known.options, known.options.changed(changes)
-        return commands.update(known, after)
+        before, after = config.options, config.options.changed(changes)
+        return commands.update(config, after)
 
     # Messages that are due under the options in force die before the change, and are not counted as its effect.
     yield from sweep(queue)
-    yield from fenced(queue, build)
-    known = yield from known_if_there(keyspace, queue)
-    if known is None:
+    yield from with_config(queue, build)
+    config = yield from config_if_exists(keyspace, queue)
+    if config is None:
         return UpdateResult(before, after, 0, 0)  # its lifetime was over at once
-    yield Look(queue, newest=known)
+    yield GetConfig(queue, newest=config)
     swept = yield from sweep(queue)
     return UpdateResult(before, after, sum(one.expired for one in swept), sum(one.trimmed for one in swept))
 
@@ -91,26 +104,26 @@ def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flo
     """Count the messages that `update` would let die; the queue is swept first, as it is there."""
     yield from _fresh(queue, changes)
     yield from sweep(queue, now=now)
-    before = after = (yield Look(queue)).options
-    walked: Sequence[Word] = (0, "", 0, 0, 0)
+    before = after = (yield GetConfig(queue)).options
+    walk = Walk()
 
-    def build(known: Known) -> Command:
+    def build(config: QueueConfig) -> Command:
         nonlocal before, after
-        before, after = known.options, known.options.changed(changes)
-        return commands.preview(known, after, walked, now=now)
+        before, after = config.options, config.options.changed(changes)
+        return commands.preview(config, after, walk, now=now)
 
     while True:
-        _, _, more, *walked = yield from fenced(queue, build)
-        if not more:
-            expired, trimmed = walked[2:4]
-            return UpdateResult(before, after, int(expired), int(trimmed))
+        values = yield from with_config(queue, build)
+        if not values.more:
+            return UpdateResult(before, after, int(values.expired), int(values.trimmed))
+        walk = Walk(*[getattr(values, name) for name in Walk._fields])
 
 
-def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[Known]:
+def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[QueueConfig]:
     """The options in force, not those that this client last saw. Raises where the changes do not fit to them."""
-    known: Known = yield Look(queue, fresh=True)
-    known.options.changed(changes)
-    return known
+    config: QueueConfig = yield GetConfig(queue, fresh=True)
+    config.options.changed(changes)
+    return config
 
 
 def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
@@ -119,9 +132,9 @@ def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
     upto: Word = ""
     purged: int = 0
     while True:
-        _, _, n, more, upto = yield from plain(commands.purge(keyspace, queue, upto))
-        purged += n
-        if not more:
+        values = yield from run(commands.purge(keyspace, queue, upto))
+        purged, upto = purged + values.purged, values.upto
+        if not values.more:
             return purged
 
 
@@ -132,9 +145,9 @@ def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flow
     purged = done = 0
     while done < len(ids):
         some = ids[done : done + BATCH]
-        _, _, n, _, upto = yield from plain(commands.purge(keyspace, queue, "", some))
-        purged += n
-        done += some.index(upto.decode()) + 1
+        values = yield from run(commands.purge(keyspace, queue, "", some))
+        purged += values.purged
+        done += some.index(values.upto.decode()) + 1
     return purged
 
 
@@ -147,41 +160,36 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
     """Delete a queue and take it out of the registry. What has expired before dies first."""
     yield from sweep(queue)
     command = commands.delete(keyspace, queue, if_unused=if_unused, if_empty=if_empty)
-    reply: Reply = yield command
-    if reply[0] == b"ok":
-        yield Enter(queue, gone=True)
-        return int(reply[2])
-    if reply[1] == b"in_use":
-        raise QueueInUse(queue, reply[2].decode(), reply[3])
-    raise refused(command, reply)
+    answer = yield from dispatch(command, ("in_use",))
+    if type(answer) is Refused:
+        condition, count = answer.facts
+        raise QueueInUse(queue, condition.decode(), count)
+    yield Unregister(queue)
+    return int(answer.removed)
 
 
-def known_options(keyspace: Keyspace, queue: str) -> Flow[Known]:
+def config_of(keyspace: Keyspace, queue: str) -> Flow[QueueConfig]:
     """Ask Redis what is in force. A queue whose lifetime is over is deleted first, as if a reaper had been in time."""
-    known = yield from known_if_there(keyspace, queue)
-    if known is None:
+    config = yield from config_if_exists(keyspace, queue)
+    if config is None:
         raise QueueNotFound(queue)
-    return known
+    return config
 
 
-def known_if_there(keyspace: Keyspace, queue: str) -> Flow[Known | None]:
+def config_if_exists(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]:
     """The same, without an error where there is no such queue."""
     command = commands.lookup(keyspace, queue)
     while True:
-        reply: Reply = yield command
-        if reply[0] == b"ok":
-            return _known(keyspace, queue, reply)
-        if reply[1] == b"not_found":
+        answer = yield from dispatch(command, NOT_THERE)
+        if type(answer) is not Refused:
+            return _config(keyspace, queue, answer.version, answer.options)
+        if answer.code == "not_found":
             return None
-        if reply[1] != b"queue_expired":
-            raise refused(command, reply)
-        yield from retire(_known(keyspace, queue, reply))
+        yield from retire(_config(keyspace, queue, *answer.facts))
 
 
-def _known(keyspace: Keyspace, queue: str, reply: Reply) -> Known:
-    """What `lookup` says, also in its refusal of a queue whose lifetime is over."""
-    _, _, version, given = reply
-    return Known(keyspace, queue, version, QueueOptions.from_json(queue, given))
+def _config(keyspace: Keyspace, queue: str, version: bytes, options: bytes) -> QueueConfig:
+    return QueueConfig(keyspace, queue, version, QueueOptions.from_json(queue, options))
 
 
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[MessageView]]:
@@ -191,15 +199,15 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
     while len(seen) < limit:
         most = min(limit - len(seen), BATCH)
         command = commands.peek(keyspace, queue, after=place, limit=most)
-        _, _, now, retention, entries, facts = yield from living(queue, command)
-        kept = int(retention) if retention else None
-        for i, entry in enumerate(entries):
-            one = _peeked(queue, kept, entry, facts[3 * i : 3 * i + 3])
-            if one.state == "leased" or one.expires_at is None or one.expires_at > as_datetime(now):
+        page = yield from existing(queue, command)
+        retention = int(page.retention) if page.retention else None
+        for i, entry in enumerate(page.entries):
+            one = _peeked(queue, retention, entry, page.facts[3 * i : 3 * i + 3])
+            if one.state == "leased" or one.expires_at is None or one.expires_at > as_datetime(page.now):
                 seen.append(one)
-        if not entries:
+        if not page.entries:
             break
-        place = entries[-1][0].decode()
+        place = page.entries[-1][0].decode()
     return seen
 
 

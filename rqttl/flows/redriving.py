@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from rqttl import checks
 from rqttl.errors import InvalidInput
-from rqttl.flows.queues import known_if_there, peek
-from rqttl.flows.steps import Flow, Follow, Look, fenced, refused, sweep
+from rqttl.flows.queues import config_if_exists, peek
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, dispatch, sweep, with_config
 from rqttl.names import check_queue_name
 from rqttl.options import REASONS
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, Reply
+from rqttl.protocol.commands import BATCH, Refused
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import plain_text, shown
 from rqttl.types import MessageView, Outcome, RedriveResult
@@ -51,29 +51,26 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
     if origin == queue:
         return [RedriveResult(sequence, origin, "same_queue") for sequence in sequences]
     done: list[RedriveResult] = []
-    known = yield from known_if_there(keyspace, origin)
+    config = yield from config_if_exists(keyspace, origin)
     while len(done) < len(sequences):
-        if known is None:
+        if config is None:
             return done + [RedriveResult(sequence, origin, "no_origin") for sequence in sequences[len(done) :]]
         some = sequences[len(done) : len(done) + BATCH]
-        command = commands.redrive(known, queue, some)
-        reply: Reply = yield command
-        if reply[0] == b"ok":
-            if reply[1]:
-                yield Follow(reply[1])
-            # of large letters only the first are told about, and no others were looked at
-            done += [_redriven(sequence, origin, told) for sequence, told in zip(some, reply[2], strict=False)]
-        elif reply[1] in (b"stale", b"not_found", b"queue_expired"):
-            known = yield from known_if_there(keyspace, origin)
-        elif reply[1] != b"retry":
-            raise refused(command, reply)
+        answer = yield from dispatch(commands.redrive(config, queue, some), OUTDATED)
+        if type(answer) is Refused:
+            config = yield from config_if_exists(keyspace, origin)
+        else:
+            # of large letters the script looks at the first ones only
+            done += [
+                _redriven(sequence, origin, result) for sequence, result in zip(some, answer.results, strict=False)
+            ]
     return done
 
 
-def _redriven(sequence: str, origin: str, told: bytes) -> RedriveResult:
-    if told[:1] == b"!":
-        return RedriveResult(sequence, origin, "full", told[1:].decode())
-    outcome: Outcome = "unavailable" if told == b"-" else "moved"
+def _redriven(sequence: str, origin: str, result: bytes) -> RedriveResult:
+    if result[:1] == b"!":
+        return RedriveResult(sequence, origin, "full", result[1:].decode())
+    outcome: Outcome = "unavailable" if result == b"-" else "moved"
     return RedriveResult(sequence, origin, outcome)
 
 
@@ -135,9 +132,9 @@ def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason:
         raise InvalidInput(f"to: expected another queue than {queue!r}")
     yield from sweep(queue)
     if to is not None:
-        yield Look(to)
-    reply = yield from fenced(queue, commands.stats)
-    record = dict(zip(reply[12][::2], reply[12][1::2], strict=True))
+        yield GetConfig(to)
+    counters = (yield from with_config(queue, commands.stats)).counters
+    record = dict(zip(counters[::2], counters[1::2], strict=True))
     # what dies anew while this goes on comes behind that place, so this ends
     work = _Redrive(keyspace, queue, limit, reason, source, to, record[b"last_id"].decode())
     after = None

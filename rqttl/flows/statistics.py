@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import timedelta
 
 from rqttl.errors import QueueDamaged
 from rqttl.flows.records import Record
-from rqttl.flows.steps import SWEEPS, Flow, Follow, Together, fenced
+from rqttl.flows.steps import NOT_THERE, OUTDATED, SWEEPS, Flow, Pipeline, dispatch, with_config
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Known, Reply, Word
+from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Word
+from rqttl.protocol.contract import IncompleteReply
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import PerQueue, QueueStats
 from rqttl.units import as_datetime
 
 #: Queues whose statistics are asked for in one round trip.
 TOGETHER = 100
-#: Words of a reply of stats.lua. Lua ends a reply at the first value that is nil.
-WORDS = 13
 NO_NUMBER = "a field of its record is missing or is no number"
 
 
 def stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
     """Statistics of a queue, after a sweep."""
-    first = reply = _whole(queue, (yield from fenced(queue, lambda known: commands.stats(known, now=now))))
+    first = values = yield from _ask(queue, now)
     for _ in range(SWEEPS - 1):
-        if not reply[2]:
+        if not values.more:
             break
-        reply = _whole(queue, (yield from fenced(queue, lambda known: commands.stats(known, now=now))))
-    return _statistics(queue, reply, first[9])
+        values = yield from _ask(queue, now)
+    return _statistics(queue, values, first.overdue)
 
 
-def _whole(queue: str, reply: Reply) -> Reply:
-    """The reply of stats.lua. A number that its record lacks ends the reply early: raises `QueueDamaged`."""
-    if len(reply) < WORDS:
-        raise QueueDamaged(queue, NO_NUMBER)
-    return reply
+def _ask(queue: str, now: Word) -> Flow[Ok]:
+    """Run stats.lua. A number that the record lacks ends its reply early: raises `QueueDamaged`."""
+    try:
+        return (yield from with_config(queue, lambda config: commands.stats(config, now=now)))
+    except IncompleteReply:
+        raise QueueDamaged(queue, NO_NUMBER) from None
 
 
 def stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[PerQueue[QueueStats]]:
@@ -59,59 +59,66 @@ class _Swept:
     """The first and the last reply of each queue of a page, while it is swept."""
 
     def __init__(self) -> None:
-        self.firsts: dict[str, Reply] = {}
-        self.lasts: dict[str, Reply] = {}
+        self.firsts: dict[str, Ok] = {}
+        self.lasts: dict[str, Ok] = {}
         self.damaged: dict[str, QueueDamaged] = {}
 
     def sweep(self, keyspace: Keyspace, queues: Sequence[str], now: Word) -> Flow[list[str]]:
-        """One bounded step in each queue. Returns those that changed meanwhile, or in which more is due."""
-        there: list[Known] = []
-        looks = yield Together([commands.lookup(keyspace, name) for name in queues], tolerant=True)
-        for name, look in zip(queues, looks, strict=True):
+        """One bounded step in each queue. Returns the queues that changed meanwhile, or in which more is due."""
+        for name in queues:
             self.lasts.pop(name, None)  # deleted meanwhile, or asked again
-            if isinstance(look, Exception):
-                self.damaged[name] = _damage(name, look)
-            elif look[0] == b"ok":
-                there.append(Known(keyspace, name, look[2], QueueOptions.from_json(name, look[3])))
+        lookups = [commands.lookup(keyspace, name) for name in queues]
+        looks = yield from self._together(lookups, NOT_THERE)
+        there = [
+            QueueConfig(keyspace, name, look.version, QueueOptions.from_json(name, look.options))
+            for name, look in looks.items()
+            if type(look) is not Refused
+        ]
+        answers = yield from self._together([commands.stats(config, now=now) for config in there], OUTDATED)
         left = []
-        replies = (yield Together([commands.stats(known, now=now) for known in there], tolerant=True)) if there else []
-        for known, reply in zip(there, replies, strict=True):
-            if isinstance(reply, Exception):
-                self.damaged[known.name] = _damage(known.name, reply)
-                continue
-            if reply[0] == b"ok" and len(reply) < WORDS:
-                self.damaged[known.name] = QueueDamaged(known.name, NO_NUMBER)
-                continue
-            if reply[0] == b"ok":
-                self.firsts.setdefault(known.name, reply)
-                self.lasts[known.name] = reply
-                if reply[1]:
-                    yield Follow(reply[1])
-            if reply[0] != b"ok" or reply[2]:
-                left.append(known.name)
+        for name, answer in answers.items():
+            if type(answer) is not Refused:
+                self.firsts.setdefault(name, answer)
+                self.lasts[name] = answer
+            if type(answer) is Refused or answer.more:
+                left.append(name)
         return left
+
+    def _together(self, calls: Sequence[Command], answered: Container[str]) -> Flow[dict[str, Ok | Refused]]:
+        """Run a command for each queue in one round trip. Damaged queues are noted and left out."""
+        replies = (yield Pipeline(calls, tolerant=True)) if calls else ()
+        answers: dict[str, Ok | Refused] = {}
+        for command, reply in zip(calls, replies, strict=True):
+            if isinstance(reply, Exception):
+                self.damaged[command.queue] = _damage(command.queue, reply)
+                continue
+            try:
+                answers[command.queue] = yield from dispatch(command, answered, reply)
+            except IncompleteReply:
+                self.damaged[command.queue] = QueueDamaged(command.queue, NO_NUMBER)
+        return answers
 
     def statistics(self, name: str) -> QueueStats:
         """The newest numbers, and for how long due work had waited before the first sweep."""
-        return _statistics(name, self.lasts[name], self.firsts[name][9])
+        return _statistics(name, self.lasts[name], self.firsts[name].overdue)
 
 
 def _damage(queue: str, error: Exception) -> QueueDamaged:
     return QueueDamaged(queue, f"a script met a key of another type, or a record that lacks a field ({error})")
 
 
-def _statistics(queue: str, reply: Reply, overdue: int) -> QueueStats:
-    _, _, _, ready, size, leased, delayed, oldest, consumers, _, lease_end, delay_end, fields = reply
-    record = Record(queue, {name.decode(): value for name, value in zip(fields[::2], fields[1::2], strict=True)})
+def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
+    names, fields = values.counters[::2], values.counters[1::2]
+    record = Record(queue, {name.decode(): value for name, value in zip(names, fields, strict=True)})
     return QueueStats(
-        ready=ready,
-        ready_bytes=size if isinstance(size, int) else int(size),
-        leased=leased,
-        delayed=delayed,
-        oldest_ready_age=timedelta(milliseconds=max(0, oldest)) if isinstance(oldest, int) else None,
-        consumers=consumers,
+        ready=values.ready,
+        ready_bytes=values.bytes if isinstance(values.bytes, int) else int(values.bytes),
+        leased=values.leased,
+        delayed=values.delayed,
+        oldest_ready_age=timedelta(milliseconds=max(0, values.oldest)) if isinstance(values.oldest, int) else None,
+        consumers=values.consumers,
         **record.totals(),
         overdue=timedelta(milliseconds=overdue),
-        next_lease_end=as_datetime(lease_end) if lease_end else None,
-        next_delay_end=as_datetime(delay_end) if delay_end else None,
+        next_lease_end=as_datetime(values.lease_end) if values.lease_end else None,
+        next_delay_end=as_datetime(values.delay_end) if values.delay_end else None,
     )

@@ -6,13 +6,15 @@ steps; every flow can be tested by sending answers into it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
-from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Known, Reply, Word
+from rqttl.events import Events
+from rqttl.protocol import commands, replies
+from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
+from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.types import SweepResult
 
@@ -20,19 +22,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Step: what is known of a queue, from the cache unless `fresh`; the answer is `Known`.
+class GetConfig:
+    """Step: what is known of a queue, from the cache unless `fresh`; the answer is `QueueConfig`.
 
     `newest` goes into the cache: a reply has just brought it.
     """
 
     queue: str
     fresh: bool = False
-    newest: Known | None = None
+    newest: QueueConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Pipeline:
     """Step: several commands in one round trip; the answer is the list of replies.
 
     `tolerant`: the error of a command that met a damaged queue takes the place of its reply.
@@ -44,31 +46,46 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Step: commands of Redis that change nothing, in one round trip; the answer is the list of replies.
+    """Step: plain commands of Redis that change nothing, in one round trip; the answer is the list of replies.
 
-    The error of a command that met a key of another type takes the place of its reply.
+    The error of a command that met a key of another type takes the place of its reply; with `keep_errors` that of any.
     """
 
     calls: Sequence[tuple[Word, ...]]
+    keep_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Enter:
-    """Step: enter a queue into the registry, or take it out."""
+class Write:
+    """Step: plain commands of Redis that may be repeated, in one round trip; see `Read`."""
+
+    calls: Sequence[tuple[Word, ...]]
+    keep_errors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Step: enter a queue into the registry; the answer is 1 if it was missing."""
 
     queue: str
-    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class Unregister:
+    """Step: take a queue out of the registry."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandleNotes:
     """Step: do what a script has asked for other queues (`follow`). Never fails: its call has succeeded already."""
 
     notes: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class WaitForWakeup:
     """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`.
 
     The whole wait would go on for `left` ms, and something becomes due in `due`: a shell need not wait in real time.
@@ -83,71 +100,130 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class Now:
     """Step: the answer is a clock of this process that never goes back, in ms."""
 
 
-Step = Command | Look | Together | Read | Enter | Follow | Listen | Clock
+Step = Command | GetConfig | Pipeline | Read | Write | Register | Unregister | HandleNotes | WaitForWakeup | Now
 Flow = Generator[Step, Any, T]
+
+
+class Driver(Protocol):
+    """Performs flows: what queues and consumers are given. One driver stands for one namespace of one server."""
+
+    @property
+    def keyspace(self) -> Keyspace:
+        """The names of all keys."""
+
+    @property
+    def events(self) -> Events:
+        """The hooks that hear of calls, waits and renewals."""
+
+    @property
+    def closed(self) -> Interrupt:
+        """Ends each wait outside of Redis when the driver is closed."""
+
+    def perform(self, flow: Flow[T]) -> T:
+        """Carry out a flow: perform each step and send its answer back."""
+
+    def step(self, step: Step) -> Any:
+        """Perform one step of a flow. Returns its answer."""
+
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` if the driver is closed."""
+
 
 #: How many bounded steps a sweep before a statistic may take.
 SWEEPS = 50
 
 
-def refused(command: Command, reply: Reply) -> Exception:
-    """The error for a refusal that the flow has no better answer to."""
-    code = reply[1].decode()
-    if code == "not_found":
+#: The refusal of a queue whose lifetime is over, and that nobody has deleted yet.
+EXPIRED = frozenset(("queue_expired",))
+#: Refusals of a queue that holds nothing any more.
+NOT_THERE = frozenset(("not_found", "queue_expired"))
+#: Refusals after which a client reads the options of the queue again, and repeats the call with them.
+OUTDATED = frozenset(("stale", "not_found", "queue_expired"))
+
+
+def dispatch(command: Command, answered: Container[str] = (), reply: Reply | None = None) -> Flow[Ok | Refused]:
+    """Run a command to its end. This is the only place that knows the protocol between scripts and flows.
+
+    `ok` returns the values, after the notes were handled. `retry` runs the command again. Any other refusal is returned
+    if its code is among `answered`, and raises else. `reply` is the reply to a first run, which a pipeline made.
+    """
+    while True:
+        if reply is None:
+            reply = yield command
+        answer = command.script.read(reply)
+        if type(answer) is not Refused:
+            if answer.notes:
+                yield HandleNotes(answer.notes)
+            return answer
+        if answer.code in answered:
+            return answer
+        if answer.code != "retry":
+            raise _error(command, answer)
+        reply = None
+
+
+def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok | Refused]]:
+    """Run commands in one round trip, each to its end as `dispatch` does. Returns their answers in order."""
+    replies: list[Reply] = yield Pipeline(calls)
+    answers: list[Ok | Refused] = []
+    for command, reply in zip(calls, replies, strict=True):
+        answers.append((yield from dispatch(command, answered, reply)))
+    return answers
+
+
+def execute(read: Callable[[Any], T], *words: Word) -> Flow[T]:
+    """Run one plain command that may be repeated. `read` reads its reply, and raises for one of another shape."""
+    (reply,) = yield Write([words])
+    if isinstance(reply, Exception):
+        raise reply
+    return replies.shaped(replies.command_name(words), read, reply)
+
+
+def _error(command: Command, refused: Refused) -> Exception:
+    if refused.code == "not_found":
         return QueueNotFound(command.queue)
-    if code == "malformed":
-        return MalformedMessage(command.queue, int(reply[2]))
-    return ContractError(f"script {command.script.name}: unexpected refusal {code!r}")
+    if refused.code == "malformed":
+        return MalformedMessage(command.queue, int(refused.facts[0]))
+    return ContractError(f"script {command.script.name}: unexpected refusal {refused.code!r}")
 
 
-def plain(command: Command) -> Flow[Reply]:
+def run(command: Command) -> Flow[Ok]:
     """Run a command that no option can make stale."""
-    reply: Reply = yield command
-    if reply[0] == b"ok":
-        return reply
-    raise refused(command, reply)
+    return cast("Flow[Ok]", dispatch(command))  # no refusal is answered
 
 
-def living(queue: str, command: Command) -> Flow[Reply]:
+def existing(queue: str, command: Command) -> Flow[Ok]:
     """Run a command that no option can make stale, but that a queue whose lifetime is over refuses."""
     while True:
-        reply: Reply = yield command
-        if reply[0] == b"ok":
-            return reply
-        if reply[1] != b"queue_expired":
-            raise refused(command, reply)
-        yield Look(queue, fresh=True)  # it is gone then, or lives on after all
+        answer = yield from dispatch(command, EXPIRED)
+        if type(answer) is not Refused:
+            return answer
+        yield GetConfig(queue, fresh=True)  # deletes the queue, or finds that it lives on
 
 
-def fenced(queue: str, build: Callable[[Known], Command], known: Known | None = None) -> Flow[Reply]:
-    """Run a command with what is known of the queue; ask anew whenever the script says that this is outdated."""
-    if known is None:
-        known = yield Look(queue)
+def with_config(queue: str, build: Callable[[QueueConfig], Command], config: QueueConfig | None = None) -> Flow[Ok]:
+    """Run a command with the options of the queue. Repeat it with those in force while they are other ones."""
+    if config is None:
+        config = yield GetConfig(queue)
     while True:
-        command = build(known)
-        reply: Reply = yield command
-        if reply[0] == b"ok":
-            if reply[1]:
-                yield Follow(reply[1])
-            return reply
-        if reply[1] in (b"stale", b"not_found", b"queue_expired"):
-            # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it is gone
-            known = yield Look(queue, fresh=True)
-        elif reply[1] != b"retry":
-            raise refused(command, reply)
+        answer = yield from dispatch(build(config), OUTDATED)
+        if type(answer) is not Refused:
+            return answer
+        # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it does not exist
+        config = yield GetConfig(queue, fresh=True)
 
 
 def follow(notes: Sequence[bytes]) -> Flow[None]:
     """Do what a script asks for other queues: enter those it created, sweep those whose limit must act now."""
     for what, name in zip(notes[::2], notes[1::2], strict=True):
         if what == b"created":
-            yield Enter(name.decode())
+            yield Register(name.decode())
         elif what == b"deleted":
-            yield Enter(name.decode(), gone=True)
+            yield Unregister(name.decode())
         elif what == b"sweep":
             yield from sweep(name.decode(), rounds=SWEEPS)
 
@@ -156,28 +232,23 @@ def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list
     """Sweep in bounded steps until nothing is due, or `rounds` times."""
     done: list[SweepResult] = []
     while rounds is None or len(done) < rounds:
-        reply = yield from fenced(queue, lambda known: commands.sweep(known, now=now))
-        done.append(_swept(reply))
+        values = yield from with_config(queue, lambda config: commands.sweep(config, now=now))
+        done.append(_swept(values))
         if not done[-1].more:
             break
     return done
 
 
-def _swept(reply: Reply) -> SweepResult:
-    at, due, more, reclaimed, promoted, expired, trimmed, compacted, retired = reply[2:]
+def _swept(values: Ok) -> SweepResult:
     return SweepResult(
-        at, int(due) if due else None, bool(more), reclaimed, promoted, expired, trimmed, compacted,
-        None if retired == b"" else retired,
+        values.now, int(values.due) if values.due else None, bool(values.more), values.reclaimed, values.promoted,
+        values.expired, values.trimmed, values.compacted, None if values.retired == b"" else values.retired,
     )  # fmt: skip
 
 
-def retire(known: Known, *, now: Word = "") -> Flow[None]:
+def retire(config: QueueConfig, *, now: Word = "") -> Flow[None]:
     """Delete a queue whose lifetime is over, in bounded steps; or find that it lives on."""
     while True:
-        reply: Reply = yield commands.sweep(known, now=now)
-        if reply[0] != b"ok":
-            return  # somebody else was faster
-        if reply[1]:
-            yield Follow(reply[1])
-        if not _swept(reply).more:
+        answer = yield from dispatch(commands.sweep(config, now=now), OUTDATED)
+        if type(answer) is Refused or not answer.more:  # after a refusal: another client was faster
             return

@@ -6,7 +6,7 @@ the deadline in decimal for one that only has a TTL, and otherwise
     <deadline>;<length of id>;<length of deaths>;<id><deaths><extras>
 
 where the first two lengths and the deadline may be empty (none). Scripts read and write everything up to `extras`,
-which is msgpack `[content type, headers]` and opaque to them. `lua/lib/message.lua` is the other half of this module.
+which is msgpack `[content type, headers]` and opaque to them. `lua/lib/log/message.lua` is the other half of this module.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from typing import Any
 
 import msgpack
 
-from rqttl import units
 from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
 from rqttl.text import plain_number, plain_text, shown
-from rqttl.types import Death, Header, Message
+from rqttl.types import Death, Header
 from rqttl.units import as_datetime
 
 MSGPACK = "application/msgpack"
@@ -130,34 +129,8 @@ def check_id(id: str) -> bytes:
     return encoded
 
 
-def pack_said(message: Message, content_type: str | None) -> bytes:
-    """What the sender says of a message, as `enqueue` takes it; empty if that is nothing. Raises `InvalidInput`.
-
-    It is a packed header with the TTL (`+<ms>`, `@<instant>`) where the deadline will be.
-    """
-    ttl = b""
-    if message.ttl is not None and message.expires_at is not None:
-        raise InvalidInput("ttl: give ttl or expires_at, not both")
-    if message.ttl is not None:
-        ttl = b"+%d" % units.duration(message.ttl, "ttl")
-    elif message.expires_at is not None:
-        ttl = b"@%d" % units.instant(message.expires_at, "expires_at")
-    id = b"" if message.id is None else check_id(message.id)
-    extras = pack_extras(content_type, message.headers)
-    if not (id or extras):
-        return ttl
-    return b"%b;%b;;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
-
-
-def said_id(said: bytes) -> tuple[bool, bool]:
-    """Whether a message has an id, according to what is said of it; and whether no more than that is said."""
-    ttl, _, rest = said.partition(b";")
-    length, _, rest = rest.partition(b";;")
-    return length != b"", ttl == b"" and length != b"" and len(rest) == int(length)
-
-
 @dataclass(frozen=True, slots=True)
-class Unpacked:
+class ParsedHeader:
     """A packed header, read. `deadline` is the message's own; `id` is `None` where the sequence is the id."""
 
     deadline: int | None
@@ -167,18 +140,18 @@ class Unpacked:
     deaths: tuple[Death, ...]
 
 
-_PLAIN = Unpacked(None, None, BINARY, _NO_HEADERS, ())
+_PLAIN = ParsedHeader(None, None, BINARY, _NO_HEADERS, ())
 
 
-def unpack_header(header: bytes) -> Unpacked:
+def unpack_header(header: bytes) -> ParsedHeader:
     """Read a packed header. It never fails: whatever part of a header cannot be read counts as absent."""
     if not header:
         return _PLAIN
     if header.isdigit():
-        return Unpacked(_deadline(header), None, BINARY, _NO_HEADERS, ())
+        return ParsedHeader(_deadline(header), None, BINARY, _NO_HEADERS, ())
     deadline, id, deaths, extras = _split(header)
     content_type, headers = _unpack_extras(extras)
-    return Unpacked(
+    return ParsedHeader(
         deadline=_deadline(deadline),
         id=id.decode(errors="replace") if id else None,
         content_type=content_type,

@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from rqttl.errors import ContractError
+from rqttl.text import shown
+
+T = TypeVar("T")
+#: Commands whose names have two words.
+_CONTAINERS = frozenset(("ACL", "CONFIG", "PUBSUB", "SCRIPT"))
+_OTHER_SHAPE = (TypeError, ValueError, LookupError, AttributeError)
+
+
+def command_name(words: Sequence[Any]) -> str:
+    """The name of a plain command, which may have two words."""
+    return " ".join(words[:2]) if words[0] in _CONTAINERS else str(words[0])
+
+
+def shaped(name: str, read: Callable[[Any], T], reply: Any) -> T:
+    """Read the reply of the command `name`. Raises `ContractError` for one of another shape."""
+    try:
+        return read(reply)
+    except _OTHER_SHAPE as error:
+        raise ContractError(f"{name}: unexpected reply {shown(reply)}") from error
 
 
 def number(reply: Any) -> int:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -27,30 +26,10 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from rqttl.errors import ContractError
+from rqttl.protocol.contract import FENCE, Script
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable  # importlib.resources.abc exists only from Python 3.11 on
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A linked command: its text and hash, and the names of what it takes, in order.
-
-    A call may leave out the keys from position `least` on, and all targets with them, where it cannot need them.
-    `targets` are the death reasons whose target queues the command may write to; `rest` says that any number of
-    further arguments may follow. `source` are parts of one more queue, whose name stands among the targets.
-    """
-
-    name: str
-    text: str
-    sha: str
-    keys: tuple[str, ...]
-    least: int
-    args: tuple[str, ...]
-    targets: tuple[str, ...]
-    refusals: tuple[str, ...]
-    rest: bool
-    source: tuple[str, ...]
 
 
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
@@ -245,6 +224,12 @@ def load(name: str) -> Script:
 def _link(name: str) -> Script:
     tags, source = _read("commands", name)
     keys, args = tags.get("keys", []), [*tags.get("args", [])]
+    for word in (*args, *_names(tags, "reply")):
+        if not word.removesuffix("...").isidentifier():
+            raise ContractError(f"lua: {name}: {word!r} in its header is no name")
+    fence = [word for word in FENCE if word in args]
+    if args[: len(fence)] != fence:
+        raise ContractError(f"lua: {name}: {' and '.join(fence)} must be the first arguments")
     least = keys.index("|") if "|" in keys else len(keys)
     keys = [key for key in keys if key != "|"]
     rest = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""
@@ -263,9 +248,16 @@ def _link(name: str) -> Script:
     text = re.sub(r"\n{2,}", "\n", text).lstrip()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(
-        name, text, sha, tuple(keys), least, tuple(args), tuple(targets), tuple(tags.get("refuse", [])), bool(rest),
-        other,
+        name, text, sha, tuple(keys), least, tuple(args), tuple(targets), _names(tags, "refuse"), bool(rest), other,
+        _names(tags, "reply"),
     )  # fmt: skip
+
+
+def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:
+    """The names of a tag. A word that ends with a colon is the last one; prose follows it."""
+    words = tags.get(tag, [])
+    last = next((i for i, word in enumerate(words, 1) if word.endswith(":")), len(words))
+    return tuple(word.removesuffix(":") for word in words[:last])
 
 
 def names() -> tuple[str, ...]:

@@ -240,7 +240,7 @@ class Reaper:
 
     def _begin_pass(self, *, thorough: bool) -> None:
         """Begin to look at all queues; at once, and to sweep them all, if it is to be `thorough`."""
-        self._server_ahead = self._driver.server_time() - time.monotonic() * 1000
+        self._server_ahead = self._driver.perform(flows.server_time()) - time.monotonic() * 1000
         self._scan.begin(thorough=thorough)
         self._passing = True
         self._failed.clear()
@@ -274,7 +274,7 @@ class Reaper:
         """Every queue was looked at, and those were swept that it has chosen. All others are forgotten."""
         self._passing = False
         self._timetable.keep(self._scan.queues)
-        self._driver.known.make_room(max(KNOWN, 3 * len(self._scan.queues)))
+        self._driver.configs.make_room(max(KNOWN, 3 * len(self._scan.queues)))
         if self._away and not self._away_in_pass:
             self._away = False
             note(logging.INFO, "back", "Redis answers again")

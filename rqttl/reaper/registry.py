@@ -13,21 +13,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from rqttl import flows
 from rqttl.errors import QueueNotFound
 from rqttl.options import REASONS
-from rqttl.protocol import replies
 from rqttl.protocol.keys import queue_name, queue_names
 from rqttl.reaper.report import Refusals, note
 from rqttl.store.refusals import is_away
 from rqttl.text import shown
 
 if TYPE_CHECKING:
-    from rqttl.store.driver import Driver
+    from rqttl.flows import Driver
 
 PAGE = 1000
 #: A name without a queue is taken out after so many seconds: no declaration takes that long.
@@ -69,7 +68,7 @@ class Registry:
 
     def names(self) -> list[str]:
         """The names to look at, sorted: those in the registry, and those taken out the last time. Begins a pass."""
-        members = self._driver.members(self._driver.keyspace.registry, PAGE)
+        members = self._driver.perform(flows.members(self._driver.keyspace))
         self._listed = set(queue_names(members))
         if len(self._listed) < len(members):
             self._strike([member for member in members if queue_name(member) is None])
@@ -107,47 +106,37 @@ class Registry:
     def targets(self, queue: str) -> set[str]:
         """Where dead letters of a queue go."""
         with suppress(QueueNotFound), self._refusals.noted("options of queues cannot be read"):
-            options = self._driver.step(flows.Look(queue)).options
+            options = self._driver.step(flows.GetConfig(queue)).options
             return {options.target(reason) for reason in REASONS} - {""}
         return set()
 
     def _look(self, names: list[str], *fields: str) -> Iterator[tuple[str, list[bytes | None]]]:
-        for start in range(0, len(names), PAGE):
-            page = names[start : start + PAGE]
-            for name, answer in zip(page, self._records(page, fields), strict=True):
-                # a key of another type is a queue that cannot be swept: the sweep will say so
-                yield name, [b"?"] * len(fields) if isinstance(answer, Exception) else answer
-
-    def _records(self, page: list[str], fields: tuple[str, ...]) -> list[Any]:
-        """The fields of each record, or the error that its key gives. Raises the errors of a Redis that is away."""
-        keyspace = self._driver.keyspace
-        answers = self._driver.store.ask([("HMGET", keyspace.key(name, "meta"), *fields) for name in page])
-        for answer in answers:
+        """The fields of each record. Raises the errors of a Redis that is away."""
+        for name, answer in self._driver.perform(flows.records(self._driver.keyspace, names, fields)).items():
             if isinstance(answer, RedisError) and is_away(answer):
                 raise answer
-        return answers
+            # a key of another type is a queue that cannot be swept: the sweep will say so
+            yield name, [b"?"] * len(fields) if isinstance(answer, Exception) else answer
 
     def _enter(self, names: set[str]) -> list[str]:
         entered: list[str] = []
         for name in sorted(names):
             with self._refusals.noted("queues stay out of the registry"):
-                if self._driver.step(flows.Enter(name)):
+                if self._driver.step(flows.Register(name)):
                     entered.append(name)
                     note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
         return entered
 
     def _strike(self, strangers: list[bytes]) -> None:
         """Take members out that no queue can be called. Where Redis refuses it, the next pass tries again."""
-        key = self._driver.keyspace.registry
-        for start in range(0, len(strangers), PAGE):
-            page = strangers[start : start + PAGE]
-            for member, answer in zip(page, self._driver.store.ask([("SREM", key, one) for one in page]), strict=True):
-                if answer == 1:
-                    told = shown(member, bytes)
-                    note(logging.WARNING, "struck", f"registry: {told} is no name of a queue, taken out", member=told)
+        struck = self._driver.perform(flows.strike(self._driver.keyspace, strangers))
+        for member, answer in zip(strangers, struck, strict=True):
+            if answer == 1:
+                told = shown(member, bytes)
+                note(logging.WARNING, "struck", f"registry: {told} is no name of a queue, taken out", member=told)
 
     def _take_out(self, missing: list[str]) -> None:
-        key, now = self._driver.keyspace.registry, self._clock()
+        now = self._clock()
         self._missing = {name: self._missing.get(name, now) for name in missing}
         stale = [name for name, since in self._missing.items() if now - since >= STALE]
         # a pass may take minutes, and in the meantime somebody may have made the queue
@@ -155,7 +144,7 @@ class Registry:
         removed = sorted(self._removed)
         if removed:
             with self._refusals.noted("names without a queue stay in the registry"):
-                self._driver.store.call(replies.number, "SREM", key, *removed)
+                self._driver.perform(flows.remove(self._driver.keyspace, removed))
         for name in removed:
             del self._missing[name]
             note(logging.INFO, "removed", f"queue {name}: is not there, taken out of the registry", queue=name)

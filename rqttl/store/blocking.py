@@ -45,7 +45,7 @@ class Listener:
         ask: Callable[[Any, tuple[Any, ...]], Any],
         make_room: Callable[[], None],
     ) -> None:
-        self._ask = ask
+        self._call = ask
         self._make_room = make_room
         self._pool = pool_of_waits(client)
         self._shared = self._pool is client.connection_pool
@@ -97,14 +97,14 @@ class Listener:
                     # looked at only now: whoever asks from here on finds the socket
                     if _asked(interrupts):
                         return None
-                    reply = self._ask(line, ("BLPOP", key, f"{longest / 1000:.3f}"))
+                    reply = self._call(line, ("BLPOP", key, f"{longest / 1000:.3f}"))
             except ResponseError:
                 held.clean = not (_asked(interrupts) or line.ended)
                 raise
             held.clean = not (_asked(interrupts) or line.ended)
             return reply
 
-    def take(self) -> Connection:
+    def checkout(self) -> Connection:
         """A connection to wait on."""
         return free_connection(self._pool, self._make_room)
 

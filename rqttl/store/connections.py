@@ -42,7 +42,7 @@ class Connections:
         """Return a context that has a connection for one call. Raises `NotSent`, `PoolExhausted`, `BrokerClosed`."""
         return Held(self)
 
-    def take(self) -> Connection:
+    def checkout(self) -> Connection:
         """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
@@ -80,14 +80,14 @@ class Connections:
         """Give a connection that was closed back to the pool."""
         self.pool.release(connection)
 
-    def give_back(self) -> None:
+    def release_idle(self) -> None:
         """Leave all connections to the pool: it may have room for a few only, and others need one of them."""
         while taken := self._popped():
             self.pool.release(taken[0][0])
 
     def renew(self) -> None:
         """Close all connections that are not in use: the next calls make new ones, perhaps to another server."""
-        self.give_back()
+        self.release_idle()
         self.pool.disconnect(inuse_connections=False)
 
     def close(self) -> None:

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import redis
 
 from rqttl import flows
-from rqttl.errors import ContractError, InvalidInput, QueueNotFound, RegistryDamaged
+from rqttl.errors import ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events
-from rqttl.flows import Clock, Enter, Flow, Follow, Listen, Look, Read, Together
+from rqttl.flows import Flow, GetConfig, HandleNotes, Now, Pipeline, Read, Register, Unregister, WaitForWakeup, Write
 from rqttl.names import check_namespace
-from rqttl.protocol import replies
-from rqttl.protocol.commands import Command, Known
+from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.store import Store
 from rqttl.text import shown
-from rqttl.units import Ms
-
-if TYPE_CHECKING:
-    from rqttl.broker import Broker
-    from rqttl.queue import Queue
 
 T = TypeVar("T")
 
@@ -39,15 +33,15 @@ logger = logging.getLogger("rqttl")
 KNOWN = 10_000
 
 
-def driver_of(owner: Broker | Queue) -> Driver:
-    """The driver of a broker, or of the broker of a queue. Raises `InvalidInput` where it is neither."""
+def driver_of(owner: object) -> RedisDriver:
+    """The driver of a broker or of a queue. Raises `InvalidInput` for anything else."""
     driver = getattr(owner, "_driver", None)
-    if not isinstance(driver, Driver):
+    if not isinstance(driver, RedisDriver):
         raise InvalidInput(f"broker: expected a Broker or a Queue, got {shown(owner)}")
     return driver
 
 
-class Driver:
+class RedisDriver:
     """Performs flows for one namespace of one Redis server. Safe to share between threads."""
 
     def __init__(self, client: redis.Redis, namespace: str) -> None:
@@ -57,7 +51,18 @@ class Driver:
         #: Ends what waits outside of Redis when the driver is closed.
         self.closed = Interrupt()
         #: The queues that were used last.
-        self.known: Recent[Known] = Recent(KNOWN)
+        self.configs: Recent[QueueConfig] = Recent(KNOWN)
+        self._performers: dict[type, Callable[[Any], Any]] = {
+            GetConfig: self._config,
+            Pipeline: lambda step: self.store.run_together(step.commands, tolerant=step.tolerant),
+            Read: self._plain,
+            Write: self._plain,
+            Now: lambda _: int(time.monotonic() * 1000),
+            WaitForWakeup: self._wait_for_wakeup,
+            Register: lambda step: self.perform(flows.register(self.keyspace, step.queue)),
+            Unregister: self._unregister,
+            HandleNotes: lambda step: self._handle(step.notes),
+        }
 
     def perform(self, flow: Flow[T]) -> T:
         """Carry out a flow: perform each step and send its answer back."""
@@ -73,52 +78,25 @@ class Driver:
             raise
 
     def step(self, step: flows.Step) -> Any:
-        """Carry out one step of a flow."""
+        """Perform one step of a flow. Returns its answer."""
         if type(step) is Command:
             return self.store.run(step)
-        if type(step) is Look:
-            return self._look(step)
-        if type(step) is Together:
-            return self.store.run_together(step.commands, tolerant=step.tolerant)
-        if type(step) is Read:
-            return self.store.read(step.calls)
-        if type(step) is Clock:
-            return int(time.monotonic() * 1000)
-        if type(step) is Listen:
-            for listener in self.events.on_waiting:
-                listener(step.queue)
-            return self.store.listen(step.queue, self.keyspace.key(step.queue, "wakeup"), step.ms, step.interrupt)
-        if type(step) is Enter:
-            return self._enter(step.queue, step.gone)
-        if type(step) is Follow:
-            return self._follow(step.notes)
-        raise TypeError(f"not a step of a flow: {step!r}")
+        performer = self._performers.get(type(step))
+        if performer is None:
+            raise TypeError(f"not a step of a flow: {step!r}")
+        return performer(step)
 
-    def server_time(self) -> Ms:
-        """The time by the clock of Redis."""
-        seconds, micros = self.store.call(replies.moment, "TIME")
-        return Ms(seconds * 1000 + micros // 1000)
+    def _plain(self, step: Read | Write) -> list[Any]:
+        return self.store.execute(step.calls, keep_errors=step.keep_errors)
 
-    def members(self, key: str, page: int = 1000) -> set[bytes]:
-        """All members of the registry, read in pages. Raises `RegistryDamaged` where it is no set."""
-        found: set[bytes] = set()
-        cursor = 0
-        while True:
-            try:
-                cursor, some = self.store.call(replies.page, "SSCAN", key, cursor, "COUNT", page)
-            except redis.ResponseError as error:
-                if "WRONGTYPE" in str(error):
-                    raise RegistryDamaged(key) from error
-                raise
-            found.update(some)
-            if cursor == 0:
-                return found
+    def _wait_for_wakeup(self, step: WaitForWakeup) -> Any:
+        for listener in self.events.on_waiting:
+            listener(step.queue)
+        return self.store.listen(step.queue, self.keyspace.key(step.queue, "wakeup"), step.ms, step.interrupt)
 
-    def reaper_count(self) -> int:
-        """The number of reapers that listen for due work."""
-        channel = self.keyspace.due_channel
-        counts = self.store.call(replies.pairs, "PUBSUB", "NUMSUB", channel)
-        return int(counts[channel.encode()])
+    def _unregister(self, step: Unregister) -> int:
+        self.configs.forget(step.queue)
+        return self.perform(flows.unregister(self.keyspace, step.queue))
 
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. A signal handler may call it."""
@@ -136,17 +114,7 @@ class Driver:
         self.store.close()
         self.closed.ask()
 
-    def _enter(self, queue: str, gone: bool) -> Any:
-        registry = self.keyspace.registry
-        if gone:
-            self.known.forget(queue)
-            removed = self.store.call(replies.number, "SREM", registry, queue)
-            if not self.store.call(replies.number, "EXISTS", self.keyspace.key(queue, "meta")):
-                return removed
-            # somebody has made it again after it ended and before it was taken out
-        return self.store.call(replies.number, "SADD", registry, queue)
-
-    def _follow(self, notes: Sequence[bytes]) -> None:
+    def _handle(self, notes: Sequence[bytes]) -> None:
         """The caller's own call has succeeded and must not seem to have failed: what fails here is left to reapers."""
         for i in range(0, len(notes), 2):
             try:
@@ -157,16 +125,16 @@ class Driver:
                 what, queue = (note.decode() for note in notes[i : i + 2])
                 logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, what, error)
 
-    def _look(self, step: Look) -> Known:
+    def _config(self, step: GetConfig) -> QueueConfig:
         if step.newest is not None:
-            self.known.put(step.queue, step.newest)
+            self.configs.put(step.queue, step.newest)
             return step.newest
-        known = None if step.fresh else self.known.get(step.queue)
-        if known is None:
+        config = None if step.fresh else self.configs.get(step.queue)
+        if config is None:
             try:
-                known = self.perform(flows.known_options(self.keyspace, step.queue))
+                config = self.perform(flows.config_of(self.keyspace, step.queue))
             except QueueNotFound:
-                self.known.forget(step.queue)
+                self.configs.forget(step.queue)
                 raise
-            self.known.put(step.queue, known)
-        return known
+            self.configs.put(step.queue, config)
+        return config

@@ -189,7 +189,7 @@ def free_connection(pool: ConnectionPool, spare: Callable[[], Connection | None]
 class Keeper(Protocol):
     """Gives connections, and takes them back for the next call."""
 
-    def take(self) -> Connection:
+    def checkout(self) -> Connection:
         """A connection that nobody else uses."""
 
     def keep(self, connection: Connection) -> None:
@@ -214,7 +214,7 @@ class Held:
         self.clean = False
 
     def __enter__(self) -> Held:
-        self.connection = self._keeper.take()
+        self.connection = self._keeper.checkout()
         return self
 
     def __exit__(

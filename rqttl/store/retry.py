@@ -31,7 +31,7 @@ class NotSent(Exception):
     """Redis has certainly not carried out the call: it did not get it, or refuses for now. `__cause__` says why."""
 
 
-def insist(command: Command, attempt: Callable[[Command], T]) -> T:
+def with_retries(command: Command, attempt: Callable[[Command], T]) -> T:
     """Run a script. After a lost reply it is repeated if it is repeatable, else this raises `OutcomeUnknown`.
 
     A repeated call of `DECISIVE` that fails in the end raises it too, whatever its last error was.
@@ -50,7 +50,7 @@ def insist(command: Command, attempt: Callable[[Command], T]) -> T:
                 raise OutcomeUnknown(command.queue, command.script.name) from error
             if pause is None or _too_late(error, started):
                 raise _last(command, lost, error) from error
-            command = command.again()
+            command = command.as_replay()
         except (ResponseError, ScriptsForgotten) as error:
             raise _last(command, lost, error) from error
         time.sleep(pause)

@@ -22,6 +22,7 @@ from redis.retry import Retry
 from rqttl.errors import ContractError, InvalidInput, PoolExhausted, ScriptsForgotten
 from rqttl.events import Events
 from rqttl.protocol.commands import Command, Reply
+from rqttl.protocol.replies import command_name
 from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
@@ -29,7 +30,7 @@ from rqttl.store.connections import Connections
 from rqttl.store.observer import Observer, checked, heard, word
 from rqttl.store.pools import Held, open_pool
 from rqttl.store.refusals import is_read_only, refuses_for_now
-from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, insist, try_again
+from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, try_again, with_retries
 from rqttl.text import shown, type_name
 
 T = TypeVar("T")
@@ -38,9 +39,6 @@ CONNECT_TIMEOUT = 5.0
 #: So often the scripts of one call are loaded anew.
 FORGOTTEN = 5
 _SCHEMES = ("redis", "rediss", "unix")
-#: Commands whose names have two words.
-_CONTAINERS = frozenset(("ACL", "CONFIG", "PUBSUB", "SCRIPT"))
-_NO_READER = (TypeError, ValueError, LookupError, AttributeError)
 
 
 def open_client(url: str) -> redis.Redis:
@@ -93,7 +91,7 @@ class Store:
         self.connections = Connections(client.connection_pool)
         self._observer = Observer(events)
         self._loaded: set[str] = set()
-        self._listener = Listener(client, self._ask, self.connections.give_back)
+        self._listener = Listener(client, self._call, self.connections.release_idle)
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""
@@ -101,7 +99,9 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        return self._observer.one((command.script.name, command.queue), lambda: insist(command, self._send_one), word)
+        return self._observer.one(
+            (command.script.name, command.queue), lambda: with_retries(command, self._send_one), word
+        )
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
@@ -116,7 +116,7 @@ class Store:
         send = self._send_ordered if ordered else self._send_scripts
         replies = self._observer.each(
             lambda: [(command.script.name, command.queue) for command in commands],
-            lambda: insist(strictest, lambda _: send(commands)),
+            lambda: with_retries(strictest, lambda _: send(commands)),
         )
         replies = [
             self.run(command) if isinstance(reply, NoScriptError) else reply
@@ -124,24 +124,17 @@ class Store:
         ]
         return checked(replies, tolerant=tolerant)
 
-    def read(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def execute(self, calls: Sequence[tuple[Any, ...]], *, keep_errors: bool = False) -> list[Any]:
         """Run plain commands of Redis in one round trip, in order; all may be repeated.
 
-        The error of a command that met a key of another type takes the place of its reply. Every other error is raised.
+        The error of a command that met a key of another type takes the place of its reply; with `keep_errors` that of
+        any command. Every other error is raised.
         """
-        return checked(self._observe(calls, lambda: self._send_read(calls)), tolerant=True)
-
-    def ask(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Run plain commands of Redis as `read` does. The error of any command takes the place of its reply."""
-        return self._observe(calls, lambda: self._send_all(calls))
-
-    def call(self, read: Callable[[Any], T], *words: Any) -> T:
-        """Run one plain command, which may be repeated. `read` reads its reply, and raises for one of another shape."""
-        name = " ".join(words[:2]) if words[0] in _CONTAINERS else str(words[0])
-        return self._observer.one((name, None), lambda: try_again(lambda: self._send_plain(name, words, read)))
-
-    def _observe(self, calls: Sequence[tuple[Any, ...]], send: Callable[[], list[Any]]) -> list[Any]:
-        return self._observer.each(lambda: [(str(call[0]), None) for call in calls], lambda: try_again(send))
+        send = self._send_all if keep_errors else self._send_judged
+        sent = self._observer.each(
+            lambda: [(command_name(call), None) for call in calls], lambda: try_again(lambda: send(calls))
+        )
+        return sent if keep_errors else checked(sent, tolerant=True)
 
     def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
         """Wait for an element of a list on a connection of its own; see `Listener`."""
@@ -161,7 +154,7 @@ class Store:
         script = command.script
         try:
             with self.connections.hold() as held:
-                reply: Reply = self._ask_in(held, ("EVALSHA", script.sha, *command.words))
+                reply: Reply = self._call_in(held, ("EVALSHA", script.sha, *command.words))
                 _check(command, reply)
                 held.clean = True
                 return reply
@@ -214,7 +207,7 @@ class Store:
                 found = queued  # this user may make no transaction, so Redis has carried out each by itself
             elif isinstance(done, Exception):
                 error = next((one for one in queued if isinstance(one, Exception)), done)
-                self._meet(error)  # Redis has carried out none of them
+                self._raise_if_refused(error)  # Redis has carried out none of them
                 raise error
             else:
                 found = done
@@ -233,28 +226,18 @@ class Store:
     def _judged(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
         """The replies to commands. Raises `NotSent` where Redis refuses all of them for now, `ContractError`."""
         if replies and all(refuses_for_now(reply) for reply in replies):
-            self._meet(replies[0])
+            self._raise_if_refused(replies[0])
         for command, reply in zip(commands, replies, strict=True):
             if not isinstance(reply, Exception):
                 _check(command, reply)
         self._loaded |= {command.script.sha for command in commands}
         return replies
 
-    def _send_read(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _send_judged(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         replies = self._send_all(calls)
         for reply in replies:
-            self._meet(reply)
+            self._raise_if_refused(reply)
         return replies
-
-    def _send_plain(self, name: str, words: tuple[Any, ...], read: Callable[[Any], T]) -> T:
-        with self.connections.hold() as held:
-            reply = self._ask_in(held, words)
-            try:
-                result = read(reply)
-            except _NO_READER as error:
-                raise ContractError(f"{name}: unexpected reply {shown(reply)}") from error
-            held.clean = True
-            return result
 
     def _send_all(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them."""
@@ -282,24 +265,24 @@ class Store:
         except (ConnectionError, TimeoutError) as error:
             raise NotSent from error
 
-    def _ask_in(self, held: Held, words: tuple[Any, ...]) -> Any:
+    def _call_in(self, held: Held, words: tuple[Any, ...]) -> Any:
         try:
-            return self._ask(held.connection, words)
+            return self._call(held.connection, words)
         except ResponseError:
             held.clean = True
             raise
 
-    def _ask(self, connection: Connection, words: tuple[Any, ...]) -> Any:
+    def _call(self, connection: Connection, words: tuple[Any, ...]) -> Any:
         self._write(connection, pack_command(words))
         try:
             return connection.read_response()
         except BusyLoadingError as error:
             raise NotSent from error
         except ResponseError as error:
-            self._meet(error)
+            self._raise_if_refused(error)
             raise
 
-    def _meet(self, reply: object) -> None:
+    def _raise_if_refused(self, reply: object) -> None:
         """Raise `NotSent` if a reply says that Redis refuses for now, a script at its first write at the latest."""
         if isinstance(reply, Exception) and refuses_for_now(reply):
             if is_read_only(reply):  # another server must be asked; other threads find that out by themselves

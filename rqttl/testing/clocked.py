@@ -23,11 +23,11 @@ from rqttl.protocol import replies
 from rqttl.protocol.commands import Command, Presence
 from rqttl.queue import Queue
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.driver import Driver
+from rqttl.store.driver import RedisDriver
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import EndlessWait
 from rqttl.types import Declared
-from rqttl.units import MAX_DURATION, Duration, Instant, Ms
+from rqttl.units import MAX_DURATION, Duration, Instant
 
 logger = logging.getLogger("rqttl.testing")
 
@@ -39,7 +39,7 @@ TICK, LOOK = 20, 400
 IN_VAIN = 100
 
 
-class ClockedDriver(Driver):
+class ClockedDriver(RedisDriver):
     """A driver on any Redis at the time of `clock`."""
 
     def __init__(self, client: redis.Redis, namespace: str, clock: Clock) -> None:
@@ -49,39 +49,33 @@ class ClockedDriver(Driver):
         self._in_vain = 0
         self._interrupt = Interrupt()
 
-    def server_time(self) -> Ms:
-        """The time of the clock."""
-        self.check_open()
-        return Ms(self.clock.ms)
-
     def interrupt(self) -> None:
-        """See `Driver.interrupt`."""
+        """See `RedisDriver.interrupt`."""
         self._interrupt.ask()
 
     def step(self, step: flows.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if isinstance(step, Command):
             return super().step(self._timed(step))
-        if isinstance(step, flows.Together):
+        if isinstance(step, flows.Pipeline):
             return super().step(replace(step, commands=[self._timed(command) for command in step.commands]))
-        if isinstance(step, flows.Read):
-            now = divmod(self.clock.ms * 1000, 1_000_000)
+        if isinstance(step, flows.Read | flows.Write):
+            now = list(divmod(self.clock.ms * 1000, 1_000_000))
             return [
                 now if call[0] == "TIME" else reply for call, reply in zip(step.calls, super().step(step), strict=True)
             ]
-        if isinstance(step, flows.Clock):
+        if isinstance(step, flows.Now):
             return self.clock.ms if self.clock.is_of_this_thread() else self.clock.ms + int(time.monotonic() * 1000)
-        if isinstance(step, flows.Listen):
+        if isinstance(step, flows.WaitForWakeup):
             return self._listen(step)
         return super().step(step)
 
     def _timed(self, command: Command) -> Command:
         if "now" not in command.script.args:
             return command
-        place = 1 + int(command.words[0]) + command.script.args.index("now")
-        return replace(command, words=(*command.words[:place], self.clock.ms, *command.words[place + 1 :]))
+        return command.with_word("now", self.clock.ms)
 
-    def _listen(self, step: flows.Listen) -> bytes | PoolExhausted | None:
+    def _listen(self, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
         for listener in self.events.on_waiting:
             listener(step.queue)
         if not self.clock.is_of_this_thread():
@@ -93,7 +87,7 @@ class ClockedDriver(Driver):
             self._wait = None
         return heard
 
-    def _listen_really(self, step: flows.Listen) -> bytes | PoolExhausted | None:
+    def _listen_really(self, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
         began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
         while not self._is_interrupted(step):
             left = ends - time.monotonic()
@@ -102,18 +96,18 @@ class ClockedDriver(Driver):
                 return heard
         return self._hear(step)
 
-    def _hear(self, step: flows.Listen) -> bytes | None:
+    def _hear(self, step: flows.WaitForWakeup) -> bytes | None:
         """Take what the bell holds now, without waiting. `ENDED` after an interrupt."""
-        heard = self.store.call(replies.data_or_none, "LPOP", self._bell(step))
+        heard = self.perform(flows.execute(replies.data_or_none, "LPOP", self._bell(step)))
         return ENDED if heard is None and self._is_interrupted(step) else heard
 
-    def _bell(self, step: flows.Listen) -> str:
+    def _bell(self, step: flows.WaitForWakeup) -> str:
         return self.keyspace.key(step.queue, "wakeup")
 
-    def _is_interrupted(self, step: flows.Listen) -> bool:
+    def _is_interrupted(self, step: flows.WaitForWakeup) -> bool:
         return self._interrupt.asked() or (step.interrupt is not None and step.interrupt.asked())
 
-    def _let_pass(self, step: flows.Listen) -> None:
+    def _let_pass(self, step: flows.WaitForWakeup) -> None:
         """Nobody has rung, and nobody will: whoever could is this very thread."""
         wait = step.queue, self.clock.ms + step.left
         if wait != self._wait:
@@ -139,18 +133,18 @@ class ClockedBroker(Broker):
         self.clock = clock or Clock(start)
         super().__init__(client, namespace)
 
-    def _open(self, client: redis.Redis, namespace: str) -> Driver:
+    def _open(self, client: redis.Redis, namespace: str) -> RedisDriver:
         return ClockedDriver(client, namespace, self.clock)
 
     def _handle(self, name: str, declared: Declared | None = None) -> Queue:
-        return ClockedQueue(self, name, declared)
+        return ClockedQueue(self, self._driver, name, declared)
 
 
 class ClockedQueue(Queue):
     """A queue whose `consume` goes along with the clock."""
 
-    def __init__(self, broker: ClockedBroker, name: str, declared: Declared | None = None) -> None:
-        super().__init__(broker, name, declared)
+    def __init__(self, broker: ClockedBroker, driver: RedisDriver, name: str, declared: Declared | None = None) -> None:
+        super().__init__(broker, driver, name, declared)
         self.clock = broker.clock
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rqttl import flows
-from rqttl.store.driver import Driver, driver_of
+from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedBroker, ClockedDriver
 from rqttl.testing.errors import FakeUnavailable, NotOnFake
@@ -79,7 +79,7 @@ class FakeBroker(ClockedBroker):
         del url
         return FakeBroker(driver_of(self).keyspace.namespace if namespace is None else namespace, beside=self)
 
-    def _open(self, client: redis.Redis, namespace: str) -> Driver:
+    def _open(self, client: redis.Redis, namespace: str) -> RedisDriver:
         return FakeDriver(client, namespace, self.clock)
 
     def __enter__(self) -> FakeBroker:

@@ -7,9 +7,9 @@ from itertools import chain, compress
 from typing import TypeVar
 
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
-from rqttl.flows import Follow, Look, Together, fenced
+from rqttl.flows import OUTDATED, GetConfig, pipeline, with_config
 from rqttl.protocol import commands
-from rqttl.protocol.commands import BATCH_BYTES, Command, Known, Reply
+from rqttl.protocol.commands import BATCH_BYTES, Command, Ok, QueueConfig, Refused
 from spark_connectors.write.rows import MessageEncoder, Messages, RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
@@ -30,13 +30,13 @@ class Enqueue:
         self._sender = BatchSender(task, self._send)
         self._encoder = MessageEncoder()
         self._batch: RowBatch
-        self._ids_only = False
+        self._messages: Messages
 
     def write(self, batch: RowBatch) -> None:
         """Store the rows of a batch."""
         self._batch = batch
         messages = self._encoder.messages(batch, ids_needed=self._once)
-        self._ids_only = messages.ids_only
+        self._messages = messages
         by_queue = batch.by_queue().items()
         self._sender.send_all([call for queue, rows in by_queue for call in self._call_batches(queue, rows, messages)])
 
@@ -63,7 +63,7 @@ class Enqueue:
             while len(chunk) > 1 and sum(_select(sizes, chunk)) > BATCH_BYTES:
                 chunk = chunk[: len(chunk) // 2]
             pairs = zip(_select(messages.envelopes, chunk), _select(messages.bodies, chunk), strict=True)
-            yield CallBatch(queue, chunk, list(chain.from_iterable(pairs) if messages.ids_only else pairs))
+            yield CallBatch(queue, chunk, list(chain.from_iterable(pairs)))
             start += len(chunk)
 
     def _send(self, calls: Sequence[CallBatch]) -> None:
@@ -75,7 +75,7 @@ class Enqueue:
                 if reply is None:
                     self._refuse_missing_queue(call.queue, call.rows)
                 else:
-                    self._count(call, reply[2])
+                    self._count(call, reply.ids)
             start += len(together)
 
     def _independent(self, calls: Sequence[CallBatch]) -> int:
@@ -89,21 +89,20 @@ class Enqueue:
                 limited.add(call.queue)
         return len(calls)
 
-    def _replies(self, calls: Sequence[CallBatch]) -> list[tuple[CallBatch, Reply | None]]:
+    def _replies(self, calls: Sequence[CallBatch]) -> list[tuple[CallBatch, Ok | None]]:
         """Make calls in one round trip. Returns each call as it was stored, with its reply; `None` without a queue."""
         configs = [(self._config(call.queue), call) for call in calls]
         scripts = [self._command(config, call) for config, call in configs if config is not None]
-        replies = iter(self._with_retries(lambda: self._task.driver.step(Together(scripts))) if scripts else ())
+        sent = self._with_retries(lambda: self._task.driver.perform(pipeline(scripts, OUTDATED))) if scripts else []
+        replies = iter(sent)
         return [(call, None) if config is None else self._final_reply(call, next(replies)) for config, call in configs]
 
-    def _final_reply(self, call: CallBatch, reply: Reply) -> tuple[CallBatch, Reply | None]:
+    def _final_reply(self, call: CallBatch, reply: Ok | Refused) -> tuple[CallBatch, Ok | None]:
         """Return a call and its reply. If the queue has changed, repeat the call with the options in force."""
-        if reply[0] == b"ok":
-            if reply[1]:
-                self._task.driver.step(Follow(reply[1]))
+        if type(reply) is not Refused:
             return call, reply
 
-        def build(config: Known) -> Command:
+        def build(config: QueueConfig) -> Command:
             nonlocal call
             call = self._fitting(config, call)
             if not call.rows:
@@ -111,30 +110,36 @@ class Enqueue:
             return self._command(config, call)
 
         try:
-            repeated = self._with_retries(lambda: self._task.driver.perform(fenced(call.queue, build)))
+            repeated = self._with_retries(lambda: self._task.driver.perform(with_config(call.queue, build)))
         except (QueueNotFound, MessageTooLarge):
             # after `MessageTooLarge` the call has no rows left
             return call, None
         return call, repeated
 
-    def _fitting(self, config: Known, call: CallBatch) -> CallBatch:
+    def _fitting(self, config: QueueConfig, call: CallBatch) -> CallBatch:
         """Refuse rows that are too large for the present options of the queue. Returns the call without them."""
-        bodies = call.arguments[1::2] if self._ids_only else [body for _, body in call.arguments]
-        fits = [len(body) <= config.max_body for body in bodies]
+        fits = [len(body) <= config.max_body for body in call.arguments[1::2]]
         if all(fits):
             return call
         self._refuse_large(config, [row for row, fit in zip(call.rows, fits, strict=True) if not fit])
         rows = list(compress(call.rows, fits))
-        kept = [fit for fit in fits for _ in range(2)] if self._ids_only else fits
+        kept = [fit for fit in fits for _ in range(2)]
         return CallBatch(call.queue, rows, list(compress(call.arguments, kept)))
 
-    def _command(self, config: Known, call: CallBatch) -> Command:
-        enqueue = commands.enqueue_named if self._ids_only else commands.enqueue
-        return enqueue(config, call.arguments, window=self._window)
+    def _command(self, config: QueueConfig, call: CallBatch) -> Command:
+        batch = self._messages
+        return commands.enqueue_encoded(
+            config,
+            call.arguments,
+            has_ids=batch.has_ids,
+            ids_only=batch.ids_only,
+            may_be_over=batch.may_be_over,
+            window=self._window,
+        )
 
-    def _config(self, queue: str, *, fresh: bool = False) -> Known | None:
+    def _config(self, queue: str, *, fresh: bool = False) -> QueueConfig | None:
         try:
-            config: Known = self._task.with_retries(lambda: self._task.driver.step(Look(queue, fresh=fresh)))
+            config: QueueConfig = self._task.with_retries(lambda: self._task.driver.step(GetConfig(queue, fresh=fresh)))
         except QueueNotFound:
             return None
         return config
@@ -166,7 +171,7 @@ class Enqueue:
         error = QueueNotFound(queue)
         self._refuse(rows, error.code, str(error))
 
-    def _refuse_large(self, config: Known, rows: Sequence[int]) -> None:
+    def _refuse_large(self, config: QueueConfig, rows: Sequence[int]) -> None:
         self._refuse(rows, MessageTooLarge.code, f"body: larger than max_message_bytes, {config.max_body}")
 
     def _refuse(self, rows: Sequence[int], reason: str, cause: str) -> None:

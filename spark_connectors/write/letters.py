@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from rqttl.errors import InvalidInput, QueueFull, QueueNotFound
-from rqttl.flows import Together
+from rqttl.flows import NOT_THERE, pipeline
 from rqttl.names import check_queue_name
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import Reply
+from rqttl.protocol.commands import Refused
 from rqttl.types import Death, RedriveResult
 from spark_connectors.write.rows import RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
@@ -131,11 +131,11 @@ class Redrive(_LetterOperation):
         """Return the deaths of letters; `None` for a letter that does not exist."""
         keyspace = self._task.driver.keyspace
         peeks = [commands.peek(keyspace, queue, after=codec.sequence_before(item), limit=1) for item in sequences]
-        replies: list[Reply] = self._task.with_retries(lambda: self._task.driver.step(Together(peeks)))
+        pages = self._task.with_retries(lambda: self._task.driver.perform(pipeline(peeks, NOT_THERE)))
         histories: list[History | None] = []
-        for sequence, reply in zip(sequences, replies, strict=True):
+        for sequence, page in zip(sequences, pages, strict=True):
             # a missing or expired queue holds nothing
-            entries: Sequence[Any] = reply[4] if reply[0] == b"ok" else ()
+            entries: Sequence[Any] = () if type(page) is Refused else page.entries
             exists = bool(entries) and entries[0][0].decode() == sequence
             histories.append(codec.unpack_header(entries[0][1][0]).deaths if exists else None)
         return histories

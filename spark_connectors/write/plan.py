@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rqttl import flows
 from rqttl.errors import QueueNotFound
 from spark_connectors.columns.schema import available_columns
 from spark_connectors.errors import InvalidOption, InvalidSchema, NoSuchQueue, SaveMode
@@ -101,7 +102,7 @@ def check_target(options: Options, queue: str | None) -> None:
     broker = open_broker(options)
     try:
         if queue is None:
-            with_retries(options, lambda: driver_of(broker).store.call(replies.data, "PING"))
+            with_retries(options, lambda: driver_of(broker).perform(flows.execute(replies.data, "PING")))
         else:
             with_retries(options, lambda: broker.queue(queue).options())
     except QueueNotFound:

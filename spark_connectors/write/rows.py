@@ -14,6 +14,7 @@ from rqttl import units
 from rqttl.errors import InvalidInput, RqttlError
 from rqttl.names import check_queue_name
 from rqttl.protocol import codec
+from rqttl.protocol.envelope import ttl_may_be_over
 from spark_connectors.write.plan import Plan
 
 #: Packed bytes, or the error of their packing.
@@ -92,13 +93,16 @@ def _name_error(name: str) -> str:
 class Messages:
     """The messages of a batch: their envelopes (TTL, id and headers), their bodies, and the sizes of the bodies.
 
-    `ids_only` is true if all envelopes, except those of refused rows, hold an id and nothing else.
+    `has_ids` is true if all envelopes, except those of refused rows, hold an id; `ids_only` if they hold nothing else.
+    `may_be_over` is true if the TTL of a message may have ended when the message arrives.
     """
 
     envelopes: list[bytes]
     bodies: list[bytes]
     sizes: list[int]
+    has_ids: bool
     ids_only: bool
+    may_be_over: bool
 
 
 @dataclass
@@ -116,8 +120,11 @@ class MessageEncoder:
         bodies = _binary(batch.column("body"))
         sizes = pc.binary_length(bodies).fill_null(0).to_pylist()
         ids, extras, ttls = _message_ids(batch), self._extras_of(batch), self._ttls_of(batch)
+        has_ids = ids_needed or (ids is not None and b"" not in ids)
         ids_only = ids_needed and extras is None and ttls is None
-        return Messages(_envelopes(ids, extras, ttls, batch.count), bodies.to_pylist(), sizes, ids_only)
+        may_be_over = ttls is not None and any(map(ttl_may_be_over, set(ttls)))
+        envelopes = _envelopes(ids, extras, ttls, batch.count)
+        return Messages(envelopes, bodies.to_pylist(), sizes, has_ids, ids_only, may_be_over)
 
     def _extras_of(self, batch: RowBatch) -> list[bytes] | None:
         kinds, headers = batch.values("content_type"), batch.values("headers")
@@ -202,7 +209,7 @@ def _message_ids(batch: RowBatch) -> list[bytes] | None:
 def _envelopes(
     ids: list[bytes] | None, extras: list[bytes] | None, ttls: list[bytes] | None, count: int
 ) -> list[bytes]:
-    """Encode the envelope of each message, in the format of `codec.pack_said`."""
+    """Encode the envelope of each message, in the format of `Envelope.encode`."""
     if ids is not None and ttls is None:
         if extras is None:
             return [b";%d;;%b" % (len(id), id) if id else b"" for id in ids]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rqttl import Broker, units
-from rqttl.store.driver import Driver, driver_of
+from rqttl.store.driver import RedisDriver, driver_of
 from spark_connectors.errors import OutOfMemory, QueueIsFull, SourceError
 from spark_connectors.options.options import Options
 from spark_connectors.redis.broker import with_retries
@@ -79,7 +79,7 @@ class WriteTask:
     report: Report = field(default_factory=Report)
 
     @property
-    def driver(self) -> Driver:
+    def driver(self) -> RedisDriver:
         """The driver of the broker, for steps that no method of the broker offers."""
         return driver_of(self.broker)
 

@@ -193,7 +193,7 @@ def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         client.flushall()
         broker.declare_queue("q")
         empty = memory(client)
-        known = driver_of(broker).step(flows.Look("q", fresh=True))
+        known = driver_of(broker).step(flows.GetConfig("q", fresh=True))
         for i in range(MILLION // 250):
             batch = [BODY if k % 20 == 7 else Message(BODY, ttl="1s") for k in range(250)]
             packed = [commands.pack(message) for message in batch]
@@ -251,7 +251,7 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         client.flushall()
         q = broker.declare_queue("q", dead_letter="q.dead")
         n = 100_000
-        known = driver_of(broker).step(flows.Look("q", fresh=True))
+        known = driver_of(broker).step(flows.GetConfig("q", fresh=True))
         for i in range(n // 250):
             packed = [commands.pack(Message(BODY, ttl="1s"))] * 250
             driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))

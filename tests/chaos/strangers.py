@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from types import FrameType
 from typing import Any
@@ -22,6 +21,7 @@ from tests import hostile
 from tests.chaos.actor import Actor
 from tests.chaos.bodies import MEDDLED, body_of
 from tests.chaos.cast import QUEUES, SIDE
+from tests.encoded import enqueue_encoded
 
 #: Calls that one interrupted process makes with one broker.
 ROUND = 50
@@ -189,7 +189,7 @@ HONEST = b"+1000;;"
 def _meddled(command: commands.Command, said: list[bytes]) -> commands.Command:
     """The same call with other things said of its messages."""
     another = iter(said)
-    return replace(command, words=tuple(next(another) if word == HONEST else word for word in command.words))
+    return command._replace(words=tuple(next(another) if word == HONEST else word for word in command.words))
 
 
 def meddler(me: Actor) -> None:
@@ -199,8 +199,8 @@ def meddler(me: Actor) -> None:
         body = MEDDLED + b"%d" % me.random.randint(0, 9)
         said = [me.random.choice(SAID) for _ in range(me.random.randint(1, 5))]
         try:
-            known = known or driver_of(me.broker).step(flows.Look("tainted"))
-            driver_of(me.broker).store.run(_meddled(commands.enqueue(known, [(HONEST, body)] * len(said)), said))
+            known = known or driver_of(me.broker).step(flows.GetConfig("tainted"))
+            driver_of(me.broker).store.run(_meddled(enqueue_encoded(known, [(HONEST, body)] * len(said)), said))
         except (ResponseError, rqttl.RqttlError) as error:
             me.journal.write("note", text=f"refused: {type(error).__name__}: {str(error)[:100]}")
             known = None

@@ -45,9 +45,9 @@ class Witness:
 
         receive = commands.receive
 
-        def command(known: commands.Known, count: int, *args: Any, **options: Any) -> commands.Command:
-            self._look_at_tickets(known, count, options.get("presence", commands.ABSENT))
-            return receive(known, count, *args, **options)
+        def command(config: commands.QueueConfig, count: int, *args: Any, **options: Any) -> commands.Command:
+            self._look_at_tickets(config, count, options.get("presence", commands.ABSENT))
+            return receive(config, count, *args, **options)
 
         delivery.deliveries = deliveries
         commands.receive = command
@@ -90,7 +90,7 @@ class Witness:
     # Handing out and settling
 
     def _claimed(self, claimed: Any, lease: int | None, found: Sequence[Delivery]) -> None:
-        if claimed.known.name not in ACCOUNTED:
+        if claimed.config.name not in ACCOUNTED:
             return
         got = []
         for one in found:
@@ -101,14 +101,14 @@ class Witness:
             deadline = None if one.expires_at is None else milliseconds(one.expires_at)
             got.append([one.sequence, one.id, deadline, one.delivery_count, len(one.deaths)])
         if got:
-            name, token = claimed.known.name, claimed.token.decode()
+            name, token = claimed.config.name, claimed.token.decode()
             since = self._call.since
             self.journal.write(
-                "claim", q=name, token=token, lease=lease or claimed.known.lease, got=got, tickets=self._call.tickets,
+                "claim", q=name, token=token, lease=lease or claimed.config.lease, got=got, tickets=self._call.tickets,
                 looked=since and [since, found[0].sequence],
             )  # fmt: skip
 
-    def _look_at_tickets(self, known: commands.Known, count: int, presence: commands.Presence) -> None:
+    def _look_at_tickets(self, known: commands.QueueConfig, count: int, presence: commands.Presence) -> None:
         """Note the tickets that a receive may take up: the one that it shows, or at its last look those in the bell.
 
         An error here is one of the look itself: nothing was handed out.

@@ -14,13 +14,14 @@ import msgpack
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl.flows import Look
-from rqttl.protocol import codec, commands
+from rqttl.flows import GetConfig
+from rqttl.protocol import codec
 from rqttl.store.driver import driver_of
 from rqttl.text import MARKS
 from tests.cli.conftest import Run
 from tests.cli.hostile import BYTES, PACKED, TEXTS
 from tests.cli.processes import Terminal
+from tests.encoded import enqueue_encoded
 from tests.servers import Server
 
 #: Categories that act, that cannot be seen, or that are not assigned; a space is the only separator that may come.
@@ -204,8 +205,8 @@ def test_errors_name_them_in_one_harmless_line(run: Run, broker: Broker) -> None
 def test_ids_and_headers_that_are_no_text_are_printed_all_the_same(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders")
     extras = msgpack.packb(["\udc80", {"\udc81": "\udc82"}], unicode_errors="surrogateescape")
-    known = driver_of(broker).step(Look("orders"))
-    driver_of(broker).step(commands.enqueue(known, [(b";2;;\xff\x1b" + extras, b"x")]))
+    known = driver_of(broker).step(GetConfig("orders"))
+    driver_of(broker).step(enqueue_encoded(known, [(b";2;;\xff\x1b" + extras, b"x")]))
 
     result = run("peek", "orders")
 

@@ -139,7 +139,7 @@ def test_an_ack_of_which_nobody_knows_the_outcome_is_logged_and_listed_by_its_id
         another.ack()
         delivery.ack()
         # as if the reply to an earlier try was lost
-        monkeypatch.setattr(store, "run", lambda command: run(command.again()))
+        monkeypatch.setattr(store, "run", lambda command: run(command.as_replay()))
 
     assert (deliveries.unknown, deliveries.unknown_count) == (["mine"], 1)
     assert (deliveries.lost, deliveries.lost_count) == ([], 0)

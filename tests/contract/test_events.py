@@ -94,7 +94,7 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
     def lose(*_: object) -> object:
         raise redis.ConnectionError("gone")
 
-    for attempt in ("_send_one", "_send_all", "_send_plain"):
+    for attempt in ("_send_one", "_send_all"):
         monkeypatch.setattr(store, attempt, lose)
     monkeypatch.setattr("rqttl.store.retry.PAUSES", ())
     for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reaper_count):

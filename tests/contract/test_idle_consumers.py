@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl.flows import Listen, Step
+from rqttl.flows import Step, WaitForWakeup
 from rqttl.store.driver import driver_of
 from tests.contract.test_waking import PATIENCE, Waiters, result
 
@@ -36,7 +36,7 @@ class Held:
 
         def carry_out(one: Step) -> Any:
             answer = step(one)
-            if type(one) is Listen and answer is not None:
+            if type(one) is WaitForWakeup and answer is not None:
                 self.heard.release()
                 assert self.go_on.wait(PATIENCE)
             return answer
@@ -133,7 +133,7 @@ def test_who_has_reached_the_end_of_its_wait_is_there_until_it_has_looked(
 
     def carry_out(one: Step) -> Any:
         answer = step(one)
-        if type(one) is Listen and answer is None and not over.is_set():
+        if type(one) is WaitForWakeup and answer is None and not over.is_set():
             over.set()
             assert sent.wait(PATIENCE)
         return answer

@@ -269,7 +269,7 @@ def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
     queue, other = clocked.declare_queue("q", expires=ms(LIFE)), Clocked(client)
     if end != "delete":
         clocked.advance(LIFE)
-    before_step(driver_of(clocked), flows.Enter("q", gone=True), lambda: other.declare_queue("q"))
+    before_step(driver_of(clocked), flows.Unregister("q"), lambda: other.declare_queue("q"))
 
     if end == "stats":
         assert queue.stats().ready == 0
@@ -282,7 +282,7 @@ def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
 def test_a_queue_whose_name_is_taken_out_right_before_it_is_made_is_listed(
     clocked: Clocked, client: redis.Redis
 ) -> None:
-    before_step(driver_of(clocked), Command, lambda: driver_of(Clocked(client)).step(flows.Enter("q", gone=True)))
+    before_step(driver_of(clocked), Command, lambda: driver_of(Clocked(client)).step(flows.Unregister("q")))
 
     clocked.declare_queue("q")
 

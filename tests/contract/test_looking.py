@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, InvalidInput, Message, QueueStats, flows
-from rqttl.store.driver import Driver, driver_of
+from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.testing.clocked import ClockedDriver
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import one
@@ -232,13 +232,13 @@ def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_s
     class Meddling(ClockedDriver):
         def step(self, step: flows.Step) -> Any:
             answer = super().step(step)
-            if isinstance(step, flows.Together) and "a" in other.queues():
+            if isinstance(step, flows.Pipeline) and "a" in other.queues():
                 other.queue("a").delete()
                 other.queue("b").update(max_length=1)
             return answer
 
     class Meddled(Clocked):
-        def _open(self, client: Any, namespace: str) -> Driver:
+        def _open(self, client: Any, namespace: str) -> RedisDriver:
             return Meddling(client, namespace, self.clock)
 
     other, meddled = Clocked(client), Meddled(client)

@@ -22,7 +22,7 @@ def test_of_a_batch_the_lost_deliveries_are_named_and_the_unknown_ones_are_the_c
     store = driver_of(clocked).store
     run = store.run
     monkeypatch.setattr(
-        store, "run", lambda command: run(command.again())
+        store, "run", lambda command: run(command.as_replay())
     )  # as if the reply to an earlier try was lost
 
     with pytest.raises(LeaseLost) as error:

@@ -154,7 +154,7 @@ def test_what_a_client_is_just_doing_is_no_finding(
     else:
         client.sadd("rqttl:queues", "new")  # its client makes it next
     finish: Callable[[], Any] = (
-        (lambda: driver_of(broker).step(flows.Enter("orders"))) if made else (lambda: broker.declare_queue("new"))
+        (lambda: driver_of(broker).step(flows.Register("orders"))) if made else (lambda: broker.declare_queue("new"))
     )
     monkeypatch.setattr("rqttl.doctor.key_inventory.time.sleep", lambda _: finish())
 

@@ -10,7 +10,7 @@ import redis
 from rqttl import Broker
 from rqttl.doctor import Repair, repair
 from rqttl.protocol.commands import Command
-from rqttl.store.driver import Driver, driver_of
+from rqttl.store.driver import RedisDriver, driver_of
 from tests.doctor.looking import wrong
 from tests.doctor.test_queues import NOBODY, part
 from tests.drivers import broker_on
@@ -20,7 +20,7 @@ def meddling(broker: Broker, act: Callable[[int], object]) -> Broker:
     """A broker between whose looks at the queue something happens; the number says how many looks there were."""
     looks = 0
 
-    class Meddled(Driver):
+    class Meddled(RedisDriver):
         def step(self, one: Any) -> Any:
             nonlocal looks
             if isinstance(one, Command) and one.script.name == "audit":
@@ -79,7 +79,7 @@ def test_bytes_are_not_overwritten_when_something_comes_in_at_the_last_moment(
     client.hset(part("meta"), "ready_bytes", 7)
     late = [b"late"]
 
-    class Late(Driver):
+    class Late(RedisDriver):
         def step(self, one: Any) -> Any:
             if isinstance(one, Command) and one.script.name == "repair" and 10 in one.words and late:
                 orders.enqueue(late.pop())

@@ -12,7 +12,7 @@ from rqttl import Broker, Message, Queue
 from rqttl.doctor import audit, examine_queues
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.driver import Driver, driver_of
+from rqttl.store.driver import RedisDriver, driver_of
 from tests.doctor.looking import of, repaired, wrong
 from tests.lua.states import everything
 
@@ -225,7 +225,7 @@ def test_pages_of_large_bodies_are_short(broker: Broker) -> None:
     broker.declare_queue("orders").enqueue_many([b"x" * 1_000_000] * 30)
     counts: list[int] = []
 
-    class Counting(Driver):
+    class Counting(RedisDriver):
         def step(self, one: Any) -> Any:
             reply = super().step(one)
             if isinstance(one, Command) and one.script.name == "audit" and "log" in one.words:

@@ -9,6 +9,7 @@ from typing import Any
 from rqttl import Message, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Presence, Word, repair
+from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 
@@ -83,7 +84,7 @@ def _peek(lab: Lab) -> Command:
 
 def _preview(options: Mapping[str, Any]) -> Callable[[Lab], Command]:
     after = QueueOptions.read_stored("orders", options)
-    return lambda lab: commands.preview(lab.known(), after, (0, "", 0, 0, 0), now=NOW)
+    return lambda lab: commands.preview(lab.known(), after, commands.Walk(), now=NOW)
 
 
 def _touch(lab: Lab) -> Command:
@@ -155,7 +156,7 @@ PRODUCERS = {
         _enqueue(Message(b"b", id="old")), {"duplicate_window": 9}, {"dedup": {";3;;old": NOW}}
     ),
     "stored where the call knows duplicates": Scenario(
-        lambda lab: commands.enqueue(lab.known(), [(b";3;;new", b"a"), (b";3;;old", b"b")], window=9, now=NOW),
+        lambda lab: enqueue_encoded(lab.known(), [(b";3;;new", b"a"), (b";3;;old", b"b")], window=9, now=NOW),
         parts={"dedup": {";1;;x": NOW - 9}, "dedup_ids": [";3;;old"], "dedup_windows": {";3;;old": NOW + 8}},
     ),
     "stored and rung for": Scenario(_enqueue(b"a"), parts=_WAITING),
@@ -194,7 +195,7 @@ CONSUMERS = {
         lambda lab: commands.redrive(lab.known(), "dead", [place(-98)], now=NOW), {"max_length": 1, **_DEAD}, _READY
     ),
     "redrive from a queue that is gone": Scenario(
-        lambda lab: commands.redrive(lab.known(), "nobody", [place(-98)], now=NOW).again(), parts=_READY
+        lambda lab: commands.redrive(lab.known(), "nobody", [place(-98)], now=NOW).as_replay(), parts=_READY
     ),
     "ack of what is lost": Scenario(_ack, parts=_READY),
     "nack": Scenario(_nack(), parts=_LEASED),

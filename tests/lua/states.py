@@ -13,7 +13,7 @@ import redis
 
 from rqttl import Broker, QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Known, Reply
+from rqttl.protocol.commands import Command, QueueConfig, Reply
 from rqttl.protocol.keys import PARTS
 from rqttl.store.driver import driver_of
 
@@ -97,13 +97,15 @@ class Lab:
             self._write(part, self.keyspace.key(queue, part), contents)
         return self.snapshot()
 
-    def known(self, queue: str = "orders", version: str = VERSION) -> Known:
+    def known(self, queue: str = "orders", version: str = VERSION) -> QueueConfig:
         """What a client knows that has seen the seeded options."""
-        return Known(self.keyspace, queue, version.encode(), self._options[queue])
+        return QueueConfig(self.keyspace, queue, version.encode(), self._options[queue])
 
     def run(self, command: Command) -> Reply:
-        """The reply of a command."""
-        return driver_of(self.broker).store.run(command)
+        """The reply of a command. It has as many values as the header of the script names."""
+        reply = driver_of(self.broker).store.run(command)
+        command.script.read(reply)
+        return reply
 
     def refusal(self, command: Command) -> list[object]:
         """The words of a refusal; nothing in Redis may have changed by a single byte."""

@@ -79,14 +79,14 @@ def test_repeated_after_a_lost_reply_our_own_success_is_not_lost_to_us(lab: Lab)
 
     assert lab.run(command)[-1] == []
     after = lab.snapshot()
-    assert lab.run(command.again())[-1] == []
+    assert lab.run(command.as_replay())[-1] == []
     assert lab.snapshot() == after
 
 
 def test_repeated_after_a_lost_reply_a_message_that_somebody_else_holds_is_lost(lab: Lab) -> None:
     before = lab.seed(log=plain(place(-1)), leases={place(-1): token(9)})
 
-    assert lab.run(ack(lab, place(-1), token(5)).again())[-1] == [place(-1).encode()]
+    assert lab.run(ack(lab, place(-1), token(5)).as_replay())[-1] == [place(-1).encode()]
     assert lab.snapshot() == before
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from rqttl import QueueOptions
 from rqttl.protocol import commands
+from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, VERSION, Lab, changed, place, plain
 
 OPTIONS = {"message_ttl": "60s", "max_length": 5, "overflow": "reject-publish", "never_expire": True}
@@ -46,7 +47,7 @@ def test_declaring_again_with_equal_options_changes_nothing(lab: Lab) -> None:
 def test_a_declaration_that_is_repeated_after_a_lost_reply_still_says_that_it_made_the_queue(lab: Lab) -> None:
     command = declaration(lab, **OPTIONS)
 
-    replies = [lab.run(command), lab.run(command.again())]
+    replies = [lab.run(command), lab.run(command.as_replay())]
     assert replies == [[b"ok", b"", 1, lab.snapshot()["orders"]["meta"]["version"].encode()]] * 2
     assert lab.run(declaration(lab, **OPTIONS))[:3] == [b"ok", b"", 0]
 
@@ -147,7 +148,7 @@ def test_an_update_of_a_deleted_queue_is_refused(lab: Lab) -> None:
 FENCED = {
     "sweep": lambda known: commands.sweep(known, now=NOW),
     "stats": lambda known: commands.stats(known, now=NOW),
-    "enqueue": lambda known: commands.enqueue(known, [(b"", b"x")], now=NOW),
+    "enqueue": lambda known: enqueue_encoded(known, [(b"", b"x")], now=NOW),
     "receive": lambda known: commands.receive(known, 5, 1000, now=NOW, finished=[place(), 1]),
     "nack": lambda known: commands.nack(known, [place(), 1], now=NOW),
     "reject": lambda known: commands.reject(known, [place(), 1], now=NOW),

@@ -177,5 +177,5 @@ def test_repeated_after_a_lost_reply_a_described_failure_counts_once(lab: Lab) -
     held(lab)
     command = nack(lab, description=WHY)
 
-    assert lab.run(command)[-1] == lab.run(command.again())[-1] == []
+    assert lab.run(command)[-1] == lab.run(command.as_replay())[-1] == []
     assert kept(lab) == b"1 " + WHY

@@ -11,6 +11,8 @@ import redis
 from rqttl import Message
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Reply
+from rqttl.protocol.envelope import Envelope
+from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, State, place, plain
 
 WINDOW = 9
@@ -25,13 +27,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def as_any(command: Command) -> Command:
     """The same call, saying nothing of the form of its batch."""
-    place = command.words[0] + 1 + command.script.args.index("form")  # type: ignore[operator]  # the number of keys
-    words = (*command.words[:place], "", *command.words[place + 1 :])
-    assert command.words[place] == "ids"
-    return Command(command.script, command.queue, words, command.repeatable)
+    assert command == command.with_word("form", "ids")
+    return command.with_word("form", "")
 
 
-def batches(chance: random.Random) -> list[list[tuple[bytes, bytes]]]:
+def batches(chance: random.Random) -> list[list[tuple[Envelope, bytes]]]:
     """Batches of few ids, so that some come again, in the same batch too; their last digits run over."""
     ids = [f"{i:0{1 + i % 12}d}" for i in range(200)]
     sent = [[Message(b"x" * chance.randrange(4), id=chance.choice(ids)) for _ in range(chance.choice((1, 3, 12, 25)))]
@@ -67,7 +67,7 @@ def test_a_batch_of_ids_is_stored_as_any_other(lab: Lab, way: str, window: int) 
 
 def test_names_whose_time_is_over_go_before_one_of_them_is_taken_for_known(lab: Lab) -> None:
     lab.seed(dedup_ids=[";1;;a", ";1;;b", ";3;;old"], dedup_windows={";1;;a\n;1;;b": NOW - 1, ";3;;old": NOW})
-    command = commands.enqueue(lab.known(), [(b";3;;old", b"x"), (b";3;;new", b"x")], window=WINDOW, now=NOW)
+    command = enqueue_encoded(lab.known(), [(b";3;;old", b"x"), (b";3;;new", b"x")], window=WINDOW, now=NOW)
 
     assert lab.run(command) == [b"refused", b"retry"]
     left = lab.snapshot()["orders"]
@@ -80,7 +80,7 @@ def test_names_whose_time_is_over_go_before_one_of_them_is_taken_for_known(lab: 
 
 def test_forgetting_beforehand_is_refused_too_while_memory_is_full(lab: Lab) -> None:
     lab.seed(dedup_ids=[";3;;old"], dedup_windows={";3;;old": NOW})
-    command = commands.enqueue(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
+    command = enqueue_encoded(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
     before = lab.dump()
     lab.client.config_set("maxmemory", 1)
     try:
@@ -94,6 +94,6 @@ def test_forgetting_beforehand_is_refused_too_while_memory_is_full(lab: Lab) -> 
 
 def test_names_that_are_not_over_are_known_without_more_ado(lab: Lab) -> None:
     lab.seed(dedup_ids=[";3;;old"], dedup_windows={";3;;old": NOW + 1})
-    command = commands.enqueue(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
+    command = enqueue_encoded(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
 
     assert lab.run(command) == [b"ok", b"", [b"="]]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rqttl import MalformedMessage
-from rqttl.flows import fenced
+from rqttl.flows import with_config
 from rqttl.protocol import codec, commands, scripts
 from rqttl.protocol.commands import Command, Reply, repair
 from rqttl.store.driver import driver_of
@@ -45,7 +45,7 @@ def enqueue(lab: Lab, headers: list[bytes], form: str = "") -> Command:
     """The call that somebody makes by hand."""
     known, script = lab.known(), scripts.load("enqueue")
     words = [word for i, header in enumerate(headers) for word in (header, b"%d" % i)]
-    return Command(script, "orders", (*known.prefix(script), NOW, "", form, *words))
+    return Command(script, "orders", (*known.keys_for(script), NOW, "", form, *words))
 
 
 @pytest.mark.parametrize("options", [{}, {"default_ttl": 900}, {"duplicate_window": 9, "max_length": 4}], ids=str)
@@ -106,7 +106,7 @@ def test_the_refusal_is_an_error_that_names_the_message(lab: Lab) -> None:
     call = enqueue(lab, [b"", b";;4;dead"])
 
     with pytest.raises(MalformedMessage, match=r"queue 'orders': .* message 2 of the batch") as raised:
-        driver.perform(fenced("orders", lambda _: call, lab.known()))
+        driver.perform(with_config("orders", lambda _: call, lab.known()))
 
     assert (raised.value.place, raised.value.code) == (2, "malformed")
 
@@ -130,7 +130,7 @@ FATES: dict[str, Callable[[Lab], object]] = {
     "receive and reject": take_all,
     "sweep at the end of retention": lambda lab: lab.run(commands.sweep(lab.known(), now=NOW + 2000)),
     "stats": lambda lab: lab.run(commands.stats(lab.known(), now=NOW + 2000)),
-    "preview": lambda lab: lab.run(commands.preview(lab.known(), lab.known().options, (0, "", 0, 0, 0), now=NOW)),
+    "preview": lambda lab: lab.run(commands.preview(lab.known(), lab.known().options, commands.Walk(), now=NOW)),
     "redrive": lambda lab: lab.run(commands.redrive(lab.known("dead"), "orders", [place(-9), place(-8)], now=NOW)),
     "audit": lambda lab: lab.run(repair.audit(lab.keyspace, "orders", "log", "", 10)),
 }

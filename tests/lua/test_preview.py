@@ -21,11 +21,11 @@ READY: dict[str, Any] = {
 def preview(lab: Lab, **options: object) -> tuple[int, int]:
     """The counts of expired and trimmed messages, after as many calls as it takes."""
     after = QueueOptions.read_stored("orders", options)
-    walked: Any = (0, "", 0, 0, 0)
-    more = 1
+    walk, more = commands.Walk(), 1
     while more:
-        _, _, more, *walked = lab.run(commands.preview(lab.known(), after, walked, now=NOW))
-    return walked[2], walked[3]
+        _, _, more, *state = lab.run(commands.preview(lab.known(), after, walk, now=NOW))
+        walk = commands.Walk(*state)
+    return int(walk.expired), int(walk.trimmed)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,6 @@ def test_other_options_than_the_caller_knows_are_stale(lab: Lab) -> None:
     lab.seed(meta={"version": "v2"})
     known = lab.known()
 
-    reply = lab.run(commands.preview(known, known.options, (0, "", 0, 0, 0), now=NOW))
+    reply = lab.run(commands.preview(known, known.options, commands.Walk(), now=NOW))
 
     assert reply == [b"refused", b"stale"]

@@ -15,6 +15,7 @@ from rqttl import Message
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, repair
+from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, place
 from tests.servers import Server
 
@@ -117,10 +118,10 @@ CASES = {
         lambda lab: commands.redrive(lab.known("origin"), "orders", chosen(lab), now=NOW), lambda reply: len(reply[2])
     ),
     "preview": Case(
-        lambda lab: commands.preview(lab.known(), EMPTY, (0, "", 0, 0, 0), now=NOW), lambda reply: reply[6]
+        lambda lab: commands.preview(lab.known(), EMPTY, commands.Walk(), now=NOW), lambda reply: reply[6]
     ),
     "enqueue past the expired": Case(
-        lambda lab: commands.enqueue(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250},
+        lambda lab: enqueue_encoded(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250},
         "expiring",
     ),
     "audit": Case(lambda lab: repair.audit(lab.keyspace, "orders", "log", "", 250), lambda reply: reply[7]),
@@ -201,7 +202,7 @@ def test_headers_count_in_what_one_call_reads(lab: Lab) -> None:
     header = b";;;" + b"\x92\xc0" + b"x" * MB
     lab.seed()
     for _ in range(3):
-        lab.run(commands.enqueue(lab.known(), [(header, b"x")] * 3, now=NOW))
+        lab.run(enqueue_encoded(lab.known(), [(header, b"x")] * 3, now=NOW))
 
     assert len(lab.run(commands.receive(lab.known(), 9, 1000, now=NOW))[7]) == 4
 
@@ -230,7 +231,7 @@ def test_every_way_in_notes_a_large_message(lab: Lab, way: str) -> None:
         lab.run(commands.reject(lab.known(), leased(lab), now=NOW))
     else:
         said = b"+900" if way == "with a deadline" else b""
-        lab.run(commands.enqueue(lab.known("dead"), [(said, body)] * (3 if way == "batch" else 1), now=NOW))
+        lab.run(enqueue_encoded(lab.known("dead"), [(said, body)] * (3 if way == "batch" else 1), now=NOW))
 
     meta = lab.snapshot_of("dead", "meta")
 
@@ -268,7 +269,7 @@ def test_a_repeated_ack_of_messages_that_came_back_reads_5_and_leaves_the_others
     lab.run(commands.nack(lab.known(), words, now=NOW))
 
     with bounded(server):
-        _, _, unknown, lost = lab.run(commands.ack(lab.keyspace, "orders", words, now=LATER).again())
+        _, _, unknown, lost = lab.run(commands.ack(lab.keyspace, "orders", words, now=LATER).as_replay())
 
     assert 0 < len(lost) <= 5
     assert len(unknown) + len(lost) == 50

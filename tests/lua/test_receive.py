@@ -198,7 +198,7 @@ def test_repeated_after_a_lost_reply_what_is_gone_is_not_lost(lab: Lab) -> None:
     finished = [place(-1), token(4), place(-9), token(9)]
 
     first = lab.run(receive(lab, 0, finished=finished))
-    again = lab.run(receive(lab, 0, finished=finished).again())
+    again = lab.run(receive(lab, 0, finished=finished).as_replay())
 
     assert first[6] == [place(-1).encode(), place(-9).encode()]
     assert again[6] == [place(-1).encode()]

@@ -28,7 +28,7 @@ def redriven(at: int, id: str = "me", history: str = HISTORY, *, own: str = "", 
 
 def redrive(lab: Lab, *sequences: str, again: bool = False, source: str = "dead") -> Any:
     command = commands.redrive(lab.known(), source, sequences, now=NOW)
-    return lab.run(command.again() if again else command)
+    return lab.run(command.as_replay() if again else command)
 
 
 def test_a_letter_leaves_one_queue_and_arrives_in_the_other(lab: Lab) -> None:

@@ -150,7 +150,7 @@ def test_repeated_after_a_lost_reply_our_own_success_is_not_lost_to_us(lab: Lab,
 
     assert lab.run(command)[-1] == []
     after = lab.snapshot()
-    assert lab.run(command.again())[-1] == []
+    assert lab.run(command.as_replay())[-1] == []
     assert lab.snapshot() == after
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command
+from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 
@@ -67,7 +68,7 @@ def test_many_go_step_by_step_up_to_where_the_purge_began(lab: Lab) -> None:
     lab.seed(log=plain(*[place(-9, i) for i in range(600)]), leases={place(-9): token(9)})
 
     first = purge(lab)
-    lab.run(commands.enqueue(lab.known(), [(b"", b"new")], now=NOW))
+    lab.run(enqueue_encoded(lab.known(), [(b"", b"new")], now=NOW))
     rest = [purge(lab, first[4].decode()) for _ in range(2)]
 
     assert [one[2:4] for one in (first, *rest)] == [[250, 1], [250, 1], [99, 0]]

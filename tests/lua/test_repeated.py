@@ -31,7 +31,7 @@ SETTLES: dict[str, Settle] = {
 def outcome(lab: Lab, how: str, now: int) -> str:
     """What the repeated settle says of the message; nothing has changed by it."""
     before = lab.snapshot()
-    reply = lab.run(SETTLES[how](lab, now).again())
+    reply = lab.run(SETTLES[how](lab, now).as_replay())
     assert lab.snapshot() == before
     unknown, lost = (reply[9], reply[6]) if how == "receive" else reply[2:]
     assert not (unknown and lost)

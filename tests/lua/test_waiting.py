@@ -8,6 +8,7 @@ import pytest
 
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Presence
+from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 
@@ -70,7 +71,7 @@ def test_a_sign_of_life_never_shortens_the_time_for_which_a_consumer_counts(lab:
 def test_a_bell_that_was_rung_is_looked_after_five_seconds_later(lab: Lab) -> None:
     before = lab.seed(waiters={"other": NOW + 240_000})
 
-    lab.run(commands.enqueue(lab.known(), [(b"", b"x")], now=NOW))
+    lab.run(enqueue_encoded(lab.known(), [(b"", b"x")], now=NOW))
 
     state = lab.snapshot()["orders"]
     assert state["wakeup"] == [""]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
 from rqttl.flows import Step
 from rqttl.protocol.commands import Command, Reply
-from rqttl.store.driver import Driver
+from rqttl.store.driver import RedisDriver
 
 #: How many clients there are, each with what it knows of the queues.
 CLIENTS = 2
@@ -26,7 +26,7 @@ class Clock:
         self.latest = max(self.latest, self.now)
 
 
-class Client(Driver):
+class Client(RedisDriver):
     """Everything it runs is the real thing, except for the `now` of each script call.
 
     `log` holds the commands that were carried out since it was cleared, with their replies. While it is `deaf`, what
@@ -39,7 +39,7 @@ class Client(Driver):
 
     def begin(self, clock: Clock) -> None:
         """Know nothing, as a process that has just started."""
-        self.known.clear()
+        self.configs.clear()
         self.clock = clock
         self.log: list[tuple[Command, Reply]] = []
         self.stale = 0
@@ -62,8 +62,4 @@ class Client(Driver):
         """The command with the clock of the test in the place of Redis' own."""
         if "now" not in command.script.args:
             return command
-        words = list(command.words)
-        number_of_keys = words[0]
-        assert isinstance(number_of_keys, int)
-        words[1 + number_of_keys + command.script.args.index("now")] = self.clock.now
-        return replace(command, words=tuple(words))
+        return command.with_word("now", self.clock.now)

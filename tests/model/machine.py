@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from rqttl.options import OPTIONS, QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.codec import Unpacked
-from rqttl.protocol.commands import Command, Known
+from rqttl.protocol.codec import ParsedHeader
+from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.units import as_datetime
 from tests.model.clients import CLIENTS, Client, Clock
 from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair
@@ -140,7 +140,7 @@ class Machine(RuleBasedStateMachine):
         """The same messages in the same order, with all that is known of them."""
         assert list(raw.entries) == [m.seq for m in q.messages], f"{q.name}: contents or order"
         for m, (header, body) in zip(q.messages, raw.entries.values(), strict=True):
-            unpacked: Unpacked = unpack_header(header)
+            unpacked: ParsedHeader = unpack_header(header)
             assert (body, unpacked.id, unpacked.deadline) == (m.body, m.id, m.own)
             assert dict(unpacked.headers) == m.headers
             if unpacked.deaths or m.deaths:
@@ -218,7 +218,7 @@ def words_of(pairs: Sequence[Pair]) -> list[bytes]:
     return [word for pair in pairs for word in pair]
 
 
-def settle_command(known: Known, action: str, words: Sequence[bytes], *, delay: int | None, counted: bool,
+def settle_command(known: QueueConfig, action: str, words: Sequence[bytes], *, delay: int | None, counted: bool,
                    description: str | None) -> Command:  # fmt: skip
     text = (description or "").encode()
     if action == "nack":

@@ -79,7 +79,7 @@ class QueueMachine(QueueRules):
         late = bell[:10] if presence.consumer and not presence.block else []
         expected = []
         broker = self.clients[who]
-        flow = flows.claim(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
+        flow = flows.receive_once(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
         if again:
             flow = _marked(flow, "receive")
         claimed = self.act(who, flow, "receive", lambda: expected.append(self.world.receive(name, now, count, lease,
@@ -169,12 +169,12 @@ class QueueMachine(QueueRules):
         seqs = list(dict.fromkeys([*seqs, b"%013d-999999" % self.clock.latest] if strange else seqs))
         now, free, known = self.clock.now, self.raw[origin].free(self.clock.now), {m.seq for m in d.messages}
         became: list[Msg | str | None] = []
-        flow = flows.fenced(origin, lambda at: commands.redrive(at, source, seqs))
+        flow = flows.with_config(origin, lambda at: commands.redrive(at, source, seqs))
         if again:
             flow = _marked(flow, "redrive")
         reply = self.act(who, flow, "redrive",
             lambda: became.extend(self.world.redrive(source, origin, now, seqs, free)), deaf=dies)  # fmt: skip
-        for seq, told, one in zip(seqs, reply[2], became, strict=True):
+        for seq, told, one in zip(seqs, reply.results, became, strict=True):
             if one is None:
                 assert told == (b"=" if again and seq not in known else b"-")
             else:
@@ -240,27 +240,27 @@ class QueueMachine(QueueRules):
             return world.reject(name, at, pairs, again=again, description=description)
 
         if action == "ack":
-            flow = flows.plain(commands.ack(broker.keyspace, name, words_of(pairs)))
+            flow = flows.run(commands.ack(broker.keyspace, name, words_of(pairs)))
         else:
-            flow = flows.fenced(name, lambda known: settle_command(
+            flow = flows.with_config(name, lambda known: settle_command(
                 known, action, words_of(pairs), delay=delay, counted=counted, description=description))  # fmt: skip
         lost: list[bytes] = []
         reply = self.act(who, flow, action, lambda: lost.extend(apply(False)), deaf=dies)
-        assert reply[2:] == [[], lost]
+        assert (reply.unknown, reply.lost) == ([], lost)
         assert now == self.clock.now
         self.settled[who] = (self.ran(who, action), apply)
         self.compare()
 
     def _renew(self, who: int, name: str, pairs: list[Pair], lease: int) -> None:
         expected = []
-        flow = flows.plain(commands.renew(self.clients[who].keyspace, name, words_of(pairs), lease=lease))
+        flow = flows.run(commands.renew(self.clients[who].keyspace, name, words_of(pairs), lease=lease))
         now = self.clock.now
         reply = self.act(who, flow, "renew", lambda: expected.append(self.world.renew(name, now, pairs, lease)))
         ((held, lost),) = expected
-        assert list(reply[3]) == lost
+        assert list(reply.lost) == lost
         for m in held:
-            m.token = reply[2]
-            self.seen.append((name, m.seq, reply[2]))
+            m.token = reply.token
+            self.seen.append((name, m.seq, reply.token))
         self.compare()
 
     @precondition(lambda self: any(self.settled))
@@ -274,7 +274,7 @@ class QueueMachine(QueueRules):
         if command.queue in self.raw:
             broker = self.clients[who]
             broker.log.clear()
-            reply = broker.step(command.again())
+            reply = broker.step(command.as_replay())
             if reply[0] == b"ok":
                 lost = apply(True)
                 assert reply[2:] == [self.world.unknown, lost]
@@ -298,4 +298,4 @@ def _marked(flow: flows.Flow[T], script: str) -> flows.Flow[T]:
         except StopIteration as done:
             result: T = done.value
             return result
-        answer = yield step.again() if isinstance(step, Command) and step.script.name == script else step
+        answer = yield step.as_replay() if isinstance(step, Command) and step.script.name == script else step

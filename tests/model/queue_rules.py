@@ -61,7 +61,7 @@ class QueueRules(Machine):
         else:
             flow: flows.Flow[object] = flows.update(name, as_written(changes))
             if dies:
-                flow = flows.fenced(
+                flow = flows.with_config(
                     name, lambda known: commands.update(known, known.options.changed(as_written(changes)))
                 )
             self.act(who, flow, "update", lambda: self.world.update(name, changes))

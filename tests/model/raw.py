@@ -24,7 +24,7 @@ COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged"
 
 
 @lru_cache(maxsize=4096)
-def unpack_header(header: bytes) -> codec.Unpacked:
+def unpack_header(header: bytes) -> codec.ParsedHeader:
     return codec.unpack_header(header)
 
 

@@ -156,7 +156,7 @@ def shared(client: redis.Redis) -> Clocked:
 
 def begin(clocked: Clocked) -> Clocked:
     clocked.go_to(0)
-    driver_of(clocked).known.clear()
+    driver_of(clocked).configs.clear()
     return clocked
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rqttl import Broker, flows
 from rqttl.protocol import commands
+from rqttl.protocol.envelope import Envelope
 from rqttl.store.driver import driver_of
 
 #: Seconds to wait for what happens at once on any machine that is not broken.
@@ -78,10 +79,10 @@ def reaping(url: str, *arguments: str, watching: bool = True) -> Iterator[Reaper
 
 def enqueue_dead(broker: Broker, queue: str, count: int) -> list[bytes]:
     """Put messages into a queue whose time was over long ago, and that nobody has swept. Returns their bodies."""
-    known = driver_of(broker).step(flows.Look(queue))
+    known = driver_of(broker).step(flows.GetConfig(queue))
     bodies = [b"%s %d" % (queue.encode(), i) for i in range(count)]
     for start in range(0, count, commands.BATCH):
-        packed = [(b"+1000", body) for body in bodies[start : start + commands.BATCH]]  # a TTL of a second
+        packed = [(Envelope(b"+1000"), body) for body in bodies[start : start + commands.BATCH]]  # a TTL of a second
         reply = driver_of(broker).store.run(commands.enqueue(known, packed, now=PAST))
         assert reply[0] == b"ok"
     return bodies

@@ -159,7 +159,7 @@ def test_a_reply_that_a_script_cannot_give_is_a_bug_and_its_connection_is_closed
 ) -> None:
     queue, store = broker.queue("orders"), driver_of(broker).store
     queue.touch()
-    kept = store.connections.take()
+    kept = store.connections.checkout()
     store.connections.keep(kept)
     reader = type(kept)
     wrong = iter([{b"+": b"OK", b":": 7}.get(reply[:1], [b"yes"])])
@@ -177,7 +177,7 @@ def test_a_plain_reply_of_another_shape_is_a_bug_and_its_connection_is_closed(
     broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = driver_of(broker).store
-    kept = store.connections.take()
+    kept = store.connections.checkout()
     store.connections.keep(kept)
     monkeypatch.setattr(type(kept), "read_response", lambda *_, **__: b"OK")
 

@@ -50,8 +50,8 @@ class Late:
 
     def __init__(self, broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         listener = driver_of(broker).store._listener
-        ask = listener._ask
-        monkeypatch.setattr(listener, "_ask", lambda line, words: ask(line, (*words[:2], "3600")))
+        ask = listener._call
+        monkeypatch.setattr(listener, "_call", lambda line, words: ask(line, (*words[:2], "3600")))
 
 
 def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

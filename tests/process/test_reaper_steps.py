@@ -294,12 +294,12 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
     assert len(reaper._timetable) <= 2
     assert len(reaper._strange) <= HINTS
     assert set(reaper._scan._records) <= {"orders", "new"}
-    assert len(driver_of(broker).known) <= 2
+    assert len(driver_of(broker).configs) <= 2
 
 
 def test_a_client_remembers_no_more_queues_than_its_bound(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.declare_queue("other")
-    known = driver_of(broker).known
+    known = driver_of(broker).configs
     monkeypatch.setattr(known, "_half", 10)
     for i in range(100):
         broker.declare_queue(f"q{i}").enqueue(b"x")

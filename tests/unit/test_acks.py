@@ -7,7 +7,7 @@ import pytest
 from rqttl import Delivery, QueueOptions
 from rqttl.consuming.acks import Acks, Sending
 from rqttl.delivery import LOST, Settler, mark
-from rqttl.protocol.commands import BATCH, Known
+from rqttl.protocol.commands import BATCH, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.backoff import pause
 
@@ -18,7 +18,7 @@ def unused(*_: object) -> None:
 
 SETTLER = Settler(unused, unused, unused, unused)
 
-KNOWN = Known(Keyspace(), "orders", b"v1", QueueOptions.read("orders", {}))
+KNOWN = QueueConfig(Keyspace(), "orders", b"v1", QueueOptions.read("orders", {}))
 
 
 def delivery(number: int) -> Delivery:

@@ -86,7 +86,7 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("rqttl.store.retry.time.monotonic", lambda: now[0])
     monkeypatch.setattr("rqttl.store.retry.time.sleep", lambda _: None)
     with rqttl.connect("redis://localhost:1/0") as broker:
-        for send in ("_send_one", "_send_plain"):
+        for send in ("_send_one", "_send_judged"):
             monkeypatch.setattr(driver_of(broker).store, send, hang)
         for ask in (broker.queue("orders").touch, broker.reaper_count):
             asked[0] = 0

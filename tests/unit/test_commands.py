@@ -9,16 +9,18 @@ import pytest
 
 from rqttl import Message, QueueOptions
 from rqttl.protocol import commands, scripts
-from rqttl.protocol.commands import Command, Known, Presence, repair
+from rqttl.protocol.commands import Command, Presence, QueueConfig, repair
+from rqttl.protocol.envelope import Envelope
 from rqttl.protocol.keys import Keyspace
+from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace("ns")
 DELIVERIES: Sequence[commands.Word] = [b"1", b"t1", b"2", b"t1", b"3", b"t2"]
 RUNS = [b"t1", 2, b"1", b"2", b"t2", 1, b"3"]
 
 
-def known(**options: object) -> Known:
-    return Known(KEYSPACE, "orders", b"v1", QueueOptions.read_stored("orders", options))
+def known(**options: object) -> QueueConfig:
+    return QueueConfig(KEYSPACE, "orders", b"v1", QueueOptions.read_stored("orders", options))
 
 
 def bound(command: Command) -> dict[str, Any]:
@@ -39,11 +41,11 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
     here = known()
     made = [
         commands.lookup(KEYSPACE, "orders"), commands.declare(KEYSPACE, here.options),
-        commands.update(here, here.options), commands.preview(here, here.options, (0, "", 0, 0, 0)),
+        commands.update(here, here.options), commands.preview(here, here.options, commands.Walk()),
         commands.touch(KEYSPACE, "orders"),
         commands.purge(KEYSPACE, "orders", ""), commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False),
         commands.peek(KEYSPACE, "orders", after="", limit=1), commands.sweep(here), commands.stats(here),
-        commands.enqueue(here, [(b"", b"x")]), commands.receive(here, 1, 1), commands.redrive(here, "dead", ["x"]),
+        enqueue_encoded(here, [(b"", b"x")]), commands.receive(here, 1, 1), commands.redrive(here, "dead", ["x"]),
         commands.ack(KEYSPACE, "orders", DELIVERIES),
         commands.nack(here, DELIVERIES), commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
@@ -90,7 +92,7 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     assert (delete["now"], delete["if_unused"], delete["if_empty"]) == (5, "1", "")
     purge = bound(commands.purge(KEYSPACE, "orders", b"id", ["a", "b"]))
     assert (purge["upto"], purge["rest"]) == (b"id", ["a", "b"])
-    enqueue = bound(commands.enqueue(here, [(b"", b"x"), (b"+5", b"y")], now=5))
+    enqueue = bound(enqueue_encoded(here, [(b"", b"x"), (b"+5", b"y")], now=5))
     assert (enqueue["version"], enqueue["now"], enqueue["rest"]) == (b"v1", 5, [b"", b"x", b"+5", b"y"])
 
 
@@ -154,7 +156,7 @@ def test_keys_that_no_limit_and_no_ttl_of_zero_can_need_are_left_out(
     options: dict[str, object], message: object, short: bool
 ) -> None:
     here = known(**options)
-    command = commands.enqueue(here, [(b"", b"x"), commands.pack(message)])
+    command = commands.enqueue(here, [(Envelope(), b"x"), commands.pack(message)])
 
     script = command.script
     assert bound(command)["keys"][: len(script.keys)] == keys_of(
@@ -170,15 +172,15 @@ def test_what_may_be_repeated_says_so_to_the_script_and_nothing_else_changes() -
         commands.reject(here, DELIVERIES, now=5), commands.receive(here, 1, 1, finished=DELIVERIES, now=5),
     ):  # fmt: skip
         assert command.repeatable
-        assert bound(command.again()) == {**bound(command), "replay": "1"}
-        assert command.again().again() == command.again()
-    assert commands.sweep(here).again() == commands.sweep(here)
+        assert bound(command.as_replay()) == {**bound(command), "replay": "1"}
+        assert command.as_replay().as_replay() == command.as_replay()
+    assert commands.sweep(here).as_replay() == commands.sweep(here)
 
 
 def test_what_must_not_be_repeated() -> None:
     here = known()
 
-    assert not commands.enqueue(here, [(b"", b"x")]).repeatable
+    assert not enqueue_encoded(here, [(b"", b"x")]).repeatable
     assert not commands.receive(here, 1, 1, auto_ack=True).repeatable
     assert not commands.purge(KEYSPACE, "orders", "").repeatable
     assert not commands.delete(KEYSPACE, "orders", if_unused=False, if_empty=False).repeatable
@@ -194,33 +196,51 @@ def test_what_must_not_be_repeated() -> None:
     ],
 )  # fmt: skip
 def test_what_a_sender_says_is_packed_for_the_script(message: object, said: bytes) -> None:
-    assert commands.pack(message)[0] == said
+    envelope, _ = commands.pack(message)
+    assert envelope.encode() == said
+
+
+ID, TTL, HEADERS = Envelope(id=b"a"), Envelope(ttl=b"+5"), Envelope(extras=b"\x92\x01\xc0")
 
 
 @pytest.mark.parametrize(
-    "packed,form",
+    "envelope,has_id,id_only,may_be_over",
     [
-        ([(b";1;;a", b"x"), (b";2;;;;", b"x"), (b";12;;123456789012", b"")], "ids"),
-        ([(b";1;;a", b"x"), (b"", b"x")], ""), ([(b"", b"x")], ""), ([(b"+5", b"x")], ""), ([(b"+5;1;;a", b"x")], ""),
-        ([(b";1;;a\x92\x01\xc0", b"x")], ""),
-        ([(b";;;\x92\x01\xc0", b"x")], ""), ([(b";1;;a", b"x"), (b"@5;1;;a", b"x")], ""),
+        (Envelope(), False, False, False), (ID, True, True, False), (TTL, False, False, False),
+        (Envelope(b"+5", b"a"), True, False, False), (Envelope(b"", b"a", b"\x92"), True, False, False),
+        (HEADERS, False, False, False), (Envelope(b"+0", b"a"), True, False, True),
+        (Envelope(b"@5"), False, False, True),
     ],
 )  # fmt: skip
-def test_only_a_batch_that_says_nothing_but_ids_is_said_to_be_one(packed: list[tuple[bytes, bytes]], form: str) -> None:
-    command = commands.enqueue(known(), packed, window=5)
+def test_an_envelope_knows_whether_it_has_an_id_and_whether_it_may_be_over(
+    envelope: Envelope, has_id: bool, id_only: bool, may_be_over: bool
+) -> None:
+    assert (envelope.has_id, envelope.id_only, envelope.may_be_over) == (has_id, id_only, may_be_over)
 
-    assert bound(command)["form"] == form
-    if form:
-        flat = [word for pair in packed for word in pair]
-        assert commands.enqueue_named(known(), flat, window=5) == command
-        assert commands.enqueue_named(known(), flat) == commands.enqueue(known(), packed)
+
+@pytest.mark.parametrize(
+    "envelopes,form",
+    [
+        ([ID, Envelope(id=b";;"), Envelope(id=b"123456789012")], "ids"), ([ID, Envelope()], ""), ([Envelope()], ""),
+        ([TTL], ""), ([Envelope(b"+5", b"a")], ""), ([Envelope(b"", b"a", b"\x92\x01\xc0")], ""), ([HEADERS], ""),
+        ([ID, Envelope(b"@5", b"a")], ""), ([Envelope(b"@5", b"a"), ID], ""),
+    ],
+)  # fmt: skip
+def test_only_a_batch_of_nothing_but_ids_has_that_form(envelopes: list[Envelope], form: str) -> None:
+    packed = [(envelope, b"x") for envelope in envelopes]
+    encoded = [(envelope.encode(), b"x") for envelope in envelopes]
+
+    for window in (0, 5):
+        command = commands.enqueue(known(), packed, window=window)
+        assert bound(command)["form"] == form
+        assert command == enqueue_encoded(known(), encoded, window=window)
 
 
 def test_what_has_ids_may_be_repeated_where_somebody_knows_duplicates() -> None:
-    some: Sequence[tuple[bytes, bytes]] = [(b";1;;a", b"x"), (b"+5;1;;b\x92\x01\xc0", b"x")]
+    some = [(ID, b"x"), (Envelope(b"+5", b"b", b"\x92\x01\xc0"), b"x")]
 
     assert commands.enqueue(known(), some, window=5).repeatable
     assert commands.enqueue(known(duplicate_window=5), some).repeatable
     assert not commands.enqueue(known(), some).repeatable
-    for other in (b"", b"+5", b";;;\x92\x01\xc0"):
+    for other in (Envelope(), TTL, HEADERS):
         assert not commands.enqueue(known(), [*some, (other, b"x")], window=5).repeatable

@@ -18,10 +18,11 @@ from rqttl import (
     RegistryDamaged,
     flows,
 )
-from rqttl.flows import Enter, Follow, Look, Read, Together
+from rqttl.flows import GetConfig, HandleNotes, Pipeline, Read, Register, Unregister
 from rqttl.protocol import commands
-from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, Known
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig
 from rqttl.protocol.keys import Keyspace
+from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace()
 LISTED = Read([("SISMEMBER", KEYSPACE.registry, "orders")])
@@ -29,8 +30,8 @@ PLACE = b"1700000000000-100000"
 REFUSED, OK = b"refused", b"ok"
 
 
-def known(version: bytes = b"v1", **options: object) -> Known:
-    return Known(KEYSPACE, "orders", version, QueueOptions.read_stored("orders", options))
+def known(version: bytes = b"v1", **options: object) -> QueueConfig:
+    return QueueConfig(KEYSPACE, "orders", version, QueueOptions.read_stored("orders", options))
 
 
 class Drive:
@@ -65,38 +66,38 @@ def received(*entries: Any, more: int = 0, due: Any = b"", lost: Any = (), now: 
 def test_a_stale_client_asks_for_the_options_and_repeats_the_call_with_them() -> None:
     drive = Drive(flows.enqueue("orders", [b"x"]))
 
-    assert drive.step == Look("orders")
+    assert drive.step == GetConfig("orders")
     drive.answer(known(b"v1"))
-    while isinstance(drive.step, Look):
+    while isinstance(drive.step, GetConfig):
         drive.answer(known(b"v1"))
     assert drive.script == "enqueue"
     assert b"v1" in drive.step.words
     drive.answer([REFUSED, b"stale"])
-    assert drive.step == Look("orders", fresh=True)
+    assert drive.step == GetConfig("orders", fresh=True)
     drive.answer(known(b"v2"))
     assert drive.script == "enqueue"
     assert b"v2" in drive.step.words
     drive.answer(stored(PLACE))
-    while isinstance(drive.step, Look):
+    while isinstance(drive.step, GetConfig):
         drive.answer(known(b"v2"))
     assert [receipt.id for receipt in drive.result] == [PLACE.decode()]
 
 
 def test_a_call_that_had_to_make_room_first_is_repeated_as_it_was() -> None:
-    drive = Drive(flows.fenced("orders", lambda known: commands.enqueue(known, [(b"", b"x")])))
+    drive = Drive(flows.with_config("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
 
     first = drive.answer(known())
     second = drive.answer([REFUSED, b"retry"])
     assert second == first
     drive.answer(stored(PLACE))
-    assert drive.result[2] == [PLACE]
+    assert drive.result.ids == [PLACE]
 
 
 def test_a_queue_that_is_gone_is_looked_for_once_more_and_then_not_found() -> None:
     drive = Drive(flows.stats("orders"))
     drive.answer(known())
 
-    assert drive.answer([REFUSED, b"not_found"]) == Look("orders", fresh=True)
+    assert drive.answer([REFUSED, b"not_found"]) == GetConfig("orders", fresh=True)
     with pytest.raises(QueueNotFound):
         drive._flow.throw(QueueNotFound("orders"))
 
@@ -110,35 +111,35 @@ def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
 
 
 def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept() -> None:
-    drive = Drive(flows.fenced("orders", lambda known: commands.enqueue(known, [(b"", b"x")])))
+    drive = Drive(flows.with_config("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
     drive.answer(known())
 
     notes = [b"created", b"dead", b"sweep", b"late", b"deleted", b"orders"]
-    assert drive.answer([OK, notes, [PLACE]]) == Follow(notes)
+    assert drive.answer([OK, notes, [PLACE]]) == HandleNotes(notes)
     drive.answer(None)
-    assert drive.result[2] == [PLACE]
+    assert drive.result.ids == [PLACE]
 
     drive = Drive(flows.follow(notes))
-    assert drive.step == Enter("dead")
-    assert drive.answer(1) == Look("late")
+    assert drive.step == Register("dead")
+    assert drive.answer(1) == GetConfig("late")
     drive.answer(known())
     assert drive.script == "sweep"
-    assert drive.answer([OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""]) == Enter("orders", gone=True)
+    assert drive.answer([OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""]) == Unregister("orders")
 
 
 def test_without_limits_batches_go_together_and_one_that_was_stale_alone_again() -> None:
     drive = Drive(flows.enqueue("orders", [b"x"] * (BATCH + 1)))
-    while isinstance(drive.step, Look):
+    while isinstance(drive.step, GetConfig):
         drive.answer(known())
 
-    assert [drive.step] == [Together(drive.step.commands)]
+    assert [drive.step] == [Pipeline(drive.step.commands)]
     assert len(drive.step.commands[0].words) > 2 * BATCH
     drive.answer([stored(*[PLACE] * BATCH), [REFUSED, b"stale"]])
-    while isinstance(drive.step, Look):
+    while isinstance(drive.step, GetConfig):
         drive.answer(known(b"v2"))
     assert (drive.script, b"v2" in drive.step.words) == ("enqueue", True)
     drive.answer(stored(b"1700000000001-100000"))
-    while isinstance(drive.step, Look):
+    while isinstance(drive.step, GetConfig):
         drive.answer(known(b"v2"))
     assert [drive.result[0].id, drive.result[-1].id] == [PLACE.decode(), "1700000000001-100000"]
     assert len(drive.result) == BATCH + 1
@@ -149,7 +150,7 @@ def test_with_a_limit_one_batch_goes_after_the_other() -> None:
     here = known(max_length=5, overflow="reject-publish")
     sent = 0
     while drive.step is not None:
-        if isinstance(drive.step, Look):
+        if isinstance(drive.step, GetConfig):
             drive.answer(here)
         else:
             assert drive.script == "enqueue"
@@ -164,7 +165,7 @@ def test_with_a_limit_one_batch_goes_after_the_other() -> None:
 def test_a_batch_holds_about_a_megabyte_but_one_message_may_be_larger() -> None:
     bodies = [b"x" * (BATCH_BYTES // 2)] * 3 + [b"y" * (2 * BATCH_BYTES)] + [b"z"]
     drive = Drive(flows.enqueue("orders", bodies))
-    while isinstance(drive.step, Look):
+    while isinstance(drive.step, GetConfig):
         drive.answer(known())
 
     sizes = [sum(len(word) for word in command.words if isinstance(word, bytes)) for command in drive.step.commands]
@@ -175,10 +176,10 @@ def test_a_batch_holds_about_a_megabyte_but_one_message_may_be_larger() -> None:
 def test_a_receipt_tells_the_deadline_that_is_in_force() -> None:
     drive = Drive(flows.enqueue("orders", [b"a", Message(b"b", ttl="1ms", id="me")]))
     here = known(message_ttl=500)
-    while isinstance(drive.step, Look):
+    while isinstance(drive.step, GetConfig):
         drive.answer(here)
     drive.answer(stored(PLACE, b"1700000000000-100001 1700000000001"))
-    while isinstance(drive.step, Look):
+    while isinstance(drive.step, GetConfig):
         drive.answer(here)
 
     first, second = drive.result
@@ -188,12 +189,12 @@ def test_a_receipt_tells_the_deadline_that_is_in_force() -> None:
 
 def test_a_receive_goes_on_at_once_while_all_that_was_met_had_expired() -> None:
     finished = [b"1", b"9"]
-    drive = Drive(flows.claim("orders", 5, None, finished=finished))
+    drive = Drive(flows.receive_once("orders", 5, None, finished=finished))
     drive.answer(known())
 
     assert b"1" in drive.step.words
     drive.answer(received(more=1, lost=[b"1"]))
-    drive.answer(known()) if isinstance(drive.step, Look) else None
+    drive.answer(known()) if isinstance(drive.step, GetConfig) else None
     assert b"1" not in drive.step.words
     drive.answer(received([PLACE, [b"", b"x"]]))
     assert (drive.result.entries, drive.result.lost) == ([[PLACE, [b"", b"x"]]], [b"1"])
@@ -204,7 +205,7 @@ def test_deliveries_are_settled_in_batches_and_lost_and_unknown_ones_collected()
 
     def run(words: Any) -> flows.Flow[Any]:
         seen.append(len(words) // 2)
-        return (yield from flows.plain(commands.ack(KEYSPACE, "orders", words)))
+        return (yield from flows.run(commands.ack(KEYSPACE, "orders", words)))
 
     drive = Drive(flows.settle([(b"%d" % i, b"t") for i in range(2 * BATCH + 1)], run))
     drive.answer([OK, b"", [], [b"3"]])
@@ -219,13 +220,13 @@ def test_a_queue_is_entered_before_it_is_declared_and_once_more_when_it_was_made
     drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
 
     assert drive.step == LISTED
-    assert drive.answer([0]) == Enter("orders")
+    assert drive.answer([0]) == Register("orders")
     drive.answer(1)
     assert drive.script == "declare"
     assert drive.answer([OK, b"", 1, b"v1"]) == LISTED
-    assert drive.answer([0]) == Enter("orders")
+    assert drive.answer([0]) == Register("orders")
     drive.answer(1)
-    assert drive.step == Look("orders", newest=Known(KEYSPACE, "orders", b"v1", QueueOptions("orders", {})))
+    assert drive.step == GetConfig("orders", newest=QueueConfig(KEYSPACE, "orders", b"v1", QueueOptions("orders", {})))
 
 
 @pytest.mark.parametrize("made", [0, 1, 2])
@@ -238,7 +239,7 @@ def test_a_queue_that_is_listed_is_not_entered_again(made: int) -> None:
     if made:
         assert then == LISTED
         then = drive.answer([1])
-    assert then == Look("orders", newest=Known(KEYSPACE, "orders", b"v1", QueueOptions("orders", {})))
+    assert then == GetConfig("orders", newest=QueueConfig(KEYSPACE, "orders", b"v1", QueueOptions("orders", {})))
 
 
 def test_a_registry_of_another_type_is_named_before_anything_is_declared() -> None:
@@ -264,9 +265,9 @@ def test_a_deleted_queue_leaves_the_registry_and_one_in_use_does_not() -> None:
     for reply in ([OK, b"", 7], [REFUSED, b"in_use", b"if_empty", 2]):
         drive = Drive(flows.delete(KEYSPACE, "orders", if_unused=False, if_empty=True))
         while not (type(drive.step) is Command and drive.script == "delete"):
-            drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
+            drive.answer(known() if isinstance(drive.step, GetConfig) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
         if reply[0] == OK:
-            assert drive.answer(reply) == Enter("orders", gone=True)
+            assert drive.answer(reply) == Unregister("orders")
             drive.answer(1)
             assert drive.result == 7
         else:
@@ -280,7 +281,7 @@ def test_a_sweep_goes_on_until_nothing_is_due_or_its_rounds_are_over() -> None:
         replies = iter([1, 1, 0])
         while drive.step is not None:
             drive.answer(
-                known() if isinstance(drive.step, Look) else [OK, b"", 5, b"9", next(replies), 1, 2, 3, 4, 5, b""]
+                known() if isinstance(drive.step, GetConfig) else [OK, b"", 5, b"9", next(replies), 1, 2, 3, 4, 5, b""]
             )
         assert len(drive.result) == expected
         assert (drive.result[0].due, drive.result[0].reclaimed, drive.result[0].compacted) == (9, 1, 5)
@@ -289,7 +290,7 @@ def test_a_sweep_goes_on_until_nothing_is_due_or_its_rounds_are_over() -> None:
 def test_a_purge_ends_where_the_queue_ended_when_it_began() -> None:
     drive = Drive(flows.purge(KEYSPACE, "orders"))
     while not (type(drive.step) is Command and drive.script == "purge"):
-        drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
+        drive.answer(known() if isinstance(drive.step, GetConfig) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
 
     drive.answer([OK, b"", 250, 1, PLACE])
     assert PLACE in drive.step.words
@@ -301,7 +302,7 @@ def test_a_purge_of_chosen_messages_goes_on_behind_what_was_looked_at() -> None:
     chosen = [f"{i:013d}-100000" for i in range(300)]
     drive = Drive(flows.purge_many(KEYSPACE, "orders", [*reversed(chosen), chosen[7]]))
     while not (type(drive.step) is Command and drive.script == "purge"):
-        drive.answer(known() if isinstance(drive.step, Look) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
+        drive.answer(known() if isinstance(drive.step, GetConfig) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
 
     assert list(drive.step.words[-250:]) == chosen[:250]
     drive.answer([OK, b"", 80, 1, chosen[99].encode()])

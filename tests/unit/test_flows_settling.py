@@ -8,17 +8,20 @@ import pytest
 
 from rqttl import flows
 from rqttl.flows import Flow
-from rqttl.protocol.commands import Reply, Word
+from rqttl.protocol import scripts
+from rqttl.protocol.commands import Ok, Refused, Word
 
 
 def cut(sizes: Sequence[int], count: int = 0) -> list[int]:
     """How many deliveries each call settles."""
     calls: list[int] = []
 
-    def run(words: Sequence[Word]) -> Flow[Reply]:
+    def run(words: Sequence[Word]) -> Flow[Ok]:
         calls.append(len(words) // 2)
         yield from ()
-        return [b"ok", b"", [], [words[0]]]
+        values = scripts.load("ack").read([b"ok", b"", [], [words[0]]])
+        assert type(values) is not Refused
+        return values
 
     pairs = [(b"%d" % i, b"token") for i in range(len(sizes) or count)]
     with pytest.raises(StopIteration) as done:

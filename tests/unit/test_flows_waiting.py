@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from rqttl import PoolExhausted, flows
-from rqttl.flows import Clock, Listen, Look
+from rqttl.flows import GetConfig, Now, WaitForWakeup
 from tests.unit.test_flows import Drive, known, received
 
 
 def wait_loop(wait: int) -> Drive:
     drive = Drive(flows.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
-    assert drive.step == Clock()
+    assert drive.step == Now()
     drive.answer(100)
-    assert drive.step == Look("orders")
+    assert drive.step == GetConfig("orders")
     drive.answer(known())
     return drive
 
 
 def again(drive: Drive, clock: int) -> None:
-    assert drive.step == Clock()
-    if drive.answer(clock) == Look("orders"):
+    assert drive.step == Now()
+    if drive.answer(clock) == GetConfig("orders"):
         drive.answer(known())
 
 
@@ -28,11 +28,11 @@ def test_who_waits_listens_looks_again_and_gives_up_when_its_time_is_over() -> N
     drive = wait_loop(700)
 
     assert 700 in drive.step.words
-    assert drive.answer(received()) == Listen("orders", 700)
+    assert drive.answer(received()) == WaitForWakeup("orders", 700)
     drive.answer(None)
     again(drive, 500)
     assert 300 in drive.step.words
-    assert drive.answer(received()) == Listen("orders", 300)
+    assert drive.answer(received()) == WaitForWakeup("orders", 300)
     drive.answer(None)
     again(drive, 801)
     assert drive.answer(received()) is None
@@ -42,7 +42,7 @@ def test_who_waits_listens_looks_again_and_gives_up_when_its_time_is_over() -> N
 def test_who_waits_long_looks_at_the_queue_once_in_a_period() -> None:
     drive = wait_loop(3_600_000)
 
-    assert drive.answer(received()) == Listen("orders", flows.period("me"))
+    assert drive.answer(received()) == WaitForWakeup("orders", flows.period("me"))
 
 
 def test_consumers_have_periods_of_their_own_between_half_and_all_of_the_longest() -> None:
@@ -59,8 +59,8 @@ def test_who_gets_no_connection_to_wait_with_looks_once_more_and_fails_only_if_n
     drive.answer(received())
     exhausted = PoolExhausted(3, 2)
 
-    assert drive.answer(exhausted) == Clock()
-    assert drive.answer(200) == Look("orders")
+    assert drive.answer(exhausted) == Now()
+    assert drive.answer(200) == GetConfig("orders")
     drive.answer(known())
     assert drive.step.words[-4:] == ("me", 0, 0, b""), "it waits no longer"
     if there:
@@ -75,7 +75,7 @@ def test_who_gets_no_connection_to_wait_with_looks_once_more_and_fails_only_if_n
 def test_a_wait_ends_early_for_what_is_due_next(due: int, block: int) -> None:
     drive = wait_loop(700)
 
-    assert drive.answer(received(due=b"%d" % due)) == Listen("orders", block)
+    assert drive.answer(received(due=b"%d" % due)) == WaitForWakeup("orders", block)
 
 
 @pytest.mark.parametrize("due", [None, 60_000])
@@ -84,7 +84,7 @@ def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | Non
 
     step = drive.answer(received() if due is None else received(due=b"%d" % (1_000 + due)))
 
-    assert isinstance(step, Listen)
+    assert isinstance(step, WaitForWakeup)
     assert (step.ms, step.left, step.due) == (min(flows.period("me"), due or flows.PERIOD), 3_600_000, due)
 
 

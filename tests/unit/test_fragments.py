@@ -10,16 +10,11 @@ import pytest
 
 from rqttl.errors import ContractError
 from rqttl.protocol import scripts
+from tests.unit.test_scripts import forget
 from tests.unit.test_size import ROOT, lua_files
 
 COMMAND = "--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.one()\n"
 FRAGMENT = "--- A.\nlocal a = {}\nfunction a.one()\n  return 1\nend\n"
-
-
-def forget() -> None:
-    scripts._linked.clear()
-    scripts._read.cache_clear()
-    scripts._folders.cache_clear()
 
 
 @pytest.fixture

@@ -101,7 +101,8 @@ def _maxmemory(store: Store | None) -> str:
     if store is None:
         return ""
     try:
-        limit = store.call(replies.facts, "INFO", "memory").get("maxmemory")
+        (reply,) = store.execute([("INFO", "memory")])
+        limit = replies.facts(reply).get("maxmemory")
     except exceptions.RedisError:
         return ""  # the line does without it
     return f" (maxmemory {_as_configured(limit)})" if isinstance(limit, int) and limit else ""

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
+from rqttl.protocol.envelope import envelope_of
 from rqttl.text import did_you_mean
 from rqttl.types import Message
 from rqttl.units import instant
@@ -59,7 +60,7 @@ class Defaults:
 
     def check(self) -> None:
         """Raise `InvalidInput` if no message can have these values, before anything is read or sent."""
-        codec.pack_said(self.message(b""), self.content_type)
+        envelope_of(self.message(b""), self.content_type)
 
     def message(self, body: bytes) -> Message:
         """A message with this body."""

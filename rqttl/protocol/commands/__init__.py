@@ -1,22 +1,36 @@
 """Every script call as a value: the script, its keys and arguments, and whether it may be repeated. No I/O here.
 
-`Known` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
+`QueueConfig` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
 """
 
-from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command, Known, Reply, Word
+from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command
 from rqttl.protocol.commands.messages import (
     ABSENT,
     Presence,
     check_size,
     enqueue,
-    enqueue_named,
+    enqueue_encoded,
     enqueue_plain,
     pack,
     receive,
     redrive,
 )
-from rqttl.protocol.commands.queues import declare, delete, lookup, peek, preview, purge, stats, sweep, touch, update
+from rqttl.protocol.commands.queues import (
+    Walk,
+    declare,
+    delete,
+    lookup,
+    peek,
+    preview,
+    purge,
+    stats,
+    sweep,
+    touch,
+    update,
+)
 from rqttl.protocol.commands.settle import ack, nack, reject, renew
+from rqttl.protocol.contract import Ok, Refused, Reply, Word
+from rqttl.protocol.queue_config import QueueConfig
 
 __all__ = [
     "ABSENT",
@@ -24,16 +38,19 @@ __all__ = [
     "BATCH_BYTES",
     "READ_BYTES",
     "Command",
-    "Known",
+    "Ok",
     "Presence",
+    "QueueConfig",
+    "Refused",
     "Reply",
+    "Walk",
     "Word",
     "ack",
     "check_size",
     "declare",
     "delete",
     "enqueue",
-    "enqueue_named",
+    "enqueue_encoded",
     "enqueue_plain",
     "lookup",
     "nack",

@@ -7,70 +7,82 @@ from dataclasses import dataclass
 
 from rqttl.errors import MessageTooLarge
 from rqttl.protocol import codec, scripts
-from rqttl.protocol.commands.call import Command, Known, Word
+from rqttl.protocol.commands.call import Command
 from rqttl.protocol.commands.settle import runs
+from rqttl.protocol.contract import Word
+from rqttl.protocol.envelope import NO_ENVELOPE, Envelope, envelope_of
+from rqttl.protocol.queue_config import QueueConfig
 from rqttl.text import plain_text
 from rqttl.types import Message
 
 
-def pack(message: Message | object) -> tuple[bytes, bytes]:
-    """Encode a message for `enqueue`: the sender's part of its header, and its body. Raises `InvalidInput`."""
+def pack(message: Message | object) -> tuple[Envelope, bytes]:
+    """Encode a message for `enqueue`: its envelope and its body. Raises `InvalidInput`."""
     if type(message) is bytes:
-        body, said = message, b""
-    else:
-        if not isinstance(message, Message):
-            message = Message(message)
-        body, content_type = codec.pack_body(message.body)
-        given = message.content_type
-        said = codec.pack_said(message, content_type if given is None or plain_text(given) == "" else given)
-    return said, body
+        return NO_ENVELOPE, message
+    if not isinstance(message, Message):
+        message = Message(message)
+    body, content_type = codec.pack_body(message.body)
+    given = message.content_type
+    kind = content_type if given is None or plain_text(given) == "" else given
+    return envelope_of(message, kind), body
 
 
-def check_size(known: Known, largest: int) -> None:
+def check_size(config: QueueConfig, largest: int) -> None:
     """Raise `MessageTooLarge` if a body of `largest` bytes is more than the queue takes."""
-    if largest > known.max_body:
-        raise MessageTooLarge(f"body: {largest} bytes are more than max_message_bytes, {known.max_body}")
+    if largest > config.max_body:
+        raise MessageTooLarge(f"body: {largest} bytes are more than max_message_bytes, {config.max_body}")
 
 
-def enqueue(known: Known, packed: Iterable[tuple[bytes, bytes]], *, window: int = 0, now: Word = "") -> Command:
-    """Store messages, at most `BATCH`. `window` is for how long ids are remembered whatever the queue does, in ms.
+def enqueue(
+    config: QueueConfig, packed: Iterable[tuple[Envelope, bytes]], *, window: int = 0, now: Word = ""
+) -> Command:
+    """Store messages, at most `BATCH`. For `window` ms their ids are remembered, whatever the options of the queue say.
 
-    It may be repeated where each has an id, and the queue or the call knows duplicates.
+    The call may be repeated where each message has an id, and the queue or the call knows duplicates.
     """
-    words: list[Word] = [window or "", ""]
-    simple, named, only = known.simple and not window, True, True
-    for pair in packed:
-        words += pair
-        simple = simple and not (pair[0] == b"+0" or pair[0].startswith((b"+0;", b"@")))
-        if named:
-            named, bare = codec.said_id(pair[0])
-            only = only and bare
-    words[1] = "ids" if named and only else ""
-    return _enqueue(known, words, simple, now, repeatable=named and (known.window > 0 or window > 0))
+    words: list[Word] = []
+    may_be_over, has_ids, ids_only = False, True, True
+    for envelope, body in packed:
+        words += (envelope.encode(), body)
+        if not (ids_only := ids_only and envelope.id_only):
+            has_ids = has_ids and envelope.has_id
+            may_be_over = may_be_over or (envelope.ttl != b"" and envelope.may_be_over)
+    return enqueue_encoded(
+        config, words, has_ids=has_ids, ids_only=ids_only, may_be_over=may_be_over, window=window, now=now
+    )
 
 
-def enqueue_named(known: Known, words: Sequence[bytes], *, window: int = 0) -> Command:
-    """Store messages that have no more than an id, at most `BATCH`: what is said and the body of each in turn."""
-    repeatable = known.window > 0 or window > 0
-    return _enqueue(known, (window or "", "ids", *words), known.simple and not window, repeatable=repeatable)
+def enqueue_encoded(config: QueueConfig, words: Sequence[Word], *, has_ids: bool, ids_only: bool, may_be_over: bool,
+                    window: int = 0, now: Word = "") -> Command:  # fmt: skip
+    """Store messages as `enqueue` does: the encoded envelope and the body of each in turn.
+
+    `has_ids`: each has an id. `ids_only`: each has nothing else. `may_be_over`: the TTL of one may have ended.
+    """
+    repeatable = has_ids and (config.window > 0 or window > 0)
+    simple = config.cannot_refuse and not window and not may_be_over
+    form = "ids" if ids_only else ""
+    return _enqueue(config, form, words, window=window, simple=simple, now=now, repeatable=repeatable)
 
 
-def enqueue_plain(known: Known, bodies: Sequence[bytes], *, now: Word = "") -> Command:
-    """Store messages of which there is nothing to say but their bodies, at most `BATCH`."""
-    return _enqueue(known, ("", "bodies", *bodies), known.simple, now)
+def enqueue_plain(config: QueueConfig, bodies: Sequence[bytes], *, now: Word = "") -> Command:
+    """Store messages without envelopes, at most `BATCH`. `bodies` are all they have."""
+    return _enqueue(config, "bodies", bodies, simple=config.cannot_refuse, now=now)
 
 
-def _enqueue(known: Known, words: Sequence[Word], simple: bool, now: Word = "", *, repeatable: bool = False) -> Command:
+def _enqueue(config: QueueConfig, form: str, batch: Sequence[Word], *, simple: bool, window: int = 0, now: Word = "",
+             repeatable: bool = False) -> Command:  # fmt: skip
     script = scripts.load("enqueue")
-    prefix = known.short(script) if simple else known.prefix(script)
-    return Command(script, known.name, (*prefix, now, *words), repeatable=repeatable)
+    prefix = config.minimal_keys(script) if simple else config.keys_for(script)
+    arguments = script.arguments(now=now, window=window or "", form=form)
+    return Command(script, config.name, (*prefix, *arguments, *batch), repeatable)
 
 
-def redrive(known: Known, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
+def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
     """Put dead letters of `source`, at most `BATCH`, into the queue, which is another one."""
     script = scripts.load("redrive")
-    prefix = known.prefix(script, source)
-    return Command(script, known.name, (*prefix, now, "", *sequences), marked=len(prefix) + 1)
+    arguments = script.arguments(now=now, replay="")
+    return Command(script, config.name, (*config.keys_for(script, source), *arguments, *sequences))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,7 @@ ABSENT = Presence()
 
 
 def receive(
-    known: Known,
+    config: QueueConfig,
     count: int,
     lease: int,
     *,
@@ -102,8 +114,8 @@ def receive(
 ) -> Command:
     """Finish deliveries (id and token in turn), then take up to `count` messages out."""
     script = scripts.load("receive")
-    prefix = known.prefix(script)
-    here = presence
-    args = (now, "", count, lease, "1" if auto_ack else "", here.room)
-    shown = (here.consumer, here.block, here.stay, here.ticket)
-    return Command(script, known.name, (*prefix, *args, *shown, *runs(finished)), not auto_ack, len(prefix) + 1)
+    arguments = script.arguments(
+        now=now, replay="", count=count, lease=lease, auto="1" if auto_ack else "", room=presence.room,
+        consumer=presence.consumer, block=presence.block, stay=presence.stay, ticket=presence.ticket,
+    )  # fmt: skip
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(finished)), not auto_ack)

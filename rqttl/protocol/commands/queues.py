@@ -4,77 +4,89 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rqttl.options import QueueOptions
 from rqttl.protocol import scripts
-from rqttl.protocol.commands.call import Command, Known, Word, bind, keys_of
+from rqttl.protocol.commands.call import Command, unfenced
+from rqttl.protocol.contract import Word
 from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.queue_config import QueueConfig, keys_of
 
 
 def lookup(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
     """Ask for the options of a queue."""
-    return Command(scripts.load("lookup"), queue, bind(keyspace, queue, "lookup", {"now": now}))
+    return unfenced(keyspace, queue, "lookup", now=now)
 
 
 def touch(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
-    """Let the lifetime of a queue begin anew."""
-    return Command(scripts.load("touch"), queue, bind(keyspace, queue, "touch", {"now": now}))
+    """Restart the lifetime of a queue."""
+    return unfenced(keyspace, queue, "touch", now=now)
 
 
 def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Command:
-    """Make a queue or find it as it should be."""
-    args: dict[str, Word] = {"version": secrets.token_hex(8), "now": now, "options": options.as_json()}
-    words = bind(keyspace, options.queue, "declare", args, options.fields())
-    return Command(scripts.load("declare"), options.queue, words)
+    """Create a queue, or find it with these options. The version is of this call only."""
+    script = scripts.load("declare")
+    arguments = script.arguments(now=now, options=options.as_json())
+    keys = keys_of(keyspace, options.queue, script, ())
+    return Command(script, options.queue, (*keys, secrets.token_hex(8), *arguments, *options.fields()))
 
 
-def update(known: Known, options: QueueOptions, *, now: Word = "") -> Command:
-    """Put other options in force, if `known` still holds."""
-    args: dict[str, Word] = {
-        "version": known.version,
-        "now": now,
-        "next": secrets.token_hex(8),
-        "options": options.as_json(),
-    }
-    words = bind(known.keyspace, known.name, "update", args, options.fields())
-    return Command(scripts.load("update"), known.name, words)
+def update(config: QueueConfig, options: QueueOptions, *, now: Word = "") -> Command:
+    """Put other options in force, if `config` still holds."""
+    script = scripts.load("update")
+    arguments = script.arguments(now=now, next=secrets.token_hex(8), options=options.as_json())
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *options.fields()))
 
 
-def preview(known: Known, options: QueueOptions, walked: Sequence[Word], *, now: Word = "") -> Command:
-    """Count what other options would let die at once. `walked` is where the walk stands: words 3 to 7 of the reply."""
+class Walk(NamedTuple):
+    """The state of a preview between two calls: positions in `returned` and in the log, the counts and their bytes."""
+
+    behind: Word = 0
+    after: Word = ""
+    expired: Word = 0
+    trimmed: Word = 0
+    size: Word = 0
+
+
+def preview(config: QueueConfig, options: QueueOptions, walk: Walk, *, now: Word = "") -> Command:
+    """Count the messages that would die at once under other options. `walk` is the state after the last call."""
     dropping = options.overflow == "drop-head"
-    limits = [options.number(name) if dropping else None for name in ("max_length", "max_length_bytes")]
-    rules = ["" if value is None else value for value in (options.number("message_ttl"), *limits)]
+    limits = {name: options.number(name) if dropping else None for name in ("max_length", "max_length_bytes")}
+    rules = {"message_ttl": options.number("message_ttl"), **limits}
+    words: dict[str, Word] = {name: "" if value is None else value for name, value in rules.items()}
     script = scripts.load("preview")
-    prefix = (*keys_of(known.keyspace, known.name, script, ()), known.version)
-    return Command(script, known.name, (*prefix, now, *rules, *walked))
+    return Command(
+        script, config.name, (*config.keys_for(script), *script.arguments(now=now, **words, **walk._asdict()))
+    )
 
 
-def purge(keyspace: Keyspace, queue: str, upto: Word, ids: Sequence[Word] = ()) -> Command:
-    """Remove ready messages up to an id; the first call, with `upto` empty, fixes it. Or just `ids`, up to `BATCH`."""
-    words = bind(keyspace, queue, "purge", {"upto": upto}, ids)
-    return Command(scripts.load("purge"), queue, words, repeatable=False)
+def purge(keyspace: Keyspace, queue: str, upto: Word, sequences: Sequence[Word] = ()) -> Command:
+    """Remove the ready messages up to `upto`, or only `sequences` (at most `BATCH`).
+
+    The reply to a first call, with `upto` empty, says where the purge ends.
+    """
+    return unfenced(keyspace, queue, "purge", sequences, upto=upto)._replace(repeatable=False)
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, now: Word = "") -> Command:
     """Delete a queue."""
-    args: dict[str, Word] = {"now": now, "if_unused": "1" if if_unused else "", "if_empty": "1" if if_empty else ""}
-    return Command(scripts.load("delete"), queue, bind(keyspace, queue, "delete", args), repeatable=False)
+    conditions: dict[str, Word] = {"if_unused": "1" if if_unused else "", "if_empty": "1" if if_empty else ""}
+    return unfenced(keyspace, queue, "delete", now=now, **conditions)._replace(repeatable=False)
 
 
 def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = "") -> Command:
     """Look at messages."""
-    words = bind(keyspace, queue, "peek", {"now": now, "after": after, "limit": limit})
-    return Command(scripts.load("peek"), queue, words)
+    return unfenced(keyspace, queue, "peek", now=now, after=after, limit=limit)
 
 
-def sweep(known: Known, *, now: Word = "") -> Command:
-    """Do what is due."""
+def sweep(config: QueueConfig, *, now: Word = "") -> Command:
+    """Do the due work of a queue."""
     script = scripts.load("sweep")
-    return Command(script, known.name, (*known.prefix(script), now))
+    return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))
 
 
-def stats(known: Known, *, now: Word = "") -> Command:
-    """Ask what a queue holds."""
+def stats(config: QueueConfig, *, now: Word = "") -> Command:
+    """Ask for the statistics of a queue."""
     script = scripts.load("stats")
-    return Command(script, known.name, (*known.prefix(script), now))
+    return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))

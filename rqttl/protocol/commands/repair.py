@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rqttl.protocol import scripts
-from rqttl.protocol.commands import Command, Word
+from rqttl.protocol.commands.call import Command, unfenced
+from rqttl.protocol.contract import Word
 from rqttl.protocol.keys import Keyspace
 
 
-def _call(keyspace: Keyspace, queue: str, name: str, *args: Word) -> Command:
-    script = scripts.load(name)
-    keys = [keyspace.key(queue, part) for part in script.keys]
-    return Command(script, queue, (len(keys), *keys, *args))
-
-
 def audit(keyspace: Keyspace, queue: str, source: str, after: Word, limit: int) -> Command:
-    """Look for damage in a page of ids of the part `source`."""
-    return _call(keyspace, queue, "audit", source, after, limit)
+    """Look for damage in a page of messages of the part `source`."""
+    return unfenced(keyspace, queue, "audit", source=source, after=after, limit=limit)
 
 
 def repair(keyspace: Keyspace, queue: str, ids: Sequence[Word] = (), *, record: Word = "", size: Word = "") -> Command:
-    """Put these ids right, and the ends of the log; `bytes` becomes `size` if the record is still `record`."""
-    return _call(keyspace, queue, "repair", record, size, *ids)
+    """Repair these messages, and the ends of the log. `bytes` becomes `size` if the record is still `record`."""
+    return unfenced(keyspace, queue, "repair", ids, record=record, bytes=size)
 
 
 def clear(keyspace: Keyspace, queue: str) -> Command:
-    """Remove the keys of a queue that is not there."""
-    return _call(keyspace, queue, "clear")
+    """Remove the keys of a queue that does not exist."""
+    return unfenced(keyspace, queue, "clear")

@@ -7,12 +7,17 @@ from itertools import groupby
 from operator import itemgetter
 
 from rqttl.protocol import scripts
-from rqttl.protocol.commands.call import Command, Known, Word, bind
+from rqttl.protocol.commands.call import Command, unfenced
+from rqttl.protocol.contract import Word
 from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.queue_config import QueueConfig
 
 
 def runs(deliveries: Sequence[Word]) -> list[Word]:
-    """Deliveries (id and token in turn) as scripts take them: each run of one token as the token, a number, the ids."""
+    """Deliveries (sequence and token in turn) as scripts take them.
+
+    Each run of deliveries with one token is the token, their number, and their sequences.
+    """
     words: list[Word] = []
     for token, pairs in groupby(zip(deliveries[::2], deliveries[1::2], strict=True), key=_second):
         ids = [id for id, _ in pairs]
@@ -25,13 +30,11 @@ _second = itemgetter(1)
 
 def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word = "") -> Command:
     """Settle deliveries: done. All settle commands take deliveries as id and token in turn, at most `BATCH` of them."""
-    settled = runs(deliveries)
-    words = bind(keyspace, queue, "ack", {"now": now, "replay": ""}, settled)
-    return Command(scripts.load("ack"), queue, words, marked=len(words) - len(settled) - 1)
+    return unfenced(keyspace, queue, "ack", runs(deliveries), now=now, replay="")
 
 
 def nack(
-    known: Known,
+    config: QueueConfig,
     deliveries: Sequence[Word],
     *,
     delay: int | None = None,
@@ -41,19 +44,19 @@ def nack(
 ) -> Command:
     """Settle deliveries: give back, after `delay` ms (none: as the queue says). `counted` = as a failed delivery."""
     script = scripts.load("nack")
-    prefix = known.prefix(script)
-    how = ("" if delay is None else delay, 1 if counted else 0, description)
-    return Command(script, known.name, (*prefix, now, "", *how, *runs(deliveries)), marked=len(prefix) + 1)
+    arguments = script.arguments(
+        now=now, replay="", delay="" if delay is None else delay, counted=1 if counted else 0, description=description
+    )
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(deliveries)))
 
 
-def reject(known: Known, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
+def reject(config: QueueConfig, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
     """Settle deliveries: refuse for good."""
     script = scripts.load("reject")
-    prefix = known.prefix(script)
-    return Command(script, known.name, (*prefix, now, "", description, *runs(deliveries)), marked=len(prefix) + 1)
+    arguments = script.arguments(now=now, replay="", description=description)
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(deliveries)))
 
 
 def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
     """Extend leases."""
-    words = bind(keyspace, queue, "renew", {"now": now, "lease": lease}, runs(deliveries))
-    return Command(scripts.load("renew"), queue, words, repeatable=False)
+    return unfenced(keyspace, queue, "renew", runs(deliveries), now=now, lease=lease)._replace(repeatable=False)

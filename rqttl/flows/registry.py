@@ -1,0 +1,66 @@
+"""Flows about the registry: the set of the names of all queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rqttl.errors import RegistryDamaged
+from rqttl.flows.steps import Flow, Read, Write, execute
+from rqttl.protocol import replies
+from rqttl.protocol.keys import Keyspace
+
+#: Members that one page of a scan has, and queues whose records one round trip reads.
+PAGE = 1000
+
+
+def register(keyspace: Keyspace, queue: str) -> Flow[int]:
+    """Enter a queue. Returns 1 if it was missing."""
+    return (yield from execute(replies.number, "SADD", keyspace.registry, queue))
+
+
+def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
+    """Take a deleted queue out. Returns 1 if it was there. A queue that was made again meanwhile stays."""
+    removed = yield from execute(replies.number, "SREM", keyspace.registry, queue)
+    if not (yield from execute(replies.number, "EXISTS", keyspace.key(queue, "meta"))):
+        return removed
+    return (yield from register(keyspace, queue))
+
+
+def members(keyspace: Keyspace, page: int = PAGE) -> Flow[set[bytes]]:
+    """All members, read in pages. Raises `RegistryDamaged` where the registry is no set."""
+    found: set[bytes] = set()
+    cursor = 0
+    while True:
+        call = ("SSCAN", keyspace.registry, cursor, "COUNT", page)
+        (reply,) = yield Read([call])
+        if isinstance(reply, Exception):
+            raise RegistryDamaged(keyspace.registry)
+        cursor, names = replies.shaped("SSCAN", replies.page, reply)
+        found.update(names)
+        if cursor == 0:
+            return found
+
+
+def records(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) -> Flow[Mapping[str, Any]]:
+    """These fields of the record of each queue. The error of a record takes the place of its fields."""
+    found: dict[str, Any] = {}
+    for start in range(0, len(queues), PAGE):
+        page = queues[start : start + PAGE]
+        calls = [("HMGET", keyspace.key(queue, "meta"), *fields) for queue in page]
+        found.update(zip(page, (yield Read(calls, keep_errors=True)), strict=True))
+    return found
+
+
+def strike(keyspace: Keyspace, strangers: Sequence[bytes]) -> Flow[list[Any]]:
+    """Take members out that are no names of queues. Returns 1, 0 or the error of Redis for each."""
+    struck: list[Any] = []
+    for start in range(0, len(strangers), PAGE):
+        calls = [("SREM", keyspace.registry, member) for member in strangers[start : start + PAGE]]
+        struck += yield Write(calls, keep_errors=True)
+    return struck
+
+
+def remove(keyspace: Keyspace, names: Sequence[str]) -> Flow[None]:
+    """Take names out, in one call."""
+    yield from execute(replies.number, "SREM", keyspace.registry, *names)

@@ -1,0 +1,136 @@
+"""The contract of a script, as its header states it: keys, arguments, and the values of its reply.
+
+Nothing else knows a position. `Script.arguments` puts words in the order of the header, and `Script.read` gives the
+values of a reply the names that stand there.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any, final
+
+from rqttl.errors import ContractError
+
+Word = str | bytes | int
+
+#: A reply as redis-py gives it: bytes, integers and lists of them. Its first element is `ok` or `refused`.
+Reply = Sequence[Any]
+
+#: The arguments that depend on the options in force. They stand first in each header that has them.
+FENCE = ("version", "targets")
+#: The argument that tells a script that the reply to an equal call was lost.
+REPLAY = "replay"
+
+
+class Ok:
+    """The values of a reply, by the names in the header of the script; and its notes about other queues."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        notes: Sequence[bytes]
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal: its code, and the facts that explain it, in the order that the header gives."""
+
+    code: str
+    facts: tuple[Any, ...] = ()
+
+
+class IncompleteReply(ContractError):
+    """A reply with fewer values than the header of the script names. Lua ends a list at the first value that is nil."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A linked command: its text and hash, and the names of its keys, arguments and values, in order.
+
+    A call may leave out the keys from position `least` on, and all targets with them, where it cannot need them.
+    `targets` are the death reasons whose target queues the command may write to; `rest` means that any number of
+    further arguments may follow. `source` are parts of one more queue, whose name stands among the targets.
+    `values` are the names of the values of a reply; the last one may be `word...`, which stands for all that follow.
+    """
+
+    name: str
+    text: str = field(repr=False)
+    sha: str
+    keys: tuple[str, ...]
+    least: int
+    args: tuple[str, ...]
+    targets: tuple[str, ...]
+    refusals: tuple[str, ...]
+    rest: bool
+    source: tuple[str, ...]
+    values: tuple[str, ...] = ()
+
+    @cached_property
+    def fence(self) -> tuple[str, ...]:
+        """The arguments that depend on the options in force."""
+        return tuple(name for name in self.args if name in FENCE)
+
+    @cached_property
+    def arguments(self) -> Callable[..., tuple[Word, ...]]:
+        """A function of all arguments behind the fence, by name. It returns them in the order of the header."""
+        return _ordered(self.args[len(self.fence) :])
+
+    def read(self, reply: Reply) -> Ok | Refused:
+        """Read a reply. Raises `ContractError` if it has other values than the header names."""
+        if reply[0] == b"ok":
+            make, size = self._reader
+            if len(reply) == size:
+                return make(reply)
+            return self._read_list(reply)
+        return Refused(reply[1].decode(), tuple(reply[2:]))
+
+    def replay_index(self, words: Sequence[Word]) -> int | None:
+        """The index of the argument `REPLAY` among the words of a call; `None` if the script has none."""
+        return 1 + int(words[0]) + self.args.index(REPLAY) if REPLAY in self.args else None
+
+    @cached_property
+    def _reader(self) -> tuple[Callable[[Reply], Ok], int]:
+        """A function that makes an `Ok` of a reply, and the number of elements that it takes; -1 for any number."""
+        return _reader(self.name, self.values), -1 if self._has_list else 2 + len(self.values)
+
+    @property
+    def _has_list(self) -> bool:
+        return self.values != () and self.values[-1].endswith("...")
+
+    def _read_list(self, reply: Reply) -> Ok:
+        """Read a reply whose last value stands for all elements that follow."""
+        fixed = 1 + len(self.values)
+        if not self._has_list or len(reply) < fixed:
+            raise self._unexpected(reply)
+        make, _ = self._reader
+        return make([*reply[:fixed], reply[fixed:]])
+
+    def _unexpected(self, reply: Reply) -> ContractError:
+        kind = IncompleteReply if len(reply) < 2 + len(self.values) else ContractError
+        return kind(f"script {self.name}: {len(reply) - 2} values in its reply, expected {', '.join(self.values)}")
+
+
+@lru_cache
+def _ordered(names: tuple[str, ...]) -> Callable[..., tuple[Word, ...]]:
+    """A function that takes these names as keywords and returns their values in this order.
+
+    It is compiled once, as `namedtuple` compiles its constructor: calls of a hot path cannot pay for a mapping.
+    """
+    given = f"*, {', '.join(names)}" if names else ""
+    ordered: Callable[..., tuple[Word, ...]] = eval(f"lambda {given}: ({''.join(f'{name}, ' for name in names)})")  # noqa: S307  # names of a header
+    return ordered
+
+
+@lru_cache
+def _reader(script: str, names: tuple[str, ...]) -> Callable[[Reply], Ok]:
+    """A function that makes an `Ok` of as many elements as there are names, and two."""
+    name = f"{script}_values"
+    plain = [word.removesuffix("...") for word in names]
+    fields = namedtuple(name, ["ok", "notes", *plain])  # type: ignore[misc]  # noqa: PYI024  # from a header
+    return partial(tuple.__new__, type(name, (fields, Ok), {"__slots__": ()}))

@@ -1,0 +1,68 @@
+"""The sender's part of a message, as a value and as bytes. Scripts make the packed header of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rqttl import units
+from rqttl.errors import InvalidInput
+from rqttl.protocol import codec
+from rqttl.types import Message
+
+
+class Envelope(NamedTuple):
+    """The sender's part of a message: TTL, id and extras. Each is encoded, and empty where the message has none.
+
+    The TTL is `+<ms>` or `@<instant>`.
+    """
+
+    ttl: bytes = b""
+    id: bytes = b""
+    extras: bytes = b""
+
+    @property
+    def has_id(self) -> bool:
+        """The message has an id of its sender."""
+        return self.id != b""
+
+    @property
+    def id_only(self) -> bool:
+        """The message has an id, and neither a TTL nor extras."""
+        return self.id != b"" and self.ttl == b"" and self.extras == b""
+
+    @property
+    def may_be_over(self) -> bool:
+        """The TTL may have ended when the message arrives."""
+        return ttl_may_be_over(self.ttl)
+
+    def encode(self) -> bytes:
+        """The envelope as enqueue.lua takes it: a packed header with the TTL where the deadline will be."""
+        ttl, id, extras = self
+        if not (id or extras):
+            return ttl
+        if id and not ttl:
+            return b";%d;;%b%b" % (len(id), id, extras)
+        return b"%b;%b;;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
+
+
+#: The envelope of bytes without more.
+NO_ENVELOPE = Envelope()
+
+
+def ttl_may_be_over(ttl: bytes) -> bool:
+    """Return True if an encoded TTL may have ended when the message arrives."""
+    return ttl == b"+0" or ttl[:1] == b"@"
+
+
+def envelope_of(message: Message, content_type: str | None) -> Envelope:
+    """Encode TTL, id and headers of a message. Raises `InvalidInput`."""
+    ttl = b""
+    if message.ttl is not None and message.expires_at is not None:
+        raise InvalidInput("ttl: give ttl or expires_at, not both")
+    if message.ttl is not None:
+        ttl = b"+%d" % units.duration(message.ttl, "ttl")
+    elif message.expires_at is not None:
+        ttl = b"@%d" % units.instant(message.expires_at, "expires_at")
+    id = b"" if message.id is None else codec.check_id(message.id)
+    # what `Envelope(...)` does, without its keywords: batches make many
+    return tuple.__new__(Envelope, (ttl, id, codec.pack_extras(content_type, message.headers)))

@@ -1,0 +1,101 @@
+"""The options of a queue as a client remembers them, and the beginnings of calls that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from rqttl.options import QueueOptions
+from rqttl.protocol import scripts
+from rqttl.protocol.contract import Script, Word
+from rqttl.protocol.keys import Keyspace
+
+#: Beginnings of calls that a client keeps for a queue: one for each script, and for each source of dead letters.
+PREFIXES = 100
+
+
+@dataclass(frozen=True)
+class QueueConfig:
+    """The options of a queue and their version. Scripts answer `stale` to a call with another version."""
+
+    keyspace: Keyspace
+    name: str
+    version: bytes
+    options: QueueOptions
+    _prefixes: dict[str, tuple[Word, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def retention(self) -> int | None:
+        """`message_ttl` in ms."""
+        return self.options.number("message_ttl")
+
+    @cached_property
+    def max_body(self) -> int:
+        """`max_message_bytes`."""
+        return self.options.number("max_message_bytes") or 0
+
+    @cached_property
+    def lease(self) -> int:
+        """`lease` in ms."""
+        return self.options.number("lease") or 0
+
+    @cached_property
+    def limited(self) -> bool:
+        """Whether the queue has a limit of length or bytes."""
+        return self.options.max_length is not None or self.options.max_length_bytes is not None
+
+    @cached_property
+    def window(self) -> int:
+        """`duplicate_window` in ms; 0 without one."""
+        return self.options.number("duplicate_window") or 0
+
+    @cached_property
+    def cannot_refuse(self) -> bool:
+        """Whether a message with a TTL above 0 can only be stored.
+
+        So it is without limits, a window for duplicates, and options that give a TTL of 0.
+        """
+        rules = ("message_ttl", "default_ttl", "min_ttl", "max_ttl")
+        return not self.limited and not self.window and all(self.options[name] != 0 for name in rules)
+
+    def minimal_keys(self, script: Script) -> tuple[Word, ...]:
+        """`keys_for` for a call that needs only the keys that it always needs."""
+        words = self._prefixes.get("short")
+        if words is None:
+            keys = [self.keyspace.key(self.name, part) for part in script.keys[: script.least]]
+            words = self._prefixes["short"] = (len(keys), *keys, *self._fence(script, ""))
+        return words
+
+    def keys_for(self, script: Script, source: str = "") -> tuple[Word, ...]:
+        """The keys of a call that depends on the options in force, and the arguments of its fence.
+
+        `source` is the further queue of a script that has one.
+        """
+        place = f"{script.name} {source}" if source else script.name
+        words = self._prefixes.get(place)
+        if words is None:
+            if len(self._prefixes) >= PREFIXES:
+                self._prefixes.clear()
+            found = {"source": source} if source else {}
+            found |= {reason: self.options.target(reason) for reason in script.targets}
+            targets = {reason: target for reason, target in found.items() if target}
+            said = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
+            keys = keys_of(self.keyspace, self.name, script, tuple(targets.values()))
+            words = self._prefixes[place] = (*keys, *self._fence(script, said))
+        return words
+
+    def _fence(self, script: Script, targets: str) -> list[Word]:
+        """The arguments that depend on the options in force, in the order of the header."""
+        words: dict[str, Word] = {"version": self.version, "targets": targets}
+        return [words[name] for name in script.fence]
+
+
+@lru_cache(maxsize=4096)
+def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...]) -> tuple[Word, ...]:
+    """The number of keys and the keys: the queue's own, those of each other target queue, and more of the source."""
+    keys = [keyspace.key(queue, part) for part in script.keys]
+    for target in dict.fromkeys(targets):
+        if target != queue:
+            keys += [keyspace.key(target, part) for part in scripts.TARGET_PARTS]
+    keys += [keyspace.key(targets[0], part) for part in script.source]
+    return (len(keys), *keys)

@@ -1,0 +1,207 @@
+"""The linker: what a header states, and what the linked text and its `Script` make of it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from rqttl.errors import ContractError
+from rqttl.protocol import scripts
+from rqttl.protocol.contract import IncompleteReply, Refused, Script
+from tests.unit.test_scripts import forget
+
+
+@pytest.fixture
+def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder of scripts."""
+    (tmp_path / "commands").mkdir()
+    (tmp_path / "lib" / "base").mkdir(parents=True)
+    monkeypatch.setattr(scripts, "_root", lambda: tmp_path)
+    forget()
+    yield tmp_path
+    forget()
+
+
+def write(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        kind, _, stem = name.partition("_")
+        (folder / kind.replace("lib", "lib/base") / f"{stem}.lua").write_text(text, encoding="utf-8")
+
+
+def test_positions_follow_the_header(lua: Path) -> None:
+    write(lua, commands_go="--- Go.\n--\n-- @keys meta log\n-- @args one two rest...\n\nreturn q.log\n")
+
+    script = scripts.load("go")
+
+    assert (script.keys, script.args, script.rest, script.refusals) == (("meta", "log"), ("one", "two"), True, ())
+    assert "{meta = KEYS[1], log = KEYS[2]" in script.text
+    assert "{one = ARGV[1], two = ARGV[2], rest = {unpack(ARGV, 3)}}" in script.text
+    assert scripts.names() == ("go",)
+
+
+def test_the_values_of_a_reply_have_the_names_of_the_header(lua: Path) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys\n-- @args\n-- @reply one two: prose about two\n\nreturn 1\n")
+
+    script = scripts.load("go")
+    values = script.read([b"ok", [b"created", b"dead"], 7, b"x"])
+
+    assert type(values) is not Refused
+    assert script.values == ("one", "two")
+    assert (values.one, values.two, values.notes) == (7, b"x", [b"created", b"dead"])
+    assert not hasattr(values, "prose")
+
+
+def test_the_last_value_of_a_reply_may_stand_for_all_that_follow(lua: Path) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys\n-- @args\n-- @reply one rest...: prose\n\nreturn 1\n")
+
+    for rest in ([], [b"a"], [b"a", b"b"]):
+        values = scripts.load("go").read([b"ok", b"", 7, *rest])
+        assert type(values) is not Refused
+        assert (values.one, values.rest) == (7, rest)
+
+
+@pytest.mark.parametrize("values,kind", [([], IncompleteReply), ([1], IncompleteReply), ([1, 2, 3], ContractError)])
+def test_a_reply_with_another_number_of_values_than_its_header_is_a_bug(
+    lua: Path, values: list[int], kind: type[Exception]
+) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys\n-- @args\n-- @reply one two\n\nreturn 1\n")
+
+    with pytest.raises(kind, match=r"script go: \d values in its reply, expected one, two") as raised:
+        scripts.load("go").read([b"ok", b"", *values])
+    assert type(raised.value) is kind
+
+
+def test_a_refusal_has_its_code_and_facts(lua: Path) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys\n-- @args\n-- @reply one\n-- @refuse no: a number\n\nreturn 1\n")
+
+    script = scripts.load("go")
+
+    assert script.refusals == ("no",)
+    assert script.read([b"refused", b"no", 5, b"x"]) == Refused("no", (5, b"x"))
+
+
+@pytest.mark.parametrize("line", ["@reply one-two", "@args one-two"])
+def test_a_header_names_values_and_arguments_by_words_that_python_can_use(lua: Path, line: str) -> None:
+    tag, words = line.split()
+    header = {"@keys": "", "@args": "one", "@reply": "one", tag: words}
+    lines = "".join(f"-- {tag} {words}\n" for tag, words in header.items())
+    write(lua, commands_go=f"--- Go.\n{lines}\nreturn 1\n")
+
+    with pytest.raises(ContractError, match="lua: go: 'one-two' in its header is no name"):
+        scripts.load("go")
+
+
+def test_arguments_stand_in_the_order_of_the_header_whatever_the_order_of_a_call(lua: Path) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys meta\n-- @args version targets one two rest...\n\nreturn q.meta\n")
+
+    script = scripts.load("go")
+
+    assert (script.fence, script.arguments(two=2, one=1)) == (("version", "targets"), (1, 2))
+    with pytest.raises(TypeError):
+        script.arguments(one=1)
+    with pytest.raises(TypeError):
+        script.arguments(one=1, two=2, three=3)
+
+
+def test_the_arguments_that_options_decide_stand_first(lua: Path) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys\n-- @args now version\n\nreturn 1\n")
+
+    with pytest.raises(ContractError, match="go: version must be the first arguments"):
+        scripts.load("go")
+
+
+def test_functions_that_nobody_names_are_dropped_also_those_that_only_they_name(lua: Path) -> None:
+    lib = "--- A.\nlocal a = {}\nfunction a.used()\n  return a.needed()\nend\n"
+    lib += "".join(f"function a.{name}()\n  return a.{other}()\nend\n" for name, other in
+                   [("needed", "needed"), ("idle", "lazy"), ("lazy", "idle")])  # fmt: skip
+    write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.used()\n")
+
+    text = scripts.load("go").text
+
+    assert re.findall(r"function a[._](\w+)\(", text) == ["used", "needed"]
+
+
+def test_a_fragment_comes_once_and_before_those_that_use_it(lua: Path) -> None:
+    write(
+        lua,
+        lib_base="--- B.\nlocal base = {}\nfunction base.f()\n  return 1\nend\n",
+        lib_left="--- L.\n-- @use base\nlocal left = {}\nfunction left.f()\n  return base.f()\nend\n",
+        lib_right="--- R.\n-- @use base\nlocal right = {}\nfunction right.f()\n  return base.f()\nend\n",
+        commands_go="--- Go.\n-- @use left right\n-- @keys\n-- @args\n\nreturn left.f() + right.f()\n",
+    )
+
+    assert re.findall(r"function (\w+)[._]f\(", scripts.load("go").text) == ["base", "left", "right"]
+
+
+def test_threads_that_need_a_command_at_once_link_it_once(lua: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys\n-- @args\n\nreturn 1\n")
+    linked: list[str] = []
+    all_here = threading.Barrier(8)
+
+    def link(name: str, link: Callable[[str], Script] = scripts._link) -> Script:
+        linked.append(name)
+        time.sleep(0)  # gives the other threads a turn
+        return link(name)
+
+    def load(_: int) -> Script:
+        all_here.wait(30)
+        return scripts.load("go")
+
+    monkeypatch.setattr(scripts, "_link", link)
+    with ThreadPoolExecutor(8) as pool:
+        loaded = list(pool.map(load, range(8)))
+
+    assert linked == ["go"]
+    assert all(script is loaded[0] for script in loaded)
+
+
+def test_a_command_whose_linking_was_interrupted_is_linked_whole_the_next_time(
+    lua: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(lua, commands_go="--- Go.\n-- @keys meta\n-- @args one rest...\n\nreturn 1\n")
+
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scripts, "_join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            scripts.load("go")
+    after = scripts.load("go")
+    forget()
+
+    assert after == scripts.load("go")
+    assert (after.keys, after.args, after.rest) == (("meta",), ("one",), True)
+
+
+def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
+    write(lua, lib_a="--- A.\n-- @use b\nlocal a = {}\n", lib_b="--- B.\n-- @use a\nlocal b = {}\n",
+          commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn 1\n")  # fmt: skip
+
+    with pytest.raises(ContractError, match="a > b > a"):
+        scripts.load("go")
+
+
+@pytest.mark.parametrize("missing", ["command", "fragment"])
+def test_what_is_missing_is_named(lua: Path, missing: str) -> None:
+    write(lua, commands_go="--- Go.\n-- @use nobody\n-- @keys\n-- @args\n\nreturn 1\n")
+
+    with pytest.raises(FileNotFoundError, match=r"nobody\.lua"):
+        scripts.load("nobody" if missing == "command" else "go")
+
+
+def test_what_is_rarely_needed_is_built_when_it_is_first_called(lua: Path, client: redis.Redis) -> None:
+    lib = "--- A.\nlocal a = {}\nlocal N = 40\nfunction a.hot()\n  return lazy(a).cold() + lazy(a).cold()\nend\n"
+    lib += "function a.cold()\n  return a.colder() + N\nend\nfunction a.colder()\n  return 2\nend\n"
+    write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.hot()\n")
+
+    script = scripts.load("go")
+
+    assert client.eval(script.text, 0) == 84

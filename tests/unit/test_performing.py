@@ -1,0 +1,149 @@
+"""Flows are performed by whoever can answer their steps: a driver without Redis is enough for a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+from redis.exceptions import ResponseError
+
+from rqttl import ContractError, LeaseLost, Queue, RegistryDamaged, flows
+from rqttl.events import Events
+from rqttl.flows import Driver, Flow, GetConfig, Read, Write
+from rqttl.protocol.commands import Command
+from rqttl.protocol.keys import Keyspace
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.driver import RedisDriver
+from tests.unit.test_flows import KEYSPACE, OK, PLACE, Drive, known, received, stored
+
+T = TypeVar("T")
+
+
+class Canned:
+    """A driver that answers scripts by name, and remembers which ones were asked for."""
+
+    def __init__(self, **replies: list[Any]) -> None:
+        self.keyspace = Keyspace()
+        self.events = Events()
+        self.closed = Interrupt()
+        self.asked: list[str] = []
+        self._replies = replies
+
+    def perform(self, flow: Flow[T]) -> T:
+        answer: Any = None
+        try:
+            while True:
+                answer = self.step(flow.send(answer))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def step(self, step: flows.Step) -> Any:
+        if type(step) is GetConfig:
+            return known()
+        assert type(step) is Command
+        self.asked.append(step.script.name)
+        return self._replies[step.script.name].pop(0)
+
+    def check_open(self) -> None: ...
+
+
+def queue_on(driver: Driver) -> Queue:
+    return Queue(None, driver, "orders")  # type: ignore[arg-type]  # a broker is not needed
+
+
+def is_a_driver(driver: RedisDriver) -> Driver:
+    """Nothing but the type checker reads this."""
+    return driver
+
+
+def test_a_queue_works_on_a_driver_without_redis() -> None:
+    entry = [PLACE, [b"", b"x"]]
+    driver = Canned(enqueue=[stored(PLACE)], receive=[received(entry)], ack=[[OK, b"", [], []]])
+    queue = queue_on(driver)
+
+    assert queue.enqueue(b"x").id == PLACE.decode()
+    (delivery,) = queue.receive_many(1)
+    delivery.ack()
+
+    assert (delivery.body, delivery.settled) == (b"x", "ack")
+    assert driver.asked == ["enqueue", "receive", "ack"]
+
+
+def test_a_settle_on_a_driver_without_redis_tells_lost_leases() -> None:
+    driver = Canned(receive=[received([PLACE, [b"", b"x"]])], ack=[[OK, b"", [], [PLACE]]])
+    (delivery,) = queue_on(driver).receive_many(1)
+
+    with pytest.raises(LeaseLost):
+        delivery.ack()
+    assert delivery.settled == "lease lost"
+
+
+def test_many_messages_come_in_batches_until_one_is_not_full() -> None:
+    full = [[b"%d" % i, [b"", b"x"]] for i in range(250)]
+    driver = Canned(receive=[received(*full), received(*full[:3]), received()])
+
+    assert len(queue_on(driver).receive_many(600)) == 253
+    assert driver.asked == ["receive", "receive"]
+
+
+def test_the_registry_is_read_in_pages() -> None:
+    drive = Drive(flows.members(KEYSPACE))
+
+    assert drive.step == Read([("SSCAN", KEYSPACE.registry, 0, "COUNT", 1000)])
+    drive.answer([[b"7", [b"a", b"b"]]])
+    assert drive.step == Read([("SSCAN", KEYSPACE.registry, 7, "COUNT", 1000)])
+    drive.answer([[b"0", [b"b", b"c"]]])
+    assert drive.result == {b"a", b"b", b"c"}
+
+
+@pytest.mark.parametrize(
+    "reply,error", [(ResponseError("WRONGTYPE"), RegistryDamaged), ([b"0"], ContractError), (b"x", ContractError)]
+)
+def test_a_registry_that_gives_no_page_is_an_error(reply: object, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Drive(flows.members(KEYSPACE)).answer([reply])
+
+
+@pytest.mark.parametrize("exists", [0, 1])
+def test_a_queue_that_was_made_again_is_entered_again(exists: int) -> None:
+    drive = Drive(flows.unregister(KEYSPACE, "orders"))
+
+    assert drive.step == Write([("SREM", KEYSPACE.registry, "orders")])
+    assert drive.answer([1]) == Write([("EXISTS", KEYSPACE.key("orders", "meta"))])
+    then = drive.answer([exists])
+    if exists:
+        assert then == Write([("SADD", KEYSPACE.registry, "orders")])
+        drive.answer([1])
+    assert (drive.step, drive.result) == (None, 1)
+
+
+def test_strangers_are_struck_out_of_the_registry_in_pages_and_errors_stay_in_their_places() -> None:
+    drive = Drive(flows.strike(KEYSPACE, [b"%d" % i for i in range(1001)]))
+    error = ResponseError("NOPERM")
+
+    assert drive.step.keep_errors
+    assert len(drive.step.calls) == 1000
+    drive.answer([1] * 1000)
+    drive.answer([error])
+    assert drive.result == [*[1] * 1000, error]
+
+
+@pytest.mark.parametrize(
+    "flow,call,reply,result",
+    [
+        (flows.server_time, ("TIME",), [b"7", b"9999"], 7009),
+        (lambda: flows.reaper_count(KEYSPACE), ("PUBSUB", "NUMSUB", "rqttl:due"), [b"rqttl:due", 2], 2),
+    ],
+)
+def test_a_question_to_the_server_is_one_plain_command(
+    flow: Callable[[], Flow[int]], call: tuple[str, ...], reply: Any, result: int
+) -> None:
+    drive = Drive(flow())
+    assert drive.step.calls == [call]
+    drive.answer([reply])
+    assert drive.result == result
+
+    with pytest.raises(ContractError, match="unexpected reply"):
+        Drive(flow()).answer([7])
