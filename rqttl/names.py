@@ -7,23 +7,38 @@ import re
 from rqttl.errors import InvalidName
 from rqttl.text import plain_text, shown
 
-_WORD = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"
-_NAME = re.compile(rf"(?:{_WORD}|\{{{_WORD}\}}[A-Za-z0-9._:/-]+)", re.ASCII)
+_PLAIN = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"
+_TAGGED = r"\{[A-Za-z0-9][A-Za-z0-9._:-]*\}[A-Za-z0-9._:-][A-Za-z0-9._:/-]*"
+_NAME = re.compile(rf"(?:{_PLAIN}|{_TAGGED})", re.ASCII)
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MAX_NAME = 128
 
 
-def check_queue_name(name: object, argument: str = "queue name") -> str:
-    """Return `name` if a queue may be called so, raise `InvalidName` otherwise, which names the `argument`.
+def is_queue_name(text: str) -> bool:
+    """Return whether a queue may have this name. `check_queue_name` states the rule."""
+    return len(text) <= _MAX_NAME and _NAME.fullmatch(text) is not None
 
-    A name has 1 to 128 of `A-Z a-z 0-9 . _ : / -` and starts with a letter or digit. It may begin with a hash tag,
-    as in `{billing}.orders`, to share a Redis Cluster slot with others of that tag.
+
+def check_queue_name(name: object, argument: str = "queue name") -> str:
+    """Return `name` if a queue may have it. Raise `InvalidName`, which names the `argument`, otherwise.
+
+    A name has 1 to 128 of `A-Z a-z 0-9 . _ : / -` and starts with a letter or digit. On Redis Cluster its hash tag
+    selects the slot. The hash tag is the part before the first `/`, or the whole name: `orders` and `orders/dead`
+    share a slot. A name may also begin with a hash tag in braces, as in `{billing}.orders`. Such a tag has no `/`, and
+    no `/` follows it: `{orders}/dead` would have the keys of `orders/dead`.
     """
     text = plain_text(name)
-    if text is None or len(text) > _MAX_NAME or not _NAME.fullmatch(text):
-        rule = f"1 to {_MAX_NAME} of A-Z a-z 0-9 . _ : / -, first a letter or digit"
+    if text is None or not is_queue_name(text):
+        rule = f"1 to {_MAX_NAME} of A-Z a-z 0-9 . _ : / -, first a letter or digit{_tag_rule(text)}"
         raise InvalidName(f"{argument}: expected {rule}, got {shown(name)}")
     return text
+
+
+def _tag_rule(text: str | None) -> str:
+    """The rule for braces, for a name that has some."""
+    if text is None or not text.startswith("{"):
+        return ""
+    return "; or a {tag} without / and one more of them, which is no /, in front"
 
 
 def check_namespace(namespace: object) -> str:

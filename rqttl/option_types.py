@@ -58,7 +58,7 @@ class OptionArguments(TypedDict, total=False):
     Value: `drop-head`, `reject-publish`, `reject-publish-dlx`. Default: `drop-head`.
     """
     dead_letter: str | None
-    """Target of dead messages, for every reason.
+    """Target of dead messages, for every reason, such as `{queue}/dead`.
 
     Value: queue or template (`{queue}` stands for this queue). Default: none.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rqttl.option_types import OptionArguments
 
 Value = int | float | str | bool
+ScriptUse = Literal["always", "lifetime", "failure"]
 #: Reasons of a death, each also the suffix of the option that names its target.
 REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
@@ -33,12 +34,15 @@ _LONGEST_NAME = 80
 class Option:
     """A queue option. `read` turns an argument into the stored value, or raises `InvalidOption`.
 
-    `choices` are the values of an option of kind `choice`.
+    `choices` are the values of an option of kind `choice`. `scripts` names the calls whose scripts read the option:
+    each call on a queue with such an option (`always`), on a queue with a lifetime (`lifetime`), or a failed delivery
+    (`failure`). Only clients read the others.
     """
 
     name: str
     kind: str
     default: Value | None
+    scripts: ScriptUse | None
     read: Callable[[str, object], Value]
     meaning: str
     choices: tuple[str, ...] = ()
@@ -78,7 +82,7 @@ def _flag(name: str, value: object) -> Value:
     return value
 
 
-def _choice(name: str, choices: tuple[str, ...], meaning: str) -> Option:
+def _choice(name: str, choices: tuple[str, ...], scripts: ScriptUse, meaning: str) -> Option:
     """An option whose default is the first of its values."""
 
     def read(name: str, value: object) -> Value:
@@ -87,7 +91,7 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str) -> Option:
             raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
         return text
 
-    return Option(name, "choice", choices[0], read, meaning, choices)
+    return Option(name, "choice", choices[0], scripts, read, meaning, choices)
 
 
 def _target(empty_drops: bool) -> Callable[[str, object], Value]:
@@ -107,47 +111,52 @@ def _target(empty_drops: bool) -> Callable[[str, object], Value]:
 
 
 def _per_reason(reason: str, meaning: str) -> Option:
-    return Option(f"dead_letter_{reason}", "target", None, _target(empty_drops=True), meaning)
+    return Option(f"dead_letter_{reason}", "target", None, None, _target(empty_drops=True), meaning)
 
 
 OPTIONS: Mapping[str, Option] = {
     option.name: option
     for option in (
-        Option("message_ttl", "duration", None, _duration(0), "retention: default and ceiling for every message"),
-        Option("default_ttl", "duration", None, _duration(0), "TTL of messages sent without one; turns off the clamps"),
-        Option("min_ttl", "duration", None, _duration(0), "shortest TTL that a message gets"),
-        Option("max_ttl", "duration", None, _duration(0), "longest TTL that a message gets"),
-        Option("never_expire", "flag", False, _flag, "ignore the TTLs of messages"),
-        Option("max_length", "count", None, _count(0), "limit of ready messages"),
-        Option("max_length_bytes", "count", None, _count(0), "limit of the body bytes of ready messages"),
-        _choice("overflow", OVERFLOWS, "rule for a full queue"),
-        Option("dead_letter", "target", None, _target(empty_drops=False), "target of dead messages, for every reason"),
+        Option("message_ttl", "duration", None, "always", _duration(0),
+               "retention: default and ceiling for every message"),
+        Option("default_ttl", "duration", None, "always", _duration(0),
+               "TTL of messages sent without one; turns off the clamps"),
+        Option("min_ttl", "duration", None, "always", _duration(0), "shortest TTL that a message gets"),
+        Option("max_ttl", "duration", None, "always", _duration(0), "longest TTL that a message gets"),
+        Option("never_expire", "flag", False, "always", _flag, "ignore the TTLs of messages"),
+        Option("max_length", "count", None, "always", _count(0), "limit of ready messages"),
+        Option("max_length_bytes", "count", None, "always", _count(0), "limit of the body bytes of ready messages"),
+        _choice("overflow", OVERFLOWS, "always", "rule for a full queue"),
+        Option("dead_letter", "target", None, None, _target(empty_drops=False),
+               "target of dead messages, for every reason, such as `{queue}/dead`"),
         _per_reason("expired", "target of expired messages; empty = drop"),
         _per_reason("maxlen", "target of messages beyond a limit; empty = drop"),
         _per_reason("rejected", "target of rejected messages; empty = drop"),
         _per_reason("delivery_limit", "target of messages that failed too often; empty = drop"),
-        Option("expires", "duration", None, _duration(1), "time without use after which the queue is deleted"),
-        Option("auto_delete_on_idle", "duration", None, _duration(1),
+        Option("expires", "duration", None, "lifetime", _duration(1),
+               "time without use after which the queue is deleted"),
+        Option("auto_delete_on_idle", "duration", None, "lifetime", _duration(1),
                "like `expires`, but arriving messages and `peek` count as use, too"),
-        _choice("on_expire", ENDINGS, "treatment of the messages of an expired queue"),
-        Option("lease", "duration", 30_000, _duration(1), "default lease of a delivery"),
-        Option("max_deliveries", "count", None, _count(1), "failed deliveries after which a message is dead"),
-        Option("redelivery_delay", "duration", None, _duration(1), "pause after a message's first failed delivery"),
-        Option("redelivery_multiplier", "number", 1, _number(1), "factor of the pause for each further failure"),
-        Option("redelivery_max_delay", "duration", None, _duration(1), "longest pause"),
-        Option("redelivery_jitter", "number", 0, _number(0, 1), "largest part that chance takes off each pause"),
-        Option("duplicate_window", "duration", None, _duration(1), "time in which a message id is not stored again"),
-        Option("max_message_bytes", "count", 16 * 2**20, _count(1), "largest body"),
+        _choice("on_expire", ENDINGS, "lifetime", "treatment of the messages of an expired queue"),
+        Option("lease", "duration", 30_000, None, _duration(1), "default lease of a delivery"),
+        Option("max_deliveries", "count", None, "always", _count(1), "failed deliveries after which a message is dead"),
+        Option("redelivery_delay", "duration", None, "failure", _duration(1),
+               "pause after a message's first failed delivery"),
+        Option("redelivery_multiplier", "number", 1, "failure", _number(1),
+               "factor of the pause for each further failure"),
+        Option("redelivery_max_delay", "duration", None, "failure", _duration(1), "longest pause"),
+        Option("redelivery_jitter", "number", 0, "failure", _number(0, 1),
+               "largest part that chance takes off each pause"),
+        Option("duplicate_window", "duration", None, "always", _duration(1),
+               "time in which a message id is not stored again"),
+        Option("max_message_bytes", "count", 16 * 2**20, None, _count(1), "largest body"),
     )
 }  # fmt: skip
 
-#: Options that scripts read in each call, unless the queue has only defaults.
-_EVERYWHERE = (
-    "message_ttl", "default_ttl", "min_ttl", "max_ttl", "max_length", "max_length_bytes", "max_deliveries",
-    "expires", "auto_delete_on_idle", "duplicate_window",
-)  # fmt: skip
-#: Options that scripts read after a failed delivery.
-_AFTER_A_FAILURE = ("redelivery_delay", "redelivery_multiplier", "redelivery_max_delay", "redelivery_jitter")
+#: The options that scripts read: fields of the record of a queue, if they are set.
+SCRIPT_OPTIONS: Mapping[str, ScriptUse] = {option.name: option.scripts for option in OPTIONS.values() if option.scripts}
+#: The options that act with `redelivery_delay` only.
+_PAUSES = tuple(name for name, use in SCRIPT_OPTIONS.items() if use == "failure")
 
 
 @dataclass(frozen=True)
@@ -214,20 +223,19 @@ class QueueOptions(Mapping[str, Value | None]):
         `option_set` is `expiring` if the queue has a lifetime, `default` if it has no other option that every command
         reads, else `custom`.
         """
-        fields: list[int | str] = ["overflow", str(self.overflow)]
-        for name in _EVERYWHERE:
-            value = self.number(name)
-            if value is not None:
-                fields += [name, value]
-        if self.never_expire:
-            fields += ["never_expire", 1]
-        pauses = [
-            word for name in _AFTER_A_FAILURE if name in self.declared for word in (name, str(self.declared[name]))
-        ]
-        if self.expires is not None or self.auto_delete_on_idle is not None:
-            return ["option_set", "expiring", "on_expire", str(self.on_expire), *fields, *pauses]
-        kind = "default" if fields == ["overflow", "drop-head"] else "custom"
-        return ["option_set", kind, *fields, *pauses]
+        uses = {name: SCRIPT_OPTIONS[name] for name in self.declared if name in SCRIPT_OPTIONS}
+        expires = self.expires is not None or self.auto_delete_on_idle is not None
+        kind = "expiring" if expires else "custom" if "always" in uses.values() else "default"
+        values: dict[str, Value] = {"option_set": kind, "overflow": str(self.overflow)}
+        if expires:
+            values["on_expire"] = str(self.on_expire)
+        values |= {name: self.declared[name] for name, use in uses.items() if expires or use != "lifetime"}
+        return [word for name, value in values.items() for word in (name, _field(value))]
+
+    def absent_fields(self) -> list[str]:
+        """The options that scripts read and that `fields` lacks."""
+        present = set(self.fields()[::2])
+        return [name for name in SCRIPT_OPTIONS if name not in present]
 
     def _check_together(self) -> None:
         low, high = self.number("min_ttl"), self.number("max_ttl")
@@ -247,7 +255,7 @@ class QueueOptions(Mapping[str, Value | None]):
     def _check_pauses(self) -> None:
         first, longest = self.number("redelivery_delay"), self.number("redelivery_max_delay")
         if first is None:
-            for name in _AFTER_A_FAILURE:
+            for name in _PAUSES:
                 if name in self.declared:
                     value = f"{self.declared[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
                     raise InvalidOption(f"{name}: {value} does nothing without redelivery_delay; set both or none")
@@ -289,6 +297,11 @@ def written(name: str, stored: object) -> object:
     """A stored value as an argument: a duration becomes text with a unit."""
     is_duration = name in OPTIONS and OPTIONS[name].kind == "duration"
     return units.as_text(stored) if is_duration and type(stored) is int else stored
+
+
+def _field(value: Value) -> int | str:
+    """A stored value as scripts read it."""
+    return int(value) if isinstance(value, int) else str(value)
 
 
 def _stored(named: Mapping[str, object]) -> dict[str, Value]:

@@ -81,15 +81,17 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-def nearest(word: str, names: Iterable[str], likeness: float = 0.6) -> str | None:
+def nearest(word: str, names: Iterable[str], likeness: float = 0.6, *, ignore_case: bool = False) -> str | None:
     """The name that is most like a word; `None` if no name is like it."""
-    near = difflib.get_close_matches(word, list(names), n=1, cutoff=likeness)
-    return near[0] if near else None
+    by_spelling = {name.lower() if ignore_case else name: name for name in names}
+    spelling = word.lower() if ignore_case else word
+    near = difflib.get_close_matches(spelling, list(by_spelling), n=1, cutoff=likeness)
+    return by_spelling[near[0]] if near else None
 
 
-def did_you_mean(word: str, names: Iterable[str], otherwise: str = "") -> str:
-    """The hint `; did you mean NAME?` for the end of an error; `otherwise` if no name is like the word."""
-    near = nearest(word, names)
+def did_you_mean(word: str, names: Iterable[str], otherwise: str = "", *, ignore_case: bool = False) -> str:
+    """`; did you mean NAME?` for the end of an error. If no name is like the word, `otherwise` stands there."""
+    near = nearest(word, names, ignore_case=ignore_case)
     hint = f"did you mean {near}?" if near else otherwise
     return f"; {hint}" if hint else ""
 

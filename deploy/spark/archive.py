@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--url", required=True, help="of Redis, without a password")
     parser.add_argument("--username", help="the user of Redis")
     parser.add_argument("--password-file", help="file with the password, on the driver and on every executor")
-    parser.add_argument("--pattern", default="#.dead", help="the queues, also those to come (default: %(default)s)")
+    parser.add_argument("--pattern", default="#/dead", help="the queues, also those to come (default: %(default)s)")
     asked = parser.parse_args()
 
     options = {"url": asked.url, "queuePattern": asked.pattern, "maxEntriesPerTrigger": "1000000"}

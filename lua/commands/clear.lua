@@ -1,8 +1,7 @@
 --- Remove the keys of a queue without a record. An existing queue stays, and so does the tombstone of a deleted one.
 --
 -- @use    record reply
--- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids
--- @keys   dedup_windows
+-- @keys   * -tombstone
 -- @args
 -- @reply  cleared: 0 if the queue is there
 

@@ -1,8 +1,7 @@
 --- Delete a queue with all its messages. Nothing is dead-lettered; a tombstone records the loss.
 --
 -- @use    clock record tombstone reply ready
--- @keys   meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids
--- @keys   dedup_windows tombstone
+-- @keys   *
 -- @args   now if_unused if_empty
 -- @reply  removed: the number of ready messages
 -- @refuse not_found in_use: followed by the condition and the number of consumers or messages

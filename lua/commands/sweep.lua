@@ -3,8 +3,7 @@
 -- Consumers that stopped waiting are forgotten. A queue whose lifetime has ended is deleted.
 --
 -- @use     clock record queue_lifetime expire_queue compact dedup wakeup reply sweep
--- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers dedup dedup_ids
--- @keys    dedup_windows tombstone
+-- @keys    *
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
 -- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the

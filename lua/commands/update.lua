@@ -1,10 +1,11 @@
 --- Change the options of a queue, at once and also for existing messages.
 --
 -- Sequences are times, so a new retention needs no walk over messages. A new limit acts in the next sweep.
+-- The first `absent` of `fields` are names of unset options; the others are options, name and value in turn.
 --
 -- @use    clock reaper_hint queue_lifetime reply
 -- @keys   meta
--- @args   version now next options fields...
+-- @args   version now next options absent fields...
 -- @reply  done
 -- @refuse not_found stale queue_expired
 
@@ -16,11 +17,9 @@ elseif found ~= arg.version then
 elseif queue_lifetime.is_over(q, clock.now(arg.now)) then
   return reply.refuse('queue_expired')
 end
-redis.call('HDEL', q.meta, 'message_ttl', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire', 'max_length',
-  'max_length_bytes', 'max_deliveries', 'expires', 'auto_delete_on_idle', 'on_expire',
-  'duplicate_window', 'redelivery_delay', 'redelivery_multiplier', 'redelivery_max_delay', 'redelivery_jitter',
-  'retention_scan')
-redis.call('HSET', q.meta, 'version', arg.next, 'options', arg.options, 'explicit', 1, unpack(arg.fields))
+redis.call('HDEL', q.meta, 'retention_scan', unpack(arg.fields, 1, tonumber(arg.absent)))
+redis.call('HSET', q.meta, 'version', arg.next, 'options', arg.options, 'explicit', 1,
+  unpack(arg.fields, arg.absent + 1))
 reaper_hint.due_now(q.meta)
 queue_lifetime.restart(q, clock.now(arg.now))
 return reply.ok(q, 1)

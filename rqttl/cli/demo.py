@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import click
 
-from rqttl.cli.common.params import debug_flag, json_flag
+from rqttl.cli.common.params import debug_flag, json_flag, limit_option
 from rqttl.cli.common.settings import Settings, note_default_server
 
 
 @click.command(epilog="\b\nExample: rqttl demo --limit 5000")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=50_000,
-    show_default=True,
-    metavar="N",
-    help="Number of departures to play.",
-)
+@limit_option(50_000, "Number of departures to play.")
 @click.option(
     "--spark/--no-spark",
     default=True,

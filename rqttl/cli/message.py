@@ -14,7 +14,7 @@ from rqttl.cli.common import messages, output, terminal
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.params import MESSAGE_ID, json_flag, queue_argument, utc_flag
 from rqttl.cli.common.progress import read_messages
-from rqttl.cli.common.settings import Settings, connecting, help_alone
+from rqttl.cli.common.settings import Settings, command_group, connecting
 from rqttl.inspector import message_view
 from rqttl.protocol import codec
 from rqttl.types import MessageView
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 _NAMED = 5
 
 
-@click.group(invoke_without_command=True, epilog="\b\nExample: rqttl message show orders order-17")
-@click.pass_context
-def message(context: click.Context) -> None:
+@command_group("rqttl message show orders order-17")
+def message() -> None:
     """Look at one message."""
-    help_alone(context)
 
 
 @message.command(epilog="\b\nExample: rqttl message show orders order-17")

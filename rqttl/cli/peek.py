@@ -12,7 +12,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import messages, output, terminal
-from rqttl.cli.common.params import json_flag, queue_argument, utc_flag
+from rqttl.cli.common.params import json_flag, limit_option, queue_argument, utc_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector import message_view
 from rqttl.types import MessageView
@@ -30,14 +30,7 @@ _BODY = 200
 @click.command(epilog="\b\nExample: rqttl peek orders --limit 50")
 @queue_argument
 @click.option("--after", metavar="SEQUENCE", help="Begin after this message, for the next page.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Number of messages at most.",
-)
+@limit_option(20, "Number of messages at most.")
 @utc_flag
 @json_flag
 @connecting

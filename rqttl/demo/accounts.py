@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rqttl import Broker
-from rqttl.demo.names import boarding, missed
+from rqttl.demo.names import boarding, dead_letters
 from rqttl.errors import QueueNotFound
 
 
@@ -48,7 +48,7 @@ def count_calls(broker: Broker, carrier: str) -> Counts:
 def count_dead_letters(broker: Broker, carrier: str) -> int:
     """The number of messages in the dead-letter queue of a carrier. Without a letter there is no such queue."""
     try:
-        return broker.queue(missed(carrier)).stats().ready
+        return broker.queue(dead_letters(carrier)).stats().ready
     except QueueNotFound:
         return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 #: The namespace of the demo. The demo deletes everything in it.
 NAMESPACE = "rqttl-demo"
 #: The target of expired and rejected calls. Each queue has its own, which the first dead letter creates.
-DEAD_LETTER = "missed.{queue}"
+DEAD_LETTER = "{queue}/dead"
 
 
 def boarding(carrier: str) -> str:
@@ -13,6 +13,6 @@ def boarding(carrier: str) -> str:
     return f"boarding.{carrier}"
 
 
-def missed(carrier: str) -> str:
-    """The queue for their dead letters."""
+def dead_letters(carrier: str) -> str:
+    """The queue for the dead letters of a carrier."""
     return DEAD_LETTER.replace("{queue}", boarding(carrier))

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from rqttl.demo.accounts import Counts
 from rqttl.demo.children import Child, ChildFailed
-from rqttl.demo.names import NAMESPACE, missed
+from rqttl.demo.names import NAMESPACE, dead_letters
 from rqttl.embedded import server
 
 #: The letters of a carrier, by the hour of the day for which the flights were scheduled.
 Hours = Mapping[int, int]
 #: The dead-letter queues of all carriers.
-PATTERN = missed("*")
+PATTERN = dead_letters("*")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from rqttl import Broker, MessageView
 from rqttl.demo.accounts import Counts
 from rqttl.demo.day import AGENTS, CONSUMERS, DAY, Day, clock
 from rqttl.demo.flights import Flight
-from rqttl.demo.names import missed
+from rqttl.demo.names import dead_letters
 from rqttl.demo.report import Hours
 from rqttl.demo.stage import LOOK, Outcome
 from rqttl.errors import QueueNotFound
@@ -161,7 +161,7 @@ def print_letters(console: Console, broker: Broker, carriers: Sequence[str], day
     examples: dict[str, list[MessageView]] = {"expired": [], "rejected": []}
     for carrier in carriers[:LOOK_AT]:
         with contextlib.suppress(QueueNotFound):
-            letters = broker.queue(missed(carrier)).peek(LOOK_INTO)
+            letters = broker.queue(dead_letters(carrier)).peek(LOOK_INTO)
             for reason in examples:
                 examples[reason] += [letter for letter in letters if letter.deaths[0].reason == reason][-1:]
     printed = examples["expired"][:2] + examples["rejected"][:1]

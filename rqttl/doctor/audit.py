@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from rqttl.flows import Flow, run
 from rqttl.protocol.commands import Ok, repair
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import PARTS, Keyspace
 
 #: Parts that hold messages, and parts that only name them.
-CONTENTS = ("log", "detached")
+CONTENTS = tuple(part.name for part in PARTS.values() if part.has_messages)
 INDEXES = ("leases", "delayed", "requeued", "expiry", "failures")
 #: Attempts to count the bodies before a queue is too busy for it.
 TRIES = 5

@@ -18,18 +18,15 @@ from rqttl.doctor.findings import Finding, Repair, first_few, ok, problem, warni
 from rqttl.errors import RegistryDamaged
 from rqttl.flows import Driver
 from rqttl.protocol import replies
-from rqttl.protocol.keys import PARTS, TOMBSTONE, queue_name, queue_names
+from rqttl.protocol.keys import PARTS, queue_name, queue_names
 from rqttl.text import plural, shown
 from rqttl.units import as_size
 
 PAGE = 500
 #: Checks of a suspicion, and the seconds in between.
 LOOKS, PAUSE = 3, 0.1
-TYPES = {
-    "meta": "hash", "log": "stream", "detached": "hash", "expiry": "zset", "leases": "zset", "requeued": "zset",
-    "delayed": "zset", "failures": "hash", "wakeup": "list", "waiters": "zset", "consumers": "zset", "dedup": "zset",
-    "dedup_ids": "set", "dedup_windows": "zset", "tombstone": "hash",
-}  # fmt: skip
+#: The command that counts the messages of a part, by its type.
+_COUNTING = {"stream": "XLEN", "hash": "HLEN"}
 
 
 @dataclass
@@ -195,7 +192,7 @@ def _registered(driver: Driver, existing: Sequence[str], missing: Sequence[str])
 def _remains(driver: Driver, names: Sequence[str]) -> Iterator[Finding]:
     """Findings about keys without a queue, except the trace of a deleted queue."""
     for name in names:
-        keys = {part: driver.keyspace.key(name, part) for part in PARTS if part != TOMBSTONE}
+        keys = {part.name: driver.keyspace.key(name, part.name) for part in PARTS.values() if not part.outlives}
         record, *kinds = _ask(
             driver,
             [("HMGET", keys["meta"], "version", "due_at"), *[("TYPE", key) for key in keys.values()]],
@@ -219,7 +216,8 @@ def _remains(driver: Driver, names: Sequence[str]) -> Iterator[Finding]:
 def _content(driver: Driver, keys: dict[str, str], left: Sequence[str]) -> tuple[str, int]:
     sizes = _ask(driver, [("MEMORY", "USAGE", keys[part]) for part in left])
     known = [size for size in sizes if isinstance(size, int)]
-    counts = _ask(driver, [("XLEN", keys["log"]), ("HLEN", keys["detached"])])
+    contents = [part for part in PARTS.values() if part.has_messages]
+    counts = _ask(driver, [(_COUNTING[part.type], keys[part.name]) for part in contents])
     messages = sum(count for count in counts if isinstance(count, int))
     return as_size(sum(known)) if len(known) == len(sizes) else "size unknown", messages
 
@@ -229,8 +227,12 @@ def _types(driver: Driver, parts: dict[str, set[str]]) -> Iterator[Finding]:
     asked = [(name, part, driver.keyspace.key(name, part)) for name in sorted(parts) for part in sorted(parts[name])]
     kinds = _permitted(_ask(driver, [("TYPE", key) for _, _, key in asked]))
     for (name, part, key), kind in zip(asked, kinds, strict=True):
-        if isinstance(kind, ResponseError) or kind.decode() not in (TYPES[part], "none"):
-            what = "cannot be read" if isinstance(kind, ResponseError) else f"is a {kind.decode()}, not a {TYPES[part]}"
+        if isinstance(kind, ResponseError) or kind.decode() not in (PARTS[part].type, "none"):
+            what = (
+                "cannot be read"
+                if isinstance(kind, ResponseError)
+                else f"is a {kind.decode()}, not a {PARTS[part].type}"
+            )
             yield problem("keys", f"{key} {what}: calls that need it fail", f"look at it, then DEL {key}", queue=name)
 
 

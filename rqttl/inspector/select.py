@@ -1,4 +1,7 @@
-"""Queues by their names or by patterns: `orders`, `orders.*`, `eu-[ab]?`."""
+"""Queues by their names or by patterns: `orders`, `*/dead`, `eu-[ab]?`.
+
+`*` stands for any characters of a name, also for `.` and `/`.
+"""
 
 from __future__ import annotations
 

@@ -2,24 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rqttl.names import _MAX_NAME, _NAME
+from rqttl.names import is_queue_name
 
-#: The parts of a queue, in no particular order; `lua/README.md` says what each one holds.
-PARTS = (
-    "meta", "log", "detached", "expiry", "leases", "requeued", "delayed", "failures", "wakeup", "waiters", "consumers",
-    "dedup", "dedup_ids", "dedup_windows", "tombstone",
-)  # fmt: skip
-#: The part that outlives its queue, for a week.
-TOMBSTONE = "tombstone"
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One key of each queue: its Redis type, and its contents in words.
+
+    `has_messages` marks the parts that hold messages, `in_target` the parts that a dead letter touches in its target.
+    A part that `outlives` its queue stays when the queue is deleted.
+    """
+
+    name: str
+    type: str
+    holds: str
+    has_messages: bool = False
+    in_target: bool = False
+    outlives: bool = False
+
+
+META, LOG, DETACHED, WAKEUP, TOMBSTONE = "meta", "log", "detached", "wakeup", "tombstone"
+
+#: The one table of the parts of a queue. Headers of scripts with `*` have the keys in this order.
+PARTS: Mapping[str, Part] = {
+    part.name: part
+    for part in (
+        Part(META, "hash", "the record of the queue, below; the queue exists while its record does", in_target=True),
+        Part(LOG, "stream",
+            "messages, one pair each: packed header as field name, body as value; removed when settled or dead",
+            has_messages=True, in_target=True),
+        Part(DETACHED, "hash",
+            "sequence → `<length of header>:<header><body>`: messages in any state that compaction moved out of the "
+            "log", has_messages=True, in_target=True),
+        Part("expiry", "zset", "sequence by own deadline: the ready messages that have one, no others"),
+        Part("leases", "zset",
+            "sequence by token, for leased messages: end of the lease in ms × 1000 + (number of the grant mod 1000)"),
+        Part("requeued", "zset",
+            "sequence by the ms in it: ready messages behind the cursor, given back or moved to `detached`, in log "
+            "order"),
+        Part("delayed", "zset",
+            "sequence by due time: messages given back with a delay, or in the pause after a failed delivery. They "
+            "are due at their deadline at the latest; a change of `message_ttl` moves it"),
+        Part("failures", "hash",
+            "sequence → `<failed deliveries>` or `<failed deliveries> <description>`, with the last description of a "
+            "failure. Behind the number stands `@<ms>`, the end of the delay, for a delayed message whose retention "
+            "ends earlier, also for one that never failed"),
+        Part(WAKEUP, "list",
+            "at most one hint (an empty string), and tickets `<sequence> <token>` of messages handed to consumers "
+            "that wait", in_target=True),
+        Part("waiters", "zset",
+            "consumers that wait, by the ms until which they count as waiting: 5 s longer than they block; and "
+            "sequences of messages on the way to them, by minus the ms at which their ticket ends", in_target=True),
+        Part("consumers", "zset", "consumers, by the ms until which they count as consumers (`stats`, `if_unused`)"),
+        Part("dedup", "zset", "names of messages by the ms of their last storing, with `duplicate_window`"),
+        Part("dedup_ids", "set",
+            "names of messages from calls with a window of their own, each also in one of `dedup_windows`"),
+        Part("dedup_windows", "zset", "the names of one call, a line each, by the end of the window of the call"),
+        Part(TOMBSTONE, "hash",
+            "the loss of the last deleted queue of this name that lost messages: its `created_at` and `trimmed_upto`, "
+            "and as `last_id` its highest sequence, in any state (`0-0`: none). Redis removes it after 7 days",
+            in_target=True, outlives=True),
+    )
+}  # fmt: skip
+#: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
+TARGET_PARTS = tuple(part.name for part in PARTS.values() if part.in_target)
 
 
 def queue_name(member: bytes) -> str | None:
     """The name that a member of the registry is; None if no queue can have it."""
     text = member.decode("ascii", "replace")
-    return text if len(text) <= _MAX_NAME and _NAME.fullmatch(text) else None
+    return text if is_queue_name(text) else None
 
 
 def queue_names(members: Iterable[bytes]) -> list[str]:
@@ -34,15 +89,22 @@ class Keyspace:
     namespace: str = "rqttl"
 
     def key(self, queue: str, part: str) -> str:
-        """One key of one queue. The braces make Redis Cluster put all keys of a queue into one slot."""
-        tagged = queue if queue.startswith("{") else f"{{{queue}}}"
-        return f"{self.namespace}:{tagged}:{part}"
+        """One key of one queue.
+
+        Its hash tag, the text in braces, selects the slot on Redis Cluster. The hash tag is an explicit `{tag}` at the
+        start of the name, else the part before the first `/`, else the whole name.
+        """
+        if queue.startswith("{"):
+            return f"{self.namespace}:{queue}:{part}"
+        tag, slash, rest = queue.partition("/")
+        return f"{self.namespace}:{{{tag}}}{slash}{rest}:{part}"
 
     def split(self, key: bytes) -> tuple[str, str] | None:
-        """The queue and the part that a key belongs to, if it is formed like one of a queue of this namespace."""
+        """The queue and the part of a key of this namespace; `None` for a key that no queue can have."""
         tagged, _, part = key.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
-        name = tagged[1:-1] if tagged.endswith("}") else tagged
-        return (name, part) if _NAME.fullmatch(name) and self.key(name, part).encode() == key else None
+        tag, _, rest = tagged.removeprefix("{").partition("}")
+        name = tagged if rest and not rest.startswith("/") else tag + rest
+        return (name, part) if is_queue_name(name) and self.key(name, part).encode() == key else None
 
     @property
     def everything(self) -> str:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from rqttl.options import QueueOptions
-from rqttl.protocol import scripts
 from rqttl.protocol.contract import Script, Word
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 
 #: Beginnings of calls that a client keeps for a queue: one for each script, and for each source of dead letters.
 PREFIXES = 100
@@ -96,6 +95,6 @@ def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, 
     keys = [keyspace.key(queue, part) for part in script.keys]
     for target in dict.fromkeys(targets):
         if target != queue:
-            keys += [keyspace.key(target, part) for part in scripts.TARGET_PARTS]
+            keys += [keyspace.key(target, part) for part in TARGET_PARTS]
     keys += [keyspace.key(targets[0], part) for part in script.source]
     return (len(keys), *keys)

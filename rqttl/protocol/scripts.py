@@ -27,13 +27,11 @@ from typing import TYPE_CHECKING
 
 from rqttl.errors import ContractError
 from rqttl.protocol.contract import FENCE, Script
+from rqttl.protocol.keys import PARTS
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable  # importlib.resources.abc exists only from Python 3.11 on
 
-
-#: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
-TARGET_PARTS = ("meta", "log", "detached", "wakeup", "waiters", "tombstone")
 
 _RECORD = (
     "last_id",
@@ -223,7 +221,7 @@ def load(name: str) -> Script:
 
 def _link(name: str) -> Script:
     tags, source = _read("commands", name)
-    keys, args = tags.get("keys", []), [*tags.get("args", [])]
+    keys, args = _parts(tags.get("keys", [])), [*tags.get("args", [])]
     for word in (*args, *_names(tags, "reply")):
         if not word.removesuffix("...").isidentifier():
             raise ContractError(f"lua: {name}: {word!r} in its header is no name")
@@ -258,6 +256,12 @@ def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:
     words = tags.get(tag, [])
     last = next((i for i, word in enumerate(words, 1) if word.endswith(":")), len(words))
     return tuple(word.removesuffix(":") for word in words[:last])
+
+
+def _parts(words: list[str]) -> list[str]:
+    """The keys of a header. `*` stands for all parts of a queue, a word such as `-log` takes one of them out."""
+    parts = [*PARTS] if "*" in words else []
+    return [word for word in (*parts, *words) if word != "*" and not word.startswith("-") and f"-{word}" not in words]
 
 
 def names() -> tuple[str, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
 from typing import TypeAlias
 
 import msgpack
 
+from rqttl import json_text
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
 
@@ -32,7 +31,7 @@ def header_text(value: object) -> str | None:
     """Convert a header value to text: flags and numbers as in JSON, bytes as UTF-8 or else as `0x…`."""
     if value is None or isinstance(value, str):
         return value
-    return bytes_text(value) if isinstance(value, bytes) else json.dumps(value, default=str)
+    return bytes_text(value) if isinstance(value, bytes) else json_text.dump_readable(value)
 
 
 def bytes_text(value: bytes) -> str:
@@ -46,38 +45,15 @@ def bytes_text(value: bytes) -> str:
 def body_json(body: bytes) -> str | None:
     """Convert a msgpack body to JSON text; `None` for a body that is not valid msgpack.
 
-    Bytes become text as in headers. NaN and infinities become null.
+    Bytes become text as in headers. NaN and infinities become null, times of msgpack become text.
     """
     try:
-        value = codec.unpack(body)
-        try:
-            return _dump(value)
-        except (TypeError, ValueError):
-            return _dump(_json_value(value))
+        return json_text.dump_with(codec.unpack(body), _json_value, separators=(",", ":"))
     except (InvalidInput, RecursionError):
         return None
 
 
-def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_bytes_value)
-
-
-def _bytes_value(value: object) -> object:
+def _json_value(value: object) -> object:
     if isinstance(value, bytes):
         return bytes_text(value)
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
-
-
-def _json_value(value: object) -> object:
-    """Replace all parts of a value that JSON cannot express."""
-    if isinstance(value, dict):
-        return {_json_key(name): _json_value(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_json_value(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return bytes_text(value) if isinstance(value, bytes) else value
-
-
-def _json_key(name: object) -> str:
-    return header_text(name) or "null" if not isinstance(name, str) else name
+    return None if isinstance(value, float) else str(value)

@@ -6,13 +6,13 @@ camelCase, and case-insensitive as in all of Spark. Spark passes their values as
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, cast
 
+from rqttl.text import did_you_mean
 from spark_connectors.errors import InvalidOption, UnknownOption
 from spark_connectors.options import patterns
 from spark_connectors.options.secret import Secret
@@ -137,13 +137,8 @@ class Options(Mapping[str, object]):
 def _option_of(use: Use, name: str) -> Option:
     option = _BY_LOWER.get(name.lower())
     if option is None:
-        usable = {lower: other.name for lower, other in _BY_LOWER.items() if use in other.uses}
-        near = difflib.get_close_matches(name.lower(), usable, n=1)
-        hint = (
-            f"; did you mean {usable[near[0]]}?"
-            if near
-            else f"; the options of {_USES[use]} are {', '.join(usable.values())}"
-        )
+        names = [other.name for other in OPTIONS.values() if use in other.uses]
+        hint = did_you_mean(name, names, f"the options of {_USES[use]} are {', '.join(names)}", ignore_case=True)
         raise UnknownOption(f"{name[:80]}: no such option{hint}")
     if use not in option.uses:
         uses = " and ".join(_USES[other] for other in option.uses)

@@ -64,8 +64,8 @@ OPTIONS: Mapping[str, Option] = {
         Option("queues", "queues", None, _READ,
             "queues to read, separated by commas; same as the path of `load(...)`"),
         Option("queuePattern", "pattern", None, _READ,
-            "pattern of queues to read, instead of `queues`: words with dots between them, `*` for one word, `#` for "
-            "any words"),
+            "pattern of queues to read, instead of `queues`: words with dots or slashes between them, `*` for one "
+            "word, `#` for any words"),
         Option("startingOffsets", "offsets", "earliest", _READ,
             'start of the read: `earliest`, JSON `{"queue": "sequence"}` to begin after these sequences, or, for a '
             'stream, `latest`'),

@@ -165,7 +165,7 @@ def _pattern(option: Option, text: str) -> str:
 
 
 def _offsets(option: Option, text: str) -> str | dict[str, str]:
-    rule = 'expected earliest, latest, or JSON such as {"orders.dead": "1700000000000-100000"}'
+    rule = 'expected earliest, latest, or JSON such as {"orders/dead": "1700000000000-100000"}'
     if text.strip().lower() in ("earliest", "latest"):
         return text.strip().lower()
     try:

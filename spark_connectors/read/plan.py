@@ -6,20 +6,20 @@ user without the right to read.
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
-from rqttl.protocol.keys import Keyspace, queue_names
+from rqttl.protocol.keys import DETACHED, LOG, META, Keyspace, queue_names
+from rqttl.text import did_you_mean
 from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, LAST, Range, recorded_sequence, sequence_before
 from spark_connectors.read.probe import LogProbe
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.redis.names import DETACHED, LOG, META, SNAPSHOT_FIELDS
+from spark_connectors.redis.names import SNAPSHOT_FIELDS
 
 _log = logging.getLogger("spark_connectors")
 
@@ -115,8 +115,7 @@ def select_queues(
 
 def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
     names = queue_names(reader.execute("SMEMBERS", keys.registry))
-    near = difflib.get_close_matches(missing[0], names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "; the first dead letter creates a dead-letter queue"
+    hint = did_you_mean(missing[0], names, "the first dead letter creates a dead-letter queue")
     others = f" (nor {len(missing) - 1} more of this option)" if len(missing) > 1 else ""
     return NoSuchQueue(f"queues: there is no queue {missing[0]!r} in namespace {keys.namespace!r}{others}{hint}")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.ranges import Range, sequence_number, sequence_text
 from spark_connectors.read import split
 from spark_connectors.read.split import View
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.redis.names import LOG
 from spark_connectors.redis.pages import Entry
 
 #: Bytes that one probe may transfer, and the largest number of entries on either side of it.

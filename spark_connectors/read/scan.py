@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import DETACHED, LOG, Keyspace
 from spark_connectors.columns.entries import BatchBuilder, QueuePage
 from spark_connectors.ranges import Range
 from spark_connectors.redis.bulk_reader import BulkReader, PageWatch
-from spark_connectors.redis.names import DETACHED, LOG
 from spark_connectors.redis.pages import SEQUENCE_BYTES, Entry, Page, malformed_entry
 from spark_connectors.redis.relaxed_gc import relaxed_gc
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import META, TOMBSTONE, Keyspace
 from spark_connectors.ranges import Range
 from spark_connectors.read.loss import Loss, LossReporter, Tombstone, detect_loss, detect_trimming
 from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import Command
-from spark_connectors.redis.names import META, STATE_FIELDS, TOMBSTONE, TOMBSTONE_FIELDS
+from spark_connectors.redis.names import STATE_FIELDS, TOMBSTONE_FIELDS
 
 T = TypeVar("T")
 

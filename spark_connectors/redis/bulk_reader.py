@@ -6,26 +6,18 @@ entry on. Refusals of Redis raise an error of `errors`, which names the option t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ConnectionError,
-    RedisError,
-    ResponseError,
-    TimeoutError,
-)
+from redis.exceptions import BusyLoadingError, ConnectionError, RedisError, ResponseError, TimeoutError
 
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.resp import pack_command
 from spark_connectors.errors import SourceError
 from spark_connectors.options.options import Options
-from spark_connectors.redis.connect import Command, as_source_error, connect, retry_pauses, socket_of
+from spark_connectors.redis.connect import Command, as_source_error, connect, socket_of, with_retries
 from spark_connectors.redis.pages import SPARE_BYTES, Page, UnexpectedReply, parse_pages, parse_text_lists
 
 T = TypeVar("T")
@@ -65,7 +57,6 @@ class BulkReader:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._connection = connect(options)
-        self._pauses = retry_pauses(options)
         self._in_flight = 0
         #: The largest number of entries of a page.
         self.max_entries = options.number("fetchEntries")
@@ -242,21 +233,14 @@ class BulkReader:
 
     def _receive(self, commands: Sequence[Command], read: Callable[[], T]) -> T:
         """Return the result of `read` for the replies to sent commands. After a failure, send all of them again."""
-        for pause in (*self._pauses, None):
-            try:
-                if not self._in_flight:
-                    self._connection.connect()
-                    self._send(commands)
-                return read()
-            except (ConnectionError, TimeoutError, BusyLoadingError, OSError) as error:
-                self.close()
-                if pause is None or isinstance(error, AuthenticationError):
-                    raise as_source_error(error, self._options) from None
-            except RedisError as error:
-                self.close()
-                raise as_source_error(error, self._options) from None
-            time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+
+        def attempt() -> T:
+            if not self._in_flight:
+                self._connection.connect()
+                self._send(commands)
+            return read()
+
+        return with_retries(self._options, attempt, self.close)
 
     def _replies(self, commands: Sequence[Command]) -> list[Any]:
         replies: list[Any] = []

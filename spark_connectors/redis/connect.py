@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.exceptions import AuthenticationError, ConnectionError, NoPermissionError, TimeoutError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    NoPermissionError,
+    RedisError,
+    TimeoutError,
+)
 from redis.retry import Retry
 
 from spark_connectors.errors import (
@@ -21,6 +31,8 @@ from spark_connectors.errors import (
 )
 from spark_connectors.options.options import Options
 from spark_connectors.options.secret import mask
+
+T = TypeVar("T")
 
 #: One command with its arguments.
 Command: TypeAlias = tuple[Any, ...]
@@ -81,10 +93,26 @@ def socket_of(connection: Connection) -> socket.socket:
     return cast("socket.socket", link)
 
 
-def retry_pauses(options: Options) -> tuple[float, ...]:
-    """Return the pause, in seconds, before each further attempt to reach Redis."""
-    first = options.number("retryBackoff") / 1000
-    return tuple(min(_LONGEST_PAUSE, first * 2**i) for i in range(options.number("connectRetries")))
+def with_retries(options: Options, call: Callable[[], T], failed: Callable[[], None] = lambda: None) -> T:
+    """Make a call, and repeat it while Redis does not answer, up to `connectRetries` times.
+
+    `failed` runs after each failure. Refusals of Redis raise the result of `as_source_error` at once.
+    """
+    first, retries = options.number("retryBackoff") / 1000, options.number("connectRetries")
+    for i in range(retries + 1):
+        try:
+            return call()
+        except RedisError as error:
+            failed()
+            temporary = isinstance(error, (ConnectionError, TimeoutError, BusyLoadingError))
+            if i == retries or not temporary or isinstance(error, AuthenticationError):
+                raise as_source_error(error, options) from None
+        except OSError as error:
+            failed()
+            if i == retries:
+                raise as_source_error(error, options) from None
+        time.sleep(min(_LONGEST_PAUSE, first * 2**i) * random.uniform(0.5, 1))
+    raise AssertionError("the last attempt returns or raises")
 
 
 def as_source_error(error: Exception, options: Options, command: Command = ()) -> SourceError:

@@ -1,9 +1,6 @@
-"""Names in Redis that the data source reads by itself: parts of a queue, and fields of its record and its tombstone."""
+"""Names in Redis that the data source reads by itself: fields of its record and its tombstone."""
 
 from __future__ import annotations
-
-#: Parts of a queue, for `Keyspace.key`: log, messages outside the log, record, tombstone of a deleted queue.
-LOG, DETACHED, META, TOMBSTONE = "log", "detached", "meta", "tombstone"
 
 _VERSION, _CREATED_AT, _LAST, _TRIMMED, _ENQUEUED = "version", "created_at", "last_id", "trimmed_upto", "enqueued"
 #: Fields of a record, as `QueueState.from_fields` takes them.

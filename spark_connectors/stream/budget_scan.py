@@ -14,10 +14,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.redis.connect import Command
-from spark_connectors.redis.names import LOG
 from spark_connectors.redis.pages import Page
 from spark_connectors.stream.limits import ReadRequest, ReadResult
 

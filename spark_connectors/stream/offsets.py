@@ -1,6 +1,6 @@
 """The offsets of a streaming query: its position in each queue, as JSON for the checkpoint of Spark.
 
-    {"queues":{"orders.dead":["1700000000123-100000",1690000000000,5021]},"v":1}
+    {"queues":{"orders/dead":["1700000000123-100000",1690000000000,5021]},"v":1}
 
 A position is the last sequence that was read, the creation time of the queue, and the number of messages that the queue
 had received by then. A queue that was deleted and created again starts anew. Ranges between two offsets are closed, so

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rqttl.protocol.keys import Keyspace, queue_names
+from rqttl.protocol.keys import DETACHED, LOG, Keyspace, queue_names
 from spark_connectors.errors import NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
@@ -15,7 +15,6 @@ from spark_connectors.read.plan import check_read_access, partitions, queue_snap
 from spark_connectors.read.positions import QueuePosition, QueueState, before_first, position_after
 from spark_connectors.read.watch import WatchedRange, execute_many, now_ms, queue_states, tombstones
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.redis.names import DETACHED, LOG
 from spark_connectors.stream.budget_scan import BudgetScan, MessageSizes
 from spark_connectors.stream.limits import FairShare, QueueShare
 from spark_connectors.stream.offsets import Offset, batch_ranges

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rqttl import flows
 from rqttl.errors import QueueNotFound
+from rqttl.text import did_you_mean
 from spark_connectors.columns.schema import available_columns
 from spark_connectors.errors import InvalidOption, InvalidSchema, NoSuchQueue, SaveMode
 from spark_connectors.options.options import Options
@@ -127,9 +127,8 @@ def _used(schema: StructType, columns: Mapping[str, Column], operation: str) -> 
         column, actual = columns.get(field.name), field.dataType.simpleString()
         if column is None:
             if operation == "enqueue" and field.name not in available_columns("json"):
-                near = difflib.get_close_matches(field.name, columns, n=1)
-                hint = f"did you mean {near[0]}?" if near else "drop it, or put it into headers or body"
-                raise InvalidSchema(f"{field.name[:80]}: enqueue has no such column: {hint}")
+                hint = did_you_mean(field.name, columns, "drop it, or put it into headers or body")
+                raise InvalidSchema(f"{field.name[:80]}: enqueue has no such column{hint}")
             continue
         if not column.rule.fullmatch(actual):
             hint = _NO_UNIT if field.name == "ttl" and _NUMBER.fullmatch(actual) else ""

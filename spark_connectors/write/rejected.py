@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
-from datetime import date, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 import pyarrow as pa
 
+from rqttl import json_text
 from spark_connectors.errors import InvalidOption
 
 
@@ -46,7 +45,7 @@ class Rejected:
         if self._file is None:
             self._file = self._draft.open("w", encoding="utf-8")
         line = {"reason": reason, "cause": cause, "row": _row(batch, row)}
-        self._file.write(json.dumps(line, default=_json_value, ensure_ascii=False) + "\n")
+        self._file.write(json_text.dump_with(line, _json_value) + "\n")
 
     def publish(self) -> list[str]:
         """Give the complete file its final name. Returns its path, if there are refused rows."""
@@ -75,4 +74,4 @@ def _row(batch: pa.RecordBatch, row: int) -> Mapping[str, object]:
 def _json_value(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
-    return value.isoformat() if isinstance(value, date | datetime) else str(value)
+    return json_text.as_text(value)

@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from rqttl.text import plural
 from spark_connectors.errors import RowsRefused
 from spark_connectors.options.options import Options
 from spark_connectors.write.report import Report
@@ -65,7 +66,8 @@ class _Writer:
             )
         if not total.refused:
             return
-        text = f"{self._plan.operation}{batch}: {total.refused.total():,} rows were refused: {total.refusal_summary()}"
+        refused = plural(total.refused.total(), "refused row")
+        text = f"{self._plan.operation}{batch}: {refused}: {total.refusal_summary()}"
         if self._options.optional_text("rejectedPath") is None and self._options.text("onRefused") == "error":
             raise RowsRefused(
                 f"{text}. All other rows were written. rejectedPath keeps such rows, onRefused=report only logs them"

@@ -249,14 +249,14 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     rates = []
     for _ in range(3):
         client.flushall()
-        q = broker.declare_queue("q", dead_letter="q.dead")
+        q = broker.declare_queue("q", dead_letter="q/dead")
         n = 100_000
         known = driver_of(broker).step(flows.GetConfig("q", fresh=True))
         for i in range(n // 250):
             packed = [commands.pack(Message(BODY, ttl="1s"))] * 250
             driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
         moving = cost(client, lambda: driver_of(broker).perform(flows.sweep("q", now=START + 100_000)))
-        assert broker.queue("q.dead").stats().ready == n
+        assert broker.queue("q/dead").stats().ready == n
         assert q.stats().ready == 0
         rates.append(n / moving.server_us * 1e6)
     rates.sort()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tests.chaos.histories import LEASE, START, History
 
@@ -188,46 +189,36 @@ def renewed_after_another_had_it() -> History:
     return history
 
 
-def death_before_its_deadline() -> History:
-    history = History()
+def sent_and_dead(reason: str, *, options: Mapping[str, Any] | None = None, **facts: Any) -> History:
+    """A message of a queue with `options`, and its letter with these `facts`."""
+    history = History(**(options or {}))
     history.send("a")
-    history.letter("a", "expired", died=START + 99)
+    history.letter("a", reason, **facts)
     return history
+
+
+def death_before_its_deadline() -> History:
+    return sent_and_dead("expired", died=START + 99)
 
 
 def death_by_no_limit() -> History:
-    history = History()
-    history.send("a")
-    history.letter("a", "maxlen")
-    return history
+    return sent_and_dead("maxlen")
 
 
 def death_by_a_limit_that_refuses() -> History:
-    history = History(max_length=3, overflow="reject-publish")
-    history.send("a")
-    history.letter("a", "maxlen")
-    return history
+    return sent_and_dead("maxlen", options={"max_length": 3, "overflow": "reject-publish"})
 
 
 def rejected_by_nobody() -> History:
-    history = History()
-    history.send("a")
-    history.letter("a", "rejected")
-    return history
+    return sent_and_dead("rejected")
 
 
 def death_after_too_few_deliveries() -> History:
-    history = History(max_deliveries=3)
-    history.send("a")
-    history.letter("a", "delivery_limit", count=2)
-    return history
+    return sent_and_dead("delivery_limit", options={"max_deliveries": 3}, count=2)
 
 
 def death_in_another_queue() -> History:
-    history = History()
-    history.send("a")
-    history.letter("a", "expired", origin="another")
-    return history
+    return sent_and_dead("expired", origin="another")
 
 
 def numbers_that_do_not_add_up() -> History:
@@ -260,7 +251,7 @@ def message_that_nobody_sent() -> History:
 
 def letter_that_nobody_sent() -> History:
     history = History()
-    history.add("letter", q="q.dead", id="a", reason="expired", origin="q", count=1, died=START, deadline=START)
+    history.add("letter", q="q/dead", id="a", reason="expired", origin="q", count=1, died=START, deadline=START)
     return history
 
 

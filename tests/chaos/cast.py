@@ -24,17 +24,17 @@ class Judged:
 LENGTH, BYTES = 40, 4_000
 
 QUEUES = (
-    Judged("plain", {"dead_letter": "plain.dead", "max_deliveries": 6, "redelivery_delay": "20ms", "lease": "900ms"}),
-    Judged("aging", {"dead_letter": "aging.dead", "message_ttl": "300ms", "lease": "700ms"}),
-    Judged("window", {"dead_letter": "window.dead", "duplicate_window": "1h", "lease": "900ms"}),
-    Judged("head", {"dead_letter": "head.dead", "max_length": LENGTH, "lease": "500ms"}),
-    Judged("full", {"dead_letter": "full.dead", "max_length": LENGTH, "max_length_bytes": BYTES,
+    Judged("plain", {"dead_letter": "plain/dead", "max_deliveries": 6, "redelivery_delay": "20ms", "lease": "900ms"}),
+    Judged("aging", {"dead_letter": "aging/dead", "message_ttl": "300ms", "lease": "700ms"}),
+    Judged("window", {"dead_letter": "window/dead", "duplicate_window": "1h", "lease": "900ms"}),
+    Judged("head", {"dead_letter": "head/dead", "max_length": LENGTH, "lease": "500ms"}),
+    Judged("full", {"dead_letter": "full/dead", "max_length": LENGTH, "max_length_bytes": BYTES,
                     "overflow": "reject-publish", "lease": "700ms"}),
-    Judged("dlx", {"dead_letter": "dlx.dead", "max_length": LENGTH, "overflow": "reject-publish-dlx",
+    Judged("dlx", {"dead_letter": "dlx/dead", "max_length": LENGTH, "overflow": "reject-publish-dlx",
                    "lease": "700ms"}),
     Judged("drop", {"lease": "700ms"}),
-    Judged("once", {"dead_letter": "once.dead"}),
-    Judged("tainted", {"dead_letter": "tainted.dead", "lease": "700ms"}),
+    Judged("once", {"dead_letter": "once/dead"}),
+    Judged("tainted", {"dead_letter": "tainted/dead", "lease": "700ms"}),
 )  # fmt: skip
 
 #: The names of all queues whose messages are accounted for.

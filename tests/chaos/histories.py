@@ -20,7 +20,7 @@ NUMBERS = {"ready": 0, "leased": 0, "delayed": 0, "enqueued": 0, "acked": 0, "re
 class History:
     """Made-up journals. `at` is the time of the next event, in ms after the start."""
 
-    def __init__(self, *, dead: str | None = "q.dead", **options: Any) -> None:
+    def __init__(self, *, dead: str | None = "q/dead", **options: Any) -> None:
         self.events: list[Event] = []
         self.at = 0.0
         self._numbers = itertools.count()
@@ -67,8 +67,8 @@ class History:
     def letter(self, id: str, reason: str, **more: Any) -> None:
         """A dead letter is found at the end, and acked."""
         facts = {"origin": "q", "count": 1, "died": START + 100, "deadline": START + 100, **more}
-        self.add("letter", q="q.dead", id=id, reason=reason, **facts)
-        self.handle(id, queue="q.dead", deaths=1, sequence=f"{START}-dead-{id}")
+        self.add("letter", q="q/dead", id=id, reason=reason, **facts)
+        self.handle(id, queue="q/dead", deaths=1, sequence=f"{START}-dead-{id}")
 
     def stats(self, queue: str = "q", *, drained: bool = False, **numbers: int) -> None:
         """A look at the numbers of the queue."""

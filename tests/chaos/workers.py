@@ -237,7 +237,7 @@ def redriver(me: Actor) -> None:
         dead = me.broker.queue(me.random.choice(names))
         with suppress(rqttl.QueueNotFound):  # no message has died yet
             # a letter that a redrive leaves is counted as refused there, and is no death: the sum would not be exact
-            if me.random.random() < 0.7 and dead.name != "dlx.dead":
+            if me.random.random() < 0.7 and dead.name != "dlx/dead":
                 dead.redrive(limit=me.random.randint(1, 30), reason=me.random.choice((None, "expired", "rejected")))
             else:
                 dead.ack_many(dead.receive_many(10, lease="500ms"))
@@ -316,7 +316,7 @@ def _drain(me: Actor, queue: rqttl.Queue) -> int:
         if one.body.startswith(MEDDLED):
             continue
         death = one.deaths[0] if one.deaths else None
-        if death is not None and queue.name.endswith(".dead"):
+        if death is not None and queue.name.endswith("/dead"):
             deadline = None if death.expires_at is None else milliseconds(death.expires_at)
             me.journal.write(
                 "letter", q=queue.name, id=one.id, reason=death.reason, origin=death.queue, count=death.delivery_count,

@@ -10,7 +10,7 @@ import pytest
 from rqttl import Message, Queue
 from tests.contract.clocked import Clocked
 
-#: What is in `orders.dead`: id -> where and why it died, in the order in which they came.
+#: What is in `orders/dead`: id -> where and why it died, in the order in which they came.
 LETTERS = {
     "order-1": ("orders", "rejected"), "order-2": ("orders", "rejected"), "order-3": ("orders", "delivery_limit"),
     "mail-1": ("mails", "expired"), "mail-2": ("mails", "expired"), "mail-3": ("mails", "expired"),
@@ -19,8 +19,8 @@ LETTERS = {
 
 
 def bury(clocked: Clocked) -> Queue:
-    """The queue `orders.dead` with `LETTERS`, ten minutes between each two groups of them."""
-    everything: dict[str, Any] = {"dead_letter": "orders.dead", "dead_letter_rejected": "orders.dead"}
+    """The queue `orders/dead` with `LETTERS`, ten minutes between each two groups of them."""
+    everything: dict[str, Any] = {"dead_letter": "orders/dead", "dead_letter_rejected": "orders/dead"}
     orders = clocked.declare_queue("orders", max_deliveries=2, **everything)
     mails = clocked.declare_queue("mails", message_ttl="5m", **everything)
     orders.enqueue_many([
@@ -38,7 +38,7 @@ def bury(clocked: Clocked) -> Queue:
     mails.sweep()
     orders.enqueue(Message(b"four" * 500, id="order-4", content_type="text/plain"))
     orders.update(max_length=0)
-    return clocked.queue("orders.dead")
+    return clocked.queue("orders/dead")
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def offered(redis_url: str) -> Complete:
 
 @pytest.fixture
 def queues(broker: Broker) -> None:
-    for name in ("orders", "orders.dead", "eu:orders", "eu:orders:dead", "mail"):
+    for name in ("orders", "orders/dead", "eu:orders", "eu:orders:dead", "mail"):
         broker.declare_queue(name)
 
 
@@ -57,9 +57,9 @@ def test_commands_options_and_values_are_offered(offered: Complete) -> None:
 
 @pytest.mark.usefixtures("queues")
 def test_names_of_queues_are_offered(offered: Complete) -> None:
-    assert offered("rqttl receive ") == ["eu:orders", "eu:orders:dead", "mail", "orders", "orders.dead"]
-    assert offered("rqttl receive ord") == ["orders", "orders.dead"]
-    assert offered("rqttl receive 'ord") == ["orders", "orders.dead"]
+    assert offered("rqttl receive ") == ["eu:orders", "eu:orders:dead", "mail", "orders", "orders/dead"]
+    assert offered("rqttl receive ord") == ["orders", "orders/dead"]
+    assert offered("rqttl receive 'ord") == ["orders", "orders/dead"]
     assert offered("rqttl receive x") == []
 
 
@@ -74,7 +74,7 @@ def test_bash_gets_only_the_part_behind_a_colon_at_which_it_begins_a_word(offere
 @pytest.mark.parametrize("command", ["declare x", "update orders"])
 @pytest.mark.parametrize("flag", ["--dead-letter", "--dead-letter-expired"])
 def test_queues_are_offered_for_dead_letters(offered: Complete, command: str, flag: str) -> None:
-    assert offered(f"rqttl queue {command} {flag} orders.") == ["orders.dead"]
+    assert offered(f"rqttl queue {command} {flag} orders/") == ["orders/dead"]
 
 
 @pytest.mark.parametrize("command", ["show", "purge", "redrive", "report"])
@@ -149,12 +149,12 @@ def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path, redis_url: str) -
 @pytest.mark.usefixtures("queues")
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_are_answered_too(shell: str, redis_url: str) -> None:
-    words = {"COMP_WORDS": "rqttl receive orders.", "COMP_CWORD": "orders." if shell == "fish" else "2"}
+    words = {"COMP_WORDS": "rqttl receive orders/", "COMP_CWORD": "orders/" if shell == "fish" else "2"}
     asking = {"_RQTTL_COMPLETE": f"{shell}_complete", "RQTTL_URL": redis_url, **words}
 
     result = CliRunner(env=asking).invoke(cli)
 
-    assert result.stdout == {"zsh": "plain\norders.dead\n_\n", "fish": "plain,orders.dead\n"}[shell]
+    assert result.stdout == {"zsh": "plain\norders/dead\n_\n", "fish": "plain,orders/dead\n"}[shell]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

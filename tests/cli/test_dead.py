@@ -22,19 +22,19 @@ __all__ = ["letters"]
 
 def printed(run: Run, *words: str) -> list[str]:
     """The ids that `dead show` shows."""
-    return [one["id"] for one in json.loads(run("dead", "show", "orders.dead", "--json", *words).stdout)]
+    return [one["id"] for one in json.loads(run("dead", "show", "orders/dead", "--json", *words).stdout)]
 
 
 # ls
 
 
 def test_ls_counts_letters_by_where_and_why_they_died(run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", "ls", "orders.dead")
+    result = run_clocked("dead", "ls", "orders/dead")
 
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check("dead-ls.txt", result.stdout)
-    golden.check("dead-ls-utc.txt", run_clocked("dead", "ls", "orders.dead", "--utc").stdout)
-    golden.check("dead-ls.json", run_clocked("dead", "ls", "orders.dead", "--json").stdout)
+    golden.check("dead-ls-utc.txt", run_clocked("dead", "ls", "orders/dead", "--utc").stdout)
+    golden.check("dead-ls.json", run_clocked("dead", "ls", "orders/dead", "--json").stdout)
 
 
 def test_messages_that_never_died_and_letters_that_are_not_ready_are_noted(run_clocked: Run, letters: Queue) -> None:
@@ -42,11 +42,11 @@ def test_messages_that_never_died_and_letters_that_are_not_ready_are_noted(run_c
     held = letters.receive_many(3)
     held[2].nack("5m")
 
-    result = run_clocked("dead", "ls", "orders.dead")
+    result = run_clocked("dead", "ls", "orders/dead")
 
     golden.check("dead-ls-mixed.txt", result.stdout)
     assert result.stderr == "rqttl: of these, 2 leased and 1 delayed\n"
-    groups = json.loads(run_clocked("dead", "ls", "orders.dead", "--json").stdout)
+    groups = json.loads(run_clocked("dead", "ls", "orders/dead", "--json").stdout)
     assert [(one["source"], one["reason"], one["count"], one["leased"], one["delayed"]) for one in groups] == [
         ("mails", "expired", 3, 0, 0), ("orders", "rejected", 2, 2, 0), ("orders", "delivery_limit", 1, 0, 1),
         ("orders", "maxlen", 1, 0, 0), (None, None, 2, 0, 0),
@@ -81,8 +81,8 @@ def test_a_queue_without_letters_is_an_empty_answer_and_a_note(run: Run, broker:
     [
         ({"dead_letter": "dead"}, "dead letters of orders go to dead"),
         ({"dead_letter": "dead", "dead_letter_rejected": "{queue}"}, "dead letters of orders go to dead"),
-        ({"dead_letter": "{queue}.dead", "dead_letter_rejected": "no"},
-         "dead letters of orders go to orders.dead (expired, maxlen, delivery_limit) and no (rejected)"),
+        ({"dead_letter": "{queue}/dead", "dead_letter_rejected": "no"},
+         "dead letters of orders go to orders/dead (expired, maxlen, delivery_limit) and no (rejected)"),
     ],
 )  # fmt: skip
 def test_a_queue_with_another_target_has_a_note(
@@ -116,7 +116,7 @@ def test_looking_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Qu
     letters.receive_many(2)
     before = everything(driver_of(clocked).store.client)
 
-    assert run_clocked("dead", words[0], "orders.dead", *words[1:]).exit_code == 0
+    assert run_clocked("dead", words[0], "orders/dead", *words[1:]).exit_code == 0
 
     assert everything(driver_of(clocked).store.client) == before
 
@@ -125,12 +125,12 @@ def test_looking_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Qu
 
 
 def test_show_tells_the_history_of_each_letter_the_last_to_die_first(run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", "show", "orders.dead")
+    result = run_clocked("dead", "show", "orders/dead")
 
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check("dead-show.txt", result.stdout)
-    golden.check("dead-show.json", run_clocked("dead", "show", "orders.dead", "--json").stdout)
-    golden.check("dead-show-utc.txt", run_clocked("dead", "show", "orders.dead", "order-1", "--utc").stdout)
+    golden.check("dead-show.json", run_clocked("dead", "show", "orders/dead", "--json").stdout)
+    golden.check("dead-show-utc.txt", run_clocked("dead", "show", "orders/dead", "order-1", "--utc").stdout)
 
 
 def test_a_letter_that_died_again_and_again_shows_each_death(run_clocked: Run, clocked: Clocked) -> None:
@@ -152,14 +152,14 @@ def test_a_letter_that_died_again_and_again_shows_each_death(run_clocked: Run, c
 
 
 def test_show_is_limited_and_says_that_there_is_more(run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", "show", "orders.dead", "--limit", "3", "--json")
+    result = run_clocked("dead", "show", "orders/dead", "--limit", "3", "--json")
 
     assert [one["id"] for one in json.loads(result.stdout)] == ["order-4", "mail-3", "mail-2"]
     assert result.stderr == "rqttl: 3 of 7 letters; --limit shows more\n"
 
 
 def test_without_a_limit_ten_letters_are_shown_or_all_named_ones(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders", dead_letter="orders.dead").enqueue_many(
+    broker.declare_queue("orders", dead_letter="orders/dead").enqueue_many(
         [Message(b"x", ttl=0, id="same" if i % 2 else f"{i}") for i in range(24)]
     )
 
@@ -171,14 +171,14 @@ def test_without_a_limit_ten_letters_are_shown_or_all_named_ones(run: Run, broke
 def test_a_missing_id_is_refused_after_the_other_letters(run_clocked: Run, letters: Queue) -> None:
     letters.enqueue(Message(b"x", id="by hand"))
 
-    result = run_clocked("dead", "show", "orders.dead", "order-9", "order-2", "by hand", "--json")
+    result = run_clocked("dead", "show", "orders/dead", "order-9", "order-2", "by hand", "--json")
 
     assert (result.exit_code, [one["id"] for one in json.loads(result.stdout)]) == (3, ["order-2"])
-    assert result.stderr == "rqttl: no such letter in orders.dead: by hand, order-9 [not_found]\n"
+    assert result.stderr == "rqttl: no such letter in orders/dead: by hand, order-9 [not_found]\n"
 
 
 def test_a_named_letter_is_not_missing_because_it_is_beyond_the_limit(run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", "show", "orders.dead", "order-1", "mail-1", "--limit", "1", "--json")
+    result = run_clocked("dead", "show", "orders/dead", "order-1", "mail-1", "--limit", "1", "--json")
 
     assert (result.exit_code, result.stderr) == (0, "rqttl: 1 of 2 letters; --limit shows more\n")
 
@@ -214,7 +214,7 @@ def test_filters_select_letters(run_clocked: Run, letters: Queue, words: tuple[s
 
     assert set(printed(run_clocked, *words)) == FILTERS[words]
 
-    answer = json.loads(run_clocked("dead", "purge", "orders.dead", "--yes", "--json", *words).stdout)
+    answer = json.loads(run_clocked("dead", "purge", "orders/dead", "--yes", "--json", *words).stdout)
     assert answer["purged"] == len(FILTERS[words])
     assert ids(letters) == [one for one in (*LETTERS, "by hand") if one not in FILTERS[words]]
 
@@ -276,15 +276,15 @@ COMMANDS = [("ls",), ("show",), ("purge", "--yes"), ("purge", "--dry-run")]
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("existing, expected", [
-    ("orders", "queue 'my.dead' does not exist: `rqttl queue declare my.dead` creates it [not_found]"),
-    ("may.dead", "queue 'my.dead' does not exist; did you mean may.dead? [not_found]"),
+    ("orders", "queue 'my/dead' does not exist: `rqttl queue declare my/dead` creates it [not_found]"),
+    ("may/dead", "queue 'my/dead' does not exist; did you mean may/dead? [not_found]"),
 ])  # fmt: skip
 def test_a_missing_queue_is_refused(
     run: Run, broker: Broker, existing: str, expected: str, words: tuple[str, ...]
 ) -> None:
     broker.declare_queue(existing)
 
-    result = run("dead", words[0], "my.dead", *words[1:])
+    result = run("dead", words[0], "my/dead", *words[1:])
 
     assert (result.exit_code, result.stdout, result.stderr) == (3, "", f"rqttl: {expected}\n")
 
@@ -303,4 +303,4 @@ def test_ages_count_by_the_clock_of_redis(run_clocked: Run, clocked: Clocked) ->
     clocked.advance(86_400_000 * 3)
 
     assert printed(run_clocked, "--older-than", "3d") == ["order-3", "order-2", "order-1"]
-    assert clocked.server_time() - timedelta(days=3) > clocked.queue("orders.dead").peek()[0].enqueued_at
+    assert clocked.server_time() - timedelta(days=3) > clocked.queue("orders/dead").peek()[0].enqueued_at

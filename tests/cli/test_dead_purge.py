@@ -39,17 +39,17 @@ def busy(letters: Queue) -> Queue:
 def test_a_dry_run_says_what_would_go_and_changes_nothing(run_clocked: Run, clocked: Clocked, busy: Queue) -> None:
     before = everything(driver_of(clocked).store.client)
 
-    result = run_clocked("dead", "purge", "orders.dead", "--dry-run")
+    result = run_clocked("dead", "purge", "orders/dead", "--dry-run")
 
     golden.check("dead-purge-dry-run.txt", result.stdout)
     golden.check("dead-purge-dry-run-notes.txt", result.stderr)
-    golden.check("dead-purge-dry-run.json", run_clocked("dead", "purge", "orders.dead", "--dry-run", "--json").stdout)
+    golden.check("dead-purge-dry-run.json", run_clocked("dead", "purge", "orders/dead", "--dry-run", "--json").stdout)
     assert result.exit_code == 0
     assert everything(driver_of(clocked).store.client) == before
 
 
 def test_all_ready_letters_go_and_nothing_else(run_clocked: Run, clocked: Clocked, busy: Queue) -> None:
-    result = run_clocked("dead", "purge", "orders.dead", "--yes", "--json")
+    result = run_clocked("dead", "purge", "orders/dead", "--yes", "--json")
 
     golden.check("dead-purge.json", result.stdout)
     assert ids(busy) == ["order-1", "order-2", "by hand"]
@@ -58,41 +58,41 @@ def test_all_ready_letters_go_and_nothing_else(run_clocked: Run, clocked: Clocke
 
 
 def test_the_answer_is_how_many_went(run_clocked: Run, busy: Queue) -> None:
-    result = run_clocked("dead", "purge", "orders.dead", "--reason", "rejected", "--reason", "expired", "--yes")
+    result = run_clocked("dead", "purge", "orders/dead", "--reason", "rejected", "--reason", "expired", "--yes")
 
-    assert (result.exit_code, result.stdout) == (0, "3 letters of orders.dead removed\n")
+    assert (result.exit_code, result.stdout) == (0, "3 letters of orders/dead removed\n")
     assert result.stderr == STAYS
     assert ids(busy) == ["order-1", "order-2", "order-3", "order-4", "by hand"]
 
 
 def test_letters_are_selected_by_id(run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", "purge", "orders.dead", "--id", "order-3", "--id", "mail-2", "--yes")
+    result = run_clocked("dead", "purge", "orders/dead", "--id", "order-3", "--id", "mail-2", "--yes")
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "2 letters of orders.dead removed\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "2 letters of orders/dead removed\n", "")
     assert ids(letters) == [one for one in LETTERS if one not in ("order-3", "mail-2")]
 
 
 def test_a_missing_id_is_refused_and_the_other_letters_go(run_clocked: Run, busy: Queue) -> None:
     result = run_clocked(
-        "dead", "purge", "orders.dead", "--id", "order-3", "--id", "nope", "--id", "by hand", "--id", "order-1", "-y"
+        "dead", "purge", "orders/dead", "--id", "order-3", "--id", "nope", "--id", "by hand", "--id", "order-1", "-y"
     )
 
-    assert (result.exit_code, result.stdout) == (3, "1 letter of orders.dead removed\n")
+    assert (result.exit_code, result.stdout) == (3, "1 letter of orders/dead removed\n")
     assert result.stderr == (
-        "rqttl: 1 leased: not ready, left alone\nrqttl: no such letter in orders.dead: by hand, nope [not_found]\n"
+        "rqttl: 1 leased: not ready, left alone\nrqttl: no such letter in orders/dead: by hand, nope [not_found]\n"
     )
     assert ids(busy) == [one for one in (*LETTERS, "by hand") if one != "order-3"]
 
 
 def test_without_a_matching_letter_nothing_is_asked(run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", "purge", "orders.dead", "--source", "nope")
+    result = run_clocked("dead", "purge", "orders/dead", "--source", "nope")
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "0 letters of orders.dead removed\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "0 letters of orders/dead removed\n", "")
     assert ids(letters) == list(LETTERS)
 
 
 def test_nobody_can_be_asked_without_a_terminal(run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", "purge", "orders.dead")
+    result = run_clocked("dead", "purge", "orders/dead")
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "use --yes to go on, or --dry-run to see the changes" in result.stderr
@@ -102,7 +102,7 @@ def test_nobody_can_be_asked_without_a_terminal(run_clocked: Run, letters: Queue
 def test_letters_that_came_back_go_too(run_clocked: Run, letters: Queue) -> None:
     letters.nack_many(letters.receive_many(4))
 
-    assert run_clocked("dead", "purge", "orders.dead", "--yes").stdout == "7 letters of orders.dead removed\n"
+    assert run_clocked("dead", "purge", "orders/dead", "--yes").stdout == "7 letters of orders/dead removed\n"
     assert ids(letters) == []
 
 

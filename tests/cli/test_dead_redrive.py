@@ -28,11 +28,11 @@ def orders(clocked: Clocked, letters: Queue) -> Queue:
 def test_a_dry_run_says_what_would_go_and_changes_nothing(run_clocked: Run, clocked: Clocked, orders: Queue) -> None:
     before = everything(driver_of(clocked).store.client)
 
-    result = run_clocked("dead", "redrive", "orders.dead", "--dry-run")
+    result = run_clocked("dead", "redrive", "orders/dead", "--dry-run")
 
     golden.check("dead-redrive-dry-run.txt", result.stdout)
     golden.check(
-        "dead-redrive-dry-run.json", run_clocked("dead", "redrive", "orders.dead", "--dry-run", "--json").stdout
+        "dead-redrive-dry-run.json", run_clocked("dead", "redrive", "orders/dead", "--dry-run", "--json").stdout
     )
     assert result.exit_code == 0
     assert everything(driver_of(clocked).store.client) == before
@@ -45,9 +45,9 @@ def test_all_ready_letters_go_to_where_they_died(
     second.nack("5m")
     letters.enqueue(Message(b"x", id="by hand"))
 
-    result = run_clocked("dead", "redrive", "orders.dead", "--yes")
+    result = run_clocked("dead", "redrive", "orders/dead", "--yes")
 
-    assert (result.exit_code, result.stdout) == (0, "5 letters of orders.dead put back\n")
+    assert (result.exit_code, result.stdout) == (0, "5 letters of orders/dead put back\n")
     assert result.stderr == (
         "rqttl: 1 leased and 1 delayed: not ready, left alone\nrqttl: 1 message never died: left alone\n"
     )
@@ -57,10 +57,10 @@ def test_all_ready_letters_go_to_where_they_died(
 
 
 def test_the_answer_in_json_counts_what_went(run_clocked: Run, letters: Queue, orders: Queue) -> None:
-    result = run_clocked("dead", "redrive", "orders.dead", "--reason", "rejected", "-y", "--json")
+    result = run_clocked("dead", "redrive", "orders/dead", "--reason", "rejected", "-y", "--json")
 
     answer = json.loads(result.stdout)
-    assert (answer["queue"], answer["redriven"], len(answer["groups"])) == ("orders.dead", 2, 1)
+    assert (answer["queue"], answer["redriven"], len(answer["groups"])) == ("orders/dead", 2, 1)
     assert ids(orders) == ["order-1", "order-2"]
 
 
@@ -70,15 +70,15 @@ def test_selected_letters_can_go_to_another_queue(
     elsewhere = clocked.declare_queue("elsewhere")
 
     result = run_clocked(
-        "dead", "redrive", "orders.dead", "--id", "order-3", "--id", "mail-2", "--to", "elsewhere", "-y"
+        "dead", "redrive", "orders/dead", "--id", "order-3", "--id", "mail-2", "--to", "elsewhere", "-y"
     )
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "2 letters of orders.dead put back\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "2 letters of orders/dead put back\n", "")
     assert (ids(elsewhere), ids(orders)) == (["order-3", "mail-2"], [])
 
 
 def test_without_a_terminal_all_letters_stay(run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", "redrive", "orders.dead")
+    result = run_clocked("dead", "redrive", "orders/dead")
 
     assert result.exit_code == 2
     assert "--yes" in result.stderr
@@ -91,9 +91,9 @@ def test_letters_without_room_or_queue_stay_and_have_a_note(
     orders.update(max_length=1, overflow="reject-publish")
     clocked.queue("mails").delete()
 
-    result = run_clocked("dead", "redrive", "orders.dead", "--yes")
+    result = run_clocked("dead", "redrive", "orders/dead", "--yes")
 
-    assert (result.exit_code, result.stdout) == (3, "1 letter of orders.dead put back\n")
+    assert (result.exit_code, result.stdout) == (3, "1 letter of orders/dead put back\n")
     assert result.stderr == (
         "rqttl: 3 letters left alone: mails does not exist (see --to)\n"
         "rqttl: 3 letters left alone: orders has no room (--max-length)\n"
@@ -114,7 +114,7 @@ def test_letters_that_died_in_the_queue_itself_stay(run_clocked: Run, clocked: C
     assert ids(queue) == ["x"]
 
 
-@pytest.mark.parametrize("words", [["nope"], ["orders.dead", "--to", "nope"]])
+@pytest.mark.parametrize("words", [["nope"], ["orders/dead", "--to", "nope"]])
 def test_a_missing_queue_is_refused_before_any_letter_moves(run_clocked: Run, letters: Queue, words: list[str]) -> None:
     result = run_clocked("dead", "redrive", *words, "--yes")
 
@@ -124,8 +124,8 @@ def test_a_missing_queue_is_refused_before_any_letter_moves(run_clocked: Run, le
 
 
 def test_a_missing_id_is_refused_and_the_other_letters_go(run_clocked: Run, letters: Queue, orders: Queue) -> None:
-    result = run_clocked("dead", "redrive", "orders.dead", "--id", "order-1", "--id", "nope", "-y")
+    result = run_clocked("dead", "redrive", "orders/dead", "--id", "order-1", "--id", "nope", "-y")
 
-    assert (result.exit_code, result.stdout) == (3, "1 letter of orders.dead put back\n")
-    assert result.stderr == "rqttl: no such letter in orders.dead: nope [not_found]\n"
+    assert (result.exit_code, result.stdout) == (3, "1 letter of orders/dead put back\n")
+    assert result.stderr == "rqttl: no such letter in orders/dead: nope [not_found]\n"
     assert ids(orders) == ["order-1"]

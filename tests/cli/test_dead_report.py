@@ -38,42 +38,42 @@ LONG = "partners/" + "long-name." * 11
 def test_letters_are_counted_by_source_reason_and_hour(run_clocked: Run, letters: Queue, zone: Zone) -> None:
     zone("EST5")
 
-    result = run_clocked("dead", "report", "orders.dead")
+    result = run_clocked("dead", "report", "orders/dead")
 
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check("dead-report.txt", result.stdout)
-    golden.check("dead-report-utc.txt", run_clocked("dead", "report", "orders.dead", "--utc").stdout)
-    golden.check("dead-report.json", run_clocked("dead", "report", "orders.dead", "--json").stdout)
+    golden.check("dead-report-utc.txt", run_clocked("dead", "report", "orders/dead", "--utc").stdout)
+    golden.check("dead-report.json", run_clocked("dead", "report", "orders/dead", "--json").stdout)
 
 
 def test_several_queues_are_one_report_and_may_be_matched(run_clocked: Run, die: Die) -> None:
-    die(0, 3, "orders", "orders.dead")
-    die(0, 2, "mails", "mails.dead")
+    die(0, 3, "orders", "orders/dead")
+    die(0, 2, "mails", "mails/dead")
     die(0, 1, "jobs", "failed")
 
-    document = json.loads(run_clocked("dead", "report", "*.dead", "failed", "failed", "--by", "queue", "--json").stdout)
-    assert (document["queues"], document["count"]) == (["failed", "mails.dead", "orders.dead"], 6)
+    document = json.loads(run_clocked("dead", "report", "*/dead", "failed", "failed", "--by", "queue", "--json").stdout)
+    assert (document["queues"], document["count"]) == (["failed", "mails/dead", "orders/dead"], 6)
     assert document["by"] == {"queue": [
-        {"queue": "orders.dead", "count": 3}, {"queue": "mails.dead", "count": 2}, {"queue": "failed", "count": 1}
+        {"queue": "orders/dead", "count": 3}, {"queue": "mails/dead", "count": 2}, {"queue": "failed", "count": 1}
     ]}  # fmt: skip
-    printed = run_clocked("dead", "report", "*.dead", "failed", "--by", "queue").stdout
-    assert table(printed, "queue") == {"orders.dead": 3, "mails.dead": 2, "failed": 1}
-    assert printed.startswith("letters  6 (6 B) in failed, mails.dead, orders.dead\n")
-    die(0, 1, "logs", "logs.dead")
-    assert "(7 B) in failed, logs.dead, mails.dead and 1 other queue\n" in run_clocked(
-        "dead", "report", "*.dead", "failed"
+    printed = run_clocked("dead", "report", "*/dead", "failed", "--by", "queue").stdout
+    assert table(printed, "queue") == {"orders/dead": 3, "mails/dead": 2, "failed": 1}
+    assert printed.startswith("letters  6 (6 B) in failed, mails/dead, orders/dead\n")
+    die(0, 1, "logs", "logs/dead")
+    assert "(7 B) in failed, logs/dead, mails/dead and 1 other queue\n" in run_clocked(
+        "dead", "report", "*/dead", "failed"
     ).stdout  # fmt: skip
 
 
 def test_the_tables_come_once_and_in_the_order_that_was_asked_for(run_clocked: Run, letters: Queue) -> None:
     words = ("--by", "hour", "--by", "source", "--by", "hour", "--utc")
 
-    printed = run_clocked("dead", "report", "orders.dead", *words).stdout
+    printed = run_clocked("dead", "report", "orders/dead", *words).stdout
 
     assert [part.split()[0] for part in printed.split("\n\n")] == ["letters", "hour", "source"]
-    document = json.loads(run_clocked("dead", "report", "orders.dead", "--json", *words).stdout)
+    document = json.loads(run_clocked("dead", "report", "orders/dead", "--json", *words).stdout)
     assert list(document["by"]) == ["hour", "source"]
-    assert "'--by'" in run_clocked("dead", "report", "orders.dead", "--by", "day").stderr
+    assert "'--by'" in run_clocked("dead", "report", "orders/dead", "--by", "day").stderr
 
 
 @pytest.mark.parametrize("words, count", [
@@ -85,11 +85,11 @@ def test_only_what_the_filters_mean_is_counted(
     run_clocked: Run, letters: Queue, words: tuple[str, ...], count: int
 ) -> None:
     letters.enqueue(b"by hand")
-    assert json.loads(run_clocked("dead", "report", "orders.dead", "--json", *words).stdout)["count"] == count
+    assert json.loads(run_clocked("dead", "report", "orders/dead", "--json", *words).stdout)["count"] == count
 
-    result = run_clocked("dead", "report", "orders.dead", *words)
+    result = run_clocked("dead", "report", "orders/dead", *words)
 
-    assert result.stderr == ("" if count else "rqttl: no such dead letters in orders.dead\n")
+    assert result.stderr == ("" if count else "rqttl: no such dead letters in orders/dead\n")
     assert result.stdout.startswith(f"letters  {count} (") == bool(count)
 
 
@@ -97,7 +97,7 @@ def test_notes_count_letters_that_are_not_ready_and_messages_that_never_died(run
     letters.enqueue_many([b"by hand"] * 2)
     letters.receive_many(3)[2].nack("5m")
 
-    result = run_clocked("dead", "report", "orders.dead", "--json")
+    result = run_clocked("dead", "report", "orders/dead", "--json")
 
     answer = {name: json.loads(result.stdout)[name] for name in ("count", "leased", "delayed", "never_died")}
     assert answer == {"count": 7, "leased": 2, "delayed": 1, "never_died": 2}
@@ -120,7 +120,7 @@ def test_letters_of_many_pages_are_all_counted(run: Run, broker: Broker) -> None
 
 def test_one_progress_goes_through_all_queues(run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("orders", "mails"):
-        broker.declare_queue(name, dead_letter=f"{name}.dead").enqueue_many([Message(b"x", ttl=0)] * 1_500)
+        broker.declare_queue(name, dead_letter=f"{name}/dead").enqueue_many([Message(b"x", ttl=0)] * 1_500)
     made: list[Progress] = []
 
     class Watched(Progress):
@@ -130,7 +130,7 @@ def test_one_progress_goes_through_all_queues(run: Run, broker: Broker, monkeypa
 
     monkeypatch.setattr(report, "Progress", Watched)
 
-    assert run("dead", "report", "*.dead").exit_code == 0
+    assert run("dead", "report", "*/dead").exit_code == 0
     assert [one._messages for one in made] == [3_000]
 
 
@@ -138,7 +138,7 @@ def test_counting_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Q
     letters.receive_many(2)
     before = everything(driver_of(clocked).store.client)
 
-    assert run_clocked("dead", "report", "orders.dead").exit_code == 0
+    assert run_clocked("dead", "report", "orders/dead").exit_code == 0
 
     assert everything(driver_of(clocked).store.client) == before
 
@@ -147,12 +147,12 @@ def test_counting_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Q
 
 
 def test_a_report_without_letters_is_an_empty_answer_and_a_note(run: Run, broker: Broker) -> None:
-    broker.declare_queue("a.dead")
-    broker.declare_queue("b.dead")
+    broker.declare_queue("a/dead")
+    broker.declare_queue("b/dead")
 
-    result = run("dead", "report", "a.dead")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "rqttl: no dead letters in a.dead\n")
-    assert run("dead", "report", "*.dead").stderr == "rqttl: no dead letters in 2 queues\n"
+    result = run("dead", "report", "a/dead")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "rqttl: no dead letters in a/dead\n")
+    assert run("dead", "report", "*/dead").stderr == "rqttl: no dead letters in 2 queues\n"
     assert run("dead", "report", "c.*").stderr == "rqttl: no queue matches c.*\n"
     assert json.loads(run("dead", "report", "c.*", "--json").stdout) == {
         "queues": [], "count": 0, "leased": 0, "delayed": 0, "bytes": 0, "oldest_at": None, "newest_at": None,
@@ -161,10 +161,10 @@ def test_a_report_without_letters_is_an_empty_answer_and_a_note(run: Run, broker
 
 
 def test_a_queue_with_another_target_has_a_note(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders", dead_letter="orders.dead").enqueue(b"x")
+    broker.declare_queue("orders", dead_letter="orders/dead").enqueue(b"x")
 
     assert run("dead", "report", "orders").stderr == (
-        "rqttl: dead letters of orders go to orders.dead\n"
+        "rqttl: dead letters of orders go to orders/dead\n"
         "rqttl: no dead letters in orders\n"
         "rqttl: 1 message never died: not counted\n"
     )
@@ -174,32 +174,32 @@ def test_a_queue_with_another_target_has_a_note(run: Run, broker: Broker) -> Non
 def test_a_missing_queue_is_refused_before_any_is_read(
     run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.declare_queue("a.dead")
+    broker.declare_queue("a/dead")
     monkeypatch.setattr(Queue, "peek", None)
 
     for others in ((), ("a.*",)):
-        result = run("dead", "report", "a.dead", *others, "b.dead")
+        result = run("dead", "report", "a/dead", *others, "b/dead")
         assert (result.exit_code, result.stdout) == (3, "")
-        assert result.stderr == "rqttl: queue 'b.dead' does not exist; did you mean a.dead? [not_found]\n"
+        assert result.stderr == "rqttl: queue 'b/dead' does not exist; did you mean a/dead? [not_found]\n"
 
 
 def test_a_matched_queue_that_goes_meanwhile_is_passed_and_a_named_one_is_refused(
     run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b", "c"):
-        broker.declare_queue(name, dead_letter=f"{name}.dead").enqueue_many([Message(b"x", ttl=0)] * 3)
+        broker.declare_queue(name, dead_letter=f"{name}/dead").enqueue_many([Message(b"x", ttl=0)] * 3)
     peek = Queue.peek
 
     def deleted(queue: Queue, limit: int = 20, after: str | None = None) -> list[Any]:
-        if queue.name == "b.dead":
+        if queue.name == "b/dead":
             queue.delete()
         return peek(queue, limit, after)
 
     monkeypatch.setattr(Queue, "peek", deleted)
 
-    assert json.loads(run("dead", "report", "*.dead", "--json").stdout)["count"] == 6
-    broker.declare_queue("b.dead")
-    assert run("dead", "report", "*.dead", "b.dead").exit_code == 3
+    assert json.loads(run("dead", "report", "*/dead", "--json").stdout)["count"] == 6
+    broker.declare_queue("b/dead")
+    assert run("dead", "report", "*/dead", "b/dead").exit_code == 3
 
 
 # Text

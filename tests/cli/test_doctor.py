@@ -37,7 +37,7 @@ def damage(broker: Broker, client: redis.Redis) -> None:
     """A queue of each kind: one that can be repaired, one that cannot."""
     broker.declare_queue("a", dead_letter="b")
     broker.declare_queue("b", dead_letter="a")
-    orders = broker.declare_queue("orders", dead_letter="orders.dead")
+    orders = broker.declare_queue("orders", dead_letter="orders/dead")
     orders.enqueue_many([b"x" * 10, b"y" * 10, Message(b"z", ttl="1h")])
     broker.declare_queue("sound").enqueue_many([b"x"] * 1234)
     client.zadd("rqttl:{orders}:leases", {NOBODY: START * 1000})

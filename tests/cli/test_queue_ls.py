@@ -26,7 +26,7 @@ NO_QUEUE = "rqttl: no queue yet: `rqttl queue declare QUEUE` creates one\n"
 
 def three(clocked: Clocked) -> None:
     """Three queues of which each is the first in another respect."""
-    clocked.declare_queue("mails", dead_letter="mails.dead").enqueue_many([Message(b"gone", ttl="10ms"), b"old"])
+    clocked.declare_queue("mails", dead_letter="mails/dead").enqueue_many([Message(b"gone", ttl="10ms"), b"old"])
     clocked.advance(184_000)
     clocked.queue("mails").sweep()
     orders = clocked.declare_queue("orders")
@@ -77,11 +77,11 @@ def test_a_single_queue_has_no_totals(run: Run, broker: Broker) -> None:
 @pytest.mark.parametrize(
     "key, order",
     [
-        ("name", ["empty", "mails", "mails.dead", "orders", "pictures"]),
-        ("depth", ["orders", "pictures", "mails", "mails.dead", "empty"]),
-        ("age", ["mails", "mails.dead", "orders", "pictures", "empty"]),
-        ("bytes", ["pictures", "orders", "mails.dead", "mails", "empty"]),
-        ("dead", ["mails", "empty", "mails.dead", "orders", "pictures"]),
+        ("name", ["empty", "mails", "mails/dead", "orders", "pictures"]),
+        ("depth", ["orders", "pictures", "mails", "mails/dead", "empty"]),
+        ("age", ["mails", "mails/dead", "orders", "pictures", "empty"]),
+        ("bytes", ["pictures", "orders", "mails/dead", "mails", "empty"]),
+        ("dead", ["mails", "empty", "mails/dead", "orders", "pictures"]),
     ],
 )
 def test_ls_sorts_with_the_largest_first_and_equal_ones_by_name(
@@ -98,10 +98,10 @@ def test_ls_sorts_with_the_largest_first_and_equal_ones_by_name(
 
 
 def test_ls_takes_patterns(run: Run, broker: Broker) -> None:
-    for name in ("orders", "orders.dead", "mails", "Orders"):
+    for name in ("orders", "orders/dead", "mails", "Orders"):
         broker.declare_queue(name)
 
-    assert names(run, "orders*") == ["orders", "orders.dead"]
+    assert names(run, "orders*") == ["orders", "orders/dead"]
     assert names(run, "[mo]?????") == ["orders"]
     assert names(run, "mail?", "orders", "*s") == ["Orders", "mails", "orders"]
 

@@ -21,7 +21,7 @@ def orders(clocked: Clocked) -> None:
         "orders", dead_letter="dead", dead_letter_expired="", max_length=50_000, lease="1h", expires="2d"
     )
     clocked.declare_queue("mails", dead_letter_rejected="orders", dead_letter_expired="orders")
-    clocked.declare_queue("bills", dead_letter="{queue}.dead")
+    clocked.declare_queue("bills", dead_letter="{queue}/dead")
     clocked.declare_queue("plain", dead_letter="orders")
     queue.enqueue_many([Message(b"gone", ttl="100ms"), *[b"x" * 1000] * 1234])
     clocked.advance(2_000)

@@ -39,9 +39,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
 def fill(clocked: Clocked) -> None:
     """Two queues in which everything has happened, and one that is empty."""
     orders = clocked.declare_queue(
-        "orders", dead_letter="orders.dead", max_length=2_000, overflow="reject-publish", lease="10s"
+        "orders", dead_letter="orders/dead", max_length=2_000, overflow="reject-publish", lease="10s"
     )
-    clocked.declare_queue("orders.dead")
+    clocked.declare_queue("orders/dead")
     clocked.declare_queue("mails")
     orders.enqueue_many([Message(b"x", ttl="500ms" if i < 3 else None) for i in range(2_010)])
     clocked.advance(1_500)
@@ -69,7 +69,7 @@ def test_stats_as_json_are_one_document(clocked: Clocked, run_clocked: Run) -> N
     result = run_clocked("stats", "--json")
 
     document = json.loads(result.stdout)
-    assert [one["queue"] for one in document["queues"]] == ["mails", "orders", "orders.dead"]
+    assert [one["queue"] for one in document["queues"]] == ["mails", "orders", "orders/dead"]
     assert document["queues"][1]["overdue_ms"] == document["totals"]["overdue_ms"] == 65_000
     assert document["totals"]["deaths"] == {"expired": 3, "maxlen": 0, "rejected": 1, "delivery_limit": 0}
     golden.check("stats.json", result.stdout)
@@ -78,20 +78,20 @@ def test_stats_as_json_are_one_document(clocked: Clocked, run_clocked: Run) -> N
 @pytest.mark.parametrize(
     "values,printed",
     [
-        ((), ["mails", "orders", "orders.dead", "orders.late"]),
-        (("orders*",), ["orders", "orders.dead", "orders.late"]),
-        (("mails", "*.dead"), ["mails", "orders.dead"]),
+        ((), ["mails", "orders", "orders.late", "orders/dead"]),
+        (("orders*",), ["orders", "orders.late", "orders/dead"]),
+        (("mails", "*/dead"), ["mails", "orders/dead"]),
         (("orders", "orders", "mails"), ["mails", "orders"]),
-        (("--sort", "depth"), ["orders", "mails", "orders.late", "orders.dead"]),
-        (("--sort", "age"), ["mails", "orders", "orders.late", "orders.dead"]),
-        (("--sort", "overdue"), ["orders.late", "mails", "orders", "orders.dead"]),
-        (("--sort", "dead"), ["orders.late", "mails", "orders", "orders.dead"]),
-        (("--sort", "rate"), ["mails", "orders", "orders.dead", "orders.late"]),
+        (("--sort", "depth"), ["orders", "mails", "orders.late", "orders/dead"]),
+        (("--sort", "age"), ["mails", "orders", "orders.late", "orders/dead"]),
+        (("--sort", "overdue"), ["orders.late", "mails", "orders", "orders/dead"]),
+        (("--sort", "dead"), ["orders.late", "mails", "orders", "orders/dead"]),
+        (("--sort", "rate"), ["mails", "orders", "orders.late", "orders/dead"]),
     ],
 )
 def test_queues_are_selected_and_sorted(clocked: Clocked, run_clocked: Run, values: Any, printed: list[str]) -> None:
     clocked.declare_queue("mails").enqueue_many([b"x"] * 2)
-    clocked.declare_queue("orders.dead")
+    clocked.declare_queue("orders/dead")
     clocked.advance(100)
     clocked.declare_queue("orders").enqueue_many([b"x"] * 3)
     late = clocked.declare_queue("orders.late")

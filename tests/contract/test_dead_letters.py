@@ -335,12 +335,3 @@ def test_a_rejection_may_say_why(clocked: Clocked) -> None:
     letters = take(clocked.queue("d"))
     assert [letter.deaths[0].description for letter in letters] == list(told)
     assert [letter.deaths[0].reason for letter in letters] == ["rejected"] * 3
-
-
-def test_letters_in_a_shared_slot_work_for_names_with_a_hash_tag(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("{billing}.orders", dead_letter="{queue}.dead")
-
-    reject(clocked, queue, b"x")
-
-    letter = one(clocked.queue("{billing}.orders.dead"))
-    assert letter.deaths[0].queue == "{billing}.orders"

@@ -13,7 +13,7 @@ import sys
 
 import rqttl
 
-QUEUE, DEAD = "busy", "busy.dead"
+QUEUE, DEAD = "busy", "busy/dead"
 
 
 def work(broker: rqttl.Broker, chance: random.Random, name: str) -> None:
@@ -36,10 +36,10 @@ def work(broker: rqttl.Broker, chance: random.Random, name: str) -> None:
             continue
     queue.nack_many(queue.receive_many(3, lease="1m"), delay=chance.choice(("1ms", "1m")))
     broker.queue(DEAD).receive_many(20, auto_ack=True)
-    mine = broker.declare_queue(name, dead_letter=f"{name}.dead")
+    mine = broker.declare_queue(name, dead_letter=f"{name}/dead")
     mine.enqueue_many([rqttl.Message(b"x", ttl=0), b"y"])
     mine.delete()
-    broker.queue(f"{name}.dead").delete()
+    broker.queue(f"{name}/dead").delete()
 
 
 def main() -> None:

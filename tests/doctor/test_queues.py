@@ -243,11 +243,11 @@ def test_pages_of_large_bodies_are_short(broker: Broker) -> None:
 
 
 def test_a_target_that_is_not_there_yet_is_mentioned(broker: Broker) -> None:
-    broker.declare_queue("orders", dead_letter="orders.dead")
+    broker.declare_queue("orders", dead_letter="orders/dead")
 
-    assert of(examine_queues(broker), "queue") == [("ok", "empty; dead letters will make orders.dead")]
+    assert of(examine_queues(broker), "queue") == [("ok", "empty; dead letters will make orders/dead")]
 
-    broker.declare_queue("orders.dead")
+    broker.declare_queue("orders/dead")
     assert of(examine_queues(broker), "queue") == [("ok", "empty"), ("ok", "empty")]
 
 

@@ -33,6 +33,16 @@ def test_only_stars_question_marks_and_brackets_make_a_pattern() -> None:
     assert plain_names(["b", "a*", "b", "a"]) == ["b", "a"]
 
 
+def test_a_star_stands_for_dots_and_slashes_too(broker: Broker) -> None:
+    for name in ("orders", "orders/dead", "orders/dead/late", "orders.dead", "shop.orders/dead", "shop/eu/dead"):
+        broker.declare_queue(name)
+
+    assert select_names(broker, ["*/dead"]) == ["orders/dead", "shop.orders/dead", "shop/eu/dead"]
+    assert select_names(broker, ["orders/*"]) == ["orders/dead", "orders/dead/late"]
+    assert select_names(broker, ["*.dead"]) == ["orders.dead"]
+    assert select_names(broker, ["shop*"]) == ["shop.orders/dead", "shop/eu/dead"]
+
+
 @pytest.mark.parametrize(
     "patterns, names",
     [

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 import redis
 
 from rqttl import Broker, OptionArguments
-from tests.lua.scenarios import CONSUMERS, MAKERS, PRODUCERS
+from tests.lua.scenarios import CONSUMERS, MAKERS, PRODUCERS, Scenario
 from tests.lua.states import Lab, State
 
 
@@ -53,19 +54,26 @@ def without_version(state: State) -> State:
     return state
 
 
-@pytest.mark.parametrize("way", CONSUMERS)
-def test_whoever_settles_looks_sweeps_or_removes_goes_on_as_ever(lab: Lab, full_memory: Full, way: str) -> None:
-    expected = lab.run(CONSUMERS[way].prepare(lab))
+def run_with_and_without_memory(lab: Lab, full_memory: Full, scenario: Scenario) -> tuple[Any, Any]:
+    """The replies to a command with free memory and without. It has to leave the same in both cases."""
+    expected = lab.run(scenario.prepare(lab))
     after = without_version(lab.snapshot())
 
     lab.client.flushall()
-    command = CONSUMERS[way].prepare(lab)
+    command = scenario.prepare(lab)
     with full_memory():
         reply = lab.run(command)
 
+    assert without_version(lab.snapshot()) == after
+    return expected, reply
+
+
+@pytest.mark.parametrize("way", CONSUMERS)
+def test_whoever_settles_looks_sweeps_or_removes_goes_on_as_ever(lab: Lab, full_memory: Full, way: str) -> None:
+    expected, reply = run_with_and_without_memory(lab, full_memory, CONSUMERS[way])
+
     assert reply[0] == b"ok"
     assert reply == expected
-    assert without_version(lab.snapshot()) == after
 
 
 def test_the_declaration_of_a_new_queue_is_refused_and_leaves_no_trace(lab: Lab, full_memory: Full) -> None:
@@ -80,16 +88,9 @@ def test_the_declaration_of_a_new_queue_is_refused_and_leaves_no_trace(lab: Lab,
 
 @pytest.mark.parametrize("way", ["declare again", "declare again, mortal", "adopt"])
 def test_a_queue_that_is_there_is_declared_all_the_same(lab: Lab, full_memory: Full, way: str) -> None:
-    expected = lab.run(MAKERS[way].prepare(lab))
-    after = without_version(lab.snapshot())
-
-    lab.client.flushall()
-    command = MAKERS[way].prepare(lab)
-    with full_memory():
-        reply = lab.run(command)
+    expected, reply = run_with_and_without_memory(lab, full_memory, MAKERS[way])
 
     assert reply[:3] == expected[:3]
-    assert without_version(lab.snapshot()) == after
 
 
 @pytest.mark.parametrize("options", [{}, {"expires": "1h"}, {"auto_delete_on_idle": "1h", "max_length": 5}])

@@ -31,7 +31,7 @@ from rqttl.demo.day import (
     plan,
 )
 from rqttl.demo.flights import DemoUnavailable, Departure, Flight, parse_departures, schedule
-from rqttl.demo.names import boarding, missed
+from rqttl.demo.names import boarding, dead_letters
 from rqttl.demo.show import Progress
 from tests.process.demo_runs import ENDINGS, check_document, family, start
 from tests.process.embedded_users import data_folder, poll, running
@@ -248,4 +248,4 @@ def test_a_second_demo_on_the_same_server_is_refused_and_harms_nothing(redis_url
         assert errors.startswith("rqttl: another demo is running on this server")
         stats = queue.stats()
         assert stats.ready + stats.leased == 1
-        assert missed("UA") not in broker.queues()
+        assert dead_letters("UA") not in broker.queues()

@@ -33,5 +33,5 @@ def test_a_consumer_is_ready_when_it_waits_and_rejects_cancelled_calls(broker: r
 
     assert waiting == [1, 1]
     assert consumer.tallies == {"UA": Tally(handled=2, rejected=1), "DL": Tally(rejected=1)}
-    [letter] = broker.queue("missed.boarding.DL").peek()
+    [letter] = broker.queue("boarding.DL/dead").peek()
     assert letter.deaths[0].description == "cancelled"

@@ -27,8 +27,8 @@ with rqttl.connect(sys.argv[1]) as broker:
 def test_expired_messages_leave_on_time_without_traffic_because_a_hint_wakes_the_reaper(
     broker: Broker, redis_url: str
 ) -> None:
-    orders = broker.declare_queue("orders", dead_letter="orders.dead")
-    dead = broker.declare_queue("orders.dead")
+    orders = broker.declare_queue("orders", dead_letter="orders/dead")
+    dead = broker.declare_queue("orders/dead")
     with reaping(redis_url, "--scan-period", "1h"):
         orders.enqueue(b"short", ttl="200ms")
 
@@ -42,8 +42,8 @@ def test_a_hint_that_was_lost_is_made_up_for_by_the_full_pass(start_server: Call
     server = start_server()
     with server.client() as client, Broker(client) as broker:
         client.execute_command("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")
-        orders = broker.declare_queue("orders", dead_letter="orders.dead")
-        dead = broker.declare_queue("orders.dead")
+        orders = broker.declare_queue("orders", dead_letter="orders/dead")
+        dead = broker.declare_queue("orders/dead")
         url = server.url.replace("unix://", "unix://deaf:secret@")
         with reaping(url, "--scan-period", "100ms", watching=False) as reaper:
             reaper.await_event("deaf")
@@ -56,8 +56,8 @@ def test_a_hint_that_was_lost_is_made_up_for_by_the_full_pass(start_server: Call
 
 
 def test_the_messages_of_a_consumer_that_was_killed_come_back_without_traffic(broker: Broker, redis_url: str) -> None:
-    orders = broker.declare_queue("orders", dead_letter="orders.dead", max_deliveries=1)
-    dead = broker.declare_queue("orders.dead")
+    orders = broker.declare_queue("orders", dead_letter="orders/dead", max_deliveries=1)
+    dead = broker.declare_queue("orders/dead")
     sent = orders.enqueue(b"held")
     with reaping(redis_url, "--scan-period", "1h"):
         command = [sys.executable, "-c", HOLDER, redis_url]

@@ -40,8 +40,8 @@ def test_one_pass_does_all_that_is_due(broker: Broker, client: redis.Redis) -> N
 
 def test_letters_that_are_due_at_once_in_their_target_go_on_in_the_same_run(broker: Broker) -> None:
     # sorted before `orders`, so that the pass has been there when the letters come
-    broker.declare_queue("a.dead", message_ttl=0, dead_letter="grave")
-    broker.declare_queue("orders", dead_letter="a.dead")
+    broker.declare_queue("a/dead", message_ttl=0, dead_letter="grave")
+    broker.declare_queue("orders", dead_letter="a/dead")
     enqueue_dead(broker, "orders", 3)
 
     Reaper(broker).run_once()

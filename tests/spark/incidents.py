@@ -19,8 +19,8 @@ _MINUTE = 60_000
 
 def bad_evening(broker: Clocked) -> None:
     """Let it happen; the queues `orders` and `mails` are empty in the end."""
-    orders = broker.declare_queue("orders", dead_letter="orders.dead")
-    mails = broker.declare_queue("mails", dead_letter="mails.dead", max_deliveries=3)
+    orders = broker.declare_queue("orders", dead_letter="orders/dead")
+    mails = broker.declare_queue("mails", dead_letter="mails/dead", max_deliveries=3)
     _expire(broker, orders)
     for version, count in REJECTED.items():
         orders.enqueue_many(

@@ -20,7 +20,7 @@ def bury(
     broker: Broker,
     count: int,
     *,
-    into: str = "orders.dead",
+    into: str = "orders/dead",
     source: str = "orders",
     reason: str = "maxlen",
     make: Make = numbered,

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 
 class Loader:
-    """`load(queues="orders.dead")`: a frame of the shared server."""
+    """`load(queues="orders/dead")`: a frame of the shared server."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self._spark, self._url = spark, url

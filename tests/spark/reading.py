@@ -61,11 +61,11 @@ def numbers(count: int, first: int = 0) -> list[str]:
 
 
 def hourly(clocked: Clocked, count: int = 10) -> list[tuple[str, int]]:
-    """Bury so many letters, an hour apart, in `orders.dead`; gives sequence and ms of each."""
+    """Bury so many letters, an hour apart, in `orders/dead`; gives sequence and ms of each."""
     for i in range(count):
         bury(clocked, 1, first=i)
         clocked.advance(3_600_000)
-    letters = clocked.queue("orders.dead").peek(count)
+    letters = clocked.queue("orders/dead").peek(count)
     return [(letter.sequence, int(letter.sequence[:13])) for letter in letters]
 
 
@@ -75,5 +75,5 @@ def copied(value: Any) -> Any:
 
 
 def loader(url: str) -> Load:
-    """Makes jobs: `load(queues="orders.dead", numPartitions=2)`."""
+    """Makes jobs: `load(queues="orders/dead", numPartitions=2)`."""
     return lambda columns=COLUMNS, **options: Job(url, columns, {name: str(value) for name, value in options.items()})

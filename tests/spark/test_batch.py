@@ -31,7 +31,7 @@ def load(server: Server) -> Load:
 def test_every_letter_is_read_once_by_any_number_of_tasks(broker: Broker, load: Load, partitions: int) -> None:
     bury(broker, 2_345)
 
-    job = load(queues="orders.dead", numPartitions=partitions)
+    job = load(queues="orders/dead", numPartitions=partitions)
 
     assert job.ids() == numbers(2_345)
     assert len(job.partitions) == partitions
@@ -42,7 +42,7 @@ def test_every_letter_is_read_once_by_any_number_of_tasks(broker: Broker, load: 
 def test_every_letter_is_read_once_by_any_way_to_split(broker: Broker, load: Load, method: str) -> None:
     bury(broker, 1_500)
 
-    job = load(queues="orders.dead", numPartitions=4, splitMethod=method)
+    job = load(queues="orders/dead", numPartitions=4, splitMethod=method)
 
     assert job.ids() == numbers(1_500)
     assert len(job.partitions) == (1 if method == "none" else 4)
@@ -51,9 +51,9 @@ def test_every_letter_is_read_once_by_any_way_to_split(broker: Broker, load: Loa
 def test_rows_for_each_task_decide_how_many_there_are(broker: Broker, load: Load) -> None:
     bury(broker, 1_000)
 
-    assert len(load(queues="orders.dead", rowsPerPartition=250).partitions) == 4
-    assert len(load(queues="orders.dead", rowsPerPartition=10, maxPartitions=7).partitions) == 7
-    assert len(load(queues="orders.dead").partitions) == 1
+    assert len(load(queues="orders/dead", rowsPerPartition=250).partitions) == 4
+    assert len(load(queues="orders/dead", rowsPerPartition=10, maxPartitions=7).partitions) == 7
+    assert len(load(queues="orders/dead").partitions) == 1
 
 
 def test_many_small_queues_share_few_tasks(client: redis.Redis, broker: Broker, load: Load) -> None:
@@ -71,9 +71,9 @@ def test_many_small_queues_share_few_tasks(client: redis.Redis, broker: Broker, 
 def test_large_and_small_queues_together_are_shared_out_evenly(broker: Broker, load: Load) -> None:
     bury(broker, 3_000)
     for i in range(20):
-        bury(broker, 50, source=f"s{i}", into=f"s{i}.dead")
+        bury(broker, 50, source=f"s{i}", into=f"s{i}/dead")
 
-    job = load(queuePattern="#.dead", numPartitions=4)
+    job = load(queuePattern="#/dead", numPartitions=4)
 
     assert sorted(len(job.task(i)) for i in range(4)) == pytest.approx([1_000] * 4, rel=0.4)
     assert len(job.rows()) == 4_000
@@ -81,19 +81,19 @@ def test_large_and_small_queues_together_are_shared_out_evenly(broker: Broker, l
 
 def test_a_job_is_a_snapshot(broker: Broker, load: Load) -> None:
     bury(broker, 100)
-    job = load(queues="orders.dead")
+    job = load(queues="orders/dead")
 
     bury(broker, 50, first=100)
 
     assert job.ids() == numbers(100)
-    assert load(queues="orders.dead").ids() == numbers(150)
+    assert load(queues="orders/dead").ids() == numbers(150)
 
 
 def test_reading_changes_nothing(client: redis.Redis, broker: Broker, load: Load) -> None:
     bury(broker, 100)
     before = client.info("persistence")["rdb_changes_since_last_save"]
 
-    load(queues="orders.dead").rows()
+    load(queues="orders/dead").rows()
 
     assert client.info("persistence")["rdb_changes_since_last_save"] == before
 
@@ -104,11 +104,11 @@ def test_leased_and_returned_letters_are_read_and_settled_ones_are_not(broker: B
     dead.ack_many(out[:5])
     dead.nack_many(out[5:10])
 
-    assert load(queues="orders.dead").ids() == numbers(25, 5)
+    assert load(queues="orders/dead").ids() == numbers(25, 5)
 
 
 def test_a_letter_that_failed_too_often_says_its_last_error(broker: Broker, load: Load) -> None:
-    orders = broker.declare_queue("orders", max_deliveries=2, dead_letter="orders.dead")
+    orders = broker.declare_queue("orders", max_deliveries=2, dead_letter="orders/dead")
     orders.enqueue(b"x", id="poison")
     for text in ("first", "second"):
         delivery = orders.receive()
@@ -116,7 +116,7 @@ def test_a_letter_that_failed_too_often_says_its_last_error(broker: Broker, load
         with pytest.raises(ValueError, match=text), delivery:
             raise ValueError(text)
 
-    (letter,) = load(("message_id", "reason", "delivery_count", "description"), queues="orders.dead").rows()
+    (letter,) = load(("message_id", "reason", "delivery_count", "description"), queues="orders/dead").rows()
 
     assert (letter["message_id"], letter["reason"], letter["delivery_count"]) == ("poison", "delivery_limit", 2)
     assert letter["description"] == "ValueError: second"
@@ -137,7 +137,7 @@ def test_a_pattern_that_matches_nothing_has_no_rows(client: redis.Redis, load: L
 
 def test_the_partition_that_spark_makes_of_nothing_has_no_rows(broker: Broker, load: Load) -> None:
     bury(broker, 1)
-    job = load(queues="orders.dead")
+    job = load(queues="orders/dead")
     job.partitions = [InputPartition(None)]
 
     assert job.task(0) == []
@@ -145,18 +145,18 @@ def test_the_partition_that_spark_makes_of_nothing_has_no_rows(broker: Broker, l
 
 def test_a_name_in_the_registry_without_a_queue_is_passed_over(client: redis.Redis, broker: Broker, load: Load) -> None:
     bury(broker, 5)
-    client.sadd("rqttl:queues", "gone.dead")
+    client.sadd("rqttl:queues", "gone/dead")
 
-    assert load(queuePattern="#.dead").ids() == numbers(5)
+    assert load(queuePattern="#/dead").ids() == numbers(5)
 
 
 def test_a_namespace_has_its_own_queues(client: redis.Redis, load: Load) -> None:
     with Broker(client, "shop") as broker:
         bury(broker, 5)
 
-    assert load(queues="orders.dead", namespace="shop").ids() == numbers(5)
+    assert load(queues="orders/dead", namespace="shop").ids() == numbers(5)
     with pytest.raises(NoSuchQueue, match="in namespace 'rqttl'"):
-        load(queues="orders.dead")
+        load(queues="orders/dead")
 
 
 def test_a_hash_tag_in_a_name_is_kept(broker: Broker, load: Load) -> None:
@@ -245,32 +245,32 @@ def test_offsets_begin_behind_a_sequence_and_end_with_one(clocked: Clocked, load
     hours = hourly(clocked)
     after, upto = hours[2][0], hours[6][0]
 
-    assert load(queues="orders.dead", startingOffsets=json.dumps({"orders.dead": after})).ids() == numbers(7, 3)
-    assert load(queues="orders.dead", endingOffsets=json.dumps({"orders.dead": upto})).ids() == numbers(7)
+    assert load(queues="orders/dead", startingOffsets=json.dumps({"orders/dead": after})).ids() == numbers(7, 3)
+    assert load(queues="orders/dead", endingOffsets=json.dumps({"orders/dead": upto})).ids() == numbers(7)
     assert load(
-        queues="orders.dead",
-        startingOffsets=json.dumps({"orders.dead": after}),
-        endingOffsets=json.dumps({"orders.dead": upto}),
+        queues="orders/dead",
+        startingOffsets=json.dumps({"orders/dead": after}),
+        endingOffsets=json.dumps({"orders/dead": upto}),
     ).ids() == numbers(4, 3)
-    words = {"startingOffsets": '{"orders.dead": "earliest"}', "endingOffsets": '{"orders.dead": "latest"}'}
-    assert load(queues="orders.dead", **words).ids() == numbers(10)
+    words = {"startingOffsets": '{"orders/dead": "earliest"}', "endingOffsets": '{"orders/dead": "latest"}'}
+    assert load(queues="orders/dead", **words).ids() == numbers(10)
 
 
 def test_timestamps_hold_their_start_and_not_their_end_and_win(clocked: Clocked, load: Load) -> None:
     hours = hourly(clocked)
     window = {"startingTimestamp": hours[3][1], "endingTimestamp": as_datetime(hours[5][1]).isoformat()}
 
-    assert load(queues="orders.dead", **window).ids() == numbers(2, 3)
-    assert load(queues="orders.dead", startingTimestamp=hours[3][1] + 1).ids() == numbers(6, 4)
-    assert load(queues="orders.dead", **window, startingOffsets=json.dumps({"orders.dead": hours[9][0]})).ids() == (
+    assert load(queues="orders/dead", **window).ids() == numbers(2, 3)
+    assert load(queues="orders/dead", startingTimestamp=hours[3][1] + 1).ids() == numbers(6, 4)
+    assert load(queues="orders/dead", **window, startingOffsets=json.dumps({"orders/dead": hours[9][0]})).ids() == (
         numbers(2, 3)
     )
-    assert load(queues="orders.dead", startingTimestamp=hours[9][1] + 1).rows() == []
+    assert load(queues="orders/dead", startingTimestamp=hours[9][1] + 1).rows() == []
 
 
 def test_an_end_beyond_the_last_message_is_that_message(clocked: Clocked, load: Load) -> None:
     hours = hourly(clocked)
-    job = load(queues="orders.dead", endingOffsets='{"orders.dead": "9999999999999-999999"}')
+    job = load(queues="orders/dead", endingOffsets='{"orders/dead": "9999999999999-999999"}')
 
     assert job.ranges[0][0].upto == hours[-1][0]
 

@@ -23,13 +23,13 @@ def test_a_batch_fails_if_its_queue_was_deleted_with_what_was_to_be_read(
     clocked: Clocked, load: Load, again: bool
 ) -> None:
     dead = bury(clocked, 10)
-    strict, lenient = load(queues="orders.dead"), load(queues="orders.dead", failOnDataLoss="false")
+    strict, lenient = load(queues="orders/dead"), load(queues="orders/dead", failOnDataLoss="false")
     dead.delete()
     clocked.advance(1)
     if again:
         bury(clocked, 3)
 
-    with pytest.raises(DataLoss, match=r"queue 'orders.dead' was deleted.*, and unread messages .* were lost"):
+    with pytest.raises(DataLoss, match=r"queue 'orders/dead' was deleted.*, and unread messages .* were lost"):
         strict.rows()
     assert lenient.rows() == []
 
@@ -38,22 +38,22 @@ def test_a_batch_whose_letters_were_handled_before_the_queue_went_is_what_was_le
     broker: Broker, load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
     dead = bury(broker, 10)
-    job = load(queues="orders.dead")
+    job = load(queues="orders/dead")
     assert dead.redrive() == 10
     dead.delete()
 
     assert job.rows() == []
-    assert "'orders.dead' was deleted. It had been read up to" in caplog.text
+    assert "'orders/dead' was deleted. It had been read up to" in caplog.text
 
 
 def test_a_batch_that_was_read_to_its_end_before_the_queue_went_is_whole(broker: Broker, load: Load) -> None:
     bury(broker, 10)
-    bury(broker, 2_000, into="mails.dead", source="mails")
-    job = load(queues="orders.dead,mails.dead", numPartitions=1)
+    bury(broker, 2_000, into="mails/dead", source="mails")
+    job = load(queues="orders/dead,mails/dead", numPartitions=1)
     # small queues are read first
     batches = job.batches(0, rows=1)
     first = next(batches).to_pylist()
-    broker.queue("orders.dead").delete()
+    broker.queue("orders/dead").delete()
 
     found = first + [row for batch in batches for row in batch.to_pylist()]
 
@@ -62,13 +62,13 @@ def test_a_batch_that_was_read_to_its_end_before_the_queue_went_is_whole(broker:
 
 def test_a_batch_fails_if_the_queue_went_before_the_rest_was_read(broker: Broker, load: Load) -> None:
     dead = bury(broker, 5_000)
-    job = load(queues="orders.dead", fetchEntries=100)
+    job = load(queues="orders/dead", fetchEntries=100)
     batches = job.batches(0, rows=1)
     first = next(batches).to_pylist()
     dead.delete()
 
     with pytest.raises(
-        DataLoss, match=r"queue 'orders.dead' was deleted, and unread messages after \d{13}-\d{6} were lost"
+        DataLoss, match=r"queue 'orders/dead' was deleted, and unread messages after \d{13}-\d{6} were lost"
     ):
         list(batches)
     assert [row["message_id"] for row in first] == [f"m-{i}" for i in range(len(first))]

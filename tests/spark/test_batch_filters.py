@@ -24,7 +24,7 @@ from tests.spark.reading import Job, hourly, numbers
 
 
 def filtered(server: Server, *filters: Filter) -> Job:
-    options = Options.parse("batch", {"url": server.url, "queuePattern": "#.dead", "pushFilters": "true"})
+    options = Options.parse("batch", {"url": server.url, "queuePattern": "#/dead", "pushFilters": "true"})
     reader = RqttlFilteringReader(options, ("message_id", "queue"))
     assert list(reader.pushFilters(list(filters))) == list(filters)
     job = object.__new__(Job)
@@ -34,13 +34,13 @@ def filtered(server: Server, *filters: Filter) -> Job:
 
 def test_filters_on_queue_and_time_narrow_what_is_read(server: Server, clocked: Clocked) -> None:
     hours = hourly(clocked)
-    bury(clocked, 2, source="stocks", into="stocks.dead", first=100)
+    bury(clocked, 2, source="stocks", into="stocks/dead", first=100)
     at = as_datetime(hours[4][1])
-    died, orders = ("died_at",), EqualTo(("queue",), "orders.dead")
+    died, orders = ("died_at",), EqualTo(("queue",), "orders/dead")
 
     assert filtered(server, orders).ids() == numbers(10)
-    assert filtered(server, In(("queue",), ("stocks.dead", "none"))).ids() == ["m-100", "m-101"]
-    assert filtered(server, orders, In(("queue",), ("stocks.dead",))).rows() == []
+    assert filtered(server, In(("queue",), ("stocks/dead", "none"))).ids() == ["m-100", "m-101"]
+    assert filtered(server, orders, In(("queue",), ("stocks/dead",))).rows() == []
     assert filtered(server, orders, GreaterThan(died, at)).ids() in (numbers(6, 4), numbers(5, 5))
     assert filtered(server, orders, GreaterThanOrEqual(died, at)).ids() == numbers(6, 4)
     assert filtered(server, orders, LessThan(died, at)).ids() in (numbers(4), numbers(5))
@@ -53,7 +53,7 @@ def test_other_filters_narrow_nothing(server: Server, clocked: Clocked) -> None:
     at = as_datetime(hourly(clocked)[4][1])
     others = (
         IsNotNull(("died_at",)),
-        Not(EqualTo(("queue",), "orders.dead")),
+        Not(EqualTo(("queue",), "orders/dead")),
         EqualTo(("message_id",), "m-1"),
         Not(LessThan(("died_at",), at)),
         EqualTo(("died_at",), None),

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import spark_connectors
 from rqttl import Broker, Message
 from rqttl.demo.children import ChildFailed
-from rqttl.demo.names import boarding, missed
+from rqttl.demo.names import boarding, dead_letters
 from rqttl.demo.report import PATTERN, ask_spark
 from spark_connectors import demo_report
 from tests.process.demo_runs import check_document, family, start
@@ -31,9 +31,9 @@ def test_letters_are_counted_by_carrier_and_scheduled_hour(spark: SparkSession, 
     def call(i: int) -> Message:
         return Message({"flight": f"UA {i}", "scheduled": f"2013-01-0{i % 9 + 1} {i % 24:02}:5{i % 10}"})
 
-    bury(broker, 240, into=missed("UA"), source=boarding("UA"), make=call)
-    bury(broker, 30, into=missed("DL"), source=boarding("DL"), make=call, reason="rejected")
-    bury(broker, 5, into="orders.dead")
+    bury(broker, 240, into=dead_letters("UA"), source=boarding("UA"), make=call)
+    bury(broker, 30, into=dead_letters("DL"), source=boarding("DL"), make=call, reason="rejected")
+    bury(broker, 5, into="orders/dead")
     spark_connectors.register(spark)
 
     counts = demo_report.count(spark, {"url": redis_url, "queuePattern": PATTERN})

@@ -58,7 +58,7 @@ def test_the_job_appends_what_came_since_its_last_run(
         bury(Broker(client), 300)
         first = submit(submitter, *words)
         bury(Broker(client), 20, first=300)
-        bury(Broker(client), 5, source="mails", into="mails.dead")
+        bury(Broker(client), 5, source="mails", into="mails/dead")
         second = submit(submitter, *words)
 
     assert [done.returncode for done in (first, second)] == [0, 0], first.stdout + first.stderr + second.stderr

@@ -62,7 +62,7 @@ def run(queue: str, entries: Sequence[Any]) -> QueuePage:
 
 
 def row(packed: bytes, body: bytes = b"", sequence: bytes = SEQUENCE) -> dict[str, Any]:
-    return rows(("orders.dead", [[sequence, [packed, body]]]))[0]
+    return rows(("orders/dead", [[sequence, [packed, body]]]))[0]
 
 
 TIMES = st.integers(0, units.MAX_INSTANT + 10)
@@ -275,6 +275,7 @@ def test_a_header_is_text(value: Header, text: str | None) -> None:
 @pytest.mark.parametrize("value, text", [
     ({"a": [1, None, "ü"]}, '{"a":[1,null,"ü"]}'), (b"x", '"x"'), ({1: 2, b"k": b"\xff"}, '{"1":2,"k":"0xff"}'),
     ([float("nan"), 2.5, float("inf")], "[null,2.5,null]"), ({None: 1, True: 2}, '{"null":1,"true":2}'), (5, "5"),
+    ([msgpack.Timestamp(1)], '["Timestamp(seconds=1, nanoseconds=0)"]'),
 ])  # fmt: skip
 def test_a_msgpack_body_is_json_text(value: object, text: str) -> None:
     body = msgpack.packb(value)

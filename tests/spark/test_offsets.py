@@ -29,7 +29,7 @@ def state(last: int = 100, *, trimmed: int | None = None, enqueued: int = 100, b
 
 sequences = st.integers(0, 10**13 - 1).map(lambda ms: sequence_text(ms * 1_000_000 + 100_000))
 positions = st.dictionaries(
-    st.sampled_from(["a", "b.dead", "{c}.d"]),
+    st.sampled_from(["a", "b/dead", "{c}.d"]),
     st.builds(
         QueuePosition,
         sequences,

@@ -117,7 +117,7 @@ def test_queues_that_are_no_names_are_refused(queues: str) -> None:
 
 
 def test_queues_are_names_with_commas_each_once() -> None:
-    assert Options.parse("batch", {"path": " a.dead , b,a.dead"}).queues == ("a.dead", "b")
+    assert Options.parse("batch", {"path": " a/dead , b,a/dead"}).queues == ("a/dead", "b")
 
 
 @pytest.mark.parametrize("options, told", [

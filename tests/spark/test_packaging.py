@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 def load():
     reader = spark.read.format("rqttl").option("url", sys.argv[1])
-    return reader.option("queues", "orders.dead").option("numPartitions", 2).load()
+    return reader.option("queues", "orders/dead").option("numPartitions", 2).load()
 
 spark = SparkSession.builder.getOrCreate()
 told = {"found": True}
@@ -57,7 +57,7 @@ spark.stop()
 
 @pytest.fixture
 def letters(broker: Broker) -> list[str]:
-    """The ids of the letters in `orders.dead`."""
+    """The ids of the letters in `orders/dead`."""
     return sorted(letter.id for letter in bury(broker, 300).peek(1_000))
 
 

@@ -22,9 +22,9 @@ def load(spark: SparkSession, redis_url: str) -> Loader:
 
 
 @pytest.mark.parametrize("options, text", [
-    ({"queues": "orders.dead", "queus": "x"}, "[RQTTL_UNKNOWN_OPTION] queus: no such option; did you mean queues?"),
-    ({"queues": "orders.dead", "numPartitions": "many"}, "[RQTTL_INVALID_OPTION] numPartitions: expected a whole"),
-    ({"queues": "orders.dead", "operation": "purge"}, "[RQTTL_UNKNOWN_OPTION] operation: an option of write and"),
+    ({"queues": "orders/dead", "queus": "x"}, "[RQTTL_UNKNOWN_OPTION] queus: no such option; did you mean queues?"),
+    ({"queues": "orders/dead", "numPartitions": "many"}, "[RQTTL_INVALID_OPTION] numPartitions: expected a whole"),
+    ({"queues": "orders/dead", "operation": "purge"}, "[RQTTL_UNKNOWN_OPTION] operation: an option of write and"),
     ({}, "[RQTTL_INVALID_OPTION] queues: required; name the queues"),
 ])  # fmt: skip
 def test_wrong_options_are_told_by_load(load: Loader, options: dict[str, str], text: str) -> None:
@@ -44,7 +44,7 @@ def test_a_wrong_schema_is_told_before_any_task(
 ) -> None:
     bury(broker, 1)
 
-    assert text in told(load.reader(queues="orders.dead").schema(given).load().collect)
+    assert text in told(load.reader(queues="orders/dead").schema(given).load().collect)
     assert jobs() == []
 
 
@@ -60,9 +60,9 @@ def jobs(spark: SparkSession) -> Iterator[Callable[[], list[int]]]:
 def test_a_missing_queue_is_told_before_any_task(jobs: Callable[[], list[int]], load: Loader, broker: Broker) -> None:
     bury(broker, 1)
 
-    assert "[RQTTL_QUEUE_NOT_FOUND] queues: there is no queue 'order.dead'" in told(load(queues="order.dead").collect)
+    assert "[RQTTL_QUEUE_NOT_FOUND] queues: there is no queue 'order/dead'" in told(load(queues="order/dead").collect)
     assert jobs() == []
-    assert load(queues="orders.dead").count() == 1
+    assert load(queues="orders/dead").count() == 1
     assert jobs() != []
 
 
@@ -82,8 +82,8 @@ def test_wrong_passwords_and_missing_rights_are_told_before_any_task(
     bury(broker, 1)
     client.execute_command("ACL", "SETUSER", "reader", "on", ">right", "~rqttl:*", "+hmget", "+xlen", "+hlen")
     try:
-        wrong = told(load(queues="orders.dead", username="reader", password="c4n4ry").collect)
-        lacking = told(load(queues="orders.dead", username="reader", password="right").collect)
+        wrong = told(load(queues="orders/dead", username="reader", password="c4n4ry").collect)
+        lacking = told(load(queues="orders/dead", username="reader", password="right").collect)
     finally:
         client.acl_deluser("reader")
 
@@ -99,7 +99,7 @@ def test_a_server_that_goes_away_in_the_middle_is_told_and_the_session_lives_on(
     other = start_server()
     with Broker(other.client()) as there:
         bury(there, 100)
-    frame = load(queues="orders.dead", url=other.url)
+    frame = load(queues="orders/dead", url=other.url)
     assert frame.count() == 100
 
     other.kill()
@@ -107,4 +107,4 @@ def test_a_server_that_goes_away_in_the_middle_is_told_and_the_session_lives_on(
     text = told(frame.collect)
     assert f"[RQTTL_UNREACHABLE] url: {other.url} cannot be reached" in text
     bury(broker, 2)
-    assert load(queues="orders.dead").count() == 2
+    assert load(queues="orders/dead").count() == 2

@@ -40,26 +40,26 @@ def bodies(client: redis.Redis, queue: str) -> dict[str, bytes]:
 def test_the_schema_is_the_one_that_is_promised(broker: Broker, load: Loader) -> None:
     bury(broker, 1)
 
-    frame = load(queues="orders.dead")
+    frame = load(queues="orders/dead")
 
     assert {field.name: field.dataType for field in frame.schema} == TYPES
     assert all(field.nullable for field in frame.schema)
-    assert load(queues="orders.dead", decode="json").columns == [*TYPES, "body_json"]
+    assert load(queues="orders/dead", decode="json").columns == [*TYPES, "body_json"]
 
 
 def test_rows_are_what_redis_holds(client: redis.Redis, broker: Broker, load: Loader) -> None:
     for reason in DEATHS:
-        bury(broker, 1_000, reason=reason, source=reason, into="all.dead")
+        bury(broker, 1_000, reason=reason, source=reason, into="all/dead")
 
-    rows = load(queues="all.dead", numPartitions=2).collect()
+    rows = load(queues="all/dead", numPartitions=2).collect()
 
-    assert {row.sequence: bytes(row.body) for row in rows} == bodies(client, "all.dead")
+    assert {row.sequence: bytes(row.body) for row in rows} == bodies(client, "all/dead")
     assert Counter((row.source, row.reason, row.description) for row in rows) == {
         ("maxlen", "maxlen", None): 1_000,
         ("rejected", "rejected", "no such item"): 1_000,
         ("expired", "expired", None): 1_000,
     }
-    assert {row.queue for row in rows} == {"all.dead"}
+    assert {row.queue for row in rows} == {"all/dead"}
     for row in rows[::97]:
         number = msgpack.unpackb(row.body)["number"]
         assert row.message_id == f"m-{number}"
@@ -72,9 +72,9 @@ def test_rows_are_what_redis_holds(client: redis.Redis, broker: Broker, load: Lo
 def test_many_rows_have_the_checksum_of_the_log(client: redis.Redis, broker: Broker, load: Loader) -> None:
     bury(broker, 20_000)
 
-    found = load(queues="orders.dead", numPartitions=4).select(f.sha2(f.col("body"), 256).alias("sum")).collect()
+    found = load(queues="orders/dead", numPartitions=4).select(f.sha2(f.col("body"), 256).alias("sum")).collect()
 
-    sums = [hashlib.sha256(body).hexdigest() for body in bodies(client, "orders.dead").values()]
+    sums = [hashlib.sha256(body).hexdigest() for body in bodies(client, "orders/dead").values()]
     assert sorted(row.sum for row in found) == sorted(sums)
 
 
@@ -85,7 +85,7 @@ def test_times_are_the_same_instants_in_any_session_zone(
 
     for zone in ("Asia/Tokyo", "America/St_Johns"):
         spark_conf("spark.sql.session.timeZone", zone)
-        row = load(queues="orders.dead").select(f.unix_millis("died_at").alias("ms")).collect()[0]
+        row = load(queues="orders/dead").select(f.unix_millis("died_at").alias("ms")).collect()[0]
         assert row.ms == int(sequence[:13])
 
 
@@ -94,12 +94,12 @@ def test_a_users_schema_has_only_its_columns(broker: Broker, load: Loader, colum
     bury(broker, 100)
     wanted = ", ".join(f"{name} {schema.COLUMNS[name].ddl}" for name in columns)
 
-    frame = load.reader(queues="orders.dead").schema(wanted).load()
+    frame = load.reader(queues="orders/dead").schema(wanted).load()
 
     assert tuple(frame.columns) == columns
     whole = {
         tuple(row[name] for name in columns)
-        for row in map(hashable, load.reader(queues="orders.dead").load().collect())
+        for row in map(hashable, load.reader(queues="orders/dead").load().collect())
     }
     assert {tuple(row[name] for name in columns) for row in map(hashable, frame.collect())} == whole
 
@@ -119,9 +119,9 @@ def test_an_aggregation_by_cause_is_one_line(broker: Broker, load: Loader) -> No
 
 def test_json_bodies_can_be_queried(broker: Broker, load: Loader) -> None:
     bury(broker, 10)
-    broker.queue("orders.dead").enqueue(b"raw")
+    broker.queue("orders/dead").enqueue(b"raw")
 
-    frame = load(queues="orders.dead", decode="json")
+    frame = load(queues="orders/dead", decode="json")
     sums = frame.select(f.get_json_object("body_json", "$.number").cast("int").alias("n")).agg(f.sum("n"), f.count("*"))
 
     assert tuple(sums.collect()[0]) == (45, 11)
@@ -129,7 +129,7 @@ def test_json_bodies_can_be_queried(broker: Broker, load: Loader) -> None:
 
 def test_a_view_in_sql_reads_too(spark: SparkSession, redis_url: str, broker: Broker) -> None:
     bury(broker, 12)
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW letters USING rqttl OPTIONS (url '{redis_url}', queues 'orders.dead')")
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW letters USING rqttl OPTIONS (url '{redis_url}', queues 'orders/dead')")
 
     assert spark.sql("SELECT count(*) AS n FROM letters WHERE reason = 'maxlen'").collect()[0].n == 12
 
@@ -137,17 +137,17 @@ def test_a_view_in_sql_reads_too(spark: SparkSession, redis_url: str, broker: Br
 def test_load_takes_the_queues_as_its_path(load: Loader, broker: Broker) -> None:
     bury(broker, 3)
 
-    assert ids(load.reader().load("orders.dead")) == numbers(3)
+    assert ids(load.reader().load("orders/dead")) == numbers(3)
 
 
 def test_a_load_is_a_snapshot_for_all_that_is_done_with_it(broker: Broker, load: Loader) -> None:
     bury(broker, 10)
-    frame = load(queues="orders.dead")
+    frame = load(queues="orders/dead")
 
     assert frame.count() == 10
     bury(broker, 5, first=10)
     assert frame.count() == 10
-    assert load(queues="orders.dead").count() == 15
+    assert load(queues="orders/dead").count() == 15
 
 
 def test_queues_without_messages_have_no_rows(broker: Broker, load: Loader) -> None:
@@ -160,8 +160,8 @@ def test_queues_without_messages_have_no_rows(broker: Broker, load: Loader) -> N
 def test_tasks_are_as_many_as_are_asked_for(broker: Broker, load: Loader) -> None:
     bury(broker, 2_000)
 
-    assert load(queues="orders.dead", numPartitions=3).rdd.getNumPartitions() == 3
-    assert load(queues="orders.dead").rdd.getNumPartitions() == 1
+    assert load(queues="orders/dead", numPartitions=3).rdd.getNumPartitions() == 3
+    assert load(queues="orders/dead").rdd.getNumPartitions() == 1
 
 
 def test_thousands_of_small_queues_are_read_by_few_tasks(client: redis.Redis, broker: Broker, load: Loader) -> None:
@@ -197,7 +197,7 @@ def test_a_limit_ends_the_reading_and_leaves_no_connection(client: redis.Redis, 
     before = len(client.client_list())
     client.config_resetstat()
 
-    assert len(load(queues="orders.dead", fetchEntries=100).limit(1).collect()) == 1
+    assert len(load(queues="orders/dead", fetchEntries=100).limit(1).collect()) == 1
 
     assert client.info("commandstats")["cmdstat_xrange"]["calls"] < 250
     # the task ends after Spark has its row
@@ -206,9 +206,9 @@ def test_a_limit_ends_the_reading_and_leaves_no_connection(client: redis.Redis, 
 
 def test_a_schema_that_spark_made_can_be_given_back(load: Loader, broker: Broker) -> None:
     bury(broker, 2)
-    kept = StructType.fromJson(load.reader(queues="orders.dead").load().schema.jsonValue())
+    kept = StructType.fromJson(load.reader(queues="orders/dead").load().schema.jsonValue())
 
-    assert load.reader(queues="orders.dead").schema(kept).load().count() == 2
+    assert load.reader(queues="orders/dead").schema(kept).load().count() == 2
 
 
 # Filters
@@ -217,34 +217,34 @@ def test_a_schema_that_spark_made_can_be_given_back(load: Loader, broker: Broker
 def test_by_default_filters_leak_into_nothing(
     broker: Broker, load: Loader, spark_conf: Callable[[str, str], None]
 ) -> None:
-    bury(broker, 10, source="a", into="a.dead")
-    bury(broker, 5, source="b", into="b.dead")
+    bury(broker, 10, source="a", into="a/dead")
+    bury(broker, 5, source="b", into="b/dead")
 
     for switch in ("false", "true"):
         spark_conf(PUSHDOWN, switch)
-        frame = load(queues="a.dead,b.dead")
-        some = frame.filter("queue = 'a.dead'")
+        frame = load(queues="a/dead,b/dead")
+        some = frame.filter("queue = 'a/dead'")
         assert (some.count(), frame.count()) == (10, 15)
-        assert frame.filter("queue = 'b.dead'").union(some).count() == 15
+        assert frame.filter("queue = 'b/dead'").union(some).count() == 15
         assert frame.join(some, "sequence", "left_anti").count() in (5, 15)
 
 
 def test_filters_that_are_pushed_down_narrow_a_single_scan(
     broker: Broker, load: Loader, client: redis.Redis, spark_conf: Callable[[str, str], None]
 ) -> None:
-    bury(broker, 2_000, source="a", into="a.dead")
-    bury(broker, 5, source="b", into="b.dead")
-    at = datetime.fromtimestamp(int(broker.queue("b.dead").peek(1)[0].sequence[:13]) / 1000).astimezone()
+    bury(broker, 2_000, source="a", into="a/dead")
+    bury(broker, 5, source="b", into="b/dead")
+    at = datetime.fromtimestamp(int(broker.queue("b/dead").peek(1)[0].sequence[:13]) / 1000).astimezone()
     spark_conf(PUSHDOWN, "true")
     client.config_resetstat()
 
-    assert load(queues="a.dead,b.dead", pushFilters="true").filter("queue = 'b.dead'").count() == 5
+    assert load(queues="a/dead,b/dead", pushFilters="true").filter("queue = 'b/dead'").count() == 5
     assert client.info("commandstats")["cmdstat_xrange"]["calls"] < 6
-    assert load(queues="a.dead,b.dead", pushFilters="true").filter(f.col("died_at") >= f.lit(at)).count() == 5
-    assert load(queues="a.dead,b.dead", pushFilters="true").filter(f.col("died_at") < f.lit(at)).count() == 2_000
+    assert load(queues="a/dead,b/dead", pushFilters="true").filter(f.col("died_at") >= f.lit(at)).count() == 5
+    assert load(queues="a/dead,b/dead", pushFilters="true").filter(f.col("died_at") < f.lit(at)).count() == 2_000
 
 
 def test_pushed_filters_without_sparks_own_switch_are_refused_by_spark(broker: Broker, load: Loader) -> None:
     bury(broker, 1)
 
-    assert "DATA_SOURCE_PUSHDOWN_DISABLED" in told(load(queues="orders.dead", pushFilters="true").collect)
+    assert "DATA_SOURCE_PUSHDOWN_DISABLED" in told(load(queues="orders/dead", pushFilters="true").collect)

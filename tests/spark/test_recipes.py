@@ -154,7 +154,7 @@ def test_a_replay_moves_what_died_in_that_hour_and_nothing_else(
 
     invoices = [f"invoice-{i}" for i in range(MAILS)]
     back = [message.id for message in queue.peek(100)]
-    left = [letter.id for letter in broker.queue("mails.dead").peek(100)]
+    left = [letter.id for letter in broker.queue("mails/dead").peek(100)]
     assert len(back) == moved
     assert sorted(back + left) == sorted([*invoices, "welcome-0", "welcome-0", "welcome-1"])
     assert set(back) <= set(invoices)
@@ -193,10 +193,10 @@ def test_the_rights_that_are_named_suffice_for_reading_and_are_the_fewest(
     spark_connectors.register(spark)
     reader = spark.read.format("rqttl").options(url=server.url, username=words[2], password="secret")
 
-    assert reader.options(queuePattern="#.dead").load().count() > MAILS
+    assert reader.options(queuePattern="#/dead").load().count() > MAILS
     assert {word[1:] for word in words if word.startswith("+")} == {"@connection", *READ_COMMANDS}
     with (
         redis.Redis.from_url(server.url, username=words[2], password="secret") as poor,
         pytest.raises(redis.exceptions.NoPermissionError),
     ):
-        poor.xtrim("rqttl:{orders.dead}:log", maxlen=0)
+        poor.xtrim("rqttl:{orders}/dead:log", maxlen=0)

@@ -114,7 +114,7 @@ def secured(start_server: Callable[..., Server]) -> Server:
 
 def giving(way: str, url: str, folder: Path, *, user: str = "reader", password: str = PASSWORD) -> dict[str, str]:
     """Options that say the password in this way."""
-    options = {"url": url, "username": user, "queues": "orders.dead", "connectRetries": "0"}
+    options = {"url": url, "username": user, "queues": "orders/dead", "connectRetries": "0"}
     if way == "url" and url.startswith("unix://"):
         return {**options, "url": f"{url}?password={password}"}
     if way == "url":
@@ -153,7 +153,7 @@ def test_no_repr_and_no_pickle_of_options_shows_it(
     options = Options.parse("batch", giving(way, secured.url, tmp_path))
     reader = BulkReader(options)
 
-    assert reader.execute("XLEN", "rqttl:{orders.dead}:log") == 100
+    assert reader.execute("XLEN", "rqttl:{orders}/dead:log") == 100
     for one in (options, copy.deepcopy(options), dict(options), options.explicit, options.password(), reader):
         assert traces(f"{one!r} {one!s} {one:}") == []
     assert traces(pickle.dumps(options)) == []
@@ -181,7 +181,7 @@ def test_no_refusal_shows_it(
     options = Options.parse("batch", giving(way, url or secured.url, tmp_path, user=user))
 
     with pytest.raises(SourceError, match=re.escape(server_says)) as caught, BulkReader(options) as reader:
-        reader.execute("XLEN", "rqttl:{orders.dead}:log")
+        reader.execute("XLEN", "rqttl:{orders}/dead:log")
 
     chain: BaseException | None = caught.value
     while chain is not None:
@@ -197,7 +197,7 @@ def test_no_refusal_shows_it(
 ])  # fmt: skip
 def test_no_refusal_of_a_url_shows_what_may_be_a_password_in_it(url: str) -> None:
     with pytest.raises(InvalidOption, match=r"^\[RQTTL_INVALID_OPTION\] url: ") as caught:
-        Options.parse("batch", {"url": url.format(PASSWORD), "queues": "orders.dead"})
+        Options.parse("batch", {"url": url.format(PASSWORD), "queues": "orders/dead"})
 
     assert traces(f"{caught.value!s} {caught.value!r} {''.join(traceback.format_exception(caught.value))}") == []
 
@@ -240,7 +240,7 @@ def test_a_session_shows_it_nowhere(submitter: Submitter, secured: Server, tmp_p
     for kind, known in {
         "events": "SparkListenerSQLExecutionStart",
         "pages": "rqttl",
-        "checkpoint": "orders.dead",
+        "checkpoint": "orders/dead",
         "spark/work": "CoarseGrainedExecutorBackend",
     }.items():
         texts = [path.read_text(errors="replace") for path in (tmp_path / kind).rglob("*") if path.is_file()]

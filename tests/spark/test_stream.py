@@ -24,7 +24,7 @@ Streams = Callable[..., Stream]
 
 @pytest.fixture
 def stream(spark: SparkSession, server: Server, broker: Broker, tmp_path: Path) -> Streams:
-    """Makes a query of this test: `stream(queues="orders.dead", maxEntriesPerTrigger=100)`."""
+    """Makes a query of this test: `stream(queues="orders/dead", maxEntriesPerTrigger=100)`."""
 
     def make(**options: object) -> Stream:
         return Stream(spark, tmp_path / "checkpoint", server.url, **options)
@@ -44,13 +44,13 @@ def held(broker: Broker, *queues: str) -> list[tuple[str, str]]:
 
 def test_each_letter_is_in_one_batch_within_the_limit_and_in_order(stream: Streams, broker: Broker) -> None:
     bury(broker, 350)
-    query = stream(queues="orders.dead", maxEntriesPerTrigger=100)
+    query = stream(queues="orders/dead", maxEntriesPerTrigger=100)
 
     assert query.run() == [100, 100, 100, 50]
     bury(broker, 35, first=350)
     assert query.run() == [35]
     assert query.run() == []
-    assert query.rows == held(broker, "orders.dead")
+    assert query.rows == held(broker, "orders/dead")
 
 
 def test_a_batch_that_failed_is_repeated_as_it_was(stream: Streams, broker: Broker) -> None:
@@ -74,7 +74,7 @@ def test_a_batch_that_failed_is_repeated_as_it_was(stream: Streams, broker: Brok
 
 def test_latest_stays_where_it_was_when_the_first_batch_failed(stream: Streams, broker: Broker) -> None:
     bury(broker, 30)
-    query = stream(queues="orders.dead", startingOffsets="latest")
+    query = stream(queues="orders/dead", startingOffsets="latest")
     query.crash_in = 0
     with pytest.raises(StreamingQueryException):
         query.run()
@@ -82,18 +82,18 @@ def test_latest_stays_where_it_was_when_the_first_batch_failed(stream: Streams, 
     query.crash_in = -1
 
     assert query.run() == [0, 5]
-    assert query.rows == held(broker, "orders.dead")[30:]
+    assert query.rows == held(broker, "orders/dead")[30:]
 
 
 def test_available_now_ends_while_more_comes_than_is_read(stream: Streams, broker: Broker) -> None:
     bury(broker, 200)
-    there = held(broker, "orders.dead")
-    query = stream(queuePattern="#.dead", maxEntriesPerTrigger=100)
+    there = held(broker, "orders/dead")
+    query = stream(queuePattern="#/dead", maxEntriesPerTrigger=100)
 
     def produce() -> None:
         n = 200 + 150 * len(query.attempts)
         bury(broker, 150, first=n)
-        into(broker, f"new{n}.dead", 1)
+        into(broker, f"new{n}/dead", 1)
 
     query.meanwhile = produce
 
@@ -124,16 +124,16 @@ def test_a_limit_of_bytes_holds(stream: Streams, broker: Broker, server: Server)
     with server.client() as client:
         sizes = {
             sequence.decode(): sum(len(part) for field in fields.items() for part in field)
-            for sequence, fields in client.xrange("rqttl:{orders.dead}:log")
+            for sequence, fields in client.xrange("rqttl:{orders}/dead:log")
         }
-    query = stream(queues="orders.dead", maxBytesPerTrigger=3_000)
+    query = stream(queues="orders/dead", maxBytesPerTrigger=3_000)
 
     query.run()
 
     costs = [sum(sizes[sequence] for _, sequence in of[-1]) for _, of in sorted(query.attempts.items())]
     assert max(costs) <= 3_000
     assert min(costs[:-1]) > 3_000 - max(sizes.values())
-    assert query.rows == held(broker, "orders.dead")
+    assert query.rows == held(broker, "orders/dead")
 
 
 def test_queues_come_and_go_while_a_query_runs(stream: Streams, broker: Broker) -> None:
@@ -165,7 +165,7 @@ def test_a_query_that_waits_connects_to_nothing_and_asks_before_it_starts(
     spark: SparkSession, tmp_path: Path, server: Server
 ) -> None:
     nowhere = Stream(spark, tmp_path / "a", "redis://127.0.0.1:1/0", queues="a", connectRetries=0)
-    missing = Stream(spark, tmp_path / "b", server.url, queues="nobody.dead")
+    missing = Stream(spark, tmp_path / "b", server.url, queues="nobody/dead")
 
     assert spark.readStream.format("rqttl").options(**nowhere.options).load().isStreaming
     with pytest.raises(StreamingQueryException, match=r"\[RQTTL_UNREACHABLE\] url: "):

@@ -145,21 +145,21 @@ def test_a_batch_is_not_repeated_with_less_than_it_had(
 
 
 def test_what_was_acked_redriven_or_rejected_is_no_loss(client: redis.Redis, broker: Broker, follow: Follow) -> None:
-    source = broker.declare_queue("orders", dead_letter="orders.dead")
+    source = broker.declare_queue("orders", dead_letter="orders/dead")
     letters(source, 40)
     source.update(max_length=0)
     source.update(max_length=None)
-    dead = broker.queue("orders.dead")
-    start = follow(queues="orders.dead").initial()
-    end = follow(queues="orders.dead").latest(start, BatchLimit(20))
+    dead = broker.queue("orders/dead")
+    start = follow(queues="orders/dead").initial()
+    end = follow(queues="orders/dead").latest(start, BatchLimit(20))
 
     dead.redrive(limit=25)
     dead.ack_many(dead.receive_many(5))
     dead.reject_many(dead.receive_many(5))
 
-    follow(queues="orders.dead").watched_ranges(start, end)
-    rest = follow(queues="orders.dead").latest(again(end), None)
-    assert rows(client, follow(queues="orders.dead"), end, rest) == {"orders.dead": 5}
+    follow(queues="orders/dead").watched_ranges(start, end)
+    rest = follow(queues="orders/dead").latest(again(end), None)
+    assert rows(client, follow(queues="orders/dead"), end, rest) == {"orders/dead": 5}
 
 
 def test_a_message_that_expired_early_before_a_query_began_does_not_hide_the_others(

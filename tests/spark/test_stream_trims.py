@@ -25,7 +25,7 @@ def stream(spark: SparkSession, server: Server, broker: Broker, tmp_path: Path) 
     """Makes a query of this test: `stream(failOnDataLoss="false")`."""
 
     def make(**options: object) -> Stream:
-        return Stream(spark, tmp_path / "checkpoint", server.url, queues="orders.dead", **options)
+        return Stream(spark, tmp_path / "checkpoint", server.url, queues="orders/dead", **options)
 
     return make
 
@@ -67,8 +67,8 @@ def test_what_was_trimmed_unread_fails_the_query_and_with_false_it_goes_on_with_
         query.run()
     assert query.run(failOnDataLoss="false") == [len(there)]
 
-    lost = [sequence for _, sequence in unread if ("orders.dead", sequence) not in there]
-    assert f"[RQTTL_DATA_LOSS] queue 'orders.dead': messages after {last}, the highest of them {lost[-1]}," in str(
+    lost = [sequence for _, sequence in unread if ("orders/dead", sequence) not in there]
+    assert f"[RQTTL_DATA_LOSS] queue 'orders/dead': messages after {last}, the highest of them {lost[-1]}," in str(
         raised.value
     )
     assert query.rows[10:] == there
@@ -91,7 +91,7 @@ def test_a_batch_is_not_silently_repeated_with_less(
     there = rows_of(letters)
 
     with pytest.raises(
-        StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders.dead': messages after 0+-0+,"
+        StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders/dead': messages after 0+-0+,"
     ):
         query.run()
     query.run(failOnDataLoss="false")
@@ -165,7 +165,7 @@ def test_letters_that_came_after_the_last_batch_and_went_with_their_queue_fail_t
 
     what = "deleted and created again" if again else "deleted"
     assert (
-        f"[RQTTL_DATA_LOSS] queue 'orders.dead' was {what}, and unread messages after {last} were lost, "
+        f"[RQTTL_DATA_LOSS] queue 'orders/dead' was {what}, and unread messages after {last} were lost, "
         f"the highest of them {unseen}"
     ) in str(raised.value)
     if again:
@@ -188,7 +188,7 @@ def test_a_queue_that_was_deleted_with_letters_that_had_been_left_for_later_fail
     again = bury(broker, 4)
 
     with pytest.raises(
-        StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders.dead' was deleted and created"
+        StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders/dead' was deleted and created"
     ):
         query.run()
     query.run(failOnDataLoss="false")

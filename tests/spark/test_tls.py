@@ -81,7 +81,7 @@ def secured(start_server: Callable[..., Server], certificates: Path) -> tuple[Se
 @pytest.fixture
 def load(secured: tuple[Server, str], certificates: Path) -> Load:
     ours = {"tlsCertFile": certificates / "client.crt", "tlsKeyFile": certificates / "client.key"}
-    return lambda **options: loader(secured[1])(queues="orders.dead", **{**ours, **options})
+    return lambda **options: loader(secured[1])(queues="orders/dead", **{**ours, **options})
 
 
 def test_letters_are_read_from_a_server_that_our_authority_vouches_for(load: Load, certificates: Path) -> None:

@@ -40,7 +40,7 @@ session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
 spark_connectors.register(session)
 source = session.readStream if way == "stream" else session.read
 limits = {"maxEntriesPerTrigger": first} if way == "stream" else {}
-letters = source.format("rqttl").options(url=url, queues="orders.dead", numPartitions="2", **limits).load()
+letters = source.format("rqttl").options(url=url, queues="orders/dead", numPartitions="2", **limits).load()
 rows = letters.select("message_id", "body", "headers")
 rows = rows.mapInArrow(slow, rows.schema)
 into = {"url": url, "queue": "copies"}

@@ -70,7 +70,7 @@ def test_rows_of_expired_letters_live_if_they_come_without_the_deadline_that_the
     broker: Broker, redis_url: str
 ) -> None:
     bury(broker, 3, reason="expired")
-    rows = loader(redis_url)(("message_id", "body", "expires_at"), queues="orders.dead").rows()
+    rows = loader(redis_url)(("message_id", "body", "expires_at"), queues="orders/dead").rows()
     target = broker.declare_queue("again")
 
     late = Job(redis_url, "message_id string, body binary, expires_at timestamp", {"queue": "again"})

@@ -104,7 +104,7 @@ def test_what_finds_no_room_stays_and_is_told(job: Make, broker: Broker) -> None
     report = job("redrive").task(chosen)
 
     assert counts(report) == {"moved": 6, "refused queue_full": 4}
-    assert report.named["queue_full"] == [f"orders.dead/{sequence}" for _, sequence in chosen[6:]]
+    assert report.named["queue_full"] == [f"orders/dead/{sequence}" for _, sequence in chosen[6:]]
     assert report.causes["queue_full"] == "queue 'orders' is full: max_length"
     assert (len(ids(broker.queue("orders"))), ids(letters)) == (6, [f"m-{i}" for i in range(6, 10)])
 
@@ -170,6 +170,6 @@ def test_the_queue_of_all_letters_may_be_an_option(job: Make, broker: Broker) ->
     letters = bury(broker, 10)
     sequences = [(sequence,) for _, sequence in rows(letters)]
 
-    assert counts(job("purge", "sequence string", queue="orders.dead").task(sequences[:4]))["purged"] == 4
-    assert counts(job("redrive", "sequence string", queue="orders.dead").task(sequences[4:]))["moved"] == 6
+    assert counts(job("purge", "sequence string", queue="orders/dead").task(sequences[:4]))["purged"] == 4
+    assert counts(job("redrive", "sequence string", queue="orders/dead").task(sequences[4:]))["moved"] == 6
     assert ids(letters) == []

@@ -56,8 +56,8 @@ def test_an_operation_uses_what_it_knows_and_leaves_what_the_reader_adds(
     ("message_id string", {"queue": "q"}, "body: enqueue needs this column; it uses queue string"),
     ("message_id int, body binary", {"queue": "q"}, "message_id: expected string, got int"),
     ("message_id string, body int", {"queue": "q"}, "body: expected binary or string, got int"),
-    (f"{MESSAGES}, header map<string,string>", {"queue": "q"}, "header: enqueue has no such column: did you"),
-    (f"{MESSAGES}, price double", {"queue": "q"}, "price: enqueue has no such column: drop it"),
+    (f"{MESSAGES}, header map<string,string>", {"queue": "q"}, "header: enqueue has no such column; did you"),
+    (f"{MESSAGES}, price double", {"queue": "q"}, "price: enqueue has no such column; drop it"),
     *[(f"{MESSAGES}, ttl {number}", {"queue": "q"},
        f"ttl: expected string or an interval, got {number}{NO_UNIT}")
       for number in ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,3)")],

@@ -171,7 +171,7 @@ class TestDriver:
             end(writer(kind, redis_url, broker), "commit", report(3, no_message_id=2), report(4))
 
         assert str(caught.value) == (
-            f"[RQTTL_ROWS_REFUSED] enqueue{which}: 2 rows were refused: no_message_id 2 ('no_message_id-0': that is "
+            f"[RQTTL_ROWS_REFUSED] enqueue{which}: 2 refused rows: no_message_id 2 ('no_message_id-0': that is "
             "why; also 'no_message_id-1'). All other rows were written. rejectedPath keeps such rows, onRefused=report "
             "only logs them"
         )
@@ -193,7 +193,7 @@ class TestDriver:
 
         (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
         assert warning.getMessage() == (
-            f"enqueue{which}: 1 rows were refused: no_message_id 1 ('no_message_id-0': that is why); somewhere/a.jsonl"
+            f"enqueue{which}: 1 refused row: no_message_id 1 ('no_message_id-0': that is why); somewhere/a.jsonl"
         )
 
     def test_an_abort_says_what_was_written(

@@ -121,7 +121,7 @@ def test_letters_that_were_read_and_chosen_go_back_or_are_purged(
     rqttl: SparkSession, save: Save, broker: Broker, redis_url: str
 ) -> None:
     letters = bury(broker, 1_000)
-    read = rqttl.read.format("rqttl").option("url", redis_url).option("queues", "orders.dead").load()
+    read = rqttl.read.format("rqttl").option("url", redis_url).option("queues", "orders/dead").load()
     chosen = read.filter("headers['region'] = 'eu'").cache()
 
     for _ in range(2):
@@ -141,9 +141,9 @@ def test_letters_that_find_no_room_stay_and_fail_the_job(
 ) -> None:
     letters = bury(broker, 100)
     broker.queue("orders").update(max_length=60, overflow="reject-publish")
-    read = rqttl.read.format("rqttl").option("url", redis_url).option("queues", "orders.dead").load()
+    read = rqttl.read.format("rqttl").option("url", redis_url).option("queues", "orders/dead").load()
 
-    with pytest.raises(AnalysisException, match=r"\[RQTTL_ROWS_REFUSED\] redrive: 40 rows were refused: queue"):
+    with pytest.raises(AnalysisException, match=r"\[RQTTL_ROWS_REFUSED\] redrive: 40 refused rows: queue"):
         save(read, operation="redrive")
 
     assert (len(held(broker.queue("orders"))), held(letters)) == (60, list(range(60, 100)))
@@ -169,7 +169,7 @@ def test_refused_rows_can_be_read_mended_and_written(
 
 
 class Sink:
-    """A query that copies the letters of `orders.dead` into the queue `copies`, from a checkpoint."""
+    """A query that copies the letters of `orders/dead` into the queue `copies`, from a checkpoint."""
 
     def __init__(self, spark: SparkSession, url: str, folder: Path, **options: str) -> None:
         self.folder = folder
@@ -178,7 +178,7 @@ class Sink:
 
     def run(self) -> None:
         """Write what is there."""
-        letters = self._spark.readStream.format("rqttl").option("url", self._url).option("queues", "orders.dead")
+        letters = self._spark.readStream.format("rqttl").option("url", self._url).option("queues", "orders/dead")
         rows = (
             letters.option("maxEntriesPerTrigger", "40").load().select("message_id", "body", "headers", "content_type")
         )

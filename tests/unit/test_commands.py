@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from rqttl import Message, QueueOptions
+from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import commands, scripts
 from rqttl.protocol.commands import Command, Presence, QueueConfig, repair
 from rqttl.protocol.envelope import Envelope
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace("ns")
@@ -56,7 +57,7 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
     assert sorted(command.script.name for command in made) == list(scripts.names())
     for command in made:
         script = command.script
-        source = keys_of("dead", (*scripts.TARGET_PARTS, *script.source) if script.source else ())
+        source = keys_of("dead", (*TARGET_PARTS, *script.source) if script.source else ())
         assert bound(command)["keys"] in (
             keys_of("orders", script.keys) + source,
             keys_of("orders", script.keys[: script.least]),
@@ -98,13 +99,20 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
 
 def test_the_options_that_scripts_read_go_to_declare_and_update() -> None:
     options = QueueOptions.read("orders", {"max_length": 5, "lease": "1s", "never_expire": True, "dead_letter": "dead"})
+    declare, update = bound(commands.declare(KEYSPACE, options)), bound(commands.update(known(), options))
 
-    for command in (commands.declare(KEYSPACE, options), commands.update(known(), options)):
-        words = bound(command)
-        fields = dict(zip(words["rest"][::2], words["rest"][1::2], strict=True))
-        assert (fields["overflow"], fields["max_length"], fields["never_expire"]) == ("drop-head", 5, 1)
-        assert not {"lease", "dead_letter", "message_ttl", "on_expire"} & fields.keys()
-        assert words["options"] == options.as_json()
+    assert declare["rest"] == update["rest"][update["absent"] :]
+    fields = dict(zip(declare["rest"][::2], declare["rest"][1::2], strict=True))
+    assert (fields["overflow"], fields["max_length"], fields["never_expire"]) == ("drop-head", 5, 1)
+    assert not {"lease", "dead_letter", "message_ttl", "on_expire"} & fields.keys()
+    assert declare["options"] == update["options"] == options.as_json()
+
+
+def test_an_update_names_each_option_that_scripts_read_as_absent_or_gives_its_value() -> None:
+    for options in ({}, {"max_length": 5}, {"expires": "1h", "redelivery_delay": "1s"}):
+        words = bound(commands.update(known(), QueueOptions.read("orders", options)))
+        absent, fields = words["rest"][: words["absent"]], words["rest"][words["absent"] :]
+        assert sorted([*absent, *fields[::2]]) == sorted([*SCRIPT_OPTIONS, "option_set"])
 
 
 def test_no_two_declarations_have_the_same_version() -> None:
@@ -132,7 +140,7 @@ def test_targets_are_named_with_their_keys_behind_the_queues_own(
 
     own = keys_of("orders", scripts.load("sweep").keys)
     assert words["targets"] == said
-    assert words["keys"] == own + [key for queue in queues for key in keys_of(queue, scripts.TARGET_PARTS)]
+    assert words["keys"] == own + [key for queue in queues for key in keys_of(queue, TARGET_PARTS)]
 
 
 def test_a_queue_that_is_its_own_target_is_named_by_a_dot_and_has_no_further_keys() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from redis.crc import key_slot
 
 from rqttl import InvalidName
 from rqttl.names import check_namespace, check_queue_name
+from rqttl.options import QueueOptions
 from rqttl.protocol.keys import PARTS, Keyspace
 
-GOOD = ["a", "0", "orders.dead", "a/b:c_d-e", "x" * 128, "{billing}.orders", "{a}b", "A.1", "topic/name"]
+GOOD = [
+    "a", "0", "orders.dead", "a/b:c_d-e", "x" * 128, "{billing}.orders", "{a}b", "A.1", "topic/name", "{a}b/c", "a/",
+    "a//b", "a:b/c:d", "{a}:b",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -20,13 +25,34 @@ def test_a_name_of_letters_digits_and_some_signs_is_allowed(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [*"é*{}-._: ", "", "x" * 129, "-a", ".a", "a b", "a{b}", "{a}", "{}a", "{a", "{a}{b}", "a*", "a\n", "a\0", None, 1],
+    [
+        *"é*{}-._: ",
+        "",
+        "x" * 129,
+        "-a",
+        ".a",
+        "a b",
+        "a{b}",
+        "{a}",
+        "{}a",
+        "{a",
+        "{a}{b}",
+        "a*",
+        "a\n",
+        "a\0",
+        None,
+        1,
+        "/a",
+        "{a}/b",
+        "{a}/",
+        "{a/b}c",
+    ],
 )
 def test_any_other_name_is_refused(name: object) -> None:
     with pytest.raises(InvalidName, match=r"^queue name: expected 1 to 128 of ") as refused:
         check_queue_name(name)
 
-    assert len(str(refused.value)) < 250
+    assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize("name", ["rqttl", "a", "x" * 64, "a.b-c_d"])
@@ -40,18 +66,80 @@ def test_any_other_namespace_is_refused(name: object) -> None:
         check_namespace(name)
 
 
-def test_all_keys_of_a_queue_share_a_hash_tag() -> None:
+def test_an_explicit_tag_with_a_slash_behind_it_is_refused_by_its_rule() -> None:
+    with pytest.raises(InvalidName, match=r"or a \{tag\} without / .* which is no /, in front, got '\{orders\}/dead'$"):
+        check_queue_name("{orders}/dead")
+
+
+@pytest.mark.parametrize("name, tag", [
+    ("orders", "{orders}"), ("orders/dead", "{orders}/dead"), ("orders/dead/late", "{orders}/dead/late"),
+    ("{billing}.orders", "{billing}.orders"), ("{billing}.orders/dead", "{billing}.orders/dead"),
+    ("orders.eu/dead", "{orders.eu}/dead"),
+])  # fmt: skip
+def test_the_hash_tag_is_the_explicit_one_or_all_before_the_first_slash(name: str, tag: str) -> None:
+    assert Keyspace("ns").key(name, "log") == f"ns:{tag}:log"
+
+
+def test_the_keys_of_a_namespace_begin_with_its_name() -> None:
     keys = Keyspace("ns")
 
-    assert keys.key("orders", "log") == "ns:{orders}:log"
-    assert keys.key("{billing}.orders", "log") == "ns:{billing}.orders:log"
     assert (keys.registry, keys.due_channel) == ("ns:queues", "ns:due")
 
 
-@given(st.sampled_from(GOOD), st.sampled_from(GOOD), st.sampled_from(PARTS), st.sampled_from(PARTS))
+ANY_PART = st.sampled_from([*PARTS])
+_SIGNS = st.sampled_from("aA0._:-")
+_MORE = st.text(st.one_of(_SIGNS, st.just("/")), max_size=12)
+_FIRST = st.sampled_from("aA0")
+PLAIN = st.builds(str.__add__, _FIRST, _MORE)
+TAGGED = st.builds("{{{}{}}}{}{}".format, _FIRST, st.text(_SIGNS, max_size=5), _SIGNS, _MORE)
+NAMES = st.one_of(PLAIN, TAGGED)
+
+
+@given(st.sampled_from(["rqttl", "a.b-c_d"]), NAMES, ANY_PART)
+def test_a_key_names_its_queue_and_its_part(namespace: str, name: str, part: str) -> None:
+    keys = Keyspace(check_namespace(namespace))
+
+    assert keys.split(keys.key(check_queue_name(name), part).encode()) == (name, part)
+
+
+@given(NAMES, ANY_PART, ANY_PART)
+def test_a_queue_and_its_dead_letters_share_a_slot(name: str, part: str, another: str) -> None:
+    keys = Keyspace()
+    target = QueueOptions.read(name, {"dead_letter": "{queue}/dead"}).target("expired")
+
+    slot = key_slot(keys.key(name, part).encode())
+    assert slot == key_slot(keys.key(target, another).encode()) == key_slot(keys.key(f"{target}/dead", part).encode())
+
+
+def test_queues_of_other_tags_are_in_other_slots() -> None:
+    keys = Keyspace()
+
+    assert (
+        len(
+            {
+                key_slot(keys.key(name, "log").encode())
+                for name in ("orders", "orders.dead", "{eu}.orders", "mails/dead")
+            }
+        )
+        == 4
+    )
+
+
+@given(NAMES, NAMES, ANY_PART, ANY_PART)
+@example("a", "a/", "meta", "meta")
+@example("{a}:log", "a", "meta", "log")
 def test_two_queues_never_share_a_key(one: str, other: str, part: str, another: str) -> None:
     keys = Keyspace()
 
     same = keys.key(one, part) == keys.key(other, another)
     assert same == ((one, part) == (other, another))
     assert keys.key(one, part) != keys.registry
+
+
+@given(st.text(st.sampled_from("{}a:/."), max_size=9))
+def test_a_key_of_another_form_belongs_to_no_queue(text: str) -> None:
+    keys = Keyspace()
+    key = f"rqttl:{text}:log".encode()
+
+    belongs = keys.split(key)
+    assert belongs is None or (keys.key(*belongs).encode() == key and check_queue_name(belongs[0]))

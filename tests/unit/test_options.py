@@ -138,7 +138,7 @@ def test_a_pause_costs_a_plain_queue_nothing_until_a_delivery_fails() -> None:
 
     pauses = {"redelivery_delay": "1s", "redelivery_multiplier": 1.5, "redelivery_jitter": 0.1}
     assert fields(**pauses) == {
-        "option_set": "default", "overflow": "drop-head", "redelivery_delay": "1000", "redelivery_multiplier": "1.5",
+        "option_set": "default", "overflow": "drop-head", "redelivery_delay": 1000, "redelivery_multiplier": "1.5",
         "redelivery_jitter": "0.1",
     }  # fmt: skip
     assert (fields(**pauses, max_length=3)["option_set"], fields(**pauses, expires="1s")["option_set"]) == (

@@ -85,7 +85,7 @@ def test_a_command_that_buries_takes_the_keys_of_targets_last(name: str) -> None
     script = scripts.load(name)
 
     assert bool(script.targets) == ("targets" in script.args)
-    assert set(scripts.TARGET_PARTS) <= set(keys.PARTS)
+    assert set(keys.TARGET_PARTS) <= set(keys.PARTS)
     assert script.rest == header(name)["args"].endswith("...")
 
 

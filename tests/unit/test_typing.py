@@ -39,7 +39,7 @@ RIGHT = [
     "message_ttl=0",
     "never_expire=True",
     'overflow="reject-publish"',
-    'dead_letter="{queue}.dead"',
+    'dead_letter="{queue}/dead"',
     'dead_letter_expired=""',
     "**options",
     "**orders.options().as_arguments()",

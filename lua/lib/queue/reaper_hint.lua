@@ -1,10 +1,10 @@
 --- Hints to reapers: when a queue is due, and the name of the queue.
 local reaper_hint = {}
 
---- The name of a queue, from the key of its record.
+--- The name of a queue, from the key of its record. Braces around the tag belong to the name unless `/` follows them.
 function reaper_hint.queue_name(meta)
-  local tagged = string.match(meta, '^[^:]+:(.*):meta$')
-  return string.match(tagged, '^{([^}]*)}$') or tagged
+  local tag, rest = string.match(meta, '^[^:]+:{([^}]*)}(.*):meta$')
+  return (rest == '' or string.byte(rest) == 47) and tag .. rest or '{' .. tag .. '}' .. rest
 end
 
 --- Publish that the queue is due at `at`, earlier than known before.

@@ -103,6 +103,14 @@ queue_name_argument = click.argument("name", metavar="QUEUE", shell_complete=com
 queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, shell_complete=complete_queues)
 #: Without a value the command is about all queues.
 any_queues_argument = click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
+
+
+def limit_option(default: int, meaning: str) -> Callable[[F], F]:
+    """An option `--limit` of at least 1."""
+    kind = click.IntRange(min=1)
+    return click.option("--limit", type=kind, default=default, show_default=True, metavar="N", help=meaning)
+
+
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 utc_flag = click.option("--utc", is_flag=True, help="Show times exactly, not as ages.")
 #: `Program.main` looks for the flag among the arguments.

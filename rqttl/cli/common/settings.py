@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -92,6 +92,20 @@ def connecting(command: F) -> F:
     for name, metavar, meaning in reversed(CONNECTION):
         decorated = click.option(name, metavar=metavar, help=meaning)(decorated)
     return decorated  # type: ignore[no-any-return]  # for click, the caller, it is the same
+
+
+def command_group(example: str) -> Callable[[Callable[[], None]], click.Group]:
+    """Make a group of commands of a function with its help. Without a command the group prints the help."""
+
+    def group(function: Callable[[], None]) -> click.Group:
+        @functools.wraps(function)
+        def invoked(context: click.Context) -> None:
+            help_alone(context)
+
+        make = click.group(invoke_without_command=True, epilog=f"\b\nExample: {example}")
+        return make(click.pass_context(invoked))
+
+    return group
 
 
 def help_alone(context: click.Context) -> None:

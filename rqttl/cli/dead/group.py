@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import click
-
 from rqttl.cli.common import output
 from rqttl.cli.common.params import json_flag, queue_argument, utc_flag
 from rqttl.cli.common.progress import read_messages
-from rqttl.cli.common.settings import Settings, connecting, help_alone
+from rqttl.cli.common.settings import Settings, command_group, connecting
 from rqttl.cli.dead.purge import purge
 from rqttl.cli.dead.redrive import redrive
 from rqttl.cli.dead.render import format_not_ready, note_targets, print_groups
@@ -16,17 +14,15 @@ from rqttl.cli.dead.show import show
 from rqttl.inspector.letters import LetterGroups
 
 
-@click.group(invoke_without_command=True, epilog="\b\nExample: rqttl dead ls orders.dead")
-@click.pass_context
-def dead(context: click.Context) -> None:
+@command_group("rqttl dead ls orders/dead")
+def dead() -> None:
     """Look at dead letters, put them back, remove them.
 
     Each command takes the queue that holds them.
     """
-    help_alone(context)
 
 
-@dead.command("ls", epilog="\b\nExample: rqttl dead ls orders.dead")
+@dead.command("ls", epilog="\b\nExample: rqttl dead ls orders/dead")
 @queue_argument
 @utc_flag
 @json_flag

@@ -11,7 +11,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.params import json_flag, queues_argument
+from rqttl.cli.common.params import json_flag, limit_option, queues_argument
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.dead.calendar import count_times
@@ -43,14 +43,7 @@ NAMED = 3
     default=DEFAULT,
     help="Print a table of this; may be repeated.  [default: source, reason and hour]",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=20,
-    show_default=True,
-    help="Sources and queues that a table names at most.",
-)
+@limit_option(20, "Sources and queues that a table names at most.")
 @letter_filters
 @click.option("--utc", is_flag=True, help="Count hours of UTC, not of the time zone of this machine.")
 @json_flag

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.params import MESSAGE_ID
+from rqttl.cli.common.params import MESSAGE_ID, F, json_flag, queue_argument, utc_flag
 from rqttl.cli.common.progress import Progress, read_messages
+from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
+from rqttl.cli.common.settings import connecting
 from rqttl.cli.common.signals import SignalGuard, SignalReceived
-from rqttl.cli.dead.render import format_not_ready, print_groups
+from rqttl.cli.dead.filters import letter_filters
+from rqttl.cli.dead.render import format_not_ready, note_targets, print_groups, refuse_missing
 from rqttl.inspector.letters import LetterFilter, LetterGroups
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from rqttl.broker import Broker
     from rqttl.queue import Queue
 
 T = TypeVar("T")
@@ -28,9 +33,61 @@ BATCH = 1_000
 #: Groups that a question names.
 NAMED = 3
 
-ids_option = click.option(
+#: The option and the flags of `selecting`, in the order of the help.
+_ids_option = click.option(
     "--id", "ids", multiple=True, type=MESSAGE_ID, metavar="ID", help="Only this letter; may be repeated."
 )
+_OPTIONS = (queue_argument, _ids_option, letter_filters, utc_flag, yes_flag, dry_run_flag, json_flag, connecting)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The letters that a command line names, and the form of its answer."""
+
+    queue: str
+    letter_filter: LetterFilter
+    utc: bool
+    yes: bool
+    dry_run: bool
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action on selected letters. `name` and `done` are names in JSON, `participle` and `question` are for people.
+
+    `question` takes the description of the letters. `run` processes a selection, and prints the result.
+    """
+
+    name: str
+    done: str
+    participle: str
+    question: Callable[[str], str]
+    run: Callable[[Queue, Selection], None]
+
+
+def selecting(command: F) -> F:
+    """Give a command the options that select letters of a queue, and pass it a `Request` and `settings`."""
+
+    @functools.wraps(command)
+    def selected(
+        *args: Any,
+        queue: str,
+        ids: tuple[str, ...],
+        letter_filter: LetterFilter,
+        utc: bool,
+        yes: bool,
+        dry_run: bool,
+        as_json: bool,
+        **options: Any,
+    ) -> Any:
+        letter_filter = replace(letter_filter, ids=frozenset(ids))
+        return command(*args, request=Request(queue, letter_filter, utc, yes, dry_run, as_json), **options)
+
+    decorated: Any = selected
+    for add_option in reversed(_OPTIONS):
+        decorated = add_option(decorated)
+    return decorated  # type: ignore[no-any-return]  # for click, the caller, it is the same
 
 
 @dataclass
@@ -75,15 +132,52 @@ def select(queue: Queue, letter_filter: LetterFilter, now: datetime) -> Selectio
     return selection
 
 
-def describe(queue: str, selection: Selection, *, everything: bool) -> str:
+def perform(broker: Broker, request: Request, action: Action) -> Selection:
+    """Select letters, and ask before the action runs on them. Returns the selection.
+
+    Without letters, and for `--dry-run`, the action does not run.
+    """
+    source, now = broker.queue(request.queue), broker.server_time()
+    selection = select(source, request.letter_filter, now)
+    if request.dry_run:
+        _print_dry_run(request, action, selection, now)
+    elif selection.sequences:
+        confirm(action.question(_describe(request, selection)), yes=request.yes)
+        action.run(source, selection)
+    else:
+        print_result(request, action.done, action.participle, selection, 0)
+    if not selection.sequences:
+        note_targets(source)
+    return selection
+
+
+def report_skipped(request: Request, selection: Selection, *, hint: str = "") -> None:
+    """Print notes on letters that were left alone. Raises `Refused` for ids without a letter."""
+    if not_ready := format_not_ready(selection.leased, selection.delayed):
+        output.note(f"{not_ready}: not ready, left alone")
+    if request.letter_filter.is_empty and selection.never_died:
+        never = text.plural(selection.never_died, "message")
+        output.note(f"{never} never died: left alone{hint}")
+    refuse_missing(request.queue, selection.missing)
+
+
+def print_result(request: Request, done: str, participle: str, selection: Selection, number: int) -> None:
+    """Print the number of processed letters."""
+    if request.as_json:
+        output.answer_json({"queue": request.queue, done: number, **selection.to_json()})
+    else:
+        output.answer(f"{text.plural(number, 'letter')} of {request.queue} {participle}")
+
+
+def _describe(request: Request, selection: Selection) -> str:
     """The selected letters in words, for a question."""
     groups = selection.groups.ordered()
     parts = [f"{text.format_count(group.count)} {group.reason} in {group.source}" for group in groups[:NAMED]]
     if len(groups) > NAMED:
         others = sum(group.count for group in groups[NAMED:])
         parts.append(f"{text.format_count(others)} in {text.plural(len(groups) - NAMED, 'other group')}")
-    every = "all " if everything else ""
-    return f"{every}{text.plural(len(selection.sequences), 'letter')} of {queue} ({', '.join(parts)})"
+    every = "all " if request.letter_filter.is_empty else ""
+    return f"{every}{text.plural(len(selection.sequences), 'letter')} of {request.queue} ({', '.join(parts)})"
 
 
 def in_batches(
@@ -105,29 +199,9 @@ def in_batches(
     return None
 
 
-def print_dry_run(
-    queue: str,
-    selection: Selection,
-    now: datetime,
-    *,
-    utc: bool,
-    as_json: bool,
-    key: str,
-    verb: str,
-) -> None:
-    """Print the letters that would be processed, for `--dry-run`. `key` is their name in JSON, `verb` is for people."""
-    if as_json:
-        output.answer_json({"queue": queue, key: len(selection.sequences), **selection.to_json()})
-        return
-    if selection.sequences:
-        print_groups(selection.groups, now, utc=utc)
-    output.answer(f"{text.plural(len(selection.sequences), 'letter')} of {queue} would be {verb}")
-
-
-def note_skipped(selection: Selection, *, everything: bool, hint: str = "") -> None:
-    """Print notes on letters that were left alone: not ready, or never died."""
-    if not_ready := format_not_ready(selection.leased, selection.delayed):
-        output.note(f"{not_ready}: not ready, left alone")
-    if everything and selection.never_died:
-        never = text.plural(selection.never_died, "message")
-        output.note(f"{never} never died: left alone{hint}")
+def _print_dry_run(request: Request, action: Action, selection: Selection, now: datetime) -> None:
+    """Print the letters that would be processed."""
+    if not request.as_json and selection.sequences:
+        print_groups(selection.groups, now, utc=request.utc)
+    done, participle = f"would_{action.name}", f"would be {action.participle}"
+    print_result(request, done, participle, selection, len(selection.sequences))

@@ -24,7 +24,7 @@ from rqttl.units import as_size
 LETTERS, BODY, HEADER = 10, 300, 100
 
 
-@click.command(epilog="\b\nExample: rqttl dead show orders.dead --reason rejected --limit 3")
+@click.command(epilog="\b\nExample: rqttl dead show orders/dead --reason rejected --limit 3")
 @queue_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=MESSAGE_ID)
 @click.option(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from rqttl.cli.common import option_text, output
 from rqttl.cli.common.params import json_flag, queue_name_argument, queues_argument
-from rqttl.cli.common.settings import Settings, connecting, help_alone
+from rqttl.cli.common.settings import Settings, command_group, connecting
 from rqttl.cli.queue.each import Result, for_each, handles
 from rqttl.cli.queue.ls import list_queues
 from rqttl.cli.queue.options import queue_options
@@ -29,14 +27,12 @@ DECLARED: dict[Declared, str] = {
 }
 
 
-@click.group(invoke_without_command=True, epilog="\b\nExample: rqttl queue ls 'orders.*'")
-@click.pass_context
-def queue(context: click.Context) -> None:
+@command_group("rqttl queue ls 'orders.*'")
+def queue() -> None:
     """Create queues, change them, look at them."""
-    help_alone(context)
 
 
-@queue.command(epilog="\b\nExample: rqttl queue declare orders --message-ttl 60s --dead-letter dead")
+@queue.command(epilog="\b\nExample: rqttl queue declare orders --message-ttl 60s --dead-letter '{queue}/dead'")
 @queue_name_argument
 @queue_options
 @json_flag

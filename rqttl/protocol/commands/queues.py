@@ -34,9 +34,9 @@ def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Com
 
 def update(config: QueueConfig, options: QueueOptions, *, now: Word = "") -> Command:
     """Put other options in force, if `config` still holds."""
-    script = scripts.load("update")
-    arguments = script.arguments(now=now, next=secrets.token_hex(8), options=options.as_json())
-    return Command(script, config.name, (*config.keys_for(script), *arguments, *options.fields()))
+    script, absent = scripts.load("update"), options.absent_fields()
+    arguments = script.arguments(now=now, next=secrets.token_hex(8), options=options.as_json(), absent=len(absent))
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *absent, *options.fields()))
 
 
 class Walk(NamedTuple):
