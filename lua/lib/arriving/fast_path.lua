@@ -4,7 +4,7 @@
 -- @use dedup envelope
 local fast_path = {}
 
---- Whether no option gives a TTL to a message whose sender gave none.
+--- Return whether no option gives a TTL to a message whose sender gave none.
 function fast_path.no_default_ttl(q)
   return q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
 end

@@ -15,7 +15,7 @@ function budget.large_upto(field)
   return field and field ~= '' and field or nil
 end
 
---- Whether the call may read more.
+--- Return whether the call may read more.
 function budget.is_open()
   return unread > 0
 end

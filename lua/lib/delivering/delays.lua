@@ -18,7 +18,7 @@ function delays.put(q, entry, ends)
   return at < ends and ends or nil
 end
 
---- Whether a retention that became shorter may end before delays that began under other options.
+--- Return whether a retention that became shorter may end before delays that began under other options.
 function delays.are_uncapped(q)
   return q.message_ttl and q.retention_scan ~= 'done' and redis.call('ZCARD', q.delayed) > 0
 end

@@ -10,7 +10,7 @@ function requeue.put(q, now, entry, ends)
     return lazy(delays).put(q, entry, ends)
   end
   local own_deadline, deadline = message.deadline(header), message_ttl.deadline(q, seq, header)
-  redis.call('ZADD', q.requeued, log.ms(seq), seq)
+  redis.call('ZADD', q.requeued, log.ms_digits(seq), seq)
   q.ready_bytes = q.ready_bytes + #entry[2][2]
   if own_deadline then
     redis.call('ZADD', q.expiry, own_deadline, seq)

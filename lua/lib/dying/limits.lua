@@ -13,13 +13,13 @@ function limits.excess(q, count, size)
     q.max_length_bytes and math.max(0, size - q.max_length_bytes) or 0
 end
 
---- Whether `count` more messages of `size` bytes exceed a limit.
+--- Return whether `count` more messages of `size` bytes exceed a limit.
 function limits.would_exceed(q, count, size)
   return q.max_length and ready.count(q) + count > q.max_length
     or q.max_length_bytes and q.ready_bytes + size > q.max_length_bytes
 end
 
---- Whether the queue keeps its limits by dropping the oldest messages.
+--- Return whether the queue keeps its limits by dropping the oldest messages.
 function limits.drops_oldest(q)
   return q.drops_head and (q.max_length or q.max_length_bytes)
 end

@@ -22,7 +22,7 @@ function message_ttl.text(q, seq, header)
   return deadline and string.format('%d', deadline) or '-'
 end
 
---- Whether the deadline of an entry has passed.
+--- Return whether the deadline of an entry has passed.
 function message_ttl.is_over(q, now, entry)
   local deadline = message_ttl.deadline(q, entry[1], entry[2][1])
   return deadline ~= nil and deadline <= now

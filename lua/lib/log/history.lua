@@ -19,7 +19,7 @@ function history.parts(header, seq)
   return message_id, string.sub(header, at, at + deaths_length - 1), string.sub(header, at + deaths_length)
 end
 
---- Whether header and history are both readable.
+--- Return whether header and history are both readable.
 function history.is_sound(header)
   if not message.is_sound(header) then return false end
   local _, deaths = history.parts(header, '')
@@ -27,7 +27,7 @@ function history.is_sound(header)
   return not damaged
 end
 
---- Whether the history holds the target, with no rejection and no redrive since.
+--- Return whether the history holds the target, with no rejection and no redrive since.
 function history.in_circle(target, death, older)
   if death.reason == 'rejected' then return false end
   if death.queue == target then return true end
@@ -102,7 +102,7 @@ function history.join(newest, reason, others)
   return table.concat(texts)
 end
 
---- Whether a search for a circle ends at a record of this reason: a rejection or a redrive.
+--- Return whether a search for a circle ends at a record of this reason: a rejection or a redrive.
 function history.ends_run(reason)
   return reason == 'rejected' or reason == 'redriven'
 end

@@ -7,7 +7,7 @@
 -- @use budget
 local log = {}
 
---- Whether a value has the form of a sequence. `0-0` comes before all others.
+--- Return whether a value has the form of a sequence. `0-0` comes before all others.
 function log.is_seq(seq)
   return seq == '0-0' or type(seq) == 'string' and #seq == 20 and string.find(seq, '^%d+%-%d+$') ~= nil
 end
@@ -63,7 +63,7 @@ function log.ms(seq)
   return tonumber(string.sub(seq, 1, 13))
 end
 
---- The same as text of 13 digits.
+--- The same as text of 13 digits. As a score it is cheaper than a number, which Redis would format.
 function log.ms_digits(seq)
   return string.sub(seq, 1, 13)
 end

@@ -23,7 +23,7 @@ function message.lengths(header)
   return id, deaths, at
 end
 
---- Whether scripts can read every part of the header that they use.
+--- Return whether scripts can read every part of the header that they use.
 function message.is_sound(header)
   local digits, at = string.match(header, '^(%d*)()')
   if #digits > DIGITS then return false end

@@ -7,7 +7,7 @@ local FEW, LARGE = 64, 2048
 local NODE, OVERHEAD = 4096, 200
 local MOVED_BYTES, STEP = 1048576, 16
 
---- Whether the log takes much more memory than its messages alone. Not checked for large bodies, since each of them
+--- Return whether the log takes much more memory than its messages alone. Large bodies are not checked: each of them
 -- fills a node, and XINFO returns two. A queue of dead letters is never compacted: readers need its log whole.
 function compact.pays(q)
   local length = redis.call('XLEN', q.log)
