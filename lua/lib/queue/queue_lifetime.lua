@@ -39,8 +39,8 @@ function queue_lifetime.mark_received(q, now)
   queue_lifetime.mark_used(q, math.max(now, tonumber(last) or now))
 end
 
---- Return whether a queue with `keep` survives the end of its lifetime. It survives if it holds messages, or if some may
--- have come and gone since the last end. `emptied_last_id` is the last sequence at an end that found no message.
+--- Return whether a queue with `keep` survives the end of its lifetime. It survives if it holds messages, or if some
+-- may have come and gone since the last end. `emptied_last_id` is the last sequence at an end that found no message.
 function queue_lifetime.keeps(q, messages)
   local life = q.life
   if life.on_expire ~= 'keep' or messages == 0 and q.last_id == life.emptied_last_id then
