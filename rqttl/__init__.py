@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         RqttlError,
         ScriptsForgotten,
     )
-    from rqttl.events import CommandEvent, Events
+    from rqttl.events import CommandEvent, Event, Events, RenewalEvent, SweepEvent, WaitEvent
     from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.queue import Queue
@@ -67,6 +67,7 @@ __all__ = [
     "Delivery",
     "Duration",
     "EmbeddedUnavailable",
+    "Event",
     "Events",
     "Header",
     "Instant",
@@ -94,11 +95,14 @@ __all__ = [
     "Receipt",
     "RedriveResult",
     "RegistryDamaged",
+    "RenewalEvent",
     "RqttlError",
     "RunCounts",
     "ScriptsForgotten",
+    "SweepEvent",
     "SweepResult",
     "UpdateResult",
+    "WaitEvent",
     "connect",
 ]
 

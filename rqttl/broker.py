@@ -18,7 +18,7 @@ from rqttl.queue import Queue
 from rqttl.store.driver import RedisDriver
 from rqttl.store.store import open_client
 from rqttl.text import plain_text
-from rqttl.types import Declared, PerQueue, QueueStats
+from rqttl.types import PerQueue, QueueStats
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -68,13 +68,9 @@ class Broker:
         """Make the driver; a broker whose clock is a test's has its own."""
         return RedisDriver(client, namespace)
 
-    def _handle(self, name: str, declared: Declared | None = None) -> Queue:
-        """Make a handle; the name was checked before."""
-        return Queue(self, self._driver, name, declared)
-
     @property
     def events(self) -> Events:
-        """The hooks of this broker: functions that hear of calls, waits and renewals."""
+        """The listeners of this broker: `events.subscribe(function)` tells commands, waits, renewals and sweeps."""
         return self._driver.events
 
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
@@ -86,12 +82,12 @@ class Broker:
         Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
         """
         read = QueueOptions.read(name, options)
-        return self._handle(read.queue, self._driver.perform(flows.declare(self._driver.keyspace, read)))
+        return Queue(self, self._driver, read.queue, self._driver.perform(flows.declare(self._driver.keyspace, read)))
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue, without asking Redis whether it exists. Raises `InvalidName`."""
         self._driver.check_open()
-        return self._handle(check_queue_name(name))
+        return Queue(self, self._driver, check_queue_name(name))
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted. The call only reads."""

@@ -1,31 +1,29 @@
-"""The loop behind `queue.consume()`: prefetching, batched acks, and leases that are renewed while handlers work."""
+"""The loop behind `queue.consume()`: prefetching, batched acks, and leases that are renewed while handlers work.
+
+`rqttl.consuming` has the parts: `prefetch` keeps the books, `sending` makes the calls to Redis, `renewer` is the thread
+that keeps leases. The caller's thread iterates, and fetches what it needs.
+"""
 
 from __future__ import annotations
 
 import logging
-import math
 import secrets
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from rqttl import checks, delivery, flows, units
-from rqttl.consuming.acks import Acks, Missed, Sending, first_of
-from rqttl.consuming.held import Held
-from rqttl.consuming.pace import Pace
+from rqttl import checks, delivery, units
 from rqttl.consuming.patience import patiently
-from rqttl.delivery import LOST, UNKNOWN, Delivery, Settler
-from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
-from rqttl.flows.messages import ENDED
-from rqttl.protocol.commands import BATCH, Presence
-from rqttl.runtime.interrupt import Interrupt
+from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
+from rqttl.consuming.renewer import Renewer
+from rqttl.consuming.sending import Sender
+from rqttl.delivery import Delivery, Settler
+from rqttl.errors import InvalidInput, RqttlError
+from rqttl.protocol.commands import BATCH
+from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.store.driver import driver_of
 from rqttl.store.refusals import is_away
 from rqttl.units import MAX_DURATION, Duration
@@ -34,9 +32,6 @@ if TYPE_CHECKING:
     from rqttl.queue import Queue
 
 logger = logging.getLogger("rqttl.consumer")
-
-#: For how long a consumer counts as one after it was last heard of, in ms.
-STAY = 60_000
 
 
 class Consumer:
@@ -75,49 +70,44 @@ class Consumer:
         prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
         #: The queue that it consumes.
         self.queue = queue
-        self._late, self._unsure = Missed(), Missed()
         self._driver = driver_of(queue)
         self._driver.check_open()
         self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
-        self._name = secrets.token_hex(8)
         self._idle: Callable[[], int] = lambda: 1
-        self._buffer: deque[Delivery] = deque()
-        self._held = Held(prefetch)
-        self._acks = Acks()
-        self._no_more_fetching = Interrupt()
-        self._no_more_renewing = Interrupt()
+        self._prefetch, self._schedule = Prefetch(prefetch), RenewalSchedule()
+        self._stop, self._settled = Interrupt(), Wakeup()
+        name = secrets.token_hex(8)
+        self._sender = Sender(self._driver, queue.name, name, self._prefetch, self._schedule, self._stop)
+        self._renewer = Renewer(queue, self._prefetch, self._schedule, self._sender, self._stop, self._settled)
         self._entered = ExitStack()
-        # renewing changes tokens, settling presents them: one of them at a time
-        self._talking = threading.Lock()
-        self._keeper = threading.Thread(target=self._keep, name=f"rqttl-keeper-{queue.name}", daemon=True)
-        self._last_heard, self._pace = 0.0, Pace()
 
     @property
     def lost(self) -> list[str]:
         """The newest 1,000 ids of messages whose ack came after their lease had ended."""
-        return list(self._late.newest)
+        return list(self._prefetch.late.newest)
 
     @property
     def lost_count(self) -> int:
         """The number of messages whose ack came after their lease had ended."""
-        return self._late.count
+        return self._prefetch.late.count
 
     @property
     def unknown(self) -> list[str]:
         """The newest 1,000 ids of messages whose ack may or may not have been carried out."""
-        return list(self._unsure.newest)
+        return list(self._prefetch.unknown.newest)
 
     @property
     def unknown_count(self) -> int:
         """The number of messages whose ack may or may not have been carried out."""
-        return self._unsure.count
+        return self._prefetch.unknown.count
 
     def __enter__(self) -> Consumer:
-        self._pace.follow([self._lease or self.queue.options().number("lease") or 0])
-        self._keeper.start()
+        self._schedule.follow([self._lease or self.queue.options().number("lease") or 0])
+        self._renewer.start()
         self._entered.enter_context(self._driver.closed.ending(self.stop))
+        self._entered.enter_context(self._driver.timing.leaps(self._renewer.prepare))
         return self
 
     def __exit__(
@@ -135,14 +125,13 @@ class Consumer:
         return self
 
     def __next__(self) -> Delivery:
-        while not self._no_more_fetching.asked():
+        while not self._stop.asked():
             self._driver.check_open()
-            one = first_of(self._buffer)
-            if one is None:
-                if not patiently(self._refill, self.queue.name, self._wait, self._no_more_fetching, logger):
-                    break
-            elif one.settled is None:
-                return one
+            delivery = self._prefetch.hand_out()
+            if delivery is not None:
+                return delivery
+            if not patiently(self._fetch, self.queue.name, self._wait, self._stop, logger):
+                break
         self._driver.check_open()
         raise StopIteration
 
@@ -151,7 +140,7 @@ class Consumer:
 
         Leases are renewed until the context is left. May be called from any thread or a signal handler.
         """
-        self._no_more_fetching.ask()
+        self._stop.ask()
 
     def close(self) -> None:
         """Send what was acked, release what was never handed out, and leave the queue. Leases are renewed no more.
@@ -160,17 +149,15 @@ class Consumer:
         """
         self._entered.close()
         self.stop()
-        self._no_more_renewing.ask()
-        if self._keeper.is_alive():
-            self._keeper.join()
+        self._renewer.close()
         try:
-            self._report(Presence(self._name, 0, 0))
+            self._sender.report(leaves=True)
         except RedisError as error:
-            if self._acks or self._buffer or not is_away(error):
+            if self._prefetch.has_acks or self._prefetch.has_unseen or not is_away(error):
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue.name)
-        self._release_unseen()
-        unsettled = len(self._held.unsettled())
+        self._renewer.release_unseen()
+        unsettled = len(self._prefetch.unsettled())
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "
@@ -182,157 +169,69 @@ class Consumer:
 
         Raises `LeaseLost`, `AlreadySettled`.
         """
-        with self._talking:
+        with self._sender.lock:
             self.queue.nack_many([delivery], counted=False)
-        self._held.announce()
+        self._settled.notify()
 
     # The settler of its deliveries
 
     def _ack(self, deliveries: Sequence[Delivery]) -> None:
         """Collect acks; see the class."""
         self._driver.check_open()
-        if self._no_more_renewing.asked():
+        if self._renewer.closed.asked():
             self.queue.ack_many(deliveries)
             return
-        for one in deliveries:
-            delivery.check_unsettled(one)
-            delivery.mark(one, "ack")
-            self._acks.add(one)
-        if self._no_more_renewing.asked():
+        for item in deliveries:
+            delivery.check_unsettled(item)
+            self._prefetch.finish(item)
+        if self._renewer.closed.asked():
             # closed in between: its last call may have missed these
-            self._report(Presence(self._name, -1, 0))
-        self._held.announce()
+            self._sender.report()
+        self._settled.notify()
 
     def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None, description: str | None) -> None:
         """Give deliveries back, at once."""
-        with self._talking:
+        with self._sender.lock:
             self.queue.nack_many(deliveries, delay, description=description)
-        self._held.announce()
+        self._settled.notify()
 
     def _reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
         """Refuse deliveries, at once."""
-        with self._talking:
+        with self._sender.lock:
             self.queue.reject_many(deliveries, description)
-        self._held.announce()
+        self._settled.notify()
 
     def _prolong(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
         """Extend leases, at once. With a `lease` the consumer goes on renewing them for so long."""
-        with self._talking:
+        with self._sender.lock:
             self.queue.renew_many(deliveries, lease)
             if lease is not None:
-                for one in deliveries:
-                    delivery.lend(one, int(units.duration(lease, "lease", least=1)))
-        self._pace.follow(delivery.by_lease(self._held.unsettled()))
+                for item in deliveries:
+                    delivery.lend(item, int(units.duration(lease, "lease", least=1)))
+        self._renewer.follow_leases()
 
     # Fetching
 
-    def _refill(self) -> bool:
-        """Finish what was acked and fetch more. False when no message came in time."""
-        if self._keeper.ident is None:
+    def _fetch(self) -> bool:
+        """Send acks and fetch messages. Returns False if no message came in time."""
+        if not self._renewer.has_begun:
             raise InvalidInput("consume: iterate inside `with queue.consume() as deliveries:`, which renews leases")
-        count = self._held.wait_for_room(self._no_more_fetching)
+        count = self._wait_for_room()
         if not count:
             return False
-        sending = Sending(self._acks)
-        flow = flows.receive(
-            self.queue.name, count, self._lease, self._wait, auto_ack=False,
-            consumer=self._name, stay=STAY, room=self._idle(), finished=sending.take,
-        )  # fmt: skip
-        claimed = self._perform(flow, sending)
-        found = delivery.deliveries(self._settler, claimed, self._lease)
-        self._held.add(found)
-        self._pace.follow(delivery.by_lease(self._held.unsettled()))  # the queue's `lease` may have changed
-        self._buffer.extend(found)
-        return bool(found)
+        claimed = self._sender.fetch(count, self._lease, self._wait, self._idle())
+        fetched = delivery.deliveries(self._settler, claimed, self._lease)
+        self._prefetch.add(fetched)
+        self._renewer.follow_leases()  # the queue's `lease` may have changed
+        return bool(fetched)
 
-    def _perform(self, flow: flows.Flow[flows.ReceiveResult], sending: Sending) -> flows.ReceiveResult:
-        """Carry out a flow, and tell of acks that came too late."""
-        claimed = sending.carry(flow, self._talking, self._driver.step, self._listen)
-        self._last_heard = max(self._last_heard, time.monotonic())
-        for one in sending.among(claimed.lost):
-            self._late.note(one, LOST, "came after its lease had ended")
-        for one in sending.among(claimed.unknown):
-            self._unsure.note(one, UNKNOWN, "got no reply until its lease had ended: it may have been carried out")
-        return claimed
-
-    def _listen(self, step: flows.WaitForWakeup) -> Any:
-        """Wait. The look before has noted this consumer for longer than that, so its keeper need not."""
-        stop = self._no_more_fetching
-        self._last_heard = math.inf
-        try:
-            return ENDED if stop.asked() else self._driver.step(replace(step, interrupt=stop))
-        finally:
-            self._last_heard = time.monotonic()
-
-    # Keeping
-
-    def _report(self, presence: Presence) -> None:
-        """Send what was acked and show that this consumer lives, without fetching anything."""
-        while True:
-            sending = Sending(self._acks)
-            self._perform(flows.heartbeat(self.queue.name, presence, sending.take), sending)
-            if not self._acks:
-                return
-
-    def _release_unseen(self) -> None:
-        """Give back, uncounted, what iteration has not handed out."""
-        unseen = []
-        while (one := first_of(self._buffer)) is not None:
-            if one.settled is None:
-                unseen.append(one)
-        if not unseen:
-            return
-        try:
-            with self._talking:
-                self.queue.nack_many(unseen, counted=False)
-        except LeaseLost as lost:
-            logger.info("%s", lost)
-        except BaseException:
-            self._buffer.extend(unseen)  # for the next attempt
-            raise
-
-    def _keep(self) -> None:
-        """Be the keeper: send acks that wait, renew leases at a third of their time, show that somebody is here.
-
-        After `stop` it releases what was not handed out, and keeps the rest until the consumer is closed.
-        """
-        renewed = time.monotonic()
-        while not self._no_more_renewing.asked():
-            stopped = self._no_more_fetching.asked()
-            self._pace.rest(self._no_more_renewing if stopped else self._no_more_fetching)
-            if self._no_more_renewing.asked():
-                return
-            try:
-                if self._no_more_fetching.asked():
-                    self._release_unseen()
-                if self._acks or time.monotonic() - self._last_heard > STAY / 3000:
-                    self._report(Presence(self._name, -1, STAY))
-                if time.monotonic() - renewed >= self._pace.rhythm:
-                    self._renew()
-                    renewed = time.monotonic()
-            except BrokerClosed:
-                return  # nothing can be sent any more; the thread that iterates raises it
-            except (RedisError, RqttlError) as error:
-                # tried again at the next turn: a queue may come back, as a server does; settling tells lost leases
-                logger.warning("queue %s: could not renew leases: %s", self.queue.name, type(error).__name__)
-            except Exception:
-                # a listener of events failed: without a keeper all leases would end
-                logger.exception("queue %s: the keeper of leases goes on after an error", self.queue.name)
-
-    def _renew(self, longer: int = 0) -> None:
-        """Renew all leases, for `longer` ms more than they were given for."""
-        with self._talking:
-            held = self._held.unsettled()
-            for lease, group in delivery.by_lease(held).items():
-                try:
-                    self.queue.renew_many(group, units.as_timedelta(min(lease + longer, MAX_DURATION)))
-                except LeaseLost as lost:
-                    logger.warning("%s", lost)
-        if not held:
-            return
-        self._held.announce()
-        for listener in self._driver.events.on_renewed:
-            listener(self.queue.name, sum(one.settled != LOST for one in held))
+    def _wait_for_room(self) -> int:
+        """Wait until one more message may be fetched. Returns how many may; 0 after `stop`."""
+        while not (room := self._prefetch.room()):
+            self._settled.wait(self._stop, lambda: 0.0 if self._prefetch.room() else 1.0)
+            if self._stop.asked():
+                return 0
+        return room
 
 
 # For `Queue.run`. A user has no need of it, so it is no method.

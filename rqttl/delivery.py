@@ -1,4 +1,4 @@
-"""A delivery: one handing-out of a message, and the right to settle it while its lease lasts."""
+"""A delivery: a message that was handed out, and the right to settle it while its lease lasts."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Settler:
     renew: Callable[[Sequence[Delivery], Duration | None], None]
 
 
-#: How a delivery was settled whose lease had ended.
+#: The outcome of a delivery whose lease had ended.
 LOST = "lease lost"
-#: How a delivery was settled if nobody knows it: the reply was lost, and its lease had ended before the next try.
+#: The outcome of a delivery if nobody knows it: the reply was lost, and the lease had ended before the next try.
 UNKNOWN = "outcome unknown"
-#: How a delivery was settled that could not be settled: its lease is renewed no more, and the message comes again.
+#: The outcome of a delivery that could not be settled: its lease is renewed no more, and the message comes again.
 LEFT = "left to its lease"
 
 
 class Delivery:
     """A message that was handed out. As a context manager it acks on success and gives back on an exception.
 
-    What it gives back so is a failed delivery, described by the class and the text of the exception; see `nack`.
+    A message that is given back so is a failed delivery. Its description is the class and the text of the exception.
 
     Settle it once: `ack` (done), `nack` (give back) or `reject` (refuse for good). Until then nobody else gets the
     message while the lease lasts; afterwards somebody else may, and settling raises `LeaseLost`. A lease is no lock:
@@ -83,7 +83,7 @@ class Delivery:
         self._settled: str | None = None if token else "auto_ack"
 
     @property
-    def _facts(self) -> codec.ParsedHeader:
+    def _header_values(self) -> codec.ParsedHeader:
         if self._unpacked is None:
             self._unpacked = codec.unpack_header(self._header)
         return self._unpacked
@@ -91,16 +91,16 @@ class Delivery:
     @property
     def id(self) -> str:
         """The sender's id, or the sequence under which the message was first stored."""
-        return self._facts.id or self.sequence
+        return self._header_values.id or self.sequence
 
     @property
     def sequence(self) -> str:
-        """The place of the message in the order of the queue, as `Queue.peek` shows it."""
+        """The sequence of the message: its place in the order of the queue, as `Queue.peek` shows it."""
         return self._sequence.decode()
 
     @property
     def settled(self) -> str | None:
-        """How it was settled: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` as long as it is not.
+        """The outcome: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` until then.
 
         `outcome unknown`: the reply to a settle was lost, and the lease ended before it could be sent again.
         `left to its lease`: `Queue.run` could not settle it, and renews its lease no more.
@@ -114,41 +114,41 @@ class Delivery:
 
     @property
     def headers(self) -> Mapping[str, Header]:
-        """What the sender put in. Nothing in it has any effect on rqttl."""
-        return self._facts.headers
+        """The headers that the sender gave. They have no effect on rqttl."""
+        return self._header_values.headers
 
     @property
     def content_type(self) -> str:
-        """`application/msgpack` for values, else what the sender said, else `application/octet-stream`."""
-        return self._facts.content_type
+        """The content type: `application/msgpack` for values, else the sender's, else `application/octet-stream`."""
+        return self._header_values.content_type
 
     @property
     def enqueued_at(self) -> datetime:
-        """When the message came into this queue."""
+        """The time at which the message came into this queue."""
         return as_datetime(codec.enqueued_at(self._sequence))
 
     @property
     def expires_at(self) -> datetime | None:
-        """The deadline in force when it was received; `None` = never."""
-        return codec.deadline(self._known.retention, self._sequence, self._facts.deadline)
+        """The deadline in force when the message was received; `None` = never."""
+        return codec.deadline(self._known.retention, self._sequence, self._header_values.deadline)
 
     @property
     def leased_until(self) -> datetime | None:
-        """When the lease ends; `None` with `auto_ack`."""
+        """The end of the lease; `None` with `auto_ack`."""
         return as_datetime(int(self._token) // 1000) if self._token else None
 
     @property
     def delivery_count(self) -> int:
-        """1 for the first delivery, and one more after each that failed."""
+        """The number of this delivery: 1 for the first, and one more after each that failed."""
         return self._failed + 1
 
     @property
     def deaths(self) -> tuple[Death, ...]:
-        """The deaths of the message so far, newest first. Kept by the queues; no sender can forge it."""
-        return self._facts.deaths
+        """The deaths of the message so far, newest first. Queues keep them; no sender can forge them."""
+        return self._header_values.deaths
 
     def decode(self) -> Any:
-        """The value that was sent: unpacked if it was packed with msgpack, else the bytes. Raises `InvalidInput`."""
+        """Return the value that was sent: unpacked if msgpack has packed it, else the bytes. Raises `InvalidInput`."""
         return codec.unpack(self.body) if self.content_type == codec.MSGPACK else self.body
 
     def ack(self) -> None:
@@ -216,56 +216,56 @@ class Delivery:
 
 
 def deliveries(settler: Settler, claimed: ReceiveResult, lease: int | None) -> list[Delivery]:
-    """What a receive gave, as deliveries."""
+    """Return the entries of a receive as deliveries."""
     known, token, failures = claimed.config, claimed.token, claimed.failures
     if not failures:
         return [Delivery(settler, known, entry, token, 0, lease) for entry in claimed.entries]
     return [Delivery(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]
 
 
-# For those who hand out and settle deliveries. A user has no need of these, so they are no methods.
+# For the code that hands out and settles deliveries. Users do not need these functions, so they are no methods.
 
 
 def lease_of(delivery: Delivery) -> int:
-    """For how many ms the lease was given."""
+    """Return the length of the lease in ms."""
     return delivery._lease or delivery._known.lease  # noqa: SLF001  # of this module
 
 
 def by_lease(deliveries: Sequence[Delivery]) -> dict[int, list[Delivery]]:
     """Group deliveries by the length of their leases in ms."""
     groups: dict[int, list[Delivery]] = {}
-    for one in deliveries:
-        groups.setdefault(lease_of(one), []).append(one)
+    for item in deliveries:
+        groups.setdefault(lease_of(item), []).append(item)
     return groups
 
 
 def options_of(delivery: Delivery) -> QueueOptions:
-    """The options of the queue as they were when the message was handed out."""
+    """Return the options that the queue had when the message was handed out."""
     return delivery._known.options  # noqa: SLF001  # of this module
 
 
 def lease_words(delivery: Delivery) -> tuple[bytes, bytes]:
-    """The sequence and the token, which a script asks for before it settles anything."""
+    """Return the sequence and the token, which a script checks before it settles anything."""
     return delivery._sequence, delivery._token  # noqa: SLF001  # of this module
 
 
 def size(delivery: Delivery) -> int:
-    """The bytes that a script reads of the message."""
+    """Return the number of bytes that a script reads of the message."""
     return len(delivery._header) + len(delivery.body)  # noqa: SLF001  # of this module
 
 
 def mark(delivery: Delivery, how: str) -> None:
-    """Note how a delivery was settled."""
+    """Set the outcome of a delivery."""
     delivery._settled = how  # noqa: SLF001  # of this module
 
 
 def prolong(delivery: Delivery, token: bytes) -> None:
-    """Note the token of a lease that was renewed."""
+    """Set the token of a renewed lease."""
     delivery._token = token  # noqa: SLF001  # of this module
 
 
 def lend(delivery: Delivery, lease: int) -> None:
-    """Note for how many ms the lease is given from now on."""
+    """Set the length of the lease for later renewals, in ms."""
     delivery._lease = lease  # noqa: SLF001  # of this module
 
 

@@ -1,14 +1,23 @@
-"""Hooks: functions that are told what the library does. Inert unless somebody listens."""
+"""Events: values that tell an application the work of the library, such as metrics and traces need them.
+
+They are the only hook of the library. Without a listener they cost one comparison with `None` for each call.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar, overload
+
+from rqttl.errors import InvalidInput
+from rqttl.text import shown
+from rqttl.types import SweepResult
 
 
 @dataclass(frozen=True, slots=True)
 class CommandEvent:
-    """One command that a broker sent to Redis, after its reply.
+    """The broker sent a command to Redis and got its reply, or an error.
 
     `name` is a script of rqttl in lower case (`enqueue`) or a command of Redis in upper case (`HMGET`, `BLPOP`).
     `queue` is the queue of a script or of a wait, `None` for a command of Redis. `seconds` holds all attempts; commands
@@ -22,15 +31,72 @@ class CommandEvent:
     outcome: str
 
 
-@dataclass(slots=True)
-class Events:
-    """Listeners of one broker: functions in lists, each called in the thread in which the event happens.
+@dataclass(frozen=True, slots=True)
+class WaitEvent:
+    """A call or a consumer begins to wait for a message. The `BLPOP` of the wait is a `CommandEvent`."""
 
-    `on_command(event)` is called after every command that is sent to Redis, also for each one of a pipeline and for
-    each wait. `on_waiting(queue)` is called when a consumer is about to wait. `on_renewed(queue, count)` is called when
-    `consume` has renewed leases. An exception that a listener raises reaches the caller of the operation.
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalEvent:
+    """A consumer has renewed the leases of `count` deliveries."""
+
+    queue: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepEvent:
+    """A reaper has carried out one bounded sweep of a queue."""
+
+    queue: str
+    swept: SweepResult
+
+
+Event: TypeAlias = CommandEvent | WaitEvent | RenewalEvent | SweepEvent
+E = TypeVar("E", CommandEvent, WaitEvent, RenewalEvent, SweepEvent)
+_KINDS = (CommandEvent, WaitEvent, RenewalEvent, SweepEvent)
+
+
+class Events:
+    """The listeners of one broker. Safe to share between threads.
+
+    A listener is called in the thread in which the event happens. An exception that it raises reaches the caller of the
+    operation.
     """
 
-    on_command: list[Callable[[CommandEvent], None]] = field(default_factory=list)
-    on_waiting: list[Callable[[str], None]] = field(default_factory=list)
-    on_renewed: list[Callable[[str, int], None]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._listeners: tuple[tuple[Callable[[Any], object], type | None], ...] = ()
+        #: For the library: tells an event to all listeners. `None` while there are none.
+        self.notify: Callable[[Event], None] | None = None
+
+    @overload
+    def subscribe(self, listener: Callable[[Event], object]) -> None: ...
+
+    @overload
+    def subscribe(self, listener: Callable[[E], object], kind: type[E]) -> None: ...
+
+    def subscribe(self, listener: Callable[[Any], object], kind: type | None = None) -> None:
+        """Call `listener(event)` for each event from now on, or only for those of one class. Raises `InvalidInput`."""
+        if not callable(listener):
+            raise InvalidInput(f"listener: expected a function of an event, got {shown(listener)}")
+        if kind is not None and not any(kind is event for event in _KINDS):
+            expected = ", ".join(event.__name__ for event in _KINDS)
+            raise InvalidInput(f"kind: expected one of the classes {expected}, got {shown(kind)}")
+        with self._changing:
+            self._listeners += ((listener, kind),)
+            self.notify = self._notify
+
+    def unsubscribe(self, listener: Callable[[Any], object]) -> None:
+        """Call a listener no more. A listener may leave while it is called. Unknown listeners are ignored."""
+        with self._changing:
+            self._listeners = tuple(entry for entry in self._listeners if entry[0] != listener)
+            if not self._listeners:
+                self.notify = None
+
+    def _notify(self, event: Event) -> None:
+        for listener, kind in self._listeners:
+            if kind is None or type(event) is kind:
+                listener(event)

@@ -35,14 +35,14 @@ logger = logging.getLogger("rqttl.run")
 
 Handler = Callable[[Delivery], object]
 
-#: Messages that are fetched for each thread if the caller does not say.
+#: The number of messages to fetch for each thread, if the caller gives none.
 EACH = 10
-#: Seconds between two looks at the caller's `stop` event, which has no other way to tell.
+#: Seconds between two checks of the caller's `stop` event. An event can only be polled.
 LOOK = 0.2
 
 
 class Runner:
-    """One run: its handler, its consumer, and what it has done so far."""
+    """A run: its handler, its consumer and its counts."""
 
     def __init__(
         self, queue: Queue, handler: Handler, threads: int = 1, *, prefetch: int | None = None,
@@ -82,7 +82,7 @@ class Runner:
         return RunCounts(self._handled, self._failed, lost, unknown)
 
     def _share_out(self, deliveries: Consumer) -> None:
-        """Let threads handle the messages, each one message at a time; return when all threads have ended.
+        """Share the messages among threads, each with one message at a time. Returns when all threads have ended.
 
         The threads are daemons: an exception in this one, such as `KeyboardInterrupt`, ends the run without them.
         """
@@ -141,7 +141,7 @@ class Runner:
         return max(1, self._threads - self._begun)
 
     def _handle(self, delivery: Delivery) -> None:
-        """Call the handler, and settle what it leaves unsettled."""
+        """Call the handler, and settle the delivery if the handler has not."""
         try:
             result = self._handler(delivery)
             if result is not None and (inspect.isawaitable(result) or inspect.isgenerator(result)):

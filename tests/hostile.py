@@ -22,6 +22,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, Delivery, Message, Queue, QueueOptions, RqttlError, units
+from rqttl.events import Events
 from rqttl.options import OPTIONS
 from rqttl.reaper import Reaper
 from rqttl.testing import Clock, FakeBroker, assert_depth, bodies, dead_letters, fake_broker, messages
@@ -278,7 +279,8 @@ _LOOKING = (
     _call("redrive_many(letters)", lambda s, v: s.queue.redrive_many(v), "letters"),
     _call("Reaper(broker)", lambda s, v: Reaper(v), "broker"),
     _call("Reaper(scan_period)", lambda s, v: Reaper(s.broker, scan_period=v)),
-    _call("Reaper(on_swept)", lambda s, v: Reaper(s.broker, on_swept=v)),
+    _call("events.subscribe(listener)", lambda _, v: Events().subscribe(v)),
+    _call("events.subscribe(kind)", lambda _, v: Events().subscribe(print, v)),
     _call("units.duration(value)", lambda _, v: units.duration(v, "value")),
     _call("units.instant(value)", lambda _, v: units.instant(v, "value")),
     _call("units.milliseconds(value)", lambda _, v: units.milliseconds(v, "value")),
@@ -293,7 +295,7 @@ _TESTING = (
     _call("Clock.set(now)", lambda _, v: Clock().set(v)),
     _call("messages(queue)", lambda _, v: messages(v)),
     _call("messages(state)", lambda s, v: messages(s.queue, v)),
-    _call("bodies(found)", lambda _, v: bodies(v)),
+    _call("bodies(queue_or_messages)", lambda _, v: bodies(v)),
     _call("dead_letters(queue)", lambda _, v: dead_letters(v)),
     _call("dead_letters(reason)", lambda s, v: dead_letters(s.queue, v)),
     _call("assert_depth(queue)", lambda _, v: assert_depth(v, 0)),
@@ -304,7 +306,17 @@ _TESTING = (
 #: Every argument of a public call.
 CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)
 #: Arguments that are iterated over: an error of the caller's own iterable passes unchanged.
-ITERATED = ("names", "messages", "headers", "sequences", "letters", "deliveries", "found", "arguments", "changes")
+ITERATED = (
+    "names",
+    "messages",
+    "headers",
+    "sequences",
+    "letters",
+    "deliveries",
+    "queue_or_messages",
+    "arguments",
+    "changes",
+)
 
 
 def attempt(call: Call, stage: Stage, value: str) -> RqttlError | None:

@@ -1,1 +1,1 @@
-"""What a consumer keeps and does beside its threads: acks that wait, settling, patience while Redis is away."""
+"""The parts of a consumer beside its loop: its books, its calls, its second thread, settling, waiting for Redis."""

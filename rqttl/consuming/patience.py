@@ -1,4 +1,4 @@
-"""Going on while Redis is away: the same call again, with longer and longer pauses."""
+"""Repeated calls while Redis is away, with longer and longer pauses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rqttl.store.refusals import is_away, refuses_for_now
 
 T = TypeVar("T")
 
-#: Seconds: the first pause, which is doubled after each attempt, and the longest one.
+#: The first pause, which each attempt doubles, and the longest pause, in seconds.
 FIRST, LONGEST = 0.5, 5.0
 #: The text of the warning before each pause.
 AGAIN = "queue %s: %s, trying again"

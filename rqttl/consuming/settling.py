@@ -1,4 +1,4 @@
-"""Settling deliveries: which of them a call settles, and the outcome for each. `Queue` says how."""
+"""Settling of deliveries: the deliveries of a call, and the outcome of each. `Queue` gives the script call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rqttl.flows import Flow
 from rqttl.protocol.commands import Ok, Word
 from rqttl.text import shown
 
-#: How a delivery is settled by a script that reads the message.
+#: The ways to settle whose scripts read the message.
 READING = ("nack", "reject")
 
 #: Settles the deliveries (sequence and token in turn) of one call.
@@ -19,19 +19,19 @@ Run = Callable[[Sequence[Word]], Flow[Ok]]
 
 
 def settle(queue: str, deliveries: Sequence[Delivery], how: str, run: Run) -> Flow[None]:
-    """Settle all deliveries whose lease holds, and note for each how it was settled. Raises `LeaseLost` for others.
+    """Settle all deliveries whose lease holds, and mark each with its outcome. Raises `LeaseLost` for the others.
 
-    Raises `OutcomeUnknown` for those of which nobody knows it, if no lease was lost; else it is the cause.
+    Raises `OutcomeUnknown` for deliveries with an unknown outcome. If leases were lost too, that error is the cause.
     """
     newest = _newest(queue, deliveries)
-    pairs = [delivery.lease_words(one) for one in newest]
-    sizes = [delivery.size(one) for one in newest] if how in READING else ()
+    pairs = [delivery.lease_words(item) for item in newest]
+    sizes = [delivery.size(item) for item in newest] if how in READING else ()
     settled = yield from flows.settle(pairs, run, sizes)
-    for one in newest:
-        sequence, _ = delivery.lease_words(one)
+    for item in newest:
+        sequence, _ = delivery.lease_words(item)
         outcome = LOST if sequence in settled.lost else UNKNOWN if sequence in settled.unknown else how
-        delivery.mark(one, outcome)
-    unsure = [one.id for one in newest if one.settled == UNKNOWN]
+        delivery.mark(item, outcome)
+    unsure = [item.id for item in newest if item.settled == UNKNOWN]
     error = OutcomeUnknown(queue, how, unsure) if unsure else None
     _raise_lost(queue, deliveries, error)
     if error:
@@ -41,53 +41,53 @@ def settle(queue: str, deliveries: Sequence[Delivery], how: str, run: Run) -> Fl
 def renew(queue: str, deliveries: Sequence[Delivery], run: Callable[[int], Run], lease: int | None) -> Flow[None]:
     """Renew all leases that hold, for `lease` ms; without it each for as long as it was given for.
 
-    One round trip for each length. Raises `LeaseLost` for others.
+    Each length takes one round trip. Raises `LeaseLost` for the other deliveries.
     """
     newest = _newest(queue, deliveries)
     groups = {lease: newest} if lease is not None else delivery.by_lease(newest)
     for length, group in groups.items():
-        settled = yield from flows.renew([delivery.lease_words(one) for one in group], run(length))
-        for one in group:
-            sequence, _ = delivery.lease_words(one)
+        settled = yield from flows.renew([delivery.lease_words(item) for item in group], run(length))
+        for item in group:
+            sequence, _ = delivery.lease_words(item)
             if sequence in settled.lost:
-                delivery.mark(one, LOST)
+                delivery.mark(item, LOST)
             else:
-                delivery.prolong(one, settled.tokens[sequence])
+                delivery.prolong(item, settled.tokens[sequence])
     _raise_lost(queue, deliveries)
 
 
 def _raise_lost(queue: str, deliveries: Sequence[Delivery], cause: Exception | None = None) -> None:
-    missed = [one.id for one in deliveries if one.settled == LOST]
+    missed = [item.id for item in deliveries if item.settled == LOST]
     if missed:
         raise LeaseLost(queue, missed) from cause
 
 
 def _newest(queue: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """These deliveries, checked. Of two of one message only the newer lease can hold; the other is lost."""
+    """Check deliveries and return them. Of two of one message only the newer lease can hold; the older is lost."""
     check_deliveries(deliveries)
     newest: dict[bytes, tuple[bytes, Delivery]] = {}
     older = []
-    for one in deliveries:
-        delivery.check_unsettled(one)
-        if one.queue != queue:
-            raise InvalidInput(f"deliveries: {one.id!r} is of queue {one.queue!r}, not of {queue!r}")
-        sequence, token = delivery.lease_words(one)
+    for item in deliveries:
+        delivery.check_unsettled(item)
+        if item.queue != queue:
+            raise InvalidInput(f"deliveries: {item.id!r} is of queue {item.queue!r}, not of {queue!r}")
+        sequence, token = delivery.lease_words(item)
         other = newest.get(sequence)
         if other is not None and other[0] == token:
             raise InvalidInput("deliveries: the same delivery is in the list twice")
         if other is None or other[0] < token:
-            newest[sequence] = token, one
+            newest[sequence] = token, item
         if other is not None:
-            older.append(one if token < other[0] else other[1])
-    for one in older:
-        delivery.mark(one, LOST)
-    return [one for _, one in newest.values()]
+            older.append(item if token < other[0] else other[1])
+    for item in older:
+        delivery.mark(item, LOST)
+    return [item for _, item in newest.values()]
 
 
 def check_deliveries(deliveries: object) -> None:
     """Raise `InvalidInput` unless it is a sequence of deliveries."""
     if not isinstance(deliveries, Sequence) or isinstance(deliveries, (str, bytes, bytearray, memoryview)):
         raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
-    for one in deliveries:
-        if not isinstance(one, Delivery):
-            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {shown(one)}")
+    for item in deliveries:
+        if not isinstance(item, Delivery):
+            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {shown(item)}")

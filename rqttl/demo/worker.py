@@ -42,7 +42,7 @@ class Consumer:
         self._over = threading.Event()
         self._unready = {boarding(carrier) for carrier in carriers}
         self._ready = threading.Event()
-        broker.events.on_waiting.append(self._count_waiting)
+        broker.events.subscribe(self._count_waiting, rqttl.WaitEvent)
         self.tallies = {carrier: Tally() for carrier in carriers}
 
     def finish(self) -> None:
@@ -62,8 +62,8 @@ class Consumer:
         for thread in threads:
             thread.join()
 
-    def _count_waiting(self, queue: str) -> None:
-        self._unready.discard(queue)
+    def _count_waiting(self, wait: rqttl.WaitEvent) -> None:
+        self._unready.discard(wait.queue)
         if not self._unready:
             self._ready.set()
 

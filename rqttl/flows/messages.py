@@ -221,7 +221,7 @@ def period(consumer: str) -> int:
     return PERIOD - crc32(consumer.encode()) % (PERIOD // 2)
 
 
-def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, stay: int = 0,
+def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, ttl: int = 0,
             room: int = 1, finished: Callable[[], Sequence[Word]] = tuple) -> Flow[ReceiveResult]:  # fmt: skip
     """Take up to `count` messages, waiting for the first one up to `wait` ms. Every time-out looks at the queue again.
 
@@ -229,7 +229,7 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     as waiting: it comes back at once.
     """
     if wait <= 0:
-        here = Presence(consumer, 0, stay) if consumer and stay else ABSENT
+        here = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
         return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished()))
     started: int = yield Now()
     ticket, now = b"", started
@@ -239,7 +239,7 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     while True:
         left = max(0, started + wait - now)
         block = min(left, period(consumer))
-        here = Presence(consumer, block, stay, ticket, room)
+        here = Presence(consumer, block, ttl, ticket, room)
         claimed = yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
         lost, unknown = [*lost, *claimed.lost], [*unknown, *claimed.unknown]
         if deaf and not claimed.entries:
@@ -247,7 +247,7 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         if claimed.entries or block == 0:
             return claimed._replace(lost=lost, unknown=unknown)
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        heard = yield WaitForWakeup(queue, block if due is None else min(block, due), left, due)
+        heard = yield WaitForWakeup(queue, block, left, due)
         deaf = heard if isinstance(heard, PoolExhausted) else None
         ticket = heard if heard and not deaf else b""
         if deaf or ticket == ENDED:

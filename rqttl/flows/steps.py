@@ -86,17 +86,22 @@ class HandleNotes:
 
 @dataclass(frozen=True, slots=True)
 class WaitForWakeup:
-    """Step: wait for the bell of a queue, at most `ms`; the answer is what it gave, or `None`.
+    """Step: wait for an element of the wake-up list of a queue; the answer is that element, or `None`.
 
-    The whole wait would go on for `left` ms, and something becomes due in `due`: a shell need not wait in real time.
-    `interrupt` ends it at once.
+    The wait ends in `left` ms. It may end before, and be begun anew after a look at the queue: in `longest` ms at the
+    latest, and when something becomes due, in `due` ms. `interrupt` ends it at once.
     """
 
     queue: str
-    ms: int
-    left: int = field(default=0, compare=False)
-    due: int | None = field(default=None, compare=False)
+    longest: int
+    left: int
+    due: int | None = None
     interrupt: Interrupt | None = field(default=None, compare=False)
+
+    @property
+    def ms(self) -> int:
+        """The ms to block."""
+        return min(self.longest, self.left, self.longest if self.due is None else self.due)
 
 
 @dataclass(frozen=True, slots=True)

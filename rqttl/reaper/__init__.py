@@ -1,4 +1,4 @@
-"""The reaper: makes what is due in queues happen on time, whether or not anybody sends or receives.
+"""The reaper: does the due work of queues on time, whether or not anybody sends or receives.
 
 Any number may run at once. Correctness never depends on one: every call checks deadlines itself.
 """

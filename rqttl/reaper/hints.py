@@ -1,4 +1,4 @@
-"""Hearing that a queue has become due earlier. A hint may be lost; the reaper's full passes make up for that."""
+"""Hints that a queue is due earlier than the reaper knows. A hint may be lost; full passes make up for that."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from redis.exceptions import ConnectionError, RedisError, ResponseError
 
 from rqttl.errors import InvalidName
 from rqttl.names import check_queue_name
-from rqttl.reaper.report import note
+from rqttl.reaper.report import log_event
 
 if TYPE_CHECKING:
     import redis
     from redis.client import PubSub
 
-#: Seconds of silence after which the connection is asked whether it still lives.
+#: Seconds of silence before a ping checks the connection.
 QUIET = 15.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
-class Hints:
-    """A thread that listens on one channel, and connects again whenever the connection is lost.
+class HintSubscriber:
+    """A thread that subscribes to one channel, and connects again whenever the connection is lost.
 
-    `on_hint(queue, due)` is called for each hint, `on_listening()` each time listening begins: hints before it may
-    have been missed. `on_lost()` is called when it ends unasked. All are called in the thread.
+    It calls `on_hint(queue, due)` for each hint, `on_listening()` after each subscription (hints before may be lost),
+    and `on_lost()` when a connection is lost.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Hints:
         self._on_listening = on_listening
         self._on_lost = on_lost
         self._closed = threading.Event()
+        self._next = client.pubsub()  # not connected yet
         self._subscription: PubSub | None = None
         self._pause = FIRST_PAUSE
         self._thread = threading.Thread(target=self._run, name="rqttl-reaper-hints", daemon=True)
@@ -76,16 +77,16 @@ class Hints:
         refused, again = isinstance(error, ResponseError), self._pause > FIRST_PAUSE
         if not again:
             self._on_lost()
-        note(
+        log_event(
             logging.WARNING if refused and not again else logging.DEBUG,
-            "deaf",
-            f"cannot listen on {self._channel}: {error}; what becomes due earlier is found by full passes",
+            "subscribe_failed",
+            f"cannot listen on {self._channel}: {error}; only full passes find work that becomes due earlier",
             error=type(error).__name__,
             message=str(error),
         )
 
     def _listen(self) -> None:
-        subscription = self._client.pubsub()
+        subscription, self._next = self._next, self._client.pubsub()
         try:
             subscription.subscribe(self._channel)
             self._subscription = subscription
@@ -116,7 +117,7 @@ class Hints:
 
 
 def read_hint(data: bytes) -> tuple[str, int] | None:
-    """Queue and due time of a hint `<ms> <queue>`; None for anything else, since anybody can publish."""
+    """Return queue and due time of a hint `<ms> <queue>`. Anybody can publish: return `None` for anything else."""
     due, _, name = data.partition(b" ")
     try:
         return check_queue_name(name.decode("ascii")), int(due[:15])

@@ -1,10 +1,9 @@
-"""The reaper's loop: sleep until something is due, sweep it in bounded steps, look at everything now and then."""
+"""The loop of the reaper: sleep until a queue is due, sweep it in bounded steps, scan all queues now and then."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
@@ -12,28 +11,29 @@ from typing import TYPE_CHECKING, Literal, cast
 from redis.exceptions import RedisError
 
 from rqttl import flows, units
-from rqttl.errors import BrokerClosed, InvalidInput, QueueNotFound
-from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, Hints
+from rqttl.errors import BrokerClosed, QueueNotFound
+from rqttl.events import SweepEvent
+from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, HintSubscriber
 from rqttl.reaper.registry import Registry
-from rqttl.reaper.report import Report, Totals, note
+from rqttl.reaper.report import Report, Totals, log_event
 from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
 from rqttl.store.driver import KNOWN, driver_of
 from rqttl.store.refusals import is_away, refuses_for_now
-from rqttl.text import plain_text, plain_whole, plural, shown
+from rqttl.text import plain_text, plain_whole, plural
 from rqttl.types import SweepResult
 from rqttl.units import Duration
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
 
-#: A queue that says it has more to do, and then does nothing, is left alone for so many ms.
-NOTHING_DONE = 1_000
-#: Seconds in which every queue is looked at while hints cannot be heard.
-DEAF = 30.0
-#: Hints that wait to be read. A pass over all queues makes up for more.
+#: The ms for which a queue is left alone that has more to do and has done nothing.
+IDLE_BACKOFF_MS = 1_000
+#: The longest period of a scan while the reaper is not subscribed to hints, in seconds.
+UNSUBSCRIBED_PERIOD = 30.0
+#: The number of hints that may wait to be read. A pass over all queues makes up for more.
 HINTS = 10_000
-#: `run_once` repeats its pass this often at most: dead letters may be due at once in their target.
+#: The largest number of passes of `run_once`: dead letters may be due at once in their target.
 PASSES = 10
 
 
@@ -44,13 +44,13 @@ class _Event(Enum):
 
 
 class Reaper:
-    """Does what is due in all queues of a namespace: expire, reclaim, promote, trim, compact.
+    """Does the due work of all queues of a namespace: expire, reclaim, promote, trim, compact.
 
-    It sleeps until the next thing is due, and is told by a hint when something is due earlier. In case a hint was lost
-    it looks at every queue once in each `scan_period`, evenly spread over it; while it cannot listen for hints, once in
-    30 s if that is less. `scan_period=None` (or -1) means no reaper: `run` returns at once.
+    It sleeps until the next queue is due. A hint wakes it when a queue is due earlier. In case a hint was lost it looks
+    at every queue once in each `scan_period`, evenly spread over it. While it is not subscribed to hints, that
+    period is 30 s at most. `scan_period=None` (or -1) means no reaper: `run` returns at once.
 
-    `on_swept(queue, swept)` is called after each bounded sweep, in the thread that called `run`.
+    Each bounded sweep is a `SweepEvent` of the broker, told in the thread that called `run`.
     """
 
     def __init__(
@@ -58,14 +58,10 @@ class Reaper:
         broker: Broker,
         *,
         scan_period: Duration | Literal[-1] | None = "5m",
-        on_swept: Callable[[str, SweepResult], None] | None = None,
     ) -> None:
-        if on_swept is not None and not callable(on_swept):
-            raise InvalidInput(f"on_swept: expected a function of a queue and a sweep, got {shown(on_swept)}")
         self._driver = driver_of(broker)
         none = scan_period is None or plain_whole(scan_period) == -1 or plain_text(scan_period) == "-1"
         self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
-        self._on_swept = on_swept
         self._inbox: SimpleQueue[_Event | tuple[str, int]] = SimpleQueue()
         self._stopped = False
         self._reset()
@@ -83,30 +79,29 @@ class Reaper:
         self._passing = False
         self._away = self._away_in_pass = False  # Redis was away since the last pass; since this pass began
         self._hearing = False
-        self._heard_anew = False  # listening has begun since the last thorough pass began
-        self._announce = False  # ... before this pass began, so from its end on nothing goes unseen
+        self._resubscribed = False  # listening has begun since the last thorough pass began
+        self._announces_pass = False  # ... before this pass began, so from its end on nothing goes unseen
         self._server_ahead = 0.0  # the server's clock minus ours, in ms
 
     def run(self) -> Totals:
-        """Work until `stop`. Returns what was done.
+        """Work until `stop`. Returns the totals.
 
         Once Redis has answered, an outage is waited for; until then its errors are raised. Raises `BrokerClosed` when
         the broker is closed.
         """
         if self.scan_period is None:
-            note(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
+            log_event(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
             return Totals()
-        self._driver.require_server("Reaper.run")
         self._reset()
+        hints = HintSubscriber(
+            self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
+        )
         try:
             self._begin_pass(thorough=True)
         except RedisError as error:
             if not refuses_for_now(error):
                 raise
             self._urgent = True  # it has answered
-        hints = Hints(
-            self._driver.store.client, self._driver.keyspace.due_channel, self._hear, self._listening, self._lost
-        )
         hints.start()
         try:
             with self._driver.closed.ending(self._lost):  # it does not sleep on when the broker is closed
@@ -114,11 +109,11 @@ class Reaper:
         finally:
             hints.close()
             self._report.close()
-        note(logging.INFO, "stopped", "stopped")
+        log_event(logging.INFO, "stopped", "stopped")
         return self._report.totals
 
     def run_once(self) -> Totals:
-        """Do all that is due in all queues now, and return what was done. Ends early after `stop`."""
+        """Do all due work of all queues now. Returns the totals. Ends early after `stop`."""
         totals = Totals()
         for _ in range(PASSES):
             self._reset()
@@ -153,7 +148,7 @@ class Reaper:
         self._inbox.put(_Event.LOST)
 
     def _read_inbox(self, patience: float) -> None:
-        """Take what has arrived, up to a bound, waiting `patience` seconds for the first."""
+        """Take the events that have arrived, up to a bound, waiting `patience` seconds for the first."""
         for _ in range(HINTS):
             try:
                 event = self._inbox.get(timeout=patience) if patience > 0 else self._inbox.get_nowait()
@@ -164,7 +159,7 @@ class Reaper:
                 self._take_hint(*event)
             elif event is _Event.LISTENING:
                 # whatever was said before could not be heard
-                self._urgent = self._hearing = self._heard_anew = True
+                self._urgent = self._hearing = self._resubscribed = True
             elif event is _Event.LOST:
                 self._urgent, self._hearing = True, False  # shows whether Redis is there
         if self._missed or len(self._strange) > HINTS:
@@ -180,7 +175,7 @@ class Reaper:
             self._strange[queue] = min(due, self._strange.get(queue, due))
 
     def _meet_strangers(self) -> None:
-        """Look which queues are there of those that a hint names and no pass has found. Hints of others are ignored."""
+        """Look at the queues that a hint names and no pass has found. Ignore hints of queues that do not exist."""
         if self._strange:
             for queue in self._scan.ask(list(self._strange)):
                 self._timetable.hint(queue, self._strange[queue])
@@ -205,9 +200,9 @@ class Reaper:
 
     def _meet_outage(self, error: RedisError) -> None:
         if not self._away:
-            what = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
-            note(
-                logging.WARNING, "away", f"{what}: {error}; trying again until it does",
+            state = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
+            log_event(
+                logging.WARNING, "redis_unavailable", f"{state}: {error}; trying again until it does",
                 error=type(error).__name__, message=str(error),
             )  # fmt: skip
         self._away = self._away_in_pass = True
@@ -226,7 +221,7 @@ class Reaper:
             self._end_pass()
 
     def _patience(self) -> float:
-        """For how many seconds nothing needs to be done."""
+        """Return the seconds until the next work."""
         if self._timetable.busy or self._urgent:
             return 0.0
         patience = self._next_look - time.monotonic()
@@ -239,20 +234,20 @@ class Reaper:
         return time.monotonic() * 1000 + self._server_ahead
 
     def _begin_pass(self, *, thorough: bool) -> None:
-        """Begin to look at all queues; at once, and to sweep them all, if it is to be `thorough`."""
+        """Begin a scan of all queues. A `thorough` one reads all records at once, and sweeps all queues."""
         self._server_ahead = self._driver.perform(flows.server_time()) - time.monotonic() * 1000
         self._scan.begin(thorough=thorough)
         self._passing = True
         self._failed.clear()
         self._away_in_pass = False
         if thorough:
-            self._announce, self._heard_anew, self._urgent = self._heard_anew, False, False
+            self._announces_pass, self._resubscribed, self._urgent = self._resubscribed, False, False
             while self._scan.running:
                 self._look()
             self._next_look = time.monotonic() + self._period()
 
     def _look_on(self) -> None:
-        """Look at the next part of all queues."""
+        """Scan the next part of all queues."""
         if not self._scan.running:
             self._begin_pass(thorough=False)
         self._look()
@@ -266,24 +261,24 @@ class Reaper:
         self._timetable.begin_pass(part.sweep)
 
     def _period(self) -> float:
-        """Seconds in which every queue is to be seen once."""
+        """Return the seconds of one scan of all queues."""
         period = (self.scan_period or 0) / 1000
-        return period if self._hearing else min(period, DEAF)
+        return period if self._hearing else min(period, UNSUBSCRIBED_PERIOD)
 
     def _end_pass(self) -> None:
-        """Every queue was looked at, and those were swept that it has chosen. All others are forgotten."""
+        """End a pass: forget the queues that the scan has not seen."""
         self._passing = False
         self._timetable.keep(self._scan.queues)
         self._driver.configs.make_room(max(KNOWN, 3 * len(self._scan.queues)))
         if self._away and not self._away_in_pass:
             self._away = False
-            note(logging.INFO, "back", "Redis answers again")
+            log_event(logging.INFO, "redis_recovered", "Redis answers again")
         entered = self._registry.enter_targets(self._scan.queues - self._failed)
         self._timetable.begin_pass(entered)
-        if self._announce:
-            self._announce = False
+        if self._announces_pass:
+            self._announces_pass = False
             count = len(self._scan.queues) + len(entered)
-            note(logging.INFO, "watching", f"watching {plural(count, 'queue')}", queues=count)
+            log_event(logging.INFO, "pass_completed", f"watching {plural(count, 'queue')}", queues=count)
 
     def _sweep_next(self) -> None:
         turn = self._timetable.next(int(self._server_now()))
@@ -295,13 +290,13 @@ class Reaper:
         except BrokerClosed:
             raise
         except QueueNotFound:
-            self._timetable.forget(queue)
+            self._timetable.remove(queue)
             self._report.gone(queue)
         except Exception as error:
             if is_away(error):
                 raise
             # one bad queue must not keep the others waiting
-            self._timetable.forget(queue)
+            self._timetable.remove(queue)
             self._failed.add(queue)
             self._report.failed(queue, error)
         else:
@@ -312,11 +307,12 @@ class Reaper:
         done = swept.reclaimed + swept.promoted + swept.expired + swept.trimmed + swept.compacted
         more = swept.more or (swept.due is not None and swept.due <= swept.now)
         if more and done:
-            self._timetable.again(queue, swept.due if swept.due is not None else swept.now)
+            self._timetable.enqueue(queue, swept.due if swept.due is not None else swept.now)
         elif more:
-            self._timetable.expect(queue, swept.now + NOTHING_DONE)
+            self._timetable.schedule(queue, swept.now + IDLE_BACKOFF_MS)
         else:
-            self._timetable.expect(queue, swept.due)
+            self._timetable.schedule(queue, swept.due)
         self._report.swept(queue, swept, due, more=more and bool(done))
-        if self._on_swept is not None:
-            self._on_swept(queue, swept)
+        notify = self._driver.events.notify
+        if notify is not None:
+            notify(SweepEvent(queue, swept))

@@ -1,9 +1,9 @@
-"""The registry of queues against what is there: what a crash between two steps left out is put in again.
+"""The upkeep of the registry of queues. A crash between two steps can leave it with too few or too many names.
 
-A queue is entered before it is made, so one that is made is in the registry. Two things can go wrong. A script made a
-dead-letter target and the client died before it entered it: the options of the queues that are known lead to it. And
-a client died after it had entered a queue, or before it had taken out a deleted one: the name stays without a queue.
-A member that no queue can be called, which somebody else has added, is taken out at once.
+A client enters a queue before it makes it, so an existing queue is in the registry. Two things can go wrong. A script
+made a dead-letter target and the client died before it entered the target: the options of known queues lead to it. And
+a client died after it had entered a queue, or before it had taken out a deleted one: the name stays without a queue. A
+member that no queue can be called was added by somebody else, and is taken out at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rqttl import flows
 from rqttl.errors import QueueNotFound
 from rqttl.options import REASONS
 from rqttl.protocol.keys import queue_name, queue_names
-from rqttl.reaper.report import Refusals, note
+from rqttl.reaper.report import Refusals, log_event
 from rqttl.store.refusals import is_away
 from rqttl.text import shown
 
@@ -35,7 +35,7 @@ STALE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A queue's record as far as reapers look: when something is due, and fields that change with what is in it."""
+    """The fields of a queue that reapers read: its due time, and fields that change with its messages."""
 
     due: int | None
     fields: tuple[bytes | None, ...]
@@ -59,59 +59,52 @@ class Registry:
         self._without: list[str] = []
         self._returned: set[str] = set()
 
-    def read(self) -> dict[str, Record]:
-        """Each queue that is there, all at once."""
-        names = self.names()
-        found = self.look(names)
-        self.tidy()
-        return found
-
     def names(self) -> list[str]:
-        """The names to look at, sorted: those in the registry, and those taken out the last time. Begins a pass."""
+        """Begin a pass. Return its names, sorted: the registry's, and the ones taken out in the last pass."""
         members = self._driver.perform(flows.members(self._driver.keyspace))
         self._listed = set(queue_names(members))
         if len(self._listed) < len(members):
-            self._strike([member for member in members if queue_name(member) is None])
+            self._remove_strays([member for member in members if queue_name(member) is None])
         self._without, self._returned = [], set()
         return sorted(self._listed | self._removed)
 
     def look(self, names: list[str]) -> dict[str, Record]:
-        """Those of the queues that are there. The others are remembered for `tidy`."""
-        found = self.records(names)
-        self._without += [name for name in names if name not in found and name in self._listed]
-        self._returned |= self._removed & found.keys() - self._listed
-        return found
+        """Return the records of existing queues. `tidy` takes out the other names."""
+        records = self.records(names)
+        self._without += [name for name in names if name not in records and name in self._listed]
+        self._returned |= self._removed & records.keys() - self._listed
+        return records
 
     def records(self, names: list[str]) -> dict[str, Record]:
-        """The records of those of these queues that are there."""
-        found: dict[str, Record] = {}
+        """Return the records of the queues that exist."""
+        records: dict[str, Record] = {}
         for name, fields in self._look(names, *FIELDS):
             if fields[0] is not None:
                 due = fields[1]
-                found[name] = Record(int(due) if due and due.isdigit() else None, tuple(fields))
-        return found
+                records[name] = Record(int(due) if due and due.isdigit() else None, tuple(fields))
+        return records
 
     def tidy(self) -> None:
-        """Put right what a pass has found, after its last `look`."""
+        """Correct the registry at the end of a pass, after its last `look`."""
         self._enter(self._returned)
-        self._take_out(self._without)
+        self._unregister(self._without)
 
     def enter_targets(self, queues: Iterable[str]) -> list[str]:
-        """Enter dead-letter targets of these queues that are there but not in the registry. Returns their names."""
+        """Enter dead-letter targets of these queues that exist but are not in the registry. Returns their names."""
         listed = set(queues)
         targets = {target for queue in listed for target in self.targets(queue)} - listed
-        there = {name for name, fields in self._look(sorted(targets), "version") if fields[0] is not None}
-        return self._enter(there)
+        existing = {name for name, fields in self._look(sorted(targets), "version") if fields[0] is not None}
+        return self._enter(existing)
 
     def targets(self, queue: str) -> set[str]:
-        """Where dead letters of a queue go."""
+        """Return the dead-letter targets of a queue."""
         with suppress(QueueNotFound), self._refusals.noted("options of queues cannot be read"):
             options = self._driver.step(flows.GetConfig(queue)).options
             return {options.target(reason) for reason in REASONS} - {""}
         return set()
 
     def _look(self, names: list[str], *fields: str) -> Iterator[tuple[str, list[bytes | None]]]:
-        """The fields of each record. Raises the errors of a Redis that is away."""
+        """Give the fields of each record. Raises the errors of a Redis that is away."""
         for name, answer in self._driver.perform(flows.records(self._driver.keyspace, names, fields)).items():
             if isinstance(answer, RedisError) and is_away(answer):
                 raise answer
@@ -124,18 +117,28 @@ class Registry:
             with self._refusals.noted("queues stay out of the registry"):
                 if self._driver.step(flows.Register(name)):
                     entered.append(name)
-                    note(logging.WARNING, "entered", f"queue {name}: was missing in the registry, entered", queue=name)
+                    log_event(
+                        logging.WARNING,
+                        "queue_registered",
+                        f"queue {name}: was missing in the registry, entered",
+                        queue=name,
+                    )
         return entered
 
-    def _strike(self, strangers: list[bytes]) -> None:
-        """Take members out that no queue can be called. Where Redis refuses it, the next pass tries again."""
-        struck = self._driver.perform(flows.strike(self._driver.keyspace, strangers))
-        for member, answer in zip(strangers, struck, strict=True):
+    def _remove_strays(self, strangers: list[bytes]) -> None:
+        """Take out members that no queue can be called. If Redis refuses, the next pass tries again."""
+        removed = self._driver.perform(flows.strike(self._driver.keyspace, strangers))
+        for member, answer in zip(strangers, removed, strict=True):
             if answer == 1:
-                told = shown(member, bytes)
-                note(logging.WARNING, "struck", f"registry: {told} is no name of a queue, taken out", member=told)
+                text = shown(member, bytes)
+                log_event(
+                    logging.WARNING,
+                    "invalid_name_removed",
+                    f"registry: {text} is no name of a queue, taken out",
+                    member=text,
+                )
 
-    def _take_out(self, missing: list[str]) -> None:
+    def _unregister(self, missing: list[str]) -> None:
         now = self._clock()
         self._missing = {name: self._missing.get(name, now) for name in missing}
         stale = [name for name, since in self._missing.items() if now - since >= STALE]
@@ -147,4 +150,6 @@ class Registry:
                 self._driver.perform(flows.remove(self._driver.keyspace, removed))
         for name in removed:
             del self._missing[name]
-            note(logging.INFO, "removed", f"queue {name}: is not there, taken out of the registry", queue=name)
+            log_event(
+                logging.INFO, "queue_unregistered", f"queue {name}: is not there, taken out of the registry", queue=name
+            )

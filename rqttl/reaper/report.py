@@ -1,4 +1,4 @@
-"""What a reaper has done: totals, and one line of log per queue and burst of work, however many steps it took."""
+"""The report of a reaper: totals, and one line of log for each queue and burst of work, however many steps it took."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from dataclasses import fields as fields_of
 
 from redis.exceptions import ResponseError
 
@@ -24,7 +25,7 @@ QUIET = 60.0
 
 @dataclass(slots=True)
 class Totals:
-    """What was done: messages per duty, bounded sweeps, queues that were retired, and queues that failed."""
+    """The totals of a reaper: messages of each duty, bounded sweeps, queues that expired, and queues that failed."""
 
     sweeps: int = 0
     reclaimed: int = 0
@@ -43,30 +44,48 @@ class Totals:
         self.retired += swept.retired is not None
 
     def merge(self, other: Totals) -> None:
-        """Count what was done elsewhere."""
-        for field in fields(self):
+        """Add other totals."""
+        for field in fields_of(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     @property
     def messages(self) -> int:
-        """How many messages something was done to."""
+        """The number of messages of all duties."""
         return sum(self.by_duty().values())
 
     def by_duty(self) -> dict[str, int]:
-        """The messages of each duty that did something."""
+        """Return the number of messages of each duty that did something."""
         return {duty: n for duty, n in asdict(self).items() if n and duty in DUTIES}
 
 
 DUTIES = ("reclaimed", "promoted", "expired", "trimmed", "compacted")
 
 
-def note(level: int, event: str, text: str, **facts: object) -> None:
-    """Log an event: a line for people, and its facts for a formatter that wants them (`record.event`, `.facts`)."""
-    logger.log(level, "%s", text, extra={"event": event, "facts": facts})
+#: The events of the log, with their fields. deploy/README.md explains them.
+LOG_EVENTS = {
+    "pass_completed": ("queues",),
+    "swept": ("queue", *DUTIES, "sweeps", "lag_ms", "more"),
+    "queue_expired": ("queue", "dropped"),
+    "queue_registered": ("queue",),
+    "queue_unregistered": ("queue",),
+    "invalid_name_removed": ("member",),
+    "redis_unavailable": ("error", "message"),
+    "redis_recovered": (),
+    "subscribe_failed": ("error", "message"),
+    "refused": ("error", "message"),
+    "failed": ("queue", "error", "message"),
+    "disabled": (),
+    "stopped": (),
+}
+
+
+def log_event(level: int, event: str, text: str, **fields: object) -> None:
+    """Log an event of `LOG_EVENTS`: a line for people, and its fields for a formatter (`record.event`, `.facts`)."""
+    logger.log(level, "%s", text, extra={"event": event, "facts": fields})
 
 
 class Refusals:
-    """Upkeep that Redis refuses: a warning now and then, and the reaper goes on. A later pass tries again."""
+    """Warnings about upkeep that Redis refuses. The reaper goes on, and a later pass tries again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -86,14 +105,14 @@ class Refusals:
             kind, now = (effect, type(error).__name__), self._clock()
             if now - self._noted.get(kind, -QUIET) >= QUIET:
                 self._noted[kind] = now
-                note(
+                log_event(
                     logging.WARNING, "refused", f"Redis refuses upkeep, {effect}: {error}; a later pass tries again",
                     error=type(error).__name__, message=str(error),
                 )  # fmt: skip
 
 
 class Report:
-    """Collects what is done per queue until the queue has caught up, then logs it in one line."""
+    """Collects the sweeps of a queue until the queue has caught up, then logs them in one line."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.totals = Totals()
@@ -101,7 +120,7 @@ class Report:
         self._bursts: dict[str, tuple[float, Totals, int | None]] = {}
 
     def swept(self, queue: str, swept: SweepResult, due: int | None, *, more: bool) -> None:
-        """One bounded sweep was done. `due` is when the oldest thing it did was due, if known."""
+        """Add a bounded sweep. `due` is the due time of its oldest work, if known."""
         self.totals.add(swept)
         started, done, lag = self._bursts.pop(queue, (self._clock(), Totals(), None))
         done.add(swept)
@@ -118,34 +137,34 @@ class Report:
         text = f"queue {queue}: its lifetime is over, deleted"
         if dropped:
             text += f" with {plural(dropped, 'message')}"
-        note(logging.INFO, "retired", text, queue=queue, dropped=dropped)
+        log_event(logging.INFO, "queue_expired", text, queue=queue, dropped=dropped)
 
     def failed(self, queue: str, error: Exception) -> None:
-        """A queue could not be swept."""
+        """Count and log a queue that could not be swept."""
         self.totals.failed += 1
         self.gone(queue)
-        note(
+        log_event(
             logging.ERROR, "failed", f"queue {queue}: not swept: {error}; all others go on",
             queue=queue, error=type(error).__name__, message=str(error),
         )  # fmt: skip
 
     def gone(self, queue: str) -> None:
-        """A queue is no longer there, or cannot be swept: say what had been done."""
+        """Log the collected sweeps of a queue that is deleted or cannot be swept."""
         _, done, lag = self._bursts.pop(queue, (0.0, Totals(), None))
         if done.messages:
             self._say(queue, done, lag, more=False)
 
     def close(self) -> None:
-        """Say what has not been said yet."""
+        """Log all collected sweeps."""
         for queue in list(self._bursts):
             self.gone(queue)
 
     def _say(self, queue: str, done: Totals, lag: int | None, more: bool) -> None:
         counts = done.by_duty()
-        said = [f"{duty} {n}" for duty, n in counts.items()]
+        parts = [f"{duty} {n}" for duty, n in counts.items()]
         if lag is not None:
-            said.append(f"lag {lag} ms")
+            parts.append(f"lag {lag} ms")
         if more:
-            said.append("more to do")
-        facts: dict[str, object] = {"queue": queue, **counts, "sweeps": done.sweeps, "lag_ms": lag, "more": more}
-        note(logging.INFO, "swept", f"queue {queue}: {', '.join(said)}", **facts)
+            parts.append("more to do")
+        fields: dict[str, object] = {"queue": queue, **counts, "sweeps": done.sweeps, "lag_ms": lag, "more": more}
+        log_event(logging.INFO, "swept", f"queue {queue}: {', '.join(parts)}", **fields)

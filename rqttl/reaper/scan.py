@@ -1,4 +1,4 @@
-"""Looking at all queues, in case a hint was lost: at once, or part by part so that it never costs much at a time."""
+"""Scans of all queues, in case a hint was lost: at once, or part by part so that none costs much at a time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ REST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Some queues: when something is due in them, and those to sweep whether anything is due or not."""
+class ScanPart:
+    """A part of all queues: their due times, and the queues to sweep whether anything is due or not."""
 
     dues: dict[str, int | None]
     sweep: list[str]
 
 
 class Scan:
-    """One scan after the other over the queues of a registry. `queues` are those that the present one has found."""
+    """Scans over the queues of a registry, one after the other. `queues` are the existing ones of the present scan."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -40,7 +40,7 @@ class Scan:
         self.running = False
 
     def begin(self, *, thorough: bool) -> None:
-        """Begin a scan. A `thorough` one sweeps all queues; others those that have changed, and some in turn."""
+        """Begin a scan. A `thorough` scan sweeps all queues, another the changed ones and some others in turn."""
         names = self._registry.names()
         size = PAGE if thorough else PART
         self._parts = deque(names[start : start + size] for start in range(0, len(names), size))
@@ -50,29 +50,29 @@ class Scan:
         self._thorough, self.running, self.queues = thorough, True, set()
 
     def gap(self, period: float) -> float:
-        """Seconds from one part to the next, if all queues are to be seen once in `period` seconds."""
+        """Return the seconds between two parts, so that a scan takes `period` seconds."""
         return period / max(1, self._size)
 
     def __contains__(self, queue: str) -> bool:
         return queue in self._records
 
     def ask(self, names: list[str]) -> Mapping[str, Record]:
-        """Look at queues that a hint names and no scan has found. Those that are there count as found."""
-        found = self._registry.records(names)
-        self._records |= found
-        self.queues |= found.keys()
-        return found
+        """Add queues that a hint names and no scan has seen. Returns the records of those that exist."""
+        records = self._registry.records(names)
+        self._records |= records
+        self.queues |= records.keys()
+        return records
 
-    def look(self) -> Part:
-        """Look at the next part. The last one ends the scan."""
+    def look(self) -> ScanPart:
+        """Read the records of the next part. The last part ends the scan."""
         names = self._parts[0] if self._parts else []
-        found = self._registry.look(names)
-        part = Part(
-            {queue: record.due for queue, record in found.items()},
-            [queue for queue, record in found.items() if self._is_to_sweep(queue, record)],
+        records = self._registry.look(names)
+        part = ScanPart(
+            {queue: record.due for queue, record in records.items()},
+            [queue for queue, record in records.items() if self._is_to_sweep(queue, record)],
         )
-        self._records |= found
-        self.queues |= found.keys()
+        self._records |= records
+        self.queues |= records.keys()
         if self._parts:
             self._parts.popleft()
         if not self._parts:

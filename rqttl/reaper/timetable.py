@@ -1,4 +1,4 @@
-"""When which queue is to be swept, and whose turn it is. No clock and no I/O: times are the server's, in ms."""
+"""The order in which queues are swept. No clock and no I/O: times are the server's, in ms."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable
 class Timetable:
     """Queues by their next due time, and two lines of queues to sweep now.
 
-    In one line are those where something is due, in the other those whose turn has come in a full pass. They are
-    served alternately, each first come, first served, so neither a queue with endless work nor a pass over very many
-    queues keeps the others waiting.
+    One line holds queues in which something is due, the other holds the queues of a full pass. They are served
+    alternately, each first come, first served. So neither a queue with endless work nor a pass over very many queues
+    keeps the others waiting.
     """
 
     def __len__(self) -> int:
@@ -27,8 +27,8 @@ class Timetable:
         self._unseen: set[str] = set()  # who is still to come in the pass
         self._favour_pass = False
 
-    def expect(self, queue: str, due: int | None) -> None:
-        """Something happens in the queue at `due`, and nothing before."""
+    def schedule(self, queue: str, due: int | None) -> None:
+        """Sweep the queue at `due` and not before; without `due`, when a hint or a pass asks for it."""
         if due is None:
             self._due.pop(queue, None)
         elif self._due.get(queue) != due:
@@ -39,45 +39,45 @@ class Timetable:
                 heapq.heapify(self._heap)
 
     def hint(self, queue: str, due: int) -> None:
-        """Something happens in the queue at `due`, or before if that is known already."""
+        """Sweep the queue at `due`, unless it is scheduled before."""
         if queue not in self._since and due < self._due.get(queue, due + 1):
-            self.expect(queue, due)
+            self.schedule(queue, due)
 
-    def again(self, queue: str, due: int) -> None:
-        """More is due in the queue that was just swept: at the end of the line."""
+    def enqueue(self, queue: str, due: int) -> None:
+        """Append a queue to the line: more has been due in it since `due`."""
         self._due.pop(queue, None)
         if queue not in self._since:
             self._since[queue] = due
             self._line.append(queue)
 
-    def forget(self, queue: str) -> None:
-        """There is nothing to be done for the queue any more."""
+    def remove(self, queue: str) -> None:
+        """Remove the due time of a queue."""
         self._due.pop(queue, None)
 
     def keep(self, queues: Container[str]) -> None:
-        """Forget due times of all but these queues."""
+        """Remove the due times of all other queues."""
         self._due = {queue: due for queue, due in self._due.items() if queue in queues}
         self._heap = [(due, queue) for queue, due in self._due.items()]
         heapq.heapify(self._heap)
 
     def begin_pass(self, queues: Iterable[str]) -> None:
-        """All these are to be swept, due or not."""
+        """Sweep all these queues, due or not."""
         fresh = [queue for queue in queues if queue not in self._unseen]
         self._unseen.update(fresh)
         self._pass.extend(fresh)
 
     @property
     def passing(self) -> bool:
-        """Whether a full pass has not come to its end."""
+        """True until the full pass has come to its end."""
         return bool(self._unseen)
 
     @property
     def busy(self) -> bool:
-        """Whether some queue is to be swept right now."""
+        """True if a queue is to be swept now."""
         return bool(self._line or self._unseen)
 
     def earliest(self) -> int | None:
-        """The next due time of a queue that is not in a line."""
+        """Return the next due time of a queue that is not in a line."""
         while self._heap:
             due, queue = self._heap[0]
             if self._due.get(queue) == due:
@@ -86,9 +86,9 @@ class Timetable:
         return None
 
     def next(self, now: int) -> tuple[str, int | None] | None:
-        """The queue whose turn it is, and since when something has been due in it, if that is known."""
+        """Return the queue whose turn it is, and its due time if that is known."""
         while (due := self.earliest()) is not None and due <= now:
-            self.again(heapq.heappop(self._heap)[1], due)
+            self.enqueue(heapq.heappop(self._heap)[1], due)
         self._favour_pass = not self._favour_pass
         queue = self._next_in_pass() if self._favour_pass or not self._line else None
         if queue is None:

@@ -1,1 +1,1 @@
-"""Ends of waits, signals and pauses. No I/O here, and no word of queues."""
+"""Ends of waits, signals, pauses and a bounded memory. This package has no I/O and knows no queues."""

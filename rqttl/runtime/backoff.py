@@ -1,12 +1,12 @@
-"""The pause before a failed message is handed out again, where its queue has no option for it."""
+"""The pause before a failed message is delivered again, if its queue has no option for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Milliseconds: the pause after the first failure, which is doubled by each further one, and the longest pause.
+#: The pause after the first failure, which each further failure doubles, and the longest pause, in ms.
 FIRST, LONGEST = 1_000, 600_000
-#: The part of a pause that is left to chance, so that messages that failed together do not come back together.
+#: The part of a pause that is random, so that messages that failed together do not come back together.
 JITTER = 0.25
 
 

@@ -1,4 +1,4 @@
-"""Ending waits from outside, also from a signal handler.
+"""Ends of waits from outside, also from a signal handler.
 
 A signal handler runs between two instructions of the main thread, which may hold any lock at that moment. So nothing
 here takes a lock that a waiting thread holds while it runs; `threading.Event.set` does.
@@ -12,14 +12,14 @@ from contextlib import contextmanager, suppress
 
 
 class Gate:
-    """Holds one thread back until somebody opens it. It opens once."""
+    """A gate that holds one thread back until somebody opens it. It opens once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def open(self) -> None:
-        """Let the thread go on. Any thread and any signal handler may call it, more than once too."""
+        """Open the gate. Any thread and any signal handler may call it, more than once too."""
         with suppress(RuntimeError):  # it is open already
             self._lock.release()
 
@@ -29,7 +29,7 @@ class Gate:
 
 
 class Interrupt:
-    """Ends waits: those of this moment and all later ones. Safe to share between threads and signal handlers."""
+    """Ends all waits: the present and all later ones. Safe to share between threads and signal handlers."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -47,7 +47,7 @@ class Interrupt:
 
     @contextmanager
     def ending(self, end: Callable[[], object]) -> Iterator[None]:
-        """Have `end` called if somebody asks within this block. Who enters it looks at `asked()` afterwards.
+        """Call `end` if somebody asks within this block. The code in the block checks `asked()` first.
 
         `end` may still be called for a short time after the block, but only if `asked()` is true at its end.
         """
@@ -64,3 +64,28 @@ class Interrupt:
             if not self._asked:
                 gate.wait(seconds)
         return self._asked
+
+
+class Wakeup:
+    """Ends the waits of one thread when something has changed."""
+
+    def __init__(self) -> None:
+        self._gate: Gate | None = None
+
+    def notify(self) -> None:
+        """End the wait at hand. Any thread and any signal handler may call it."""
+        gate = self._gate
+        if gate is not None:
+            gate.open()
+
+    def wait(self, stop: Interrupt, seconds: Callable[[], float]) -> None:
+        """Wait until `notify` or `stop`, and no longer than `seconds()`. Only one thread may wait.
+
+        `seconds` is called after the gate is up, so a change that it does not see ends the wait.
+        """
+        self._gate = gate = Gate()
+        with stop.ending(gate.open):
+            pause = 0.0 if stop.asked() else seconds()
+            if pause > 0:
+                gate.wait(pause)
+        self._gate = None

@@ -1,4 +1,4 @@
-"""A memory of what was used last, with a bound."""
+"""A bounded memory of the values that were used last."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """Values by name: all that were used last, `limit` at most, and at least half as many. Safe to share.
+    """Values by name: the ones used last, `limit` at most and at least half as many. Safe to share between threads.
 
-    Two generations make it as fast as a dictionary: what is used moves into the younger one, and when that is half of
-    all, the older one is forgotten.
+    Two generations make it as fast as a dictionary. A value that is used moves into the younger generation. When that
+    holds half of the limit, the older generation is forgotten.
     """
 
     def __init__(self, limit: int) -> None:

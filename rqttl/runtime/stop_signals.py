@@ -16,11 +16,11 @@ SAME = 1.0
 
 
 class SignalWatch:
-    """As a context manager in the main thread: calls `then` when a signal comes, whatever the main thread does.
+    """A context manager for the main thread that calls `then` when a signal comes, whatever the main thread does.
 
     Python runs signal handlers in the main thread only, between two instructions. A signal that comes right before the
     main thread blocks in a call, or that another thread receives, does not end that call; its handler runs minutes
-    later, perhaps. So a thread of its own hears of signals too. `then` may be called several times.
+    later, perhaps. So a second thread receives signals too. `then` may be called several times.
     """
 
     def __init__(self, numbers: Collection[int], then: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ class SignalWatch:
 
 
 class StopSignals:
-    """As a context manager: the first SIGTERM or SIGINT calls `stop`, a later one does what it did before.
+    """A context manager in which the first SIGTERM or SIGINT calls `stop`. A later one has its previous effect.
 
     So a second SIGINT usually raises `KeyboardInterrupt`, and a second SIGTERM ends the process. A signal that the
     process ignores stays ignored (`nohup`). In any other thread than the main one no signal is handled, because Python
@@ -108,11 +108,11 @@ _entered: list[StopSignals] = []
 
 
 def _leave_to_the_parent() -> None:
-    """Let signals to a forked child be its own: `terminate` has to end it, and must not stop the parent's run."""
+    """Restore the handlers in a forked child: `terminate` has to end it, and must not stop the run of its parent."""
     if _entered:
         signal.set_wakeup_fd(-1)
-        for one in _entered:
-            one.restore()
+        for signals in _entered:
+            signals.restore()
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)

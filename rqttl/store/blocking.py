@@ -37,6 +37,7 @@ class Listener:
     """Waits for elements of lists. Safe to share between threads.
 
     `ask` sends a command on a connection and reads the reply. `make_room` gives the pool what its caller keeps of it.
+    `interrupt` ends all waits.
     """
 
     def __init__(
@@ -44,18 +45,19 @@ class Listener:
         client: redis.Redis,
         ask: Callable[[Any, tuple[Any, ...]], Any],
         make_room: Callable[[], None],
+        interrupt: Interrupt,
     ) -> None:
         self._call = ask
         self._make_room = make_room
         self._pool = pool_of_waits(client)
         self._shared = self._pool is client.connection_pool
         self._places = places_of(self._pool)
-        self._interrupt = Interrupt()
+        self._interrupt = interrupt
 
     def listen(self, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
         """Wait for an element of a list, at most `ms`. Returns the error if there is no connection to wait on.
 
-        `ENDED` after `interrupt()`, and after the given interrupt was asked. A lost connection ends the wait too: what
+        `ENDED` after the interrupt of all waits, and after the given one. A lost connection ends the wait too: what
         comes next looks at the queue and finds out whether Redis is there.
         """
         interrupts = [self._interrupt] if interrupt is None else [self._interrupt, interrupt]
@@ -113,10 +115,6 @@ class Listener:
         self._pool.release(connection)
 
     drop = keep
-
-    def interrupt(self) -> None:
-        """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
-        self._interrupt.ask()
 
     def close(self) -> None:
         """Close the connections that the client does not know. Those of waits are closed when the waits end."""

@@ -7,7 +7,6 @@ A broker has one driver; its queues and consumers share it. The rest of the pack
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -15,7 +14,7 @@ import redis
 
 from rqttl import flows
 from rqttl.errors import ContractError, InvalidInput, QueueNotFound
-from rqttl.events import Events
+from rqttl.events import Events, WaitEvent
 from rqttl.flows import Flow, GetConfig, HandleNotes, Now, Pipeline, Read, Register, Unregister, WaitForWakeup, Write
 from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, QueueConfig
@@ -23,6 +22,7 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.store import Store
+from rqttl.store.timing import RealTiming, Timing
 from rqttl.text import shown
 
 T = TypeVar("T")
@@ -44,10 +44,12 @@ def driver_of(owner: object) -> RedisDriver:
 class RedisDriver:
     """Performs flows for one namespace of one Redis server. Safe to share between threads."""
 
-    def __init__(self, client: redis.Redis, namespace: str) -> None:
+    def __init__(self, client: redis.Redis, namespace: str, timing: Timing | None = None) -> None:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
         self.store = Store(client, self.events)
+        #: The clock and the waiter of this driver.
+        self.timing: Timing = timing or RealTiming()
         #: Ends what waits outside of Redis when the driver is closed.
         self.closed = Interrupt()
         #: The queues that were used last.
@@ -57,7 +59,7 @@ class RedisDriver:
             Pipeline: lambda step: self.store.run_together(step.commands, tolerant=step.tolerant),
             Read: self._plain,
             Write: self._plain,
-            Now: lambda _: int(time.monotonic() * 1000),
+            Now: lambda _: self.timing.now(),
             WaitForWakeup: self._wait_for_wakeup,
             Register: lambda step: self.perform(flows.register(self.keyspace, step.queue)),
             Unregister: self._unregister,
@@ -90,9 +92,9 @@ class RedisDriver:
         return self.store.execute(step.calls, keep_errors=step.keep_errors)
 
     def _wait_for_wakeup(self, step: WaitForWakeup) -> Any:
-        for listener in self.events.on_waiting:
-            listener(step.queue)
-        return self.store.listen(step.queue, self.keyspace.key(step.queue, "wakeup"), step.ms, step.interrupt)
+        if self.events.notify is not None:
+            self.events.notify(WaitEvent(step.queue))
+        return self.timing.wait(self.store, self.keyspace.key(step.queue, "wakeup"), step)
 
     def _unregister(self, step: Unregister) -> int:
         self.configs.forget(step.queue)
@@ -101,9 +103,6 @@ class RedisDriver:
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. A signal handler may call it."""
         self.store.interrupt()
-
-    def require_server(self, what: str) -> None:
-        """Do nothing: a server is there that can do `what`. The driver of a fake broker raises."""
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""

@@ -27,7 +27,7 @@ from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
 from rqttl.store.connections import Connections
-from rqttl.store.observer import Observer, checked, heard, word
+from rqttl.store.observer import Observer, checked, heard, ok, word
 from rqttl.store.pools import Held, open_pool
 from rqttl.store.refusals import is_read_only, refuses_for_now
 from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, try_again, with_retries
@@ -91,7 +91,9 @@ class Store:
         self.connections = Connections(client.connection_pool)
         self._observer = Observer(events)
         self._loaded: set[str] = set()
-        self._listener = Listener(client, self._call, self.connections.release_idle)
+        #: Ends every `listen` from the moment at which it is asked.
+        self.interrupted = Interrupt()
+        self._listener = Listener(client, self._call, self.connections.release_idle, self.interrupted)
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""
@@ -99,9 +101,7 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        return self._observer.one(
-            (command.script.name, command.queue), lambda: with_retries(command, self._send_one), word
-        )
+        return self._observer.one(command.script.name, command.queue, word, with_retries, command, self._send_one)
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
@@ -115,7 +115,8 @@ class Store:
         ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
         send = self._send_ordered if ordered else self._send_scripts
         replies = self._observer.each(
-            lambda: [(command.script.name, command.queue) for command in commands],
+            commands,
+            lambda command: (command.script.name, command.queue),
             lambda: with_retries(strictest, lambda _: send(commands)),
         )
         replies = [
@@ -132,17 +133,17 @@ class Store:
         """
         send = self._send_all if keep_errors else self._send_judged
         sent = self._observer.each(
-            lambda: [(command_name(call), None) for call in calls], lambda: try_again(lambda: send(calls))
+            calls, lambda call: (command_name(call), None), lambda: try_again(lambda: send(calls))
         )
         return sent if keep_errors else checked(sent, tolerant=True)
 
     def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
         """Wait for an element of a list on a connection of its own; see `Listener`."""
-        return self._observer.one(("BLPOP", queue), lambda: self._listener.listen(key, ms, interrupt), heard)
+        return self._observer.one("BLPOP", queue, heard, self._listener.listen, key, ms, interrupt)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
-        self._listener.interrupt()
+        self.interrupted.ask()
 
     def close(self) -> None:
         """Close all connections but those that are in use at this moment, which are closed after that."""
@@ -160,7 +161,7 @@ class Store:
                 return reply
         except NoScriptError:
             self._loaded.discard(script.sha)
-        return self._observer.one(("SCRIPT LOAD", None), lambda: self._send_with_text(command))
+        return self._observer.one("SCRIPT LOAD", None, ok, self._send_with_text, command)
 
     def _send_with_text(self, command: Command) -> Reply:
         """Load the script and run it. No transaction: under full memory Redis refuses all that is in one."""

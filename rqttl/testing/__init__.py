@@ -1,20 +1,20 @@
-"""For tests of code that uses rqttl: a broker without a server, whose clock the test moves, and looks at its queues.
+"""The testing kit: a broker without a server, whose clock the test moves, and assertions about its queues.
 
-Public is what is listed in `__all__`, and the two pytest fixtures that are there wherever rqttl is installed:
-`rqttl_broker` (a fake broker) and `rqttl_server` (the URL of a real server).
+The names in `__all__` are public, and so are two pytest fixtures that every installation of rqttl has: `rqttl_broker`
+(a fake broker) and `rqttl_server` (the URL of a real server).
 """
 
+from rqttl.testing.assertions import assert_depth, bodies, dead_letters, messages
 from rqttl.testing.clock import Clock
-from rqttl.testing.errors import EndlessWait, FakeUnavailable, NotOnFake
+from rqttl.testing.errors import FakeUnavailable, NotSupportedByFake, WaitWouldNeverEnd
 from rqttl.testing.fake import FakeBroker, fake_broker
-from rqttl.testing.looks import assert_depth, bodies, dead_letters, messages
 
 __all__ = [
     "Clock",
-    "EndlessWait",
     "FakeBroker",
     "FakeUnavailable",
-    "NotOnFake",
+    "NotSupportedByFake",
+    "WaitWouldNeverEnd",
     "assert_depth",
     "bodies",
     "dead_letters",

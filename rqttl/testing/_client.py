@@ -1,28 +1,36 @@
-"""The client of a fake broker. The one module that imports fakeredis."""
+"""The client of a fake broker. No other module imports fakeredis."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import fakeredis
 import lupa  # noqa: F401  # what runs the scripts; without it fakeredis would call EVALSHA an unknown command
 from redis.exceptions import ResponseError
 
-from rqttl.testing.errors import NotOnFake
+from rqttl.testing.errors import NotSupportedByFake
 
 
 class FakeClient(fakeredis.FakeRedis):
-    """A redis-py client of a Redis within this process: of a new one, or of that of another client."""
+    """A redis-py client of a Redis within this process: of a new one, or of the one that `beside` uses."""
 
     def __init__(self, beside: FakeClient | None = None) -> None:
         self.fake_server: fakeredis.FakeServer = fakeredis.FakeServer() if beside is None else beside.fake_server
         super().__init__(server=self.fake_server)
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """As redis-py does. Raises `NotOnFake` for a command that fakeredis does not know."""
+        """Execute a command as redis-py does. Raises `NotSupportedByFake` if fakeredis does not know it."""
         try:
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py's own
         except ResponseError as error:
             if "unknown command" in str(error):
-                raise NotOnFake(f"the Redis command {args[0]}") from None
+                raise NotSupportedByFake(f"the Redis command {args[0]}") from None
             raise
+
+
+class BrokerClient(FakeClient):
+    """The client of a fake broker, whose time stands still: a reaper that subscribes to hints would sleep for ever."""
+
+    def pubsub(self, **_: Any) -> NoReturn:
+        """Raise `NotSupportedByFake`."""
+        raise NotSupportedByFake("Reaper.run")

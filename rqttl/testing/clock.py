@@ -1,11 +1,11 @@
-"""The time of a broker in a test: it stands still until somebody moves it."""
+"""The clock of a broker in a test. It stands still until the test moves it."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
 
 from rqttl import units
 from rqttl.errors import InvalidInput
@@ -15,14 +15,8 @@ from rqttl.units import Duration, Instant, Ms
 _FIRST, _LAST = 10**12, 10**13 - 1
 
 
-class Companion(Protocol):
-    """Who has to do something whenever the clock is advanced."""
-
-    def before(self, ms: int) -> None:
-        """The clock is about to go forward by `ms`."""
-
-    def after(self) -> None:
-        """The clock has arrived."""
+#: A function that is called with ms before the clock leaps forward by them, and with 0 after that.
+ClockListener = Callable[[int], object]
 
 
 class Clock:
@@ -30,15 +24,15 @@ class Clock:
 
     `start` is an aware datetime, ISO 8601 text with a zone, or milliseconds since 1970, from 2001 to 2286; without it,
     the time of this machine.
-    Nothing happens by itself when the clock is moved: what has become due then happens with the next call that touches
-    the queue, as on a server without a reaper, or with `FakeBroker.run_reaper()`.
+    A move of the clock does nothing to queues. The next call that touches the queue does the work that is due then, as
+    on a server without a reaper, or by `FakeBroker.run_reaper()`.
     """
 
     def __init__(self, start: Instant | None = None) -> None:
         self._ms = _checked(int(time.time() * 1000) if start is None else units.instant(start, "start"), "start")
         self._owner = threading.get_ident()
         self._moving = threading.RLock()
-        self._companions: list[Companion] = []
+        self._listeners: list[ClockListener] = []
 
     def __repr__(self) -> str:
         return f"<Clock {self.now.isoformat(timespec='milliseconds')}>"
@@ -54,43 +48,42 @@ class Clock:
         return self._ms
 
     def is_of_this_thread(self) -> bool:
-        """Return whether this thread has made the clock: its waits move it, those of other threads are real."""
+        """Return True in the thread that made the clock. Its waits move the clock; waits of other threads are real."""
         return threading.get_ident() == self._owner
 
     def advance(self, duration: Duration) -> None:
         """Let time pass: a `timedelta`, or text such as `"5s"`.
 
-        Whoever works in a `consume` loop keeps its leases, however far the clock goes, as in reality. Raises
-        `InvalidDuration`.
+        A `consume` loop keeps its leases, however far the clock goes, as in reality. Raises `InvalidDuration`.
         """
         ms = units.duration(duration, "duration")
         with self._moving:
             arrival = _checked(self._ms + ms, "duration")
-            companions = list(self._companions)
-            for companion in companions:
-                companion.before(ms)
+            listeners = list(self._listeners)
+            for listener in listeners:
+                listener(ms)
             self._ms = arrival
-            for companion in companions:
-                companion.after()
+            for listener in listeners:
+                listener(0)
 
     def set(self, now: Instant) -> None:
         """Set the clock, forward or back, as if the process had been stopped meanwhile.
 
-        So leases end that `consume` would have renewed. Raises `InvalidInput`.
+        Leases that `consume` would have renewed end. Raises `InvalidInput`.
         """
         with self._moving:
             self._ms = _checked(units.instant(now, "now"), "now")
 
-    def take_along(self, companion: Companion) -> None:
-        """Tell it from now on when the clock is advanced."""
+    def subscribe(self, listener: ClockListener) -> None:
+        """Tell `listener` from now on when the clock is advanced."""
         with self._moving:
-            self._companions.append(companion)
+            self._listeners.append(listener)
 
-    def leave_behind(self, companion: Companion) -> None:
-        """Tell it no more."""
+    def unsubscribe(self, listener: ClockListener) -> None:
+        """Tell `listener` no more."""
         with self._moving:
-            if companion in self._companions:
-                self._companions.remove(companion)
+            if listener in self._listeners:
+                self._listeners.remove(listener)
 
 
 def _checked(ms: int, name: str) -> Ms:

@@ -1,24 +1,25 @@
-"""What a fake says where it has to give up."""
+"""Errors of the testing kit."""
 
 from __future__ import annotations
 
 from rqttl.errors import RqttlError
 
 
-class NotOnFake(RqttlError):
-    """The fake broker cannot do this: it takes a real server, such as that of the fixture `rqttl_server`."""
+class NotSupportedByFake(RqttlError):
+    """The fake broker cannot do this. A real server can, such as that of the fixture `rqttl_server`."""
 
-    code = "not_on_fake"
+    code = "not_supported_by_fake"
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: a fake broker cannot do this; use a real server (the pytest fixture rqttl_server)")
-        self.what = what
+    def __init__(self, operation: str) -> None:
+        instead = "use a real server (the pytest fixture rqttl_server)"
+        super().__init__(f"{operation}: a fake broker cannot do this; {instead}")
+        self.operation = operation
 
 
-class EndlessWait(RqttlError):
+class WaitWouldNeverEnd(RqttlError):
     """A wait without an end, in the thread that owns the clock, for a queue in which nothing becomes due."""
 
-    code = "endless_wait"
+    code = "wait_would_never_end"
 
     def __init__(self, queue: str) -> None:
         super().__init__(
@@ -29,6 +30,6 @@ class EndlessWait(RqttlError):
 
 
 class FakeUnavailable(RqttlError, ImportError):
-    """What the fake broker is made of is not installed."""
+    """The packages that the fake broker needs are not installed."""
 
     code = "fake_unavailable"

@@ -9,7 +9,7 @@ from rqttl import flows
 from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedBroker, ClockedDriver
-from rqttl.testing.errors import FakeUnavailable, NotOnFake
+from rqttl.testing.errors import FakeUnavailable, NotSupportedByFake
 from rqttl.text import install
 from rqttl.units import Instant
 
@@ -31,36 +31,32 @@ def fake_broker(namespace: str = "rqttl", *, start: Instant | None = None) -> Fa
 
 
 class FakeDriver(ClockedDriver):
-    """The driver of a fake broker: it works in the process that made it only."""
+    """The driver of a fake broker. It works only in the process that made it."""
 
     def __init__(self, client: redis.Redis, namespace: str, clock: Clock) -> None:
         super().__init__(client, namespace, clock)
         self._process = os.getpid()
 
-    def require_server(self, what: str) -> NoReturn:
-        """Raise `NotOnFake`: there is no server."""
-        raise NotOnFake(what)
-
     def step(self, step: flows.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if os.getpid() != self._process:
-            raise NotOnFake("being used in a forked process")
+            raise NotSupportedByFake("being used in a forked process")
         return super().step(step)
 
 
 class FakeBroker(ClockedBroker):
     """A `Broker` for unit tests: the same API, the same scripts, nothing shared with any other broker.
 
-    * `clock.advance("5s")` lets time pass, `clock.now` says what time it is.
-    * Waiting takes no time in the thread that made the broker: `receive(wait="5s")` takes what is there, hears what
-      listeners of `events.on_waiting` and other threads have sent, else moves the clock to what becomes due in the
-      queue, or to the end of the wait. A wait without an end is an `EndlessWait` when nothing is left that could
-      happen. In any other thread a wait is a real one; a message, or moving the clock past its end, ends it.
+    * `clock.advance("5s")` lets time pass, `clock.now` is the time.
+    * A wait takes no time in the thread that made the broker. `receive(wait="5s")` takes a message that is there, or
+      one that listeners of `WaitEvent` and other threads send meanwhile. Else it moves the clock to the next due time
+      of the queue, or to the end of the wait. A wait without an end raises `WaitWouldNeverEnd` if nothing more can
+      happen. In any other thread a wait is a real one; a message, or a move of the clock past its end, ends it.
     * `consume` keeps its leases when the clock is advanced, as it does in real time (`clock.set` lets them end).
-    * What is due happens when somebody calls, or in `run_reaper()`.
+    * The next call on a queue does its due work, and so does `run_reaper()`.
 
-    It lives in one process; what it cannot do raises `NotOnFake`. Code that connects and closes by itself gets its
-    brokers from `connect`. Messages are kept as long as one of these brokers is referred to.
+    It lives in one process, and raises `NotSupportedByFake` for an operation that it cannot do. Code that connects and
+    closes by itself gets its brokers from `connect`. Messages are kept as long as one of these brokers is referred to.
     """
 
     def __init__(
@@ -74,7 +70,7 @@ class FakeBroker(ClockedBroker):
     def connect(self, url: str | None = None, *, namespace: str | None = None) -> FakeBroker:
         """Make a further broker on the same messages and the same clock, in the place of `rqttl.connect`.
 
-        `url` says nothing to it. When it is closed, this one stays open.
+        It ignores `url`. When it is closed, this broker stays open.
         """
         del url
         return FakeBroker(driver_of(self).keyspace.namespace if namespace is None else namespace, beside=self)
@@ -87,10 +83,10 @@ class FakeBroker(ClockedBroker):
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise NotOnFake("being pickled for another process")
+        raise NotSupportedByFake("being pickled for another process")
 
     def run_reaper(self) -> Totals:
-        """Do all that is due now in all queues, once, as a reaper would have done. Returns what was done."""
+        """Do all due work of all queues once, as a reaper would have done. Returns its totals."""
         from rqttl.reaper import Reaper
 
         return Reaper(self).run_once()
@@ -98,7 +94,7 @@ class FakeBroker(ClockedBroker):
 
 def _open_client(beside: redis.Redis | None = None) -> FakeClient:
     try:
-        from rqttl.testing._client import FakeClient
+        from rqttl.testing._client import BrokerClient, FakeClient
     except ImportError as error:
         raise FakeUnavailable(f"fake broker: {error}; install what it needs: {install('testing')}") from error
-    return FakeClient(beside if isinstance(beside, FakeClient) else None)
+    return BrokerClient(beside if isinstance(beside, FakeClient) else None)

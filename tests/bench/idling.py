@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 import rqttl
-from rqttl import consumer
+from rqttl.consuming import prefetch
 from rqttl.flows import messages
 from rqttl.reaper import Reaper, hints
 
@@ -25,13 +25,17 @@ PATIENCE = 60.0
 
 @contextmanager
 def faster() -> Iterator[None]:
-    """Shorten the periods of waits, keepers and of the reaper's connection."""
-    before = messages.PERIOD, consumer.STAY, hints.QUIET
-    messages.PERIOD, consumer.STAY, hints.QUIET = before[0] // FASTER, before[1] // FASTER, before[2] / FASTER
+    """Shorten the periods of waits, renewers and of the reaper's connection."""
+    before = messages.PERIOD, prefetch.CONSUMER_TTL_MS, hints.QUIET
+    messages.PERIOD, prefetch.CONSUMER_TTL_MS, hints.QUIET = (
+        before[0] // FASTER,
+        before[1] // FASTER,
+        before[2] / FASTER,
+    )
     try:
         yield
     finally:
-        messages.PERIOD, consumer.STAY, hints.QUIET = before
+        messages.PERIOD, prefetch.CONSUMER_TTL_MS, hints.QUIET = before
 
 
 def commands_a_minute(client: redis.Redis, broker: rqttl.Broker) -> float:
@@ -39,7 +43,7 @@ def commands_a_minute(client: redis.Redis, broker: rqttl.Broker) -> float:
     for i in range(QUEUES):
         broker.declare_queue(f"q{i}")
     waiting = threading.Semaphore(0)
-    broker.events.on_waiting.append(lambda _: waiting.release())
+    broker.events.subscribe(lambda _: waiting.release(), rqttl.WaitEvent)
     reaper = Reaper(broker, scan_period=SCAN_PERIOD / FASTER)
     with faster():
         threads = [threading.Thread(target=_wait, args=(broker.queue(f"q{i}"), i % 2)) for i in range(CONSUMERS)]

@@ -16,6 +16,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 import rqttl
 from rqttl import consumer, delivery
+from rqttl.consuming.sending import Sender
 from rqttl.delivery import LOST, Delivery, lease_words
 from rqttl.protocol import commands
 from tests.chaos.bodies import MEDDLED, is_body_of
@@ -154,28 +155,27 @@ class Witness:
 
     def _watch_consumers(self) -> None:
         """Write down acks when a consumer collects them, and again when they were sent."""
-        collect, perform = consumer.Consumer._ack, consumer.Consumer._perform
+        collect, perform = consumer.Consumer._ack, Sender._perform
 
         def ack(one: consumer.Consumer, deliveries: Sequence[Delivery]) -> None:
             if one.queue.name in ACCOUNTED:
                 self._begin(one.queue.name, "ack", deliveries, collected=True)
             collect(one, deliveries)
 
-        def send(one: consumer.Consumer, flow: Any, sending: Any) -> Any:
-            before = len(sending._sent)
-            claimed = perform(one, flow, sending)
-            sent = sending._sent[before:]
+        def send(one: Sender, flow: Any, acks: Any) -> Any:
+            claimed = perform(one, flow, acks)
+            sent = acks.sent
             if sent:
                 self.journal.write(
                     "acks",
-                    q=one.queue.name,
+                    q=one.queue,
                     done=[_pair(ack) for ack in sent if ack.settled == "ack"],
                     lost=[_pair(ack) for ack in sent if ack.settled == LOST],
                 )
             return claimed
 
         consumer.Consumer._ack = ack  # type: ignore[method-assign, assignment]
-        consumer.Consumer._perform = send  # type: ignore[method-assign, assignment]
+        Sender._perform = send  # type: ignore[method-assign, assignment]
 
 
 def _pair(one: Delivery) -> tuple[str, str]:

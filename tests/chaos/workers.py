@@ -202,7 +202,7 @@ def reaper(me: Actor) -> None:
     while not me.stopping.is_set():
         answers: list[str] = []
         listener = _hearing(answers)
-        me.broker.events.on_command.append(listener)
+        me.broker.events.subscribe(listener, rqttl.CommandEvent)
         reaping = Reaper(me.broker, scan_period="2s")
         me.on_stop = reaping.stop
         if me.stopping.is_set():
@@ -213,7 +213,7 @@ def reaper(me: Actor) -> None:
             if answers or not may_happen(error):
                 me.unexplained(error, "the reaper ended")
             me.rest(0.1)
-        me.broker.events.on_command.remove(listener)
+        me.broker.events.unsubscribe(listener)
 
 
 def _hearing(answers: list[str]) -> Callable[[rqttl.CommandEvent], None]:

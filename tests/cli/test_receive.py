@@ -115,9 +115,9 @@ def test_a_lease_that_ended_before_the_message_was_written_is_an_error(run_clock
     def let_it_end(event: CommandEvent) -> None:
         if event.name == "receive":
             clocked.advance(10_000)
-            clocked.events.on_command.remove(let_it_end)
+            clocked.events.unsubscribe(let_it_end)
 
-    clocked.events.on_command.append(let_it_end)
+    clocked.events.subscribe(let_it_end, CommandEvent)
     result = run_clocked("receive", "orders")
 
     assert (result.exit_code, result.stdout) == (3, "a\n")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rqttl import Broker, OutcomeUnknown, Queue
+from rqttl import Broker, CommandEvent, OutcomeUnknown, Queue
 from rqttl.cli import cli
 from rqttl.cli.send import sources
 from rqttl.protocol.commands import BATCH, BATCH_BYTES
@@ -236,7 +236,7 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
 
     def connect(_: object) -> Broker:
         made = Broker(driver_of(broker).store.client)
-        made.events.on_command.append(lambda event: calls.append(event.name))
+        made.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
         return made
 
     monkeypatch.setattr(Queue, "enqueue_many", counted)

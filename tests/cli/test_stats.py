@@ -12,6 +12,7 @@ import redis
 
 from rqttl import Broker, Message
 from rqttl.cli.stats import watch as stats_watch
+from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.contract.clocked import Clocked
@@ -20,7 +21,7 @@ Pauses = Callable[..., list[float]]
 
 
 @pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
+def pauses(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Pauses:
     """`pauses(a, b)`: between two looks of a watch no time passes, but `a`, then `b` is called."""
 
     def plan(*actions: Callable[[], object]) -> list[float]:
@@ -30,7 +31,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
             seconds.append(length)
             next(left)()
 
-        monkeypatch.setattr(stats_watch, "pause", pause)
+        monkeypatch.setattr(driver_of(clocked).timing, "sleep", pause)
         return seconds
 
     return plan

@@ -1,7 +1,7 @@
 """A broker whose time the test moves, counted in ms from a fixed start: `rqttl.testing`'s, on the server of the test.
 
 Waiting takes no time either: a consumer that would block hears what the bell holds, or the clock goes to what becomes
-due, or to the end of its wait. What another client does while it waits is a listener in `broker.events.on_waiting`.
+due, or to the end of its wait. What another client does while it waits is done by a listener of `WaitEvent`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 
 import redis
 
-from rqttl import Duration, units
+from rqttl import Duration, WaitEvent, units
 from rqttl.testing.clocked import ClockedBroker
 
 START = 1_700_000_000_000
@@ -48,7 +48,7 @@ class Clocked(ClockedBroker):
     def while_waiting(self, action: Callable[[], object]) -> None:
         """Do this whenever a consumer is about to block."""
 
-        def listen(queue: str) -> None:
+        def listen(_: WaitEvent) -> None:
             action()
 
-        self.events.on_waiting.append(listen)
+        self.events.subscribe(listen, WaitEvent)

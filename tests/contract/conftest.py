@@ -55,8 +55,12 @@ if FAKE:
 
     @pytest.fixture
     def client(broker: FakeBroker) -> redis.Redis:
-        """The client of the fake broker."""
-        return driver_of(broker).store.client
+        """A client of the fake broker's Redis. Unlike the broker's own, it may subscribe."""
+        from rqttl.testing._client import FakeClient
+
+        own = driver_of(broker).store.client
+        assert isinstance(own, FakeClient)
+        return FakeClient(own)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rqttl import Broker, Delivery
+from rqttl import Broker, Delivery, RenewalEvent
 from tests.contract.test_waking import PATIENCE
 
 
@@ -20,7 +20,7 @@ class Renewals:
 
     def __init__(self, broker: Broker) -> None:
         self._renewed = threading.Semaphore(0)
-        broker.events.on_renewed.append(lambda *_: self._renewed.release())
+        broker.events.subscribe(lambda _: self._renewed.release(), RenewalEvent)
 
     def wait(self, count: int) -> None:
         for _ in range(count):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Message, MessageTooLarge, Queue, QueueFull
+from rqttl import Broker, CommandEvent, Message, MessageTooLarge, Queue, QueueFull
 
 #: Ways to send one body of 100 bytes.
 SENDS: dict[str, Callable[[Queue], Any]] = {
@@ -92,7 +92,7 @@ def test_a_body_that_fits_costs_no_look_at_the_options(broker: Broker) -> None:
     queue = broker.declare_queue("q", message_ttl="1h", max_message_bytes=100)
     queue.enqueue(b"known")
     calls: list[str] = []
-    broker.events.on_command.append(lambda event: calls.append(event.name))
+    broker.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
 
     queue.enqueue(b"x" * 100)
     queue.enqueue_many([b"x" * 100, Message(b"x", id="a")])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, BrokerClosed, Queue
+from rqttl import Broker, BrokerClosed, Queue, SweepEvent, WaitEvent
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
@@ -144,7 +144,7 @@ def test_closing_ends_a_consumer_that_waits_and_what_it_has_not_sent_comes_again
             for _ in deliveries:
                 held.release()
 
-    broker.events.on_waiting.append(lambda _: blocked.set())
+    broker.events.subscribe(lambda _: blocked.set(), WaitEvent)
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(consume)
         for _ in range(2):
@@ -156,7 +156,7 @@ def test_closing_ends_a_consumer_that_waits_and_what_it_has_not_sent_comes_again
     assert type(error) is BrokerClosed
     assert not isinstance(error.__context__, BrokerClosed)  # the way out of the loop says nothing of its own
     assert other.queue("q").stats().leased == 2
-    assert [thread.name for thread in threading.enumerate() if thread.name == "rqttl-keeper-q"] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name == "rqttl-renewer-q"] == []
 
 
 def test_a_consumer_hands_out_nothing_and_takes_no_ack_after_that(broker: Broker) -> None:
@@ -210,7 +210,7 @@ def test_closing_ends_a_consumer_that_waits_for_room(broker: Broker) -> None:
 def test_closing_ends_a_run_with_it(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     waits = threading.Event()
-    broker.events.on_waiting.append(lambda _: waits.set())
+    broker.events.subscribe(lambda _: waits.set(), WaitEvent)
 
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(lambda: queue.run(lambda _: None, threads=2))
@@ -224,7 +224,8 @@ def test_closing_ends_a_run_with_it(broker: Broker) -> None:
 def test_closing_ends_a_reaper_that_sleeps(broker: Broker) -> None:
     broker.declare_queue("q")
     asleep = threading.Event()
-    reaper = Reaper(broker, scan_period="1h", on_swept=lambda *_: asleep.set())
+    broker.events.subscribe(lambda _: asleep.set(), SweepEvent)
+    reaper = Reaper(broker, scan_period="1h")
 
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(reaper.run)

@@ -32,7 +32,7 @@ def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker) -> None:
         if threading.current_thread() is threading.main_thread() and event.name != "SCRIPT LOAD":
             scripts.append(event.name)
 
-    broker.events.on_command.append(note)
+    broker.events.subscribe(note, CommandEvent)
     with queue.consume(prefetch=100, wait=0) as deliveries:
         scripts.clear()
         for delivery in deliveries:

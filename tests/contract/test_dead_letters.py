@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, Queue, QueueOptions
+from rqttl import CommandEvent, Message, Queue, QueueOptions
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, take, taken
@@ -312,7 +312,7 @@ def test_a_dead_message_is_in_one_place_after_every_call(clocked: Clocked) -> No
     queue.enqueue_many([b"%d" % i for i in range(1_000)])
     clocked.advance(10)
     steps: list[int] = []
-    clocked.events.on_command.append(lambda event: steps.append(1))
+    clocked.events.subscribe(lambda event: steps.append(1), CommandEvent)
 
     log = driver_of(clocked).store.client
     assert log.xlen("rqttl:{q}:log") + log.xlen("rqttl:{d}:log") == 1_000

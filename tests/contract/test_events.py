@@ -9,14 +9,15 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import Broker, CommandEvent, QueueNotFound
+from rqttl import Broker, CommandEvent, Event, QueueNotFound, RenewalEvent, SweepEvent, SweepResult, WaitEvent
+from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 
 
 def listened(broker: Broker) -> list[CommandEvent]:
     heard: list[CommandEvent] = []
-    broker.events.on_command.append(heard.append)
+    broker.events.subscribe(heard.append, CommandEvent)
     return heard
 
 
@@ -72,7 +73,7 @@ def test_a_wait_is_told_with_what_ended_it(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     events = listened(broker)
     waits = threading.Semaphore(0)
-    broker.events.on_waiting.append(lambda _: waits.release())
+    broker.events.subscribe(lambda _: waits.release(), WaitEvent)
 
     def send() -> None:
         waits.acquire(timeout=60)
@@ -107,12 +108,60 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
     ]  # fmt: skip
 
 
-def test_an_event_is_frozen_and_public() -> None:
-    event = CommandEvent("enqueue", "q", 0.1, "ok")
-
+@pytest.mark.parametrize(
+    "event",
+    [
+        CommandEvent("enqueue", "q", 0.1, "ok"),
+        WaitEvent("q"),
+        RenewalEvent("q", 1),
+        SweepEvent("q", SweepResult(1, None, False, 0, 0, 0, 0, 0)),
+    ],
+)
+def test_an_event_is_frozen_and_public(event: Event) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        event.name = "x"  # type: ignore[misc]
-    assert {"CommandEvent", "Events"} <= set(rqttl.__all__)
+        event.queue = "x"  # type: ignore[misc]
+    assert {type(event).__name__, "Event", "Events"} <= set(rqttl.__all__)
+
+
+def test_a_listener_hears_events_of_its_class_and_one_without_a_class_hears_all(clocked: Clocked) -> None:
+    everything: list[Event] = []
+    waits: list[WaitEvent] = []
+    queue = clocked.declare_queue("q")
+    clocked.events.subscribe(everything.append)
+    clocked.events.subscribe(waits.append, WaitEvent)
+
+    assert queue.receive(wait="1s") is None
+
+    assert set(waits) == {WaitEvent("q")}
+    assert [event for event in everything if type(event) is WaitEvent] == waits
+    assert "receive" in {event.name for event in everything if type(event) is CommandEvent}
+
+
+def test_a_reaper_tells_each_sweep_beside_its_command(clocked: Clocked) -> None:
+    clocked.declare_queue("q").enqueue(b"x", ttl="1s")
+    clocked.advance("1s")
+    events: list[Event] = []
+    clocked.events.subscribe(events.append)
+
+    Reaper(clocked).run_once()
+
+    sweeps = [event for event in events if type(event) is SweepEvent]
+    commands = [event for event in events if type(event) is CommandEvent and event.name == "sweep"]
+    assert (sum(sweep.swept.expired for sweep in sweeps), {sweep.queue for sweep in sweeps}) == (1, {"q"})
+    assert len(commands) == len(sweeps)
+
+
+def test_nobody_is_notified_after_the_last_listener_has_left(clocked: Clocked) -> None:
+    events: list[Event] = []
+    clocked.events.subscribe(events.append)
+    clocked.events.subscribe(events.append, WaitEvent)
+
+    clocked.events.unsubscribe(events.append)
+    clocked.queues()
+    clocked.events.unsubscribe(events.append)
+
+    assert events == []
+    assert clocked.events.notify is None
 
 
 def test_a_listener_may_leave_while_it_is_called(clocked: Clocked) -> None:
@@ -120,9 +169,10 @@ def test_a_listener_may_leave_while_it_is_called(clocked: Clocked) -> None:
 
     def once(event: CommandEvent) -> None:
         calls.append(event.name)
-        clocked.events.on_command.remove(once)
+        clocked.events.unsubscribe(once)
 
-    clocked.events.on_command += [once, lambda event: calls.append("other")]
+    clocked.events.subscribe(once, CommandEvent)
+    clocked.events.subscribe(lambda _: calls.append("other"), CommandEvent)
     clocked.queues()
 
     assert calls[:2] == ["SMEMBERS", "other"]

@@ -22,7 +22,7 @@ def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_awa
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as outage, caplog.at_level(logging.WARNING, "rqttl"):
-        outage.setattr(driver_of(clocked).store, "call", away)
+        outage.setattr(driver_of(clocked).store, "execute", away)
         receipt = queue.enqueue(b"2")
 
     assert [one.id for one in queue.peek()] == [receipt.id]
@@ -40,10 +40,10 @@ def test_a_target_that_was_deleted_meanwhile_is_no_error_of_the_sender(clocked: 
 
     def delete(event: CommandEvent) -> None:
         if (event.name, event.queue) == ("enqueue", "orders"):
-            clocked.events.on_command.remove(delete)
+            clocked.events.unsubscribe(delete)
             other.queue("dead").delete()
 
-    clocked.events.on_command.append(delete)
+    clocked.events.subscribe(delete, CommandEvent)
     queue.enqueue(b"3")
 
     assert [one.body for one in queue.peek()] == [b"3"]

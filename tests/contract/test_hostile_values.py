@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from rqttl import Broker, InvalidInput, QueueNotFound, RqttlError
+from rqttl import Broker, CommandEvent, InvalidInput, QueueNotFound, RqttlError
 from tests.hostile import CALLS, VALUES, Call, attempt, set_stage
 from tests.lua.states import everything
 
@@ -27,7 +27,7 @@ def test_a_hostile_value_is_taken_or_refused_by_name(
 ) -> None:
     monkeypatch.setenv("RQTTL_URL", "unix:///none")
     sent, faults = [], []
-    broker.events.on_command.append(lambda event: sent.append(event.name))
+    broker.events.subscribe(lambda event: sent.append(event.name), CommandEvent)
     stage = set_stage(broker)
     before = everything(client)
     for value in VALUES:

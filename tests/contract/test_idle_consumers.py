@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, Message, Queue
+from rqttl import Broker, Message, Queue, WaitEvent
 from rqttl.flows import Step, WaitForWakeup
 from rqttl.store.driver import driver_of
 from tests.contract.test_waking import PATIENCE, Waiters, result
@@ -154,7 +154,7 @@ def test_run_waits_on_while_threads_are_idle(broker: Broker, monkeypatch: pytest
     queue = broker.declare_queue("q")
     handled: list[bytes] = []
     blocking, fetched, sent, stop = (threading.Event() for _ in range(4))
-    broker.events.on_waiting.append(lambda name: blocking.set())
+    broker.events.subscribe(lambda name: blocking.set(), WaitEvent)
     driver = driver_of(broker)
     step = driver.step
 

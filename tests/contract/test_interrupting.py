@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from rqttl import AlreadySettled, Broker, LeaseLost
+from rqttl import AlreadySettled, Broker, LeaseLost, WaitEvent
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies
 from tests.contract.test_waking import LONG, PATIENCE, Waiters
@@ -35,7 +35,7 @@ def test_a_signal_handler_may_end_the_wait_that_it_breaks_into(
     broker: Broker, on_alarm: Callable[[Callable[[], None]], None]
 ) -> None:
     queue = broker.declare_queue("q")
-    broker.events.on_waiting.append(lambda _: on_alarm(broker.interrupt))
+    broker.events.subscribe(lambda _: on_alarm(broker.interrupt), WaitEvent)
 
     assert queue.receive(wait=LONG) is None
 
@@ -56,11 +56,11 @@ def test_afterwards_nobody_waits_but_everything_works(broker: Broker) -> None:
 def test_what_was_handed_to_a_wait_that_ends_is_received(broker: Broker, client: redis.Redis) -> None:
     queue = broker.declare_queue("q")
 
-    def act(_: str) -> None:
+    def act(_: WaitEvent) -> None:
         Broker(client).queue("q").enqueue(b"now or never", ttl=0)
         broker.interrupt()
 
-    broker.events.on_waiting.append(act)
+    broker.events.subscribe(act, WaitEvent)
     delivery = queue.receive(wait=LONG)
 
     assert delivery is not None

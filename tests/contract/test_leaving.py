@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from redis.exceptions import ConnectionError
 
-from rqttl import AlreadySettled, Broker, Delivery, LeaseLost, Queue, QueueNotFound
+from rqttl import AlreadySettled, Broker, Delivery, LeaseLost, Queue, QueueNotFound, RenewalEvent
 from tests.contract.clocked import Clocked
 from tests.contract.handling import Renewals
 from tests.contract.looks import bodies, one, ready
@@ -146,13 +146,13 @@ def test_a_failure_at_the_end_does_not_hide_the_exception_that_leaves_the_block(
 ) -> None:
     queue.enqueue(b"x")
 
-    def fail(*_: object) -> None:
+    def fail(**_: object) -> None:
         raise ConnectionError("gone")
 
     def loop() -> None:
         with queue.consume() as deliveries:
             next(deliveries).ack()
-            monkeypatch.setattr(deliveries, "_report", fail)
+            monkeypatch.setattr(deliveries._sender, "report", fail)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -168,10 +168,10 @@ def test_a_listener_that_fails_does_not_end_the_keeper_of_leases(
     queue.enqueue(b"x")
     renewals = Renewals(broker)
 
-    def fail(name: str, count: int) -> None:
+    def fail(_: RenewalEvent) -> None:
         raise RuntimeError("a listener")
 
-    broker.events.on_renewed.append(fail)
+    broker.events.subscribe(fail, RenewalEvent)
     with queue.consume(lease="300ms") as deliveries:
         delivery = next(deliveries)
         renewals.wait(4)

@@ -277,7 +277,7 @@ def test_a_look_at_many_queues_takes_at_most_seven_commands_each_in_three_round_
         second.nack()
     names = broker.queues()
     sent: list[CommandEvent] = []
-    broker.events.on_command.append(sent.append)
+    broker.events.subscribe(sent.append, CommandEvent)
 
     looks = broker.stats(names, sweep=False)
 

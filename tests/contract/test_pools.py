@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, InvalidInput, PoolExhausted
+from rqttl import Broker, CommandEvent, InvalidInput, PoolExhausted, WaitEvent
 from rqttl.store import pools, retry
 from rqttl.store.driver import driver_of
 from tests.contract.test_waking import LONG, PATIENCE, Waiters, result
@@ -25,7 +25,7 @@ def test_a_pool_of_one_connection_is_enough(redis_url: str) -> None:
 
         assert broker.queues() == ["q"]
         queue.ack_many(queue.receive_many(1_000))
-        broker.events.on_command.append(lambda event: scripts.append(event.name))
+        broker.events.subscribe(lambda event: scripts.append(event.name), CommandEvent)
         assert queue.receive(wait="100ms") is None
 
         assert len([name for name in scripts if name.islower()]) <= 4, "a wait that cannot listen would poll"
@@ -89,7 +89,7 @@ def test_what_came_in_the_moment_in_which_a_wait_found_no_place_is_received(
         broker = broker_of(small)
         queue, other = broker.declare_queue("q"), broker.declare_queue("other")
         waiting = Waiters(broker, threads).start(other)
-        broker.events.on_waiting[:] = [lambda _: Broker(client).queue("q").enqueue(b"x") and None]
+        broker.events.subscribe(lambda _: Broker(client).queue("q").enqueue(b"x"), WaitEvent)
 
         delivery = queue.receive(wait=LONG)
 
@@ -124,7 +124,7 @@ def test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free(
         waiters = Waiters(broker, threads)
         waiting = waiters.start(queue)
         begun = threading.Semaphore(0)
-        broker.events.on_waiting[:] = [lambda _: begun.release()]
+        broker.events.subscribe(lambda _: begun.release(), WaitEvent)
 
         queued = threads.submit(lambda: other.receive(wait=LONG))
         assert begun.acquire(timeout=PATIENCE)
@@ -194,12 +194,12 @@ def test_a_wait_is_not_cut_to_the_time_out_of_the_client(
     with redis.Redis.from_url(redis_url, socket_timeout=0.05) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
-        waits: list[str] = []
-        broker.events.on_waiting.append(waits.append)
+        waits: list[WaitEvent] = []
+        broker.events.subscribe(waits.append, WaitEvent)
 
         assert queue.receive(wait="500ms") is None
 
-        assert waits == ["q"]
+        assert waits == [WaitEvent("q")]
         connection = client.connection_pool.get_connection()
         assert connection._sock.gettimeout() == 0.05
         client.connection_pool.release(connection)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from rqttl import Broker, LeaseLost, QueueNotFound
+from rqttl import Broker, CommandEvent, LeaseLost, QueueNotFound, RenewalEvent
 from tests.contract.clocked import Clocked, at, ms
 
 LIFE = 10_000
@@ -31,7 +31,7 @@ def test_renewing_many_takes_one_call_for_each_length(broker: Broker) -> None:
     held = [one for lease in ("1m", "2m", "1m") for one in queue.receive_many(2, lease=lease)]
     queue.renew_many(held)
     scripts: list[str] = []
-    broker.events.on_command.append(lambda event: scripts.append(event.name))
+    broker.events.subscribe(lambda event: scripts.append(event.name), CommandEvent)
 
     queue.renew_many(held)
     assert scripts == ["renew"] * 2
@@ -55,7 +55,7 @@ def test_leases_of_one_length_are_renewed_although_one_of_another_was_lost(clock
 def test_a_lease_that_gets_shorter_while_a_consumer_runs_sets_the_rhythm_of_its_renewals(broker: Broker) -> None:
     queue = broker.declare_queue("q", lease="1h", max_deliveries=1)
     renewals = threading.Semaphore(0)
-    broker.events.on_renewed.append(lambda name, count: renewals.release())
+    broker.events.subscribe(lambda event: renewals.release(), RenewalEvent)
 
     with queue.consume(prefetch=3) as deliveries:
         queue.enqueue(b"long")
@@ -75,7 +75,7 @@ def test_a_consumer_goes_on_renewing_for_as_long_as_a_user_has_renewed(broker: B
     queue = broker.declare_queue("q", lease="1h", max_deliveries=1)
     queue.enqueue(b"x")
     renewals = threading.Semaphore(0)
-    broker.events.on_renewed.append(lambda name, count: renewals.release())
+    broker.events.subscribe(lambda event: renewals.release(), RenewalEvent)
 
     with queue.consume(prefetch=1) as deliveries:
         delivery = next(deliveries)

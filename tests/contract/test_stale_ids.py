@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Queue
+from rqttl import CommandEvent, Queue
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked
 
@@ -56,9 +56,9 @@ def test_nobody_spins_at_ids_without_a_message(
         if calls > 100:
             raise Spinning(action)
 
-    clocked.events.on_command.append(count)
+    clocked.events.subscribe(count, CommandEvent)
     ACTIONS[action](queue)
-    clocked.events.on_command.clear()
+    clocked.events.unsubscribe(count)
 
     if action != "delete":
         queue.sweep()

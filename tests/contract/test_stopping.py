@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from rqttl import Broker, Consumer, Delivery, Message, Queue
+from rqttl import Broker, Consumer, Delivery, Message, Queue, WaitEvent
 from tests.contract.clocked import Clocked
 from tests.contract.handling import Renewals, until
 from tests.contract.looks import dead, ready
@@ -84,7 +84,7 @@ def test_a_signal_handler_may_stop_the_consumer_that_it_breaks_into(
     broker: Broker, queue: Queue, on_alarm: Callable[[Callable[[], None]], None]
 ) -> None:
     with queue.consume(wait=LONG) as deliveries:
-        broker.events.on_waiting.append(lambda _: on_alarm(deliveries.stop))
+        broker.events.subscribe(lambda _: on_alarm(deliveries.stop), WaitEvent)
         assert list(deliveries) == []
 
 
@@ -120,14 +120,14 @@ def test_what_was_handed_to_a_wait_that_stop_ends_dies_of_its_ttl_and_of_nothing
     queue = clocked.declare_queue("q", max_deliveries=1, dead_letter="d")
     other = Broker(client).queue("q")
 
-    def act(_: str) -> None:
+    def act(_: WaitEvent) -> None:
         other.enqueue(Message(b"now or never", ttl=0))
         if ready_too:
             other.enqueue(b"later")
         deliveries.stop()
 
     with queue.consume(prefetch=1) as deliveries:
-        clocked.events.on_waiting.append(act)
+        clocked.events.subscribe(act, WaitEvent)
         assert list(deliveries) == []
 
     assert dead(queue) == {"expired": 1}
@@ -141,12 +141,12 @@ def test_what_arrives_while_stop_ends_the_wait_is_released_uncounted(broker: Bro
     queue = broker.declare_queue("q", max_deliveries=1)
     other = Broker(client).queue("q")
 
-    def act(_: str) -> None:
+    def act(_: WaitEvent) -> None:
         other.enqueue_many([b"a", b"b"])
         deliveries.stop()
 
     with queue.consume() as deliveries:
-        broker.events.on_waiting.append(act)
+        broker.events.subscribe(act, WaitEvent)
         assert list(deliveries) == []
 
     assert [(again.body, again.delivery_count) for again in queue.receive_many(3)] == [(b"a", 1), (b"b", 1)]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from rqttl import Broker, Delivery, Message, Queue
+from rqttl import Broker, Delivery, Message, Queue, WaitEvent
 from rqttl.delivery import lease_of
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
@@ -26,7 +26,7 @@ class Waiters:
         self.broker = broker
         self._pool = pool
         self._blocking = threading.Semaphore(0)
-        broker.events.on_waiting.append(lambda queue: self._blocking.release())
+        broker.events.subscribe(lambda queue: self._blocking.release(), WaitEvent)
 
     def start(self, queue: Queue, count: int = 1, how: Callable[[], Any] | None = None) -> list[Future[Any]]:
         """Let so many consumers wait; returns when all of them block."""

@@ -38,7 +38,7 @@ def receive(queue: rqttl.Queue, lease: str) -> None:
 
 def wait(queue: rqttl.Queue, lease: str) -> None:
     """Wait for one message."""
-    queue.broker.events.on_waiting.append(lambda name: say("waiting"))
+    queue.broker.events.subscribe(lambda name: say("waiting"), rqttl.WaitEvent)
     delivery = queue.receive(wait="1h", lease=lease)
     assert delivery is not None
     say("received", delivery.id)

@@ -30,7 +30,7 @@ def main(url: str, kind: str, threads: int) -> dict[str, Any]:
     else:
         broker = rqttl.Broker(redis.Redis(unix_socket_path=url.removeprefix("unix://")))
     waiting = threading.Semaphore(0)
-    broker.events.on_waiting.append(lambda _: waiting.release())
+    broker.events.subscribe(lambda _: waiting.release(), rqttl.WaitEvent)
     with broker, ThreadPoolExecutor(threads) as pool:
         queue = broker.declare_queue("q")
         futures = [pool.submit(wait, queue) for _ in range(threads)]

@@ -68,7 +68,7 @@ def reaping(url: str, *arguments: str, watching: bool = True) -> Iterator[Reaper
     reaper = ReaperProcess(url, *arguments)
     try:
         if watching:
-            reaper.await_event("watching")
+            reaper.await_event("pass_completed")
         yield reaper
     finally:
         reaper.process.kill()

@@ -39,7 +39,7 @@ def handle(delivery: rqttl.Delivery) -> None:
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
     with rqttl.connect(sys.argv[1]) as broker:
-        broker.events.on_waiting.append(lambda name: say("waiting"))
+        broker.events.subscribe(lambda name: say("waiting"), rqttl.WaitEvent)
         counts = broker.queue("q").run(handle, int(sys.argv[2]), prefetch=4)
     say("counts", counts.handled, counts.failed, counts.lost)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Delivery, Message, Queue
+from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, SweepEvent, WaitEvent
 from rqttl.reaper import Reaper
 from tests.process.consuming import Process
 
@@ -107,7 +107,8 @@ def test_a_consumer_that_dies_between_the_bell_and_its_look_is_made_up_for(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
     listening = threading.Event()
-    reaper = Reaper(queue.broker, scan_period="1h", on_swept=lambda *_: listening.set())
+    queue.broker.events.subscribe(lambda _: listening.set(), SweepEvent)
+    reaper = Reaper(queue.broker, scan_period="1h")
     running = pool.submit(reaper.run)
     stolen = pool.submit(client.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
@@ -156,13 +157,13 @@ def test_a_slow_handler_keeps_its_messages(
     stolen: list[Delivery | None] = []
     enough = threading.Event()
 
-    def note(name: str, count: int) -> None:
+    def note(renewal: RenewalEvent) -> None:
         stolen.append(rival.receive())
-        renewed.append(count)
+        renewed.append(renewal.count)
         if len(renewed) >= 4:  # longer than the lease, which is renewed at a third of its time
             enough.set()
 
-    broker.events.on_renewed.append(note)
+    broker.events.subscribe(note, RenewalEvent)
 
     with queue.consume(prefetch=3, lease="3s", wait=0) as deliveries:
         for delivery in deliveries:
@@ -249,7 +250,7 @@ def test_acks_are_sent_while_a_handler_is_slow(queue: Queue) -> None:
 def test_another_thread_may_stop_the_loop(broker: Broker, queue: Queue, pool: ThreadPoolExecutor, busy: bool) -> None:
     enqueue(queue, 5 if busy else 0)
     there, stopped = threading.Event(), threading.Event()
-    broker.events.on_waiting.append(lambda name: there.set())
+    broker.events.subscribe(lambda name: there.set(), WaitEvent)
     deliveries = queue.consume(prefetch=5)
 
     def run() -> int:

@@ -38,7 +38,7 @@ with rqttl.connect('embedded://' + os.environ['FOLDER']) as broker:
 CONSUMER = """import rqttl
 with rqttl.connect('embedded://' + os.environ['FOLDER']) as broker:
     queue = broker.declare_queue('orders')
-    broker.events.on_waiting.append(lambda name: print('waiting', flush=True))
+    broker.events.subscribe(lambda _: print('waiting', flush=True), rqttl.WaitEvent)
     print(queue.receive(wait='10m').body.decode(), flush=True)
 """
 

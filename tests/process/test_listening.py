@@ -14,7 +14,7 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import consumer
+from rqttl.consuming import prefetch
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store import blocking
 from rqttl.store.blocking import patiently
@@ -140,18 +140,22 @@ def test_where_redis_py_shows_no_socket_a_call_blocks_for_half_of_the_time_out(
 def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
     broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer, "STAY", 0)  # its keeper would send one at each turn
+    monkeypatch.setattr(prefetch, "CONSUMER_TTL_MS", 3)  # its renewer would send one after each ms
     waiting, turns = threading.Event(), threading.Semaphore(0)
-    broker.events.on_waiting.append(lambda _: waiting.set())
-    deliveries = broker.declare_queue("q").consume(wait="10m")
+    queue = broker.declare_queue("q")
+    broker.events.subscribe(lambda _: waiting.set(), rqttl.WaitEvent)
+    deliveries = queue.consume(wait="10m")
     reports: list[bool] = []
-    monkeypatch.setattr(deliveries, "_report", lambda _: reports.append(deliveries._last_heard == math.inf))
+    monkeypatch.setattr(deliveries._sender, "report", lambda *_, **__: reports.append(waits()))
 
-    def turn(stop: Interrupt) -> None:
+    def waits() -> bool:
+        return not deliveries._schedule.is_report_due(math.inf)
+
+    def turn(stop: Interrupt, seconds: Callable[[], float]) -> None:
         turns.release()
-        stop.wait(0.001)
+        stop.wait(0.002)
 
-    monkeypatch.setattr(deliveries._pace, "rest", turn)
+    monkeypatch.setattr(deliveries._renewer._sooner, "wait", turn)
 
     def run() -> None:
         with deliveries:

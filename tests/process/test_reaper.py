@@ -46,7 +46,7 @@ def test_a_hint_that_was_lost_is_made_up_for_by_the_full_pass(start_server: Call
         dead = broker.declare_queue("orders/dead")
         url = server.url.replace("unix://", "unix://deaf:secret@")
         with reaping(url, "--scan-period", "100ms", watching=False) as reaper:
-            reaper.await_event("deaf")
+            reaper.await_event("subscribe_failed")
             orders.enqueue(b"short", ttl="200ms")
 
             letter = dead.receive(wait="60s")
@@ -116,7 +116,7 @@ def test_a_sleeping_reaper_ends_at_once_on_a_signal(redis_url: str) -> None:
     with reaping(redis_url, "--scan-period", "1h") as reaper:
         assert reaper.end(signal.SIGTERM) == 0
 
-    assert [event["event"] for event in reaper.events] == ["watching", "stopped"]
+    assert [event["event"] for event in reaper.events] == ["pass_completed", "stopped"]
 
 
 def test_the_reaper_goes_on_when_redis_is_back(start_server: Callable[..., Server]) -> None:
@@ -126,9 +126,9 @@ def test_the_reaper_goes_on_when_redis_is_back(start_server: Callable[..., Serve
         broker.declare_queue("dead")
         with reaping(server.url, "--scan-period", "1h") as reaper:
             server.kill()
-            assert reaper.await_event("away")["level"] == "warning"
+            assert reaper.await_event("redis_unavailable")["level"] == "warning"
             server.start()
-            reaper.await_event("watching", times=2)
+            reaper.await_event("pass_completed", times=2)
             broker.queue("orders").enqueue(b"short", ttl="200ms")
 
             assert broker.queue("dead").receive(wait="60s") is not None
@@ -143,7 +143,7 @@ def test_the_reaper_waits_while_its_redis_is_a_replica(start_server: Callable[..
         with reaping(server.url, "--scan-period", "1h") as reaper:
             broker.queue("orders").enqueue(b"short", ttl="1s")
             client.replicaof("127.0.0.1", 1)
-            assert "read only replica" in reaper.await_event("away")["message"]
+            assert "read only replica" in reaper.await_event("redis_unavailable")["message"]
             client.replicaof("NO", "ONE")
 
             assert broker.queue("dead").receive(wait="60s") is not None
@@ -156,7 +156,7 @@ def test_a_lost_subscription_is_taken_up_again(broker: Broker, client: redis.Red
     broker.declare_queue("dead")
     with reaping(redis_url, "--scan-period", "1h") as reaper:
         client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-        reaper.await_event("watching", times=2)
+        reaper.await_event("pass_completed", times=2)
         broker.queue("orders").enqueue(b"short", ttl="200ms")
 
         assert broker.queue("dead").receive(wait="60s") is not None

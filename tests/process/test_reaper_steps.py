@@ -12,10 +12,10 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from rqttl import Broker, InvalidDuration, SweepResult
+from rqttl import Broker, InvalidDuration, SweepEvent
 from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.loop import HINTS
-from rqttl.reaper.registry import STALE, Registry
+from rqttl.reaper.registry import STALE, Record, Registry
 from rqttl.store.driver import driver_of
 from tests.process.reapers import PATIENCE, enqueue_dead
 from tests.servers import Server
@@ -25,6 +25,13 @@ REGISTRY = "rqttl:queues"
 
 def facts(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object]]:
     return [record.facts for record in caplog.records if getattr(record, "event", "") == event]  # type: ignore[attr-defined]  # set by the reaper
+
+
+def pass_over(registry: Registry) -> dict[str, Record]:
+    """Look at all queues, as one pass of a reaper does."""
+    records = registry.look(registry.names())
+    registry.tidy()
+    return records
 
 
 def test_one_pass_does_all_that_is_due(broker: Broker, client: redis.Redis) -> None:
@@ -53,13 +60,14 @@ def test_every_bounded_sweep_is_told_and_queues_take_turns(broker: Broker) -> No
     for name in ("a", "b"):
         broker.declare_queue(name)
         enqueue_dead(broker, name, 1000)
-    told: list[tuple[str, SweepResult]] = []
+    sweeps: list[SweepEvent] = []
+    broker.events.subscribe(sweeps.append, SweepEvent)
 
-    Reaper(broker, on_swept=lambda queue, swept: told.append((queue, swept))).run_once()
+    Reaper(broker).run_once()
 
-    order = [queue for queue, swept in told if swept.expired]
+    order = [sweep.queue for sweep in sweeps if sweep.swept.expired]
     assert order[:6] == ["a", "b"] * 3
-    assert sum(swept.expired for _, swept in told) == 2000
+    assert sum(sweep.swept.expired for sweep in sweeps) == 2000
 
 
 def test_a_queue_that_cannot_be_swept_does_not_stop_the_others(
@@ -95,7 +103,7 @@ def test_a_dead_letter_target_that_a_crash_left_out_of_the_registry_is_entered(
         Reaper(broker).run_once()
 
     assert broker.queues() == ["bad.orders", "orders"]
-    assert facts(caplog, "entered") == [{"queue": "bad.orders"}]
+    assert facts(caplog, "queue_registered") == [{"queue": "bad.orders"}]
 
 
 def test_a_target_that_a_sweep_has_just_made_is_not_taken_for_a_missing_one(
@@ -108,7 +116,7 @@ def test_a_target_that_a_sweep_has_just_made_is_not_taken_for_a_missing_one(
         Reaper(broker).run_once()
 
     assert broker.queues() == ["dead", "orders"]
-    assert facts(caplog, "entered") == []
+    assert facts(caplog, "queue_registered") == []
 
 
 def test_a_name_without_a_queue_is_taken_out_when_it_is_no_declaration_under_way(
@@ -118,13 +126,13 @@ def test_a_name_without_a_queue_is_taken_out_when_it_is_no_declaration_under_way
     registry = Registry(driver_of(broker), lambda: clock[0])
     client.sadd(REGISTRY, "ghost")
 
-    registry.read()
+    pass_over(registry)
     clock[0] = STALE - 1
-    registry.read()
+    pass_over(registry)
     assert client.sismember(REGISTRY, "ghost")
 
     clock[0] = STALE
-    registry.read()
+    pass_over(registry)
     assert not client.sismember(REGISTRY, "ghost")
 
 
@@ -134,13 +142,13 @@ def test_a_queue_that_is_made_in_the_moment_its_name_is_taken_out_is_entered_aga
     clock = [0.0]
     registry = Registry(driver_of(broker), lambda: clock[0])
     client.sadd(REGISTRY, "late")
-    registry.read()
+    pass_over(registry)
     clock[0] = STALE
-    registry.read()
+    pass_over(registry)
     broker.declare_queue("late")
     client.srem(REGISTRY, "late")  # as if its declaration had entered it before the reaper took it out
 
-    found = registry.read()
+    found = pass_over(registry)
 
     assert "late" in found
     assert client.sismember(REGISTRY, "late")
@@ -150,7 +158,7 @@ def test_a_queue_that_is_made_while_a_pass_goes_on_stays_in_the_registry(broker:
     clock = [0.0]
     registry = Registry(driver_of(broker), lambda: clock[0])
     client.sadd(REGISTRY, "late")
-    registry.read()
+    pass_over(registry)
     clock[0] = STALE
 
     assert registry.look(registry.names()) == {}
@@ -176,9 +184,14 @@ def test_the_log_says_how_late_the_oldest_thing_was(broker: Broker, caplog: pyte
 def test_a_queue_that_is_deleted_is_no_failure(broker: Broker) -> None:
     broker.declare_queue("a")
     broker.declare_queue("b").enqueue(b"x")
-    reaper = Reaper(broker, on_swept=lambda queue, _: broker.queue("b").delete() if queue == "a" else None)  # type: ignore[arg-type]  # deletes b before its turn
 
-    assert reaper.run_once().failed == 0
+    def delete_before_its_turn(sweep: SweepEvent) -> None:
+        if sweep.queue == "a":
+            broker.queue("b").delete()
+
+    broker.events.subscribe(delete_before_its_turn, SweepEvent)
+
+    assert Reaper(broker).run_once().failed == 0
 
 
 @pytest.mark.parametrize("period", [None, -1, "-1"])
@@ -207,7 +220,8 @@ def test_a_reaper_without_redis_says_so_at_once(start_server: Callable[..., Serv
 def test_stop_ends_a_sleeping_reaper_from_another_thread_and_leaves_no_thread_behind(broker: Broker) -> None:
     broker.declare_queue("orders")
     swept = threading.Event()
-    reaper = Reaper(broker, scan_period="1h", on_swept=lambda *_: swept.set())
+    broker.events.subscribe(lambda _: swept.set(), SweepEvent)
+    reaper = Reaper(broker, scan_period="1h")
     thread = threading.Thread(target=reaper.run)
     thread.start()
     assert swept.wait(PATIENCE)
@@ -231,7 +245,7 @@ def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does
         def heard() -> None:
             (again if lost.is_set() else started).set()
 
-        listening = hints.Hints(client, "rqttl:due", lambda *_: None, heard, lost.set)
+        listening = hints.HintSubscriber(client, "rqttl:due", lambda *_: None, heard, lost.set)
         listening.start()
         assert started.wait(PATIENCE)
         while "ping" not in {one["cmd"] for one in client.client_list(_type="pubsub")}:
@@ -247,7 +261,7 @@ def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
     """The real one, so that what is counted is what it does."""
     counted: list[int] = []
 
-    def count(*_: object) -> None:
+    def count(_: SweepEvent) -> None:
         ends = time.monotonic() + PATIENCE
         while broker.reaper_count() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
             time.sleep(0.01)
@@ -255,7 +269,8 @@ def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
         reaper.stop()
 
     broker.declare_queue("orders").enqueue(b"x", ttl="1ms")
-    reaper = Reaper(broker, on_swept=count)
+    broker.events.subscribe(count, SweepEvent)
+    reaper = Reaper(broker)
     reaper.run()
 
     assert counted == [1]
@@ -267,13 +282,14 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
     """50,000 of them: what the reaper remembers does not grow."""
     swept, expired = threading.Event(), threading.Event()
 
-    def on_swept(queue: str, done: SweepResult) -> None:
+    def note(sweep: SweepEvent) -> None:
         swept.set()
-        if queue == "new" and done.expired:
+        if sweep.queue == "new" and sweep.swept.expired:
             expired.set()
 
     broker.declare_queue("orders")
-    reaper = Reaper(broker, scan_period="1h", on_swept=on_swept)
+    broker.events.subscribe(note, SweepEvent)
+    reaper = Reaper(broker, scan_period="1h")
     thread = threading.Thread(target=reaper.run)
     thread.start()
     try:

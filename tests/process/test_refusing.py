@@ -132,11 +132,11 @@ def test_a_reaper_outlives_a_redis_that_refuses(broker: Broker, refusing: Refusi
     with reaping(server.url, "--scan-period", "1h") as reaper:
         broker.queue("orders").enqueue(b"x", ttl="500ms")
         refusing.begin()
-        assert reaper.await_event("away")["level"] == "warning"
+        assert reaper.await_event("redis_unavailable")["level"] == "warning"
         refusing.end()
 
         assert broker.queue("dead").receive(wait="60s") is not None
-        reaper.await_event("back")
+        reaper.await_event("redis_recovered")
 
 
 def test_an_ordinary_call_that_is_refused_for_longer_raises_the_error_of_redis(

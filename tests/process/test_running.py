@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from rqttl import Broker, Delivery, Message, Queue, RunCounts, connect
+from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, RunCounts, WaitEvent, connect
 from tests.contract.handling import until
 from tests.process.running import Worker
 from tests.servers import Server
@@ -188,7 +188,7 @@ def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(
     monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.01,))
     with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
         waits, stop = threading.Event(), threading.Event()
-        broker.events.on_waiting.append(lambda _: waits.set())
+        broker.events.subscribe(lambda _: waits.set(), WaitEvent)
         running = pool.submit(broker.declare_queue("q").run, print, stop=stop)
         assert waits.wait(PATIENCE)
         server.kill()
@@ -236,11 +236,11 @@ def test_not_one_of_twenty_messages_is_handed_out_again_while_its_stopped_consum
     stolen: list[Delivery | None] = []
     rival = Broker(client)
 
-    def note(name: str, _: int) -> None:
-        stolen.append(rival.queue(name).receive())
-        renewed[name].release()
+    def note(renewal: RenewalEvent) -> None:
+        stolen.append(rival.queue(renewal.queue).receive())
+        renewed[renewal.queue].release()
 
-    broker.events.on_renewed.append(note)
+    broker.events.subscribe(note, RenewalEvent)
 
     def work(name: str) -> list[str]:
         with broker.queue(name).consume() as deliveries:

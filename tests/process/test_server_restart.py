@@ -10,7 +10,18 @@ from dataclasses import replace
 import pytest
 from redis.exceptions import ConnectionError
 
-from rqttl import Broker, LeaseLost, Message, MessageView, OutcomeUnknown, Queue, connect
+from rqttl import (
+    Broker,
+    CommandEvent,
+    LeaseLost,
+    Message,
+    MessageView,
+    OutcomeUnknown,
+    Queue,
+    RenewalEvent,
+    WaitEvent,
+    connect,
+)
 from tests.servers import Server
 
 pytestmark = pytest.mark.slow
@@ -122,7 +133,7 @@ def test_a_lease_runs_on_while_the_server_is_down(broker: Broker, server: Server
 def test_a_consumer_that_waits_outlives_a_restart(broker: Broker, restart: Callable[[], None]) -> None:
     queue = broker.declare_queue("q")
     waiting = threading.Event()
-    broker.events.on_waiting.append(lambda name: waiting.set())
+    broker.events.subscribe(lambda name: waiting.set(), WaitEvent)
 
     with ThreadPoolExecutor() as pool:
         delivery = pool.submit(queue.receive, wait="10m")
@@ -142,7 +153,7 @@ def test_a_consumer_goes_on_when_redis_comes_back_after_all_attempts_have_failed
     monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.01,))
     queue = broker.declare_queue("q")
     waiting = threading.Event()
-    broker.events.on_waiting.append(lambda name: waiting.set())
+    broker.events.subscribe(lambda name: waiting.set(), WaitEvent)
 
     def handle() -> bytes:
         with queue.consume() as deliveries, next(deliveries) as delivery:
@@ -179,8 +190,10 @@ def test_a_slow_handler_keeps_its_message_over_a_restart(
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")
     renewals, failures = threading.Semaphore(0), threading.Semaphore(0)
-    broker.events.on_renewed.append(lambda name, count: renewals.release())
-    broker.events.on_command.append(lambda event: failures.release() if event.outcome == "ConnectionError" else None)
+    broker.events.subscribe(lambda event: renewals.release(), RenewalEvent)
+    broker.events.subscribe(
+        lambda event: failures.release() if event.outcome == "ConnectionError" else None, CommandEvent
+    )
 
     with queue.consume(lease="9s", wait=0) as deliveries:
         for delivery in deliveries:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rqttl import QueueNotFound
+from rqttl import CommandEvent, QueueNotFound, RenewalEvent
 from rqttl.testing import FakeBroker
 from tests.contract.clocked import START, at
 from tests.contract.looks import one
@@ -67,7 +67,7 @@ def test_events_tell_that_leases_were_renewed(fake: FakeBroker) -> None:
     queue = fake.declare_queue("q")
     queue.enqueue(b"x")
     renewed: list[tuple[str, int]] = []
-    fake.events.on_renewed.append(lambda name, count: renewed.append((name, count)))
+    fake.events.subscribe(lambda event: renewed.append((event.queue, event.count)), RenewalEvent)
 
     with queue.consume(wait=0) as deliveries:
         next(deliveries)
@@ -99,7 +99,7 @@ def test_a_loop_is_left_alone_when_it_is_over(fake: FakeBroker) -> None:
     with queue.consume(wait=0) as deliveries:
         next(deliveries)
     calls: list[str] = []
-    fake.events.on_command.append(lambda event: calls.append(event.name))
+    fake.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
     fake.clock.advance("1d")
 
     assert calls == []

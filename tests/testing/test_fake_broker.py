@@ -17,7 +17,7 @@ from rqttl.cli.common.errors import explain
 from rqttl.cli.common.exits import REFUSED
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
-from rqttl.testing import FakeBroker, FakeUnavailable, NotOnFake, dead_letters, fake_broker
+from rqttl.testing import FakeBroker, FakeUnavailable, NotSupportedByFake, dead_letters, fake_broker
 from tests.contract.clocked import at
 from tests.contract.looks import bodies, one
 
@@ -151,25 +151,25 @@ def test_statistics_are_as_of_the_clock(fake: FakeBroker) -> None:
 
 
 def test_a_reaper_that_runs_for_ever_takes_a_server(fake: FakeBroker) -> None:
-    with pytest.raises(NotOnFake, match=r"Reaper\.run: a fake broker cannot do this"):
+    with pytest.raises(NotSupportedByFake, match=r"Reaper\.run: a fake broker cannot do this"):
         Reaper(fake).run()
 
 
 @pytest.mark.parametrize("command", [("INFO",), ("CONFIG", "GET", "maxmemory"), ("MEMORY", "USAGE", "x")], ids=str)
 def test_what_only_a_server_can_tell_is_refused(fake: FakeBroker, command: tuple[str, ...]) -> None:
-    with pytest.raises(NotOnFake, match=f"command {command[0]}"):
+    with pytest.raises(NotSupportedByFake, match=f"command {command[0]}"):
         driver_of(fake).store.client.execute_command(*command)
 
 
 def test_it_is_not_shared_with_another_process(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = fake.declare_queue("q")
 
-    with pytest.raises(NotOnFake, match="pickled"):
+    with pytest.raises(NotSupportedByFake, match="pickled"):
         pickle.dumps(fake)
-    with pytest.raises(NotOnFake, match="pickled"):
+    with pytest.raises(NotSupportedByFake, match="pickled"):
         pickle.dumps(queue)
     monkeypatch.setattr(os, "getpid", lambda: 1)  # as in a forked child
-    with pytest.raises(NotOnFake, match="forked"):
+    with pytest.raises(NotSupportedByFake, match="forked"):
         queue.enqueue(b"x")
 
 
@@ -178,11 +178,12 @@ def test_every_error_of_the_kit_has_a_code_of_its_own_and_one_line() -> None:
 
     codes = {one.code for one in kinds}
 
-    assert codes == {"not_on_fake", "endless_wait", "fake_unavailable"}
+    assert codes == {"not_supported_by_fake", "wait_would_never_end", "fake_unavailable"}
     assert all(one.__doc__ for one in kinds)
-    assert explain(NotOnFake("doctor")) == (
+    instead = "use a real server (the pytest fixture rqttl_server)"
+    assert explain(NotSupportedByFake("doctor")) == (
         REFUSED,
-        "doctor: a fake broker cannot do this; use a real server (the pytest fixture rqttl_server) [not_on_fake]",
+        f"doctor: a fake broker cannot do this; {instead} [not_supported_by_fake]",
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rqttl import Delivery, Queue
-from rqttl.testing import EndlessWait, FakeBroker
+from rqttl import Delivery, Queue, WaitEvent
+from rqttl.testing import FakeBroker, WaitWouldNeverEnd
 from tests.contract.clocked import at
 from tests.contract.looks import one
 
@@ -73,10 +73,10 @@ def test_a_wait_goes_on_past_what_only_dies(fake: FakeBroker) -> None:
 def test_a_wait_hears_what_is_sent_meanwhile(fake: FakeBroker) -> None:
     queue = fake.declare_queue("q")
 
-    def send(name: str) -> None:
-        queue.enqueue(name.encode())
+    def send(wait: WaitEvent) -> None:
+        queue.enqueue(wait.queue.encode())
 
-    fake.events.on_waiting.append(send)
+    fake.events.subscribe(send, WaitEvent)
     delivery = queue.receive(wait="1h")
 
     assert delivery is not None
@@ -85,7 +85,7 @@ def test_a_wait_hears_what_is_sent_meanwhile(fake: FakeBroker) -> None:
 
 def test_a_wait_ends_when_waits_are_interrupted(fake: FakeBroker) -> None:
     queue = fake.declare_queue("q")
-    fake.events.on_waiting.append(lambda _: fake.interrupt())
+    fake.events.subscribe(lambda _: fake.interrupt(), WaitEvent)
 
     assert queue.receive(wait="1h") is None
 
@@ -109,7 +109,7 @@ def test_an_endless_loop_handles_all_there_will_be_and_says_that_nothing_is_left
                 else:
                     delivery.ack()
 
-    with pytest.raises(EndlessWait, match=r"'q'.*`wait`") as raised:
+    with pytest.raises(WaitWouldNeverEnd, match=r"'q'.*`wait`") as raised:
         work()
 
     assert raised.value.queue == "q"
@@ -124,7 +124,7 @@ def test_an_endless_loop_that_a_listener_stops_or_feeds_is_fine(fake: FakeBroker
     sent = iter(range(3))
     handled = []
 
-    def listen(_: str) -> None:
+    def listen(_: WaitEvent) -> None:
         number = next(sent, None)
         if number is None:
             deliveries.stop()
@@ -132,7 +132,7 @@ def test_an_endless_loop_that_a_listener_stops_or_feeds_is_fine(fake: FakeBroker
             queue.enqueue(number)
 
     with queue.consume() as deliveries:
-        fake.events.on_waiting.append(listen)
+        fake.events.subscribe(listen, WaitEvent)
         for delivery in deliveries:
             with delivery:
                 handled.append(delivery.decode())
@@ -146,7 +146,7 @@ def test_an_endless_loop_that_settles_nothing_ends_too(fake: FakeBroker) -> None
 
     with queue.consume() as deliveries:
         kept = next(deliveries)
-        with pytest.raises(EndlessWait):
+        with pytest.raises(WaitWouldNeverEnd):
             next(deliveries)
         kept.ack()
 
@@ -162,7 +162,7 @@ class Others:
     def __init__(self, fake: FakeBroker, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._waiting = threading.Semaphore(0)
-        fake.events.on_waiting.append(lambda _: self._waiting.release())
+        fake.events.subscribe(lambda _: self._waiting.release(), WaitEvent)
 
     def receive(self, queue: Queue, wait: str) -> Future[Delivery | None]:
         """Let another thread wait; returns when it does."""

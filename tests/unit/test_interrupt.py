@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rqttl.runtime import stop_signals
-from rqttl.runtime.interrupt import Gate, Interrupt
+from rqttl.runtime.interrupt import Gate, Interrupt, Wakeup
 from rqttl.runtime.stop_signals import StopSignals
 
 PATIENCE = 60.0
@@ -209,3 +209,34 @@ def test_in_another_thread_no_signal_is_touched(own: list[int]) -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(enter).result(timeout=PATIENCE)
     assert threading.current_thread() is threading.main_thread()
+
+
+def test_a_change_or_a_stop_ends_a_wait_for_a_wakeup() -> None:
+    wakeup, stop = Wakeup(), Interrupt()
+    begun = threading.Semaphore(0)
+
+    def seconds() -> float:
+        begun.release()
+        return LONG
+
+    with ThreadPoolExecutor(1) as pool:
+        for end in (wakeup.notify, stop.ask):
+            waiting = pool.submit(wakeup.wait, stop, seconds)
+            assert begun.acquire(timeout=PATIENCE)
+            end()
+            waiting.result(timeout=PATIENCE)
+
+    wakeup.wait(stop, seconds)
+    assert not begun.acquire(blocking=False)
+
+
+def test_a_change_that_comes_while_a_wait_begins_ends_it() -> None:
+    wakeup = Wakeup()
+
+    def seconds() -> float:
+        wakeup.notify()  # too late for what is looked at here, early enough for the wait
+        return LONG
+
+    wakeup.wait(Interrupt(), seconds)
+    wakeup.notify()  # nobody waits
+    wakeup.wait(Interrupt(), lambda: 0.0)

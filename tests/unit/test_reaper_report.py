@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import ast
 import logging
+import re
+from pathlib import Path
 
 import pytest
 from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError
 
 from rqttl import SweepResult
-from rqttl.reaper.report import PERIOD, Report, Totals
+from rqttl.reaper import report as reaper_report
+from rqttl.reaper.report import LOG_EVENTS, PERIOD, Report, Totals
 from rqttl.store.refusals import is_away
+from tests.unit.test_size import ROOT
 
 
 def swept(expired: int, *, now: int = 1_000, more: bool = False) -> SweepResult:
@@ -70,3 +75,41 @@ def test_what_was_done_is_told_before_a_queue_fails(caplog: pytest.LogCaptureFix
 )
 def test_an_outage_is_told_from_a_queue_that_is_broken(error: Exception, away: bool) -> None:
     assert is_away(error) is away
+
+
+def logged() -> dict[str, tuple[int, set[str]]]:
+    """The level and the fields of each event that the reaper logs, from its source."""
+    events = {}
+    for path in Path(reaper_report.__file__).parent.glob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "log_event":
+                level = call.args[0].body if isinstance(call.args[0], ast.IfExp) else call.args[0]
+                event = ast.literal_eval(call.args[1])
+                fields = {keyword.arg for keyword in call.keywords if keyword.arg is not None}
+                assert isinstance(level, ast.Attribute)
+                events[event] = getattr(logging, level.attr), fields
+    return events
+
+
+def documented() -> dict[str, tuple[int, tuple[str, ...]]]:
+    """The level and the fields of each event in the table of deploy/README.md."""
+    text = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (info|warning|error) \|([^|]*)\| [^|]+ \|$", text, re.MULTILINE)
+    return {
+        event: (getattr(logging, level.upper()), tuple(re.findall(r"`(\w+)`", fields))) for event, level, fields in rows
+    }
+
+
+def test_the_table_of_log_events_names_each_event_with_its_level_and_fields() -> None:
+    events, table = logged(), documented()
+
+    assert {event: fields for event, (_, fields) in table.items()} == LOG_EVENTS
+    assert {event: level for event, (level, _) in table.items()} == {
+        event: level for event, (level, _) in events.items()
+    }
+
+
+def test_each_event_is_logged_with_the_fields_of_its_row() -> None:
+    named = {event: set(fields) for event, fields in LOG_EVENTS.items() if event != "swept"}  # its fields vary
+
+    assert {event: fields for event, (_, fields) in logged().items() if event != "swept"} == named

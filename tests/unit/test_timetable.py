@@ -16,7 +16,7 @@ def turns(timetable: Timetable, now: int) -> list[str]:
 
 def test_a_queue_has_its_turn_when_it_is_due_and_not_before() -> None:
     timetable = Timetable()
-    timetable.expect("a", 20)
+    timetable.schedule("a", 20)
 
     assert timetable.earliest() == 20
     assert timetable.next(19) is None
@@ -27,17 +27,17 @@ def test_a_queue_has_its_turn_when_it_is_due_and_not_before() -> None:
 def test_queues_have_their_turns_in_order_of_their_due_times() -> None:
     timetable = Timetable()
     for queue, due in (("c", 3), ("a", 1), ("b", 2)):
-        timetable.expect(queue, due)
+        timetable.schedule(queue, due)
 
     assert turns(timetable, 10) == ["a", "b", "c"]
 
 
 def test_what_is_learned_later_replaces_what_was_expected() -> None:
     timetable = Timetable()
-    timetable.expect("a", 10)
-    timetable.expect("a", 30)
-    timetable.expect("b", 10)
-    timetable.expect("b", None)
+    timetable.schedule("a", 10)
+    timetable.schedule("a", 30)
+    timetable.schedule("b", 10)
+    timetable.schedule("b", None)
 
     assert timetable.earliest() == 30
     assert turns(timetable, 29) == []
@@ -45,7 +45,7 @@ def test_what_is_learned_later_replaces_what_was_expected() -> None:
 
 def test_a_hint_makes_a_queue_due_earlier_but_never_later() -> None:
     timetable = Timetable()
-    timetable.expect("a", 20)
+    timetable.schedule("a", 20)
     timetable.hint("a", 30)
     assert timetable.earliest() == 20
 
@@ -55,7 +55,7 @@ def test_a_hint_makes_a_queue_due_earlier_but_never_later() -> None:
 
 def test_a_hint_for_a_queue_that_is_in_line_changes_nothing() -> None:
     timetable = Timetable()
-    timetable.again("a", 5)
+    timetable.enqueue("a", 5)
     timetable.hint("a", 1)
 
     assert turns(timetable, 10) == ["a"]
@@ -64,13 +64,13 @@ def test_a_hint_for_a_queue_that_is_in_line_changes_nothing() -> None:
 def test_queues_with_endless_work_take_turns() -> None:
     timetable = Timetable()
     for queue in "abc":
-        timetable.again(queue, 1)
+        timetable.enqueue(queue, 1)
     served = []
     for _ in range(6):
         turn = timetable.next(1)
         assert turn is not None
         served.append(turn[0])
-        timetable.again(*turn)  # type: ignore[arg-type]  # the due time is known here
+        timetable.enqueue(*turn)  # type: ignore[arg-type]  # the due time is known here
 
     assert served == ["a", "b", "c", "a", "b", "c"]
 
@@ -78,14 +78,14 @@ def test_queues_with_endless_work_take_turns() -> None:
 def test_a_queue_with_endless_work_does_not_hold_up_a_full_pass_nor_the_other_way_round() -> None:
     timetable = Timetable()
     timetable.begin_pass(["p", "q", "r"])
-    timetable.again("busy", 1)
+    timetable.enqueue("busy", 1)
     served = []
     while timetable.passing:
         turn = timetable.next(1)
         assert turn is not None
         served.append(turn[0])
         if turn[0] == "busy":
-            timetable.again("busy", 1)
+            timetable.enqueue("busy", 1)
 
     assert served == ["p", "busy", "q", "busy", "r"]
 
@@ -93,7 +93,7 @@ def test_a_queue_with_endless_work_does_not_hold_up_a_full_pass_nor_the_other_wa
 def test_a_queue_that_is_due_during_a_pass_is_swept_once_for_both() -> None:
     timetable = Timetable()
     timetable.begin_pass(["a", "b", "c"])
-    timetable.expect("c", 1)
+    timetable.schedule("c", 1)
 
     assert sorted(turns(timetable, 1)) == ["a", "b", "c"]
     assert not timetable.busy
@@ -110,7 +110,7 @@ def test_a_pass_tells_since_when_something_was_due() -> None:
 def test_many_changes_of_one_queue_take_no_memory() -> None:
     timetable = Timetable()
     for due in range(10_000, 0, -1):
-        timetable.expect("a", due)
+        timetable.schedule("a", due)
 
     assert len(timetable._heap) < 100
     assert timetable.earliest() == 1
@@ -119,7 +119,7 @@ def test_many_changes_of_one_queue_take_no_memory() -> None:
 def test_names_that_a_pass_does_not_find_are_forgotten() -> None:
     timetable = Timetable()
     for i in range(50_000):
-        timetable.expect(f"q{i}", i + 1)
+        timetable.schedule(f"q{i}", i + 1)
 
     timetable.keep({"q7", "other"})
 

@@ -137,6 +137,7 @@ def _watch(
     as_json: bool,
 ) -> None:
     """Print a frame for each snapshot. Ctrl-C is the usual end, so it is no failure."""
+    from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
 
     def take() -> Snapshot:
         return take_snapshot(broker, patterns)
@@ -156,7 +157,7 @@ def _watch(
                 else:
                     output.answer("\n".join([*(line.text for line in frame(trend, settings)), ""]))
 
-            print_frames(trend, poll(take, seconds), limit, print_frame)
+            print_frames(trend, poll(take, seconds, driver_of(broker).timing.sleep), limit, print_frame)
     except SignalReceived as received:
         if received.number != signal.SIGINT:
             raise Interrupted(received) from None

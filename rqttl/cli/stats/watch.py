@@ -26,18 +26,15 @@ _STYLES = {"": "", "bold": "\x1b[1m", "alarm": "\x1b[1;31m"}
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J", "\x1b[?25h\x1b[?1049l"
 
 
-#: Waits between two snapshots.
-pause: Callable[[float], object] = time.sleep
+def poll(take: Callable[[], Snapshot], seconds: float, wait: Callable[[float], object]) -> Iterator[Snapshot | str]:
+    """A snapshot after each interval; the line of an error if Redis cannot be reached or refuses.
 
-
-def poll(
-    take: Callable[[], Snapshot], seconds: float, wait: Callable[[float], object] | None = None
-) -> Iterator[Snapshot | str]:
-    """A snapshot after each interval; the line of an error if Redis cannot be reached or refuses."""
+    `wait` lets the seconds of an interval pass.
+    """
     following = time.monotonic()
     while True:
         following = max(following + seconds, time.monotonic())
-        (wait or pause)(max(0.0, following - time.monotonic()))
+        wait(max(0.0, following - time.monotonic()))
         result: Snapshot | str
         try:
             result = take()

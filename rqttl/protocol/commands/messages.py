@@ -94,7 +94,7 @@ class Presence:
 
     consumer: str = ""
     block: int = 0
-    stay: int = 0
+    ttl: int = 0
     ticket: bytes = b""
     room: int = 1
 
@@ -116,6 +116,6 @@ def receive(
     script = scripts.load("receive")
     arguments = script.arguments(
         now=now, replay="", count=count, lease=lease, auto="1" if auto_ack else "", room=presence.room,
-        consumer=presence.consumer, block=presence.block, stay=presence.stay, ticket=presence.ticket,
+        consumer=presence.consumer, block=presence.block, stay=presence.ttl, ticket=presence.ticket,
     )  # fmt: skip
     return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(finished)), not auto_ack)

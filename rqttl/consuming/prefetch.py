@@ -1,0 +1,206 @@
+"""The bookkeeping of a consumer: the deliveries that it holds, the acks that it has to send, and when to renew what.
+
+No threads, no locks, no clock and no I/O: the consumer passes each time, in ms. Its threads may share these objects,
+because each change is one operation on a list or a deque. Only an `AckBatch` needs a lock of the consumer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+
+from rqttl.delivery import LOST, UNKNOWN, Delivery, by_lease, lease_words, mark
+from rqttl.protocol.commands import BATCH, Word
+
+#: A consumer counts as present for this time after its last call, in ms.
+CONSUMER_TTL_MS = 60_000
+#: The longest rest between two turns of the renewer, in ms. Acks wait no longer than that.
+LONGEST_REST = 1_000
+#: The number of ids that a list of missed acks holds at most.
+LISTED = 1_000
+
+
+class Prefetch:
+    """The deliveries of one consumer, from the fetch to the ack. `limit` bounds the number of unsettled ones."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._fetched: deque[Delivery] = deque()
+        self._held: list[Delivery] = []
+        self._acks: deque[Delivery] = deque()
+        #: Acks that came after their lease had ended.
+        self.late = Missed(LOST)
+        #: Acks whose outcome is unknown.
+        self.unknown = Missed(UNKNOWN)
+
+    def room(self) -> int:
+        """Return the number of messages that may be fetched now. Only the thread that fetches may ask."""
+        self._held = self.unsettled()
+        return max(0, self._limit - len(self._held))
+
+    def add(self, deliveries: Sequence[Delivery]) -> None:
+        """Add fetched deliveries. Only the thread that fetches may do so."""
+        self._held += deliveries
+        self._fetched.extend(deliveries)
+
+    def hand_out(self) -> Delivery | None:
+        """Remove and return the next delivery that nobody has seen; `None` if there is none."""
+        while self._fetched:
+            try:
+                delivery = self._fetched.popleft()
+            except IndexError:  # another thread has taken the last one
+                break
+            if delivery.settled is None:
+                return delivery
+        return None
+
+    def take_unseen(self) -> list[Delivery]:
+        """Remove and return all deliveries that nobody has seen."""
+        unseen = []
+        while (delivery := self.hand_out()) is not None:
+            unseen.append(delivery)
+        return unseen
+
+    def put_back_unseen(self, deliveries: Sequence[Delivery]) -> None:
+        """Put deliveries back that `take_unseen` gave."""
+        self._fetched.extend(deliveries)
+
+    @property
+    def has_unseen(self) -> bool:
+        """True if there are deliveries that were not handed out."""
+        return bool(self._fetched)
+
+    def unsettled(self) -> list[Delivery]:
+        """Return the deliveries that are not settled."""
+        return [delivery for delivery in list(self._held) if delivery.settled is None]
+
+    def leases(self) -> dict[int, list[Delivery]]:
+        """Return the deliveries whose leases are to be renewed, by the length of their leases in ms."""
+        return by_lease(self.unsettled())
+
+    def finish(self, delivery: Delivery) -> None:
+        """Mark a delivery as acked, and let its ack wait for the next call."""
+        mark(delivery, "ack")
+        self._acks.append(delivery)
+
+    @property
+    def has_acks(self) -> bool:
+        """True if there are acks to send."""
+        return bool(self._acks)
+
+    def acks(self) -> AckBatch:
+        """Return the acks of the next flow."""
+        return AckBatch(self._acks)
+
+
+class Missed:
+    """Acks that failed in one way: their number, and the newest ids."""
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+        self.count = 0
+        self.newest: deque[str] = deque(maxlen=LISTED)
+
+    def add(self, delivery: Delivery) -> None:
+        """Mark a delivery with this outcome, and count it."""
+        mark(delivery, self._how)
+        self.count += 1
+        self.newest.append(delivery.id)
+
+
+class AckBatch:
+    """The acks that the calls of one flow carry. The caller's lock guards `next_words` and `put_back`."""
+
+    def __init__(self, waiting: deque[Delivery]) -> None:
+        self._waiting = waiting
+        self._under_way: list[Delivery] = []
+        #: The acks that calls have carried successfully.
+        self.sent: list[Delivery] = []
+
+    def next_words(self) -> list[Word]:
+        """Return the acks of the next call as words of a command: the oldest ones, as many as a call may carry.
+
+        A call that is made again carries the same acks.
+        """
+        if not self._under_way:
+            number = min(len(self._waiting), BATCH)
+            self._under_way = [self._waiting.popleft() for _ in range(number)]
+        return [word for delivery in self._under_way for word in lease_words(delivery)]
+
+    def confirm(self) -> None:
+        """Note that the call has succeeded."""
+        self.sent += self._under_way
+        self._under_way = []
+
+    def put_back(self) -> None:
+        """Return the acks of a call that failed to those that wait, in their old order."""
+        self._waiting.extendleft(reversed(self._under_way))
+        self._under_way = []
+
+    def missed(self, sequences: Sequence[bytes]) -> list[Delivery]:
+        """Return the sent deliveries that a reply names as missed: one for each time that it names a sequence.
+
+        Of two deliveries of one message it is the older one, because only the newest lease can hold.
+        """
+        if not sequences:
+            return []
+        named, missed = Counter(sequences), []
+        for delivery in sorted(self.sent, key=lambda delivery: lease_words(delivery)[1]):
+            sequence, _ = lease_words(delivery)
+            if named[sequence] and delivery.settled not in (LOST, UNKNOWN):
+                named[sequence] -= 1
+                missed.append(delivery)
+        return missed
+
+
+class RenewalSchedule:
+    """The times at which a consumer renews its leases and shows that it is present."""
+
+    def __init__(self) -> None:
+        #: Ms between two renewals: a third of the shortest lease at hand.
+        self.renew_every: float = LONGEST_REST
+        self._renewed_at = 0.0
+        self._heard_at = -math.inf
+        self._waits = False
+
+    def follow(self, leases: Collection[int]) -> bool:
+        """Follow leases of these lengths, in ms; keep the rhythm if there are none. Return True if it got shorter."""
+        if not leases:
+            return False
+        before, self.renew_every = self.renew_every, min(leases) / 3
+        return self.renew_every < before
+
+    def next_turn(self, now: float) -> float:
+        """Return the ms until the renewer's next turn.
+
+        A turn that came a little too early is made again when the renewal is due, not a third of a lease later. After
+        a renewal that failed the next turn is such a third away.
+        """
+        left = self._renewed_at + self.renew_every - now
+        return min(LONGEST_REST, left if left > 0 else self.renew_every)
+
+    def renewed(self, now: float) -> None:
+        """Note that leases were renewed, or that the consumer begins."""
+        self._renewed_at = now
+
+    def heard(self, now: float) -> None:
+        """Note that Redis has heard of the consumer."""
+        self._heard_at = max(self._heard_at, now)
+
+    def begin_wait(self) -> None:
+        """Note that the consumer waits. Redis knows it for longer than the wait, so it need not show itself."""
+        self._waits = True
+
+    def end_wait(self, now: float) -> None:
+        """Note that the consumer waits no more."""
+        self._waits = False
+        self.heard(now)
+
+    def is_report_due(self, now: float) -> bool:
+        """Return True if the consumer has to show that it is present."""
+        return not self._waits and now - self._heard_at > CONSUMER_TTL_MS / 3
+
+    def is_renewal_due(self, now: float) -> bool:
+        """Return True if the leases have to be renewed."""
+        return now - self._renewed_at >= self.renew_every

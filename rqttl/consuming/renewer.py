@@ -1,0 +1,136 @@
+"""The thread of a consumer that renews leases, sends acks that wait, and shows that the consumer is present."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
+
+from rqttl import units
+from rqttl.consuming import prefetch
+from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
+from rqttl.consuming.sending import Sender, now
+from rqttl.delivery import LOST
+from rqttl.errors import BrokerClosed, LeaseLost, RqttlError
+from rqttl.events import RenewalEvent
+from rqttl.runtime.interrupt import Interrupt, Wakeup
+from rqttl.store.driver import driver_of
+from rqttl.units import MAX_DURATION
+
+if TYPE_CHECKING:
+    from rqttl.queue import Queue
+
+logger = logging.getLogger("rqttl.consumer")
+
+
+class Renewer:
+    """Takes a turn at a third of the shortest lease, and once in a second at least, until `close`.
+
+    After `stop` a turn releases what was not handed out. Leases are renewed until `close`. Each renewal notifies
+    `settled`, because it may show that leases were lost.
+    """
+
+    def __init__(
+        self, queue: Queue, books: Prefetch, schedule: RenewalSchedule, sender: Sender, stop: Interrupt, settled: Wakeup
+    ) -> None:
+        self._queue = queue
+        self._books = books
+        self._schedule = schedule
+        self._sender = sender
+        self._stop = stop
+        self._settled = settled
+        self._sooner = Wakeup()
+        #: Asked once, when no lease is to be renewed any more.
+        self.closed = Interrupt()
+        self._thread = threading.Thread(target=self._run, name=f"rqttl-renewer-{queue.name}", daemon=True)
+
+    @property
+    def has_begun(self) -> bool:
+        """True if `start` was called."""
+        return self._thread.ident is not None
+
+    def start(self) -> None:
+        """Begin to take turns."""
+        self._thread.start()
+
+    def follow_leases(self) -> None:
+        """Take the next turn in time for the leases at hand."""
+        if self._schedule.follow(self._books.leases().keys()):
+            self._sooner.notify()
+
+    def close(self) -> None:
+        """Take no further turn."""
+        self.closed.ask()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def prepare(self, leap: int) -> None:
+        """Show the consumer, and hold all leases, throughout a leap of the clock by so many ms. See `Timing.leaps`."""
+        try:
+            self._sender.report(prefetch.CONSUMER_TTL_MS + leap)
+            self._renew(leap)
+        except RqttlError as error:  # a queue that is gone is told when the loop goes on
+            self._log_failure(error)
+
+    def release_unseen(self) -> None:
+        """Give back, uncounted, what iteration has not handed out."""
+        unseen = self._books.take_unseen()
+        if not unseen:
+            return
+        try:
+            with self._sender.lock:
+                self._queue.nack_many(unseen, counted=False)
+        except LeaseLost as lost:
+            logger.info("%s", lost)
+        except BaseException:
+            self._books.put_back_unseen(unseen)  # for the next attempt
+            raise
+
+    def _run(self) -> None:
+        self._schedule.renewed(now())
+        while not self.closed.asked():
+            end = self.closed if self._stop.asked() else self._stop
+            self._sooner.wait(end, lambda: self._schedule.next_turn(now()) / 1000)
+            if self.closed.asked():
+                return
+            try:
+                self._take_turn()
+            except BrokerClosed:
+                return  # nothing can be sent any more; the thread that iterates raises it
+            except (RedisError, RqttlError) as error:
+                # tried again at the next turn: a queue may come back, as a server does; settling tells lost leases
+                self._log_failure(error)
+            except Exception:
+                # a listener of events failed: without a renewer all leases would end
+                logger.exception("queue %s: the renewer of leases goes on after an error", self._queue.name)
+
+    def _log_failure(self, error: Exception) -> None:
+        logger.warning("queue %s: could not renew leases: %s", self._queue.name, type(error).__name__)
+
+    def _take_turn(self) -> None:
+        if self._stop.asked():
+            self.release_unseen()
+        if self._books.has_acks or self._schedule.is_report_due(now()):
+            self._sender.report(prefetch.CONSUMER_TTL_MS)
+        if self._schedule.is_renewal_due(now()):
+            self._renew(0)
+            self._schedule.renewed(now())
+
+    def _renew(self, leap: int) -> None:
+        """Renew all leases, for as long as they were given for and `leap` ms."""
+        with self._sender.lock:
+            leases = self._books.leases()
+            for lease, group in leases.items():
+                try:
+                    self._queue.renew_many(group, units.as_timedelta(min(lease + leap, MAX_DURATION)))
+                except LeaseLost as lost:
+                    logger.warning("%s", lost)
+        if not leases:
+            return
+        self._settled.notify()
+        renewed = sum(item.settled != LOST for group in leases.values() for item in group)
+        notify = driver_of(self._queue).events.notify
+        if notify is not None:
+            notify(RenewalEvent(self._queue.name, renewed))

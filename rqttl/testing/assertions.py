@@ -1,0 +1,122 @@
+"""Assertions of a test about queues: their messages, their dead letters, and the number of messages in a state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, get_args
+
+from rqttl import checks
+from rqttl.errors import InvalidInput
+from rqttl.options import REASONS
+from rqttl.protocol import codec
+from rqttl.queue import Queue
+from rqttl.text import plain_text, shown
+from rqttl.types import MessageView, QueueStats, State
+
+_PAGE = 250
+_SHOWN = 10
+_MOST = 2**53 - 1
+_STATES = get_args(State)
+
+
+def messages(queue: Queue, state: State | None = None) -> list[MessageView]:
+    """Return all messages in the queue, or those in one state (`ready`, `leased`, `delayed`), in order.
+
+    Due work is done first, so no message has expired. Nothing else changes.
+    """
+    _check_queue(queue)
+    state_name = plain_text(state)
+    if state is not None and state_name not in _STATES:
+        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, got {shown(state)}")
+    queue.sweep()
+    return [message for message in _all(queue) if state_name in (None, message.state)]
+
+
+def bodies(queue_or_messages: Queue | Iterable[MessageView]) -> list[Any]:
+    """Return the values that were sent (or the bytes), in order: of all messages in a queue, or of given messages.
+
+    `bodies(orders)`, `bodies(messages(orders, "leased"))`, `bodies(dead_letters(orders))`.
+    """
+    peeked: list[MessageView] = []
+    for message in _messages_of(queue_or_messages):
+        if not isinstance(message, MessageView):
+            raise InvalidInput(f"queue_or_messages: expected messages as `peek` shows them, got {shown(message)}")
+        peeked.append(message)
+    return [codec.unpack(message.body) if message.content_type == codec.MSGPACK else message.body for message in peeked]
+
+
+def dead_letters(queue: Queue, reason: str | None = None) -> list[MessageView]:
+    """Return the dead letters of a queue, in the order of their deaths, wherever they went.
+
+    A dead letter is a message in another queue of the broker whose newest death was in this queue. `letter.deaths[0]`
+    says why and when. `reason` selects letters. Due work of the queue is done first. A letter that has died once more
+    in its dead-letter queue belongs to that queue. A letter that was acked, or dropped for lack of a target, is
+    nowhere (`queue.stats().deaths` and `.dropped` count them all).
+    """
+    _check_queue(queue)
+    if reason is not None and plain_text(reason) not in REASONS:
+        raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {shown(reason)}")
+    reason = plain_text(reason)
+    queue.sweep()
+    letters = []
+    for name in queue.broker.queues():
+        if name != queue.name:
+            letters += [message for message in _all(queue.broker.queue(name)) if _died_in(message, queue.name, reason)]
+    return sorted(letters, key=lambda message: (message.deaths[0].last_at, message.sequence))
+
+
+def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "ready") -> None:
+    """Assert the number of messages in the queue in a state: `ready`, `leased`, `delayed`, or in `all`.
+
+    Due work is done first. The failure shows the messages of the queue.
+    """
+    __tracebackhide__ = True  # pytest shows the line of the test
+    _check_queue(queue)
+    depth = checks.whole(depth, "depth", 0, _MOST)
+    place = plain_text(state)
+    if place is None or place not in (*_STATES, "all"):
+        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {shown(state)}")
+    stats = queue.stats()
+    counts = {name: getattr(stats, name) for name in _STATES}
+    actual = sum(counts.values()) if place == "all" else counts[place]
+    if actual != depth:
+        raise AssertionError("\n".join(_difference(queue, depth, place, actual, stats)))
+
+
+def _messages_of(queue_or_messages: object) -> Sequence[object]:
+    if isinstance(queue_or_messages, Queue):
+        return messages(queue_or_messages)
+    return checks.items(queue_or_messages, "queue_or_messages", "a queue or messages")
+
+
+def _check_queue(queue: object) -> None:
+    if not isinstance(queue, Queue):
+        raise InvalidInput(f"queue: expected a Queue, got {shown(queue)}")
+
+
+def _all(queue: Queue) -> list[MessageView]:
+    peeked: list[MessageView] = []
+    while page := queue.peek(_PAGE, peeked[-1].sequence if peeked else None):
+        peeked += page
+    return peeked
+
+
+def _died_in(letter: MessageView, queue: str, reason: str | None) -> bool:
+    return bool(letter.deaths) and letter.deaths[0].queue == queue and reason in (None, letter.deaths[0].reason)
+
+
+def _difference(queue: Queue, depth: int, state: str, actual: int, stats: QueueStats) -> list[str]:
+    subject = "messages in all" if state == "all" else f"{state} messages"
+    states = ", ".join(f"{name} {getattr(stats, name)}" for name in _STATES)
+    deaths = ", ".join(f"{reason} {count}" for reason, count in stats.deaths.items() if count)
+    head = queue.peek(_SHOWN + 1)
+    lines = [
+        f"queue {queue.name!r}: expected {depth} {subject}, found {actual}",
+        f"  now: {states}; so far: enqueued {stats.enqueued}, acked {stats.acked}, deaths: {deaths or 'none'}",
+        *(f"  {message.state}: {message.id} {_short(message.body)}" for message in head[:_SHOWN]),
+    ]
+    return [*lines, "  ..."] if len(head) > _SHOWN else lines
+
+
+def _short(body: bytes) -> str:
+    return repr(body) if len(body) <= 40 else f"{body[:40]!r}... ({len(body):,} bytes)"

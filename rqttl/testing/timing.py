@@ -1,0 +1,103 @@
+"""Waiting at the time of a clock that a test moves.
+
+A wait takes no time in the thread that made the clock, the test's own: the clock goes forward instead, to the next due
+time or to the end of the wait. A wait in any other thread is a real one. A message ends it, and so does a move of the
+clock: only the test decides what time it is, however many threads there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rqttl import flows, units
+from rqttl.errors import PoolExhausted
+from rqttl.flows.messages import ENDED
+from rqttl.protocol import replies
+from rqttl.store.store import Store
+from rqttl.testing.clock import Clock
+from rqttl.testing.errors import WaitWouldNeverEnd
+from rqttl.units import MAX_DURATION
+
+#: A wait of more ms than this has no end: `consume()` without `wait` waits so long.
+ENDLESS = MAX_DURATION // 2
+#: In real ms: how often a wait in another thread looks at the clock, and how often it lets the caller look around.
+TICK, LOOK = 20, 400
+#: The number of times that something may become due in one endless wait without a message coming of it.
+IN_VAIN = 100
+
+
+class ClockedTiming:
+    """The `Timing` of a driver at the time of `clock`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._last_wait: tuple[str, int] | None = None
+        self._in_vain = 0
+
+    def now(self) -> int:
+        """See `Timing`. In other threads than the clock's own, real time passes too."""
+        return self.clock.ms if self.clock.is_of_this_thread() else self.clock.ms + int(time.monotonic() * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        """See `Timing`."""
+        if self.clock.is_of_this_thread():
+            self.clock.advance(units.as_timedelta(int(seconds * 1000)))
+        else:
+            time.sleep(seconds)
+
+    def wait(self, store: Store, key: str, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
+        """See `Timing`."""
+        if not self.clock.is_of_this_thread():
+            return self._wait_really(store, key, step)
+        element = _take(store, key, step)
+        if element is None:
+            self._let_pass(step)
+        else:
+            self._last_wait = None
+        return element
+
+    @contextmanager
+    def leaps(self, prepare: Callable[[int], None]) -> Iterator[None]:
+        """See `Timing`. `Clock.advance` leaps."""
+        self.clock.subscribe(prepare)
+        try:
+            yield
+        finally:
+            self.clock.unsubscribe(prepare)
+
+    def _wait_really(self, store: Store, key: str, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
+        began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
+        while not _is_interrupted(store, step):
+            left = ends - time.monotonic()
+            element = store.listen(step.queue, key, max(1, min(TICK, int(left * 1000))))
+            if element is not None or left <= 0 or self.clock.ms != began:
+                return element
+        return _take(store, key, step)
+
+    def _let_pass(self, step: flows.WaitForWakeup) -> None:
+        """Move the clock: nobody has rung, and nobody will, because whoever could is this very thread."""
+        wait = step.queue, self.clock.ms + step.left
+        if wait != self._last_wait:
+            self._last_wait, self._in_vain = wait, 0
+        self._in_vain += 1
+        # without anything due, a listener may have stopped the loop, which is seen when it looks again; and what
+        # becomes due over and over is the lease of something that nobody settles
+        if step.left > ENDLESS and self._in_vain > (1 if step.due is None else IN_VAIN):
+            self._last_wait = None
+            raise WaitWouldNeverEnd(step.queue)
+        if step.left <= ENDLESS or step.due is not None:
+            passing = step.left if step.due is None else min(step.left, step.due)
+            self.clock.advance(units.as_timedelta(passing))
+
+
+def _take(store: Store, key: str, step: flows.WaitForWakeup) -> bytes | None:
+    """Take an element that is there, without waiting. `ENDED` after an interrupt."""
+    (reply,) = store.execute([("LPOP", key)])
+    element = replies.data_or_none(reply)
+    return ENDED if element is None and _is_interrupted(store, step) else element
+
+
+def _is_interrupted(store: Store, step: flows.WaitForWakeup) -> bool:
+    return store.interrupted.asked() or (step.interrupt is not None and step.interrupt.asked())

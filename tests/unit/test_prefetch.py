@@ -1,0 +1,266 @@
+"""The books of a consumer: plain values go in, and nothing else decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl import Delivery, QueueOptions
+from rqttl.consuming import prefetch
+from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, AckBatch, Prefetch, RenewalSchedule
+from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
+from rqttl.protocol.commands import BATCH, QueueConfig
+from rqttl.protocol.keys import Keyspace
+from rqttl.runtime.backoff import pause
+
+
+def unused(*_: object) -> None:
+    raise AssertionError("no delivery is settled here")
+
+
+SETTLER = Settler(unused, unused, unused, unused)
+
+KNOWN = QueueConfig(Keyspace(), "orders", b"v1", QueueOptions.read("orders", {"lease": "30s"}))
+
+
+def delivery(number: int, lease: int | None = None, token: bytes = b"7") -> Delivery:
+    return Delivery(SETTLER, KNOWN, (b"%d" % number, (b"", b"x")), token, 0, lease)
+
+
+def finished(count: int) -> Prefetch:
+    """Books with so many acks to send."""
+    books = Prefetch(BATCH)
+    for number in range(count):
+        books.finish(delivery(number))
+    return books
+
+
+def sent(batch: AckBatch) -> list[str]:
+    """Send all that a batch may carry with one call, and return the sequences."""
+    words = batch.next_words()
+    batch.confirm()
+    return [word.decode() for word in words[::2] if isinstance(word, bytes)]
+
+
+# What is fetched and held
+
+
+def test_there_is_room_for_as_many_as_are_settled() -> None:
+    books = Prefetch(3)
+    first, second = delivery(1), delivery(2)
+    books.add([first, second])
+    assert books.room() == 1
+
+    mark(first, "nack")
+    assert books.room() == 2
+    books.finish(second)
+    assert books.room() == 3
+
+
+@pytest.mark.parametrize("how", ["ack", "nack", "reject", LOST, UNKNOWN, LEFT])
+def test_a_settled_delivery_is_neither_held_nor_renewed_nor_handed_out(how: str) -> None:
+    books = Prefetch(2)
+    settled, other = delivery(1), delivery(2)
+    books.add([settled, other])
+
+    mark(settled, how)
+
+    assert books.unsettled() == [other]
+    assert books.leases() == {30_000: [other]}
+    assert (books.hand_out(), books.hand_out()) == (other, None)
+
+
+def test_deliveries_are_handed_out_in_order_and_are_held_until_they_are_settled() -> None:
+    books = Prefetch(2)
+    one, two = delivery(1), delivery(2)
+    books.add([one, two])
+
+    assert [books.hand_out(), books.hand_out(), books.hand_out()] == [one, two, None]
+    assert books.unsettled() == [one, two]
+    assert not books.has_unseen
+
+
+def test_deliveries_that_nobody_has_seen_are_taken_and_put_back_in_order() -> None:
+    books = Prefetch(3)
+    seen, *unseen = three = [delivery(number) for number in range(3)]
+    books.add(three)
+    assert books.hand_out() is seen
+
+    assert books.take_unseen() == unseen
+    assert (books.has_unseen, books.take_unseen()) == (False, [])
+    books.put_back_unseen(unseen)
+    assert books.take_unseen() == unseen
+
+
+def test_leases_are_renewed_in_groups_of_one_length() -> None:
+    books = Prefetch(3)
+    short, default, other = delivery(1, 500), delivery(2), delivery(3, 500)
+    books.add([short, default, other])
+
+    assert books.leases() == {500: [short, other], 30_000: [default]}
+
+
+# What is finished
+
+
+def test_a_call_carries_as_many_acks_as_it_may_and_the_next_one_the_rest() -> None:
+    books = finished(BATCH + 1)
+    batch = books.acks()
+
+    assert sent(batch) == [str(number) for number in range(BATCH)]
+    assert books.has_acks
+    assert sent(batch) == [str(BATCH)]
+    assert not books.has_acks
+
+
+def test_a_call_that_is_made_again_carries_the_same_acks() -> None:
+    books = finished(1)
+    batch = books.acks()
+    first = batch.next_words()
+    books.finish(delivery(1))
+
+    assert batch.next_words() == first == [b"0", b"7"]
+
+
+def test_the_acks_of_a_failed_call_wait_again_in_their_order() -> None:
+    books = finished(2)
+    batch = books.acks()
+    batch.next_words()
+    books.finish(delivery(2))
+
+    batch.put_back()
+
+    assert sent(books.acks()) == ["0", "1", "2"]
+
+
+def test_acks_that_were_confirmed_before_a_failure_do_not_wait_again() -> None:
+    books = finished(2)
+    batch = books.acks()
+    sent(batch)
+
+    batch.put_back()
+
+    assert not books.has_acks
+    assert [ack.sequence for ack in batch.sent] == ["0", "1"]
+
+
+def test_each_of_two_flows_carries_its_own_acks() -> None:
+    """The renewer and the loop send at the same time; the failure of one loses nothing that the other carries."""
+    books = finished(1)
+    first, second = books.acks(), books.acks()
+    assert first.next_words() == [b"0", b"7"]
+    books.finish(delivery(1))
+    assert sent(second) == ["1"]
+
+    first.put_back()
+
+    assert sent(books.acks()) == ["0"]
+
+
+# What is lost
+
+
+def test_the_deliveries_of_late_acks_are_known_by_their_sequences() -> None:
+    batch = finished(3).acks()
+    sent(batch)
+
+    assert [ack.sequence for ack in batch.missed([b"1", b"9"])] == ["1"]
+    assert batch.missed([]) == []
+
+
+def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -> None:
+    older, newer = delivery(1, token=b"7"), delivery(1, token=b"8")
+    books = Prefetch(3)
+    for one in (newer, older, delivery(2)):
+        books.finish(one)
+    batch = books.acks()
+    sent(batch)
+
+    assert batch.missed([b"1"]) == [older]
+    assert batch.missed([b"1", b"1"]) == [older, newer]
+    mark(older, LOST)
+    assert batch.missed([b"1"]) == [newer]
+
+
+def test_missed_acks_are_counted_and_the_newest_ids_are_listed() -> None:
+    books = Prefetch(3)
+    for number in range(prefetch.LISTED + 2):
+        books.late.add(delivery(number))
+    unsure = delivery(9)
+    books.unknown.add(unsure)
+
+    assert books.late.count == prefetch.LISTED + 2
+    assert (len(books.late.newest), books.late.newest[0]) == (prefetch.LISTED, "2")
+    assert (unsure.settled, books.unknown.count, list(books.unknown.newest)) == (UNKNOWN, 1, ["9"])
+
+
+# What is renewed when
+
+
+def test_leases_are_renewed_at_a_third_of_the_shortest() -> None:
+    schedule = RenewalSchedule()
+    schedule.renewed(100)
+
+    assert schedule.follow([30_000, 600])
+    assert [schedule.is_renewal_due(now) for now in (299, 300)] == [False, True]
+    schedule.renewed(300)
+    assert not schedule.is_renewal_due(499)
+
+
+@pytest.mark.parametrize(
+    "leases, rest", [([], LONGEST_REST), ([3_600_000], LONGEST_REST), ([3_000], 1_000), ([300, 30_000], 100)]
+)
+def test_a_rest_is_no_longer_than_acks_may_wait_and_no_longer_than_a_third_of_a_lease(
+    leases: list[int], rest: int
+) -> None:
+    schedule = RenewalSchedule()
+    schedule.follow(leases)
+
+    assert schedule.next_turn(0) == rest
+
+
+@pytest.mark.parametrize(
+    "now, rest", [(0, 100), (99.5, 0.5), (100, 100), (250, 100)], ids=["renewed", "too early", "due", "it failed"]
+)
+def test_a_turn_that_came_too_early_is_made_again_when_the_renewal_is_due(now: float, rest: float) -> None:
+    schedule = RenewalSchedule()
+    schedule.follow([300])
+
+    assert schedule.next_turn(now) == rest
+
+
+def test_only_a_shorter_lease_makes_the_rhythm_shorter() -> None:
+    schedule = RenewalSchedule()
+
+    assert [schedule.follow(leases) for leases in ([600], [600], [], [900], [300])] == [True, False, False, False, True]
+    assert schedule.renew_every == 100
+
+
+def test_a_consumer_shows_itself_in_a_third_of_the_time_for_which_it_counts() -> None:
+    schedule = RenewalSchedule()
+    assert schedule.is_report_due(0)
+
+    schedule.heard(1_000)
+    schedule.heard(500)  # another thread has looked at the clock before and says so now
+
+    third = 1_000 + CONSUMER_TTL_MS // 3
+    assert [schedule.is_report_due(now) for now in (third, third + 1)] == [False, True]
+
+
+def test_a_consumer_that_waits_need_not_show_itself_until_the_wait_is_over() -> None:
+    schedule = RenewalSchedule()
+    schedule.begin_wait()
+    schedule.heard(0)
+    assert not schedule.is_report_due(10 * CONSUMER_TTL_MS)
+
+    schedule.end_wait(10 * CONSUMER_TTL_MS)
+
+    assert not schedule.is_report_due(10 * CONSUMER_TTL_MS)
+    assert schedule.is_report_due(11 * CONSUMER_TTL_MS)
+
+
+def test_the_pause_of_a_failed_message_doubles_and_ends_growing() -> None:
+    whole = [pause(failures, lambda: 0.0) for failures in (1, 2, 3, 10, 11, 1_000_000)]
+    shortest = [pause(failures, lambda: 1.0) for failures in (1, 2, 11)]
+
+    assert whole == [1_000, 2_000, 4_000, 512_000, 600_000, 600_000]
+    assert shortest == [750, 1_500, 450_000]
