@@ -18,7 +18,7 @@ def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_awa
     queue = clocked.declare_queue("orders", max_length=1, dead_letter="dead")
     queue.enqueue(b"1")
 
-    def away(*_: object) -> object:
+    def away(*_: object, **__: object) -> object:
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as outage, caplog.at_level(logging.WARNING, "rqttl"):
