@@ -30,6 +30,7 @@ $(READY): pyproject.toml .ci/setup
 setup: $(READY)
 	@bash .ci/setup server
 	@bash .ci/setup java
+	@bash .ci/setup lua
 
 demo: $(READY)
 	@bash .ci/setup java
@@ -51,6 +52,7 @@ test-spark: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(SPREAD) -m spark tests/spark
 
 check: $(READY)
+	@bash .ci/setup lua
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -1,16 +1,16 @@
---- Settle deliveries: the work is done, forget the messages.
+--- Settle deliveries: the work is done, and the messages are removed.
 --
--- @use    clock lapse lease reply
+-- @use    clock queue_lifetime lease reply
 -- @keys   meta log detached leases failures
 -- @args   now replay deliveries...
--- @reply  unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
+-- @reply  unknown lost: sequences that an earlier try may have settled, and sequences whose lease had ended
 -- @refuse not_found queue_expired
 
 local now, plain = clock.now(arg.now), redis.call('HGET', q.meta, 'option_set')
 if not plain then
-  return rare(reply).refuse('not_found')
-elseif plain == 'expiring' and rare(lapse).read(q, now) then
-  return rare(reply).refuse('queue_expired')
+  return lazy(reply).refuse('not_found')
+elseif plain == 'expiring' and lazy(queue_lifetime).read(q, now) then
+  return lazy(reply).refuse('queue_expired')
 end
 local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay)
 if #held > 0 then

@@ -1,36 +1,36 @@
---- Look for damage: is each message of a page in its one place, and what should the record say? Nothing is changed.
+--- Check a page of messages for damage, and compute the right values of the record. Nothing is changed.
 --
--- `source` is the part whose ids are looked at, `after` is empty or the `next` of the page before. `due`, `cursor` and
--- `last` are as they should be (`due`: at the latest), `record` is all that is there.
+-- `source` is the part whose sequences are checked. `after` is empty, or the `next` of the page before. `due`, `cursor`
+-- and `last` are right values (`due`: at the latest); `record` is the whole record as text.
 --
--- @use    queue agenda places damage reply
+-- @use    record sweep integrity reply log
 -- @keys   meta log detached expiry leases requeued delayed failures
 -- @args   source after limit
--- @reply  next record due cursor last seen ready bytes faults: faults are ids and words in turn
+-- @reply  next record due cursor last seen ready bytes faults: faults are sequences and words in turn
 -- @refuse not_found
 
-local refusal = queue.open_all(q, redis.call('HGET', q.meta, 'version') or '')
+local refusal = record.open_all(q, redis.call('HGET', q.meta, 'version') or '')
 if refusal then
   return reply.refuse(refusal)
 end
-q.cursor, q.last_id = places.ends(q, q.cursor, q.last_id)
-local ids, after, entries = places.page(q, arg.source, arg.after, tonumber(arg.limit))
-local plan, faults, ready, size = damage.plan(), {}, 0, 0
+q.cursor, q.last_id = integrity.bounds(q, q.cursor, q.last_id)
+local seqs, after, entries = integrity.page(q, arg.source, arg.after, tonumber(arg.limit))
+local plan, faults, ready, size = integrity.plan(), {}, 0, 0
 local contents = arg.source == 'log' or arg.source == 'detached'
-for _, id in ipairs(ids) do
-  local wrong, bytes
-  if contents and not places.is_id(id) then
-    wrong = 'foreign'
-  elseif contents or not places.find(q, id) then -- the others are judged where they are
-    wrong, bytes = damage.judge(q, id, plan, entries[id])
+for _, seq in ipairs(seqs) do
+  local damage, bytes
+  if contents and not log.is_seq(seq) then
+    damage = 'foreign'
+  elseif contents or not integrity.find(q, seq) then -- other messages are checked in their own part
+    damage, bytes = integrity.check(q, seq, plan, entries[seq])
   end
-  if wrong then
-    faults[#faults + 1], faults[#faults + 2] = id, wrong
+  if damage then
+    faults[#faults + 1], faults[#faults + 2] = seq, damage
   end
   if bytes then
     ready, size = ready + 1, size + bytes
   end
 end
-local due = agenda.next(q)
-return reply.ok(q, after, places.text(q), due and string.format('%.0f', due) or '', q.cursor, q.last_id, #ids, ready, size,
-  faults)
+local due = sweep.next_due(q)
+return reply.ok(q, after, integrity.fingerprint(q), due and string.format('%.0f', due) or '', q.cursor, q.last_id,
+  #seqs, ready, size, faults)

@@ -1,7 +1,6 @@
---- Remove what is left of a queue that is not there: keys without their record. A queue that is there stays, and so
--- does the trace of one that was deleted.
+--- Remove the keys of a queue without a record. An existing queue stays, and so does the tombstone of a deleted one.
 --
--- @use    queue reply
+-- @use    record reply
 -- @keys   * -tombstone
 -- @args
 -- @reply  cleared: 0 if the queue is there
@@ -9,5 +8,5 @@
 if redis.call('HEXISTS', q.meta, 'version') == 1 then
   return reply.ok(q, 0)
 end
-queue.unlink(q)
+record.unlink(q)
 return reply.ok(q, 1)

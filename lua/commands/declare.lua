@@ -1,34 +1,36 @@
---- Make a queue, or find it as it should be. One that only a dead letter has made is adopted. Its lifetime begins anew.
+--- Create a queue, or check that it exists with these options. A queue that a dead letter created is adopted.
 --
--- A call whose reply was lost is repeated with the same `version`, by which it knows the queue that it made.
--- A queue that is there needs no further memory, so that consumers can start while Redis has none left.
+-- A call without a reply is repeated with the same `version`, which marks a queue that this call created. Declaring an
+-- existing queue needs no memory, so consumers can start without free memory in Redis. Its lifetime restarts.
 --
--- @use    clock options announce lapse reply
+-- @use    clock options reaper_hint queue_lifetime reply memory
 -- @keys   meta tombstone
 -- @args   version now options fields...
 -- @reply  made version: made is 1 if the queue is new, 2 if it was adopted, else 0
 -- @refuse mismatch queue_expired: followed by the version and the options in force
 
-local now, made, version = clock.now(arg.now), 0, arg.version
-local found = redis.call('HMGET', q.meta, 'version', 'options', 'explicit', 'option_set')
-if found[4] == 'expiring' and lapse.read(q, now) then
-  return reply.refuse('queue_expired', found[1], found[2])
-elseif found[3] == '1' and found[2] ~= arg.options then
-  return reply.refuse('mismatch', found[1], found[2])
-elseif not found[1] then
-  options.create(q.meta, version, 1, now, options.last(q.tombstone, now), arg.fields)
+local now, made = clock.now(arg.now), 0
+local version, stored, explicit, option_set = unpack(redis.call('HMGET', q.meta, 'version', 'options', 'explicit',
+  'option_set'))
+if option_set == 'expiring' and queue_lifetime.read(q, now) then
+  return reply.refuse('queue_expired', version, stored)
+elseif explicit == '1' and stored ~= arg.options then
+  return reply.refuse('mismatch', version, stored)
+elseif not version then
+  version = arg.version
+  options.create(q.meta, version, 1, now, options.last_seq(q.tombstone, now), arg.fields)
   redis.call('HSET', q.meta, 'options', arg.options)
   made = 1
 else
-  redis.call('HDEL', q.meta, '') -- so that it passes when memory is full
-  if found[3] == '0' then
+  memory.may_pass(q)
+  if explicit == '0' then
+    version = arg.version
     redis.call('HSET', q.meta, 'version', version, 'explicit', 1, 'options', arg.options, unpack(arg.fields))
-    announce.now(q.meta)
+    reaper_hint.due_now(q.meta)
     made = 2
-  elseif found[1] == version then
+  elseif version == arg.version then
     made = 1
   end
-  version = made == 0 and found[1] or version
 end
-lapse.renew(q, now)
+queue_lifetime.restart(q, now)
 return reply.ok(q, made, version)

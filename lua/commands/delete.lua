@@ -1,13 +1,13 @@
---- Delete a queue with all that is in it. Nothing is dead-lettered; a trace tells what was lost.
+--- Delete a queue with all its messages. Nothing is dead-lettered; a tombstone records the loss.
 --
--- @use    clock queue gone reply
+-- @use    clock record tombstone reply ready
 -- @keys   *
 -- @args   now if_unused if_empty
--- @reply  removed: how many ready messages went
--- @refuse not_found in_use: followed by the condition and what was found
+-- @reply  removed: the number of ready messages
+-- @refuse not_found in_use: followed by the condition and the number of consumers or messages
 
 local version = redis.call('HGET', q.meta, 'version')
-local refusal = queue.open_all(q, version or '')
+local refusal = record.open_all(q, version or '')
 if refusal then
   return reply.refuse(refusal)
 end
@@ -18,6 +18,6 @@ if arg.if_unused ~= '' and users > 0 then
 elseif arg.if_empty ~= '' and messages > 0 then
   return reply.refuse('in_use', 'if_empty', messages)
 end
-local removed = queue.ready(q)
-gone.delete(q)
+local removed = ready.count(q)
+tombstone.delete_queue(q)
 return reply.ok(q, removed)

@@ -1,27 +1,28 @@
---- Give deliveries back: ready again at their old place, or after `delay` ms; dead if their time is over.
+--- Give deliveries back: ready again in their old place, or after `delay` ms; dead if their time is over.
 --
--- Without a `delay` (empty) the pause of the queue's options acts, where the delivery failed. `counted` is 0 for what a
--- consumer never looked at: that is no failed delivery. `description` is empty, or says why the delivery failed.
+-- Without a `delay` (empty) the pause of the queue acts on a failed delivery. `counted` is 0 for messages that the
+-- consumer never looked at: they have not failed. `description` is the error of the delivery, or empty.
 --
--- @use     clock queue record lease restore length expiry dead_letter wake reply
+-- @use     clock record lease restore limits expiry wakeup reply
 -- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay delay counted description deliveries...
--- @reply   unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
+-- @reply   unknown lost: sequences that an earlier try may have settled, and sequences whose lease had ended
 -- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)
-local refusal = queue.open_all(q, arg.version, now)
+local refusal = record.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
 local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay ~= '' and 'back' or '')
-local how = {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description, wholly = true}
+local mode = {counted = tonumber(arg.counted), delay = tonumber(arg.delay), description = arg.description,
+  wholly = true}
 if #held > 0 then
-  -- what is over makes room before what lives
-  how.crowded = length.drops(q) and q.due_at and q.due_at <= now and rare(expiry).make_room(q, now, 250)
-  restore.back(q, now, q.leases, held, how)
-  wake.ring(q, now)
+  -- overdue messages make room before live ones
+  mode.crowded = limits.drops_oldest(q) and q.due_at and q.due_at <= now and lazy(expiry).make_room(q, now, 250)
+  restore.run(q, now, q.leases, held, mode)
+  wakeup.ring(q, now)
 end
 record.save(q)
 return reply.ok(q, unknown, lost)

@@ -1,29 +1,32 @@
---- Look at messages in order, without touching them: ready, leased and delayed ones.
+--- Look at messages in order without touching them: ready, leased and delayed ones.
 --
--- @use    clock page lapse budget reply
+-- @use    clock page queue_lifetime budget reply memory
 -- @keys   meta log detached leases requeued delayed failures
 -- @args   now after limit
--- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failures as `failures` holds them
+-- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failures as `failures`
+-- @reply  holds them
 -- @refuse not_found queue_expired
 
-local now, found = clock.now(arg.now), redis.call('HMGET', q.meta, 'version', 'message_ttl', 'option_set', 'large_upto')
-if not found[1] then
+local now = clock.now(arg.now)
+local version, retention, option_set, large_upto = unpack(redis.call('HMGET', q.meta, 'version', 'message_ttl',
+  'option_set', 'large_upto'))
+if not version then
   return reply.refuse('not_found')
 end
-if found[3] == 'expiring' then
-  if rare(lapse).read(q, now) then return reply.refuse('queue_expired') end
-  rare(lapse).stir(q, now)
-  redis.call('HDEL', q.meta, '') -- so that what follows passes when memory is full
-  rare(lapse).save(q)
+if option_set == 'expiring' then
+  if lazy(queue_lifetime).read(q, now) then return reply.refuse('queue_expired') end
+  lazy(queue_lifetime).mark_active(q, now)
+  memory.may_pass(q)
+  lazy(queue_lifetime).save(q)
 end
-q.large_upto = budget.place(found[4])
+q.large_upto = budget.large_upto(large_upto)
 local entries = page.read(q, arg.after, tonumber(arg.limit))
 local facts = {}
 for i, entry in ipairs(entries) do
-  local id = entry[1]
-  local leased, delayed = redis.call('ZSCORE', q.leases, id), redis.call('ZSCORE', q.delayed, id)
+  local seq = entry[1]
+  local leased, delayed = redis.call('ZSCORE', q.leases, seq), redis.call('ZSCORE', q.delayed, seq)
   facts[3 * i - 2] = leased and 'leased' or delayed and 'delayed' or 'ready'
   facts[3 * i - 1] = leased and string.format('%.0f', math.floor(leased / 1000)) or delayed or ''
-  facts[3 * i] = redis.call('HGET', q.failures, id) or '0'
+  facts[3 * i] = redis.call('HGET', q.failures, seq) or '0'
 end
-return reply.ok(q, now, found[2] or '', entries, facts)
+return reply.ok(q, now, retention or '', entries, facts)

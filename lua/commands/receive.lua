@@ -1,18 +1,19 @@
 --- Finish deliveries, then take messages out: under a lease, or for good with `auto`.
 --
--- `count` may be 0. A consumer that gives its name and finds fewer messages than `room` is noted as waiting for `block`
--- ms, in the same step in which the queue was seen empty, so that no message can arrive in between unnoticed; it counts
--- as a consumer for `stay` ms. `ticket` is what the list `wakeup` gave it.
+-- `count` may be 0. A consumer that gives its name and gets fewer messages than `room` is recorded as waiting for
+-- `block` ms in the same step, so no message can arrive unnoticed in between. It counts as a consumer for `stay` ms.
+-- `ticket` is the value that the consumer got from the list `wakeup`.
 --
--- @use     clock queue lapse record lease sweep ticket claim failures wake reply
+-- @use     clock record queue_lifetime lease sweep handoff take failures wakeup reply
 -- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay count lease auto room consumer block stay ticket finished...
--- @reply   now due more token lost entries failures unknown: failures are `<id> <failed deliveries>` in turn; for `unknown` see `ack`
+-- @reply   now due more token lost entries failures unknown: failures are `<sequence> <failed deliveries>` in turn; for
+-- @reply   `unknown` see `ack`
 -- @refuse  not_found stale queue_expired
 
 local now, most, waits = clock.now(arg.now), tonumber(arg.count), arg.consumer ~= ''
-local refusal = queue.open_all(q, arg.version, now)
+local refusal = record.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
@@ -22,46 +23,46 @@ if #arg.finished > 0 then
 end
 if #held > 0 then
   lease.finish(q, held)
-  queue.count(q, 'acked', #held)
+  record.count(q, 'acked', #held)
 end
 
 local more, swept = sweep.if_due(q, now)
-local state = {taken = {}, ids = {}, own = {}, over = {}, size = 0}
+local state = {taken = {}, seqs = {}, with_header = {}, expired = {}, size = 0}
 if most > 0 then
-  if arg.ticket ~= '' then rare(ticket).show(q, now, arg.ticket, state) end
-  -- before what is ready: nobody else may come for it
+  if arg.ticket ~= '' then lazy(handoff).accept(q, now, arg.ticket, state) end
+  -- take it before ready messages: no other consumer may come for it
   if waits and arg.block == '0' and q.has_waiters == '1' and redis.call('EXISTS', q.wakeup) == 1 then
-    rare(ticket).find(q, now, most, state)
+    lazy(handoff).claim(q, now, most, state)
   end
-  claim.take(q, now, most, state)
+  take.choose(q, now, most, state)
 end
-local ids, failed = state.ids, {}
+local seqs, failed = state.seqs, {}
 if state.requeued then
-  failed = rare(failures).list(q, ids)
-  if #failed > 0 then queue.count(q, 'redelivered', #failed / 2) end
+  failed = lazy(failures).list(q, seqs)
+  if #failed > 0 then record.count(q, 'redelivered', #failed / 2) end
 end
 
-claim.settle(q, now, state, more)
+take.apply(q, now, state, more)
 local token, ends = '', now + arg.lease
-if #ids > 0 then
+if #seqs > 0 then
   if arg.auto ~= '' then
-    rare(lease).finish(q, ids)
-    queue.count(q, 'acked', #ids)
+    lazy(lease).finish(q, seqs)
+    record.count(q, 'acked', #seqs)
   else
     token, q.lease_grants = lease.token(ends, q.lease_grants), q.lease_grants + 1
-    lease.grant(q, token, ids)
-    queue.due_by(q, ends)
+    lease.grant(q, token, seqs)
+    record.schedule_sweep(q, ends)
   end
-  q.delivered = q.delivered + #ids
+  q.delivered = q.delivered + #seqs
 end
 if waits then
-  local block = #ids < tonumber(arg.room) and tonumber(arg.block) or 0
-  wake.attend(q, now, arg.consumer, block, tonumber(arg.stay), state.shown or {})
+  local block = #seqs < tonumber(arg.room) and tonumber(arg.block) or 0
+  wakeup.track_consumer(q, now, arg.consumer, block, tonumber(arg.stay), state.handed or {})
 end
-if q.life then rare(lapse).attend(q, now) end
+if q.life then lazy(queue_lifetime).mark_received(q, now) end
 if not state.emptied and (most > 0 or swept) then
-  more = more or #ids < most
-  wake.pass_on(q, now)
+  more = more or #seqs < most
+  wakeup.ring_if_ready(q, now)
 end
 record.save(q)
 return reply.ok(q, now, q.due_at or '', more and 1 or 0, token, lost, state.taken, failed, unknown)

@@ -1,34 +1,37 @@
---- Put dead letters back: those of `ids` that are ready in the source go to the end of this queue, in one step.
+--- Redrive dead letters: ready ones of `seqs` in the source move to the end of this queue, in one step.
 --
--- They arrive like messages that are sent without a TTL, at most a few hundred: this queue's TTLs and limits act, what
--- finds no room stays where it is, and duplicates are not looked for. Id, body, headers and deaths are kept.
+-- They arrive like messages without a TTL, at most a few hundred. The TTLs and limits of this queue act on them,
+-- letters without room stay in the source, and duplicates are not looked for. Message id, body, headers and deaths stay
+-- the same.
 --
--- @use     clock queue redrive admit mixed append intake handover reply target
+-- @use     clock record admission store reply redrive memory
 -- @keys    meta log expiry wakeup waiters detached leases requeued delayed failures
 -- @targets expired maxlen
 -- @source  expiry leases requeued delayed failures
--- @args    version targets now replay ids...
--- @reply   results: for each of the first `ids`, `<new id>` or `<new id> <own deadline>`, with `~` before it if it was dead on arrival, `!<the limit that refused it>`, `-` if it is not there or not ready, or `=` if it has gone back before
+-- @args    version targets now replay seqs...
+-- @reply   results: for each of the first `ids`, `<new id>` or `<new id> <own deadline>`, with `~` before it if it was
+-- @reply   dead on arrival, `!<the limit that refused it>`, `-` if it is not there or not ready, or `=` if it has gone
+-- @reply   back before
 -- @refuse  not_found stale queue_expired retry
 
 local now = clock.now(arg.now)
-local refusal, record = queue.open(q, arg.version, now, 'enqueued')
+local refusal, enqueued_before = record.open(q, arg.version, now, 'enqueued')
 if refusal then
   return reply.refuse(refusal)
 end
-queue.open_rest(q)
-q.dead_letters_new = false
-local letters, last, missing = redrive.find(q.source, now, arg.ids)
+record.open_rest(q)
+q.dead_letter_refused = false
+local letters, last, missing = redrive.find(q.source, now, arg.seqs)
 local results = {}
 if #letters > 0 then
   local items = redrive.read(q, q.source, now, letters)
-  local plan = admit.decide(q, now, items)
+  local plan = admission.decide(q, now, items)
   if not plan then
     return reply.refuse('retry')
   end
-  redis.call('HSET', q.meta, 'last_id', q.last_id) -- the first write is one that Redis refuses when memory is full
-  results = mixed.store(q, now, items)
+  memory.must_ask(q)
+  results = store.all(q, now, items)
   redrive.leave(q.source, letters, items)
-  intake.finish(q, now, items, plan, record[7] + items.n)
+  admission.finish(q, now, items, plan, enqueued_before + items.n)
 end
-return reply.ok(q, redrive.tell(arg.ids, last, letters, results, missing, arg.replay))
+return reply.ok(q, redrive.results(arg.seqs, last, letters, results, missing, arg.replay))

@@ -1,21 +1,21 @@
---- Refuse deliveries for good: they die with reason `rejected`.
+--- Reject deliveries for good: their messages die with reason `rejected`.
 --
--- @use     clock queue record lease refuse dead_letter wake reply
+-- @use     clock record lease refuse wakeup reply
 -- @keys    meta log detached leases failures wakeup waiters
 -- @targets rejected
 -- @args    version targets now replay description deliveries...
--- @reply   unknown lost: ids of which nobody knows whether an earlier try settled them, and ids whose lease had ended
+-- @reply   unknown lost: sequences that an earlier try may have settled, and sequences whose lease had ended
 -- @refuse  not_found stale queue_expired
 
 local now = clock.now(arg.now)
-local refusal = queue.open_all(q, arg.version, now)
+local refusal = record.open_all(q, arg.version, now)
 if refusal then
   return reply.refuse(refusal)
 end
 local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay)
 if #held > 0 then
   refuse.all(q, now, held, arg.description)
-  wake.ring(q, now)
+  wakeup.ring(q, now)
 end
 record.save(q)
 return reply.ok(q, unknown, lost)

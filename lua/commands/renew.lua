@@ -1,16 +1,16 @@
---- Extend leases by `lease` ms from now. The new deadline is the new token.
+--- Extend leases to `lease` ms from now. The new deadline makes a new token.
 --
--- @use    clock queue lapse lease announce reply
+-- @use    clock record queue_lifetime lease reaper_hint reply
 -- @keys   meta log detached leases
 -- @args   now lease deliveries...
 -- @reply  token lost: one token for all that are still held
 -- @refuse not_found queue_expired
 
 local now, token = clock.now(arg.now), ''
-local record = redis.call('HMGET', q.meta, 'option_set', 'due_at')
-if not record[1] then
+local option_set, due_at = unpack(redis.call('HMGET', q.meta, 'option_set', 'due_at'))
+if not option_set then
   return reply.refuse('not_found')
-elseif record[1] == 'expiring' and rare(lapse).read(q, now) then
+elseif option_set == 'expiring' and lazy(queue_lifetime).read(q, now) then
   return reply.refuse('queue_expired')
 end
 local held, lost = lease.held(q, now, arg.deliveries, '')
@@ -20,11 +20,11 @@ if #held > 0 then
   token = lease.token(ends, redis.call('HINCRBY', q.meta, 'lease_grants', 1))
   lease.grant(q, token, held)
   -- a renewal may also shorten a lease
-  q.due_at = tonumber(record[2])
-  queue.due_by(q, ends)
+  q.due_at = tonumber(due_at)
+  record.schedule_sweep(q, ends)
   if q.hint then
     redis.call('HSET', q.meta, 'due_at', string.format('%d', ends))
-    announce.due(q.meta, ends)
+    reaper_hint.send(q.meta, ends)
   end
 end
 return reply.ok(q, token, lost)

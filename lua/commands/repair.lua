@@ -1,34 +1,34 @@
---- Put right what is damaged in a queue: these ids, the cursor and the last sequence; and `bytes`, if the record is
--- still `record` as an audit gave it.
+--- Repair damage in a queue: these messages, the cursor and the last sequence. `bytes` is written if the record is
+-- still the text `record` of an audit.
 --
--- Everything is looked at anew, so what is right by now stays as it is. Whatever follows is due at once: a sweep finds
--- out what, and when.
+-- Each message is checked again, so a right one stays as it is. The queue is due at once: a sweep computes when it is
+-- due next.
 --
--- @use    announce places damage reply
+-- @use    reaper_hint integrity reply memory
 -- @keys   meta log detached expiry leases requeued delayed failures
--- @args   record bytes ids...
--- @reply  done: what was put right, words and numbers in turn
+-- @args   record bytes seqs...
+-- @reply  done: the repaired damage, words and numbers in turn
 -- @refuse not_found
 
-local found = redis.call('HMGET', q.meta, 'version', 'cursor', 'last_id')
-if not found[1] then
+local version, cursor, last_id = unpack(redis.call('HMGET', q.meta, 'version', 'cursor', 'last_id'))
+if not version then
   return reply.refuse('not_found')
 end
-local plan, counts, done = damage.plan(), {}, {}
-local recount = arg.bytes ~= '' and places.text(q) == arg.record
-q.cursor, q.last_id = places.ends(q, found[2], found[3])
-for _, id in ipairs(arg.ids) do
-  local wrong = damage.judge(q, id, plan)
+local plan, counts, done = integrity.plan(), {}, {}
+local recount = arg.bytes ~= '' and integrity.fingerprint(q) == arg.record
+q.cursor, q.last_id = integrity.bounds(q, cursor, last_id)
+for _, seq in ipairs(arg.seqs) do
+  local wrong = integrity.check(q, seq, plan)
   if wrong and wrong ~= 'header' then counts[wrong] = (counts[wrong] or 0) + 1 end
 end
-counts.cursor, counts.last = q.cursor ~= found[2] and 1 or nil, q.last_id ~= found[3] and 1 or nil
+counts.cursor, counts.last = q.cursor ~= cursor and 1 or nil, q.last_id ~= last_id and 1 or nil
 counts.bytes = recount and 1 or nil
 
-redis.call('HDEL', q.meta, '') -- the first write is one that frees, so that what follows passes when memory is full
-damage.mend(q, plan)
+memory.may_pass(q)
+integrity.repair(q, plan)
 redis.call('HSET', q.meta, 'cursor', q.cursor, 'last_id', q.last_id)
 if recount then redis.call('HSET', q.meta, 'ready_bytes', arg.bytes) end
-announce.now(q.meta)
+reaper_hint.due_now(q.meta)
 for word, n in pairs(counts) do
   done[#done + 1], done[#done + 2] = word, n
 end

@@ -1,20 +1,22 @@
---- Do what is due in a queue, at most a few hundred messages: reclaim leases, promote delayed messages, expire, trim,
--- compact. Consumers that stopped waiting are forgotten. A queue whose lifetime is over is deleted.
+--- Sweep a queue, at most a few hundred messages: reclaim leases, promote delayed messages, expire, trim, compact.
 --
--- @use     clock queue lapse retire record sweep compact seen wake dead_letter reply
+-- Consumers that stopped waiting are forgotten. A queue whose lifetime has ended is deleted.
+--
+-- @use     clock record queue_lifetime expire_queue compact dedup wakeup reply sweep
 -- @keys    *
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
--- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the queue, or empty
+-- @reply   now due more reclaimed promoted expired trimmed compacted retired: how many messages were dropped with the
+-- @reply   queue, or empty
 -- @refuse  not_found stale
 
-local refusal = queue.open_all(q, arg.version)
+local refusal = record.open_all(q, arg.version)
 if refusal then
   return reply.refuse(refusal)
 end
 local now = clock.now(arg.now)
-if q.life and rare(lapse).ends(q) <= now then
-  local dead, dropped = rare(retire).run(q, now)
+if q.life and lazy(queue_lifetime).expires_at(q) <= now then
+  local dead, dropped = lazy(expire_queue).run(q, now)
   if dead then
     if not dropped then record.save(q) end
     return reply.ok(q, now, '', dropped and 0 or 1, 0, 0, dead, 0, 0, dropped or '')
@@ -23,11 +25,11 @@ end
 redis.call('ZREMRANGEBYSCORE', q.waiters, -now, now)
 redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
-local forgotten = seen.forget(q, now, 250)
+local forgotten = dedup.forget(q, now, 250)
 local busy = done.reclaimed + done.promoted + done.expired + done.trimmed > 0
 local compacted, uneven = compact.run(q, 100, busy)
-wake.pass_on(q, now)
+wakeup.ring_if_ready(q, now)
 q.hint = nil
 record.save(q)
-return reply.ok(q, now, q.due_at or '', (done.more or uneven or forgotten >= 250) and 1 or 0, done.reclaimed, done.promoted, done.expired,
-  done.trimmed, compacted, '')
+return reply.ok(q, now, q.due_at or '', (done.more or uneven or forgotten >= 250) and 1 or 0, done.reclaimed,
+  done.promoted, done.expired, done.trimmed, compacted, '')

@@ -1,6 +1,6 @@
---- Use a queue without doing anything to it, as looking whether it is there does elsewhere: its lifetime begins anew.
+--- Mark a queue as used. Its lifetime restarts.
 --
--- @use    clock lapse reply
+-- @use    clock queue_lifetime reply memory
 -- @keys   meta
 -- @args   now
 -- @reply  done
@@ -9,9 +9,9 @@
 local now = clock.now(arg.now)
 if redis.call('EXISTS', q.meta) == 0 then
   return reply.refuse('not_found')
-elseif lapse.is_over(q, now) then
+elseif queue_lifetime.is_over(q, now) then
   return reply.refuse('queue_expired')
 end
-redis.call('HDEL', q.meta, '') -- so that it passes when memory is full
-lapse.renew(q, now)
+memory.may_pass(q)
+queue_lifetime.restart(q, now)
 return reply.ok(q, 1)

@@ -6,7 +6,8 @@ the deadline in decimal for one that only has a TTL, and otherwise
     <deadline>;<length of id>;<length of deaths>;<id><deaths><extras>
 
 where the first two lengths and the deadline may be empty (none). Scripts read and write everything up to `extras`,
-which is msgpack `[content type, headers]` and opaque to them. `lua/lib/message.lua` is the other half of this module.
+which is msgpack `[content type, headers]` and opaque to them. `lua/lib/log/message.lua` is the other half of
+this module.
 """
 
 from __future__ import annotations

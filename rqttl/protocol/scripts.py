@@ -2,6 +2,17 @@
 
 The header of a command (`@keys @args @use`) is the only place where positions are decided. The linker reads it, adds
 the fragments that are used, and binds `KEYS` and `ARGV` to names.
+
+Redis builds every function anew at each call. So a function that is named only as `lazy(module).function` is put into
+the function `lazy`, which builds it at its first call, with all functions that only it needs. `lazy(3)` is number 3 of
+them. The module tables are for readers: `module.function` becomes a local `module_function`. Before and after linking:
+
+    -- fragments a and b                          local a_hot
+    function a.hot(x) return x + 1 end            local built, lazy
+    function b.cold(x) return x * 2 end           function a_hot(x) return x + 1 end
+    -- a command                                  function lazy(n) ... if n == 1 then ... f = b_cold ... return f end
+    local x = a.hot(1)                            local x = a_hot(1)
+    if x > 5 then x = lazy(b).cold(x) end         if x > 5 then x = lazy(1)(x) end
 """
 
 from __future__ import annotations
@@ -41,7 +52,7 @@ _FUNCTION = re.compile(r"^function (\w+)\.(\w+)\(.*?^end\n", re.MULTILINE | re.D
 _MODULE = re.compile(r"^local \w+ = \{\}\n", re.MULTILINE)
 _CHANGING = re.compile(r"^local [a-z]", re.MULTILINE)
 _NAMED = re.compile(r"\b(\w+)\.(\w+)\b")
-_RARE = re.compile(r"\brare\((\w+)\)\.(\w+)\b")
+_LAZY = re.compile(r"\blazy\((\w+)\)\.(\w+)\b")
 _COMMENT = re.compile(r"^\s*--.*\n|(?<=\S)\s+-- .*$", re.MULTILINE)
 
 
@@ -54,9 +65,23 @@ def _root() -> Traversable:
 
 
 @cache
+def _folders() -> dict[str, Traversable]:
+    """The folder of each fragment by the name of the fragment. Two fragments of one name are an error."""
+    folders: dict[str, Traversable] = {}
+    for folder in (_root() / "lib").iterdir():
+        for entry in folder.iterdir():
+            name = entry.name.removesuffix(".lua")
+            if name in folders:
+                raise ContractError(f"lua: two fragments are named {name}: in {folders[name].name} and {folder.name}")
+            folders[name] = folder
+    return folders
+
+
+@cache
 def _read(kind: str, name: str) -> tuple[dict[str, list[str]], str]:
-    """The tags in the header of a file, and the text behind the header without its comments."""
-    text = (_root() / kind / f"{name}.lua").read_text(encoding="utf-8")
+    """Read a command or a fragment: the tags of its header, and its text without header and comments."""
+    folder = _root() / "commands" if kind == "commands" else _folders().get(name, _root() / "lib")
+    text = (folder / f"{name}.lua").read_text(encoding="utf-8")
     header = _HEADER.match(text)
     tags: dict[str, list[str]] = {}
     for tag, words in _TAG.findall(header[0] if header else ""):
@@ -82,11 +107,9 @@ def _fragments(wanted: list[str]) -> dict[str, str]:
 
 
 def _join(fragments: dict[str, str], body: str) -> str:
-    """The fragments that a command uses, without the functions that it never names, then the command.
+    """Join the fragments of a command, without the functions that it never names, and the command.
 
-    Redis builds every function anew on each call. So what is named only as `rare(module).function` stands in the
-    function `rare`, which builds it, with all that it needs, when it is called first: `rare(3)` is number 3 of these.
-    The module tables are for readers: `module.function` becomes a local `module_function`.
+    The head of this module shows an example.
     """
     functions: dict[str, str] = {}
     for text in fragments.values():
@@ -100,26 +123,26 @@ def _join(fragments: dict[str, str], body: str) -> str:
     shared = [use for use in tops if use in hot or (use in used and _CHANGING.search(tops[use]))]
     declared, defined = _define(functions, always)
     # a function that names a local looks for it from the last one on, and nearly all of them name `call`
-    text = "".join(tops[use] for use in shared) + declared + "local awake, rare\n" * bool(groups)
+    text = "".join(tops[use] for use in shared) + declared + "local built, lazy\n" * bool(groups)
     text += "local call = redis.call\n" + _bind(defined, always, numbers)
     if groups:
         cases = []
         for name, group in groups.items():
             needed = _modules(group)
             own = "".join(tops[use] for use in tops if use in needed and use not in shared)
-            built = _bind("".join(_define(functions, group)), always | group, numbers)
-            cases.append(f"if n == {numbers[name]} then\n{own}{built}f = {_local(name)}\n")
-        text += f"function rare(n)\nlocal f = awake and awake[n]\nif f then return f end\n{'else'.join(cases)}end\n"
-        text += "awake = awake or {}\nawake[n] = f\nreturn f\nend\n"
+            bound = _bind("".join(_define(functions, group)), always | group, numbers)
+            cases.append(f"if n == {numbers[name]} then\n{own}{bound}f = {_local(name)}\n")
+        text += f"function lazy(n)\nlocal f = built and built[n]\nif f then return f end\n{'else'.join(cases)}end\n"
+        text += "built = built or {}\nbuilt[n] = f\nreturn f\nend\n"
     return text + _bind(body, always, numbers)
 
 
 def _groups(functions: dict[str, str], always: set[str], body: str) -> dict[str, set[str]]:
-    """The functions that are called as rare, each with what it needs beyond what is `always` there."""
+    """The functions that are called as lazy, each with what it needs beyond what is `always` there."""
     groups: dict[str, set[str]] = {}
     texts = [body, *(functions[name] for name in always)]
     while texts:
-        named = {f"{a}.{b}" for text in texts for a, b in _RARE.findall(text)} & functions.keys() - always
+        named = {f"{a}.{b}" for text in texts for a, b in _LAZY.findall(text)} & functions.keys() - always
         new = {name: _reachable(functions, name) - always for name in named - groups.keys()}
         texts = [functions[name] for group in new.values() for name in group]
         groups |= new
@@ -127,16 +150,16 @@ def _groups(functions: dict[str, str], always: set[str], body: str) -> dict[str,
 
 
 def _bind(text: str, here: set[str], numbers: dict[str, int]) -> str:
-    """A text in which functions have their local names: those that are `here`, and those that `rare` gives."""
+    """A text in which functions have their local names: those that are `here`, and those that `lazy` gives."""
 
     def call(match: re.Match[str]) -> str:
         name = f"{match[1]}.{match[2]}"
-        return _local(name) if name in here else f"rare({numbers[name]})" if name in numbers else match[0]
+        return _local(name) if name in here else f"lazy({numbers[name]})" if name in numbers else match[0]
 
     def local(match: re.Match[str]) -> str:
         return _local(match[0]) if match[0] in here else match[0]
 
-    return _NAMED.sub(local, _RARE.sub(call, text))
+    return _NAMED.sub(local, _LAZY.sub(call, text))
 
 
 def _define(functions: dict[str, str], names: set[str]) -> tuple[str, str]:
@@ -155,11 +178,11 @@ def _modules(names: set[str]) -> set[str]:
 
 
 def _reachable(functions: dict[str, str], text: str) -> set[str]:
-    """The functions that a text names, and those that these name; not those that are named as rare."""
+    """The functions that a text names, and those that these name; not those that are named as lazy."""
     found: set[str] = set()
     texts = [text]
     while texts:
-        named = {f"{a}.{b}" for text in texts for a, b in _NAMED.findall(_RARE.sub("", text))} & functions.keys()
+        named = {f"{a}.{b}" for text in texts for a, b in _NAMED.findall(_LAZY.sub("", text))} & functions.keys()
         texts = [functions[name].partition("\n")[2] for name in named - found]
         found |= named
     return found
@@ -169,7 +192,7 @@ def _bindings(name: str, least: int, keys: list[str], args: list[str], rest: str
     """The lines that give positions their names, behind a check of their number. `rest` takes all further arguments."""
     enough = f"#KEYS < {least} or #ARGV {'<' if rest else '~='} {len(args)}"
     lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
-    # room for what `queue.open` and `append.next_id` put in, so that the table is made once
+    # space for the fields that `record.open` and `append.next_seq` set, so that the table never grows
     room = [f"{field} = nil" for field in _RECORD]
     named = [f"{part} = KEYS[{i}]" for i, part in enumerate(keys[:least], 1)]
     lines.append("local q = {" + ", ".join(named + room) + "}")
@@ -211,14 +234,15 @@ def _link(name: str) -> Script:
     targets = tags.get("targets", [])
     body = _bindings(name, least, keys, args, rest)
     if targets:
-        bind = f"rare(target).bind(q, KEYS, {len(keys)}, arg.targets)"
+        bind = f"lazy(dead_letter).bind(q, KEYS, {len(keys)}, arg.targets)"
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
     other = tuple(tags.get("source", []))
     if other:
         # it may be one of the targets too, and is one table then
         body += "q.source = q.targets.source\n"
         body += f"{', '.join(f'q.source.{part}' for part in other)} = unpack(KEYS, #KEYS - {len(other) - 1})\n"
-    text = _join(_fragments(tags.get("use", [])), body + source).replace("redis.call(", "call(")
+    fragments = _fragments([*tags.get("use", []), *["dead_letter"] * bool(targets)])
+    text = _join(fragments, body + source).replace("redis.call(", "call(")
     text = re.sub(r"\n{2,}", "\n", text).lstrip()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(

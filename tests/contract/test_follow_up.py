@@ -18,11 +18,11 @@ def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_awa
     queue = clocked.declare_queue("orders", max_length=1, dead_letter="dead")
     queue.enqueue(b"1")
 
-    def away(*_: object) -> object:
+    def away(*_: object, **__: object) -> object:
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as outage, caplog.at_level(logging.WARNING, "rqttl"):
-        outage.setattr(driver_of(clocked).store, "call", away)
+        outage.setattr(driver_of(clocked).store, "execute", away)
         receipt = queue.enqueue(b"2")
 
     assert [one.id for one in queue.peek()] == [receipt.id]

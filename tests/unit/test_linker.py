@@ -22,7 +22,7 @@ from tests.unit.test_scripts import forget
 def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder of scripts."""
     (tmp_path / "commands").mkdir()
-    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "base").mkdir(parents=True)
     monkeypatch.setattr(scripts, "_root", lambda: tmp_path)
     forget()
     yield tmp_path
@@ -32,7 +32,7 @@ def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def write(folder: Path, **texts: str) -> None:
     for name, text in texts.items():
         kind, _, stem = name.partition("_")
-        (folder / kind / f"{stem}.lua").write_text(text, encoding="utf-8")
+        (folder / kind.replace("lib", "lib/base") / f"{stem}.lua").write_text(text, encoding="utf-8")
 
 
 def test_positions_follow_the_header(lua: Path) -> None:
@@ -198,7 +198,7 @@ def test_what_is_missing_is_named(lua: Path, missing: str) -> None:
 
 
 def test_what_is_rarely_needed_is_built_when_it_is_first_called(lua: Path, client: redis.Redis) -> None:
-    lib = "--- A.\nlocal a = {}\nlocal N = 40\nfunction a.hot()\n  return rare(a).cold() + rare(a).cold()\nend\n"
+    lib = "--- A.\nlocal a = {}\nlocal N = 40\nfunction a.hot()\n  return lazy(a).cold() + lazy(a).cold()\nend\n"
     lib += "function a.cold()\n  return a.colder() + N\nend\nfunction a.colder()\n  return 2\nend\n"
     write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.hot()\n")
 

@@ -16,15 +16,19 @@ NAMES = scripts.names()
 #: Refusals that never reach a caller: the flow has an answer to them.
 ANSWERED = {"stale", "retry", "queue_expired"}
 LUA = Path(scripts.__file__).parents[2] / "lua"
-FRAGMENTS = sorted(path.stem for path in (LUA / "lib").glob("*.lua"))
+FRAGMENTS = {path.stem: path for path in sorted((LUA / "lib").glob("*/*.lua"))}
 
 
 def source(kind: str, name: str) -> str:
-    return (LUA / kind / f"{name}.lua").read_text(encoding="utf-8")
+    path = FRAGMENTS[name] if kind == "lib" else LUA / kind / f"{name}.lua"
+    return path.read_text(encoding="utf-8")
 
 
 def header(name: str) -> dict[str, str]:
-    return dict(re.findall(r"^-- @(\w+)[^\S\n]*(.*)$", source("commands", name), re.MULTILINE))
+    tags: dict[str, str] = {}
+    for tag, words in re.findall(r"^-- @(\w+)[^\S\n]*(.*)$", source("commands", name), re.MULTILINE):
+        tags[tag] = f"{tags.get(tag, '')} {words}".strip()
+    return tags
 
 
 def body(name: str) -> str:
@@ -67,8 +71,9 @@ def test_the_keys_of_a_header_are_the_parts_of_a_queue_that_the_script_uses(name
 
     assert set(script.keys) <= set(keys.PARTS)
     assert len(set(script.keys)) == len(script.keys)
-    assert {part for part in keys.PARTS if re.search(rf"\bq\.{part}\b", script.text)} <= set(script.keys)
-    assert [key for key in script.keys if not re.search(rf"\b(?:q|target|into)\.{key}\b", script.text)] == []
+    # lists of states name parts as text
+    assert {part for part in keys.PARTS if re.search(rf"\bq\.{part}\b|'{part}'", script.text)} <= set(script.keys)
+    assert [key for key in script.keys if not re.search(rf"\b(?:q|into)\.{key}\b|'{key}'", script.text)] == []
 
 
 def test_the_parts_that_scripts_take_are_all_the_parts_there_are() -> None:
@@ -94,28 +99,31 @@ def test_a_command_uses_every_argument_it_takes(name: str) -> None:
     assert set(re.findall(r"\barg\.(\w+)", text)) == set(taken)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_command_says_what_it_uses_and_uses_what_it_says(name: str) -> None:
-    text = body(name) + " dead_letter." * bool(scripts.load(name).targets)
-    used = {fragment for fragment in FRAGMENTS if re.search(rf"(?<![\w.]){fragment}(?=\.\w|\)\.\w| ?\.)", text)}
+def fragments_called(text: str) -> set[str]:
+    """The fragments whose functions a script calls."""
+    code = re.sub(r"--.*", "", text)
+    calls = re.findall(r"(?<![\w.'])(\w+)\.\w+\(|\blazy\((\w+)\)", code)
+    return {name for pair in calls for name in pair} & set(FRAGMENTS)
 
-    said = set(header(name)["use"].split())
-    assert used <= said | reachable(said)
+
+def fragments_named(text: str) -> list[str]:
+    """The fragments that the header of a script names."""
+    return " ".join(re.findall(r"^-- @use\s+(.*)$", text, re.MULTILINE)).split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_header_of_a_command_names_exactly_the_fragments_that_it_calls(name: str) -> None:
+    text = source("commands", name)
+
+    assert sorted(fragments_named(text)) == sorted(fragments_called(text))
 
 
 @pytest.mark.parametrize("name", FRAGMENTS)
-def test_a_fragment_names_what_it_uses_and_defines_one_module(name: str) -> None:
+def test_a_fragment_names_exactly_the_fragments_that_it_calls_and_defines_one_module(name: str) -> None:
     text = source("lib", name)
-    code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
-    said = {word for line in re.findall(r"^-- @use (.*)$", text, re.MULTILINE) for word in line.split()}
-    calls = set(re.findall(r"(?<![\w.'])(\w+)\.\w+\(", code)) | set(re.findall(r"rare\((\w+)\)", code))
 
-    assert f"local {name} = {{}}" in code
-    assert (calls & set(FRAGMENTS)) - {name} <= said | reachable(said)
-
-
-def reachable(names: set[str]) -> set[str]:
-    return {used for name in names for used in scripts._fragments([name])}
+    assert f"local {name} = {{}}" in text
+    assert sorted(fragments_named(text)) == sorted(fragments_called(text) - {name})
 
 
 def test_fragments_do_not_give_one_name_different_values() -> None:
@@ -133,8 +141,8 @@ def test_fragments_do_not_give_one_name_different_values() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_linked_text_calls_only_functions_that_it_holds_and_holds_only_functions_that_it_calls(name: str) -> None:
     text = scripts.load(name).text
-    held = {one.replace(".", "_") for one in re.findall(r"^function ([\w.]+)\(", text, re.MULTILINE)} - {"rare"}
-    calls = re.sub(r"^(?:function |local [\w, ]+$|awake = ).*$", "", text, flags=re.MULTILINE)
+    held = {one.replace(".", "_") for one in re.findall(r"^function ([\w.]+)\(", text, re.MULTILINE)} - {"lazy"}
+    calls = re.sub(r"^(?:function |local [\w, ]+$|built = ).*$", "", text, flags=re.MULTILINE)
     of_fragments = rf"(?<![\w.])((?:{'|'.join(FRAGMENTS)})[._]\w+)\("
     entrances = set(re.findall(r"^f = (\w+)$", calls, re.MULTILINE))
     called = entrances | {one.replace(".", "_") for one in re.findall(of_fragments, calls)}
@@ -158,6 +166,7 @@ def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: s
 def forget() -> None:
     scripts._linked.clear()
     scripts._read.cache_clear()
+    scripts._folders.cache_clear()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -31,7 +31,7 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def lua_files(kind: str) -> list[Path]:
-    return sorted((ROOT / "lua" / kind).glob("*.lua"))
+    return sorted((ROOT / "lua" / kind).rglob("*.lua"))
 
 
 def name_of(path: Path) -> str:

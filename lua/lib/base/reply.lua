@@ -1,0 +1,19 @@
+--- The forms of replies: a word first, then its values. Refusals are data, never errors of Redis.
+local reply = {}
+
+--- A refusal: its code, and facts.
+function reply.refuse(code, ...)
+  return {'refused', code, ...}
+end
+
+--- A success. Its notes tell the client what to do next.
+function reply.ok(q, ...)
+  return {'ok', q.notes or '', ...}
+end
+
+--- Tell the client about another queue: `created` (enter it into the registry), `deleted` or `sweep` (it is due now).
+function reply.note(q, what, name)
+  q.notes = q.notes or {}
+  q.notes[#q.notes + 1] = what
+  q.notes[#q.notes + 1] = name
+end

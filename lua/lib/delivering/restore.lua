@@ -1,0 +1,32 @@
+--- Taking messages back from leases or delays, in steps within the budget.
+--
+-- @use requeue stale budget limits
+local restore = {}
+
+--- Take messages back from `source`, a set of sequences. `mode` has `counted` (1 if the delivery failed, else 0), the
+-- `description` of the failure or an empty text, the `delay` of the caller in ms, and `ran_out` for ended leases.
+--
+-- With `wholly` all come back in this call; those without room are delayed and due at once. Otherwise as many come back
+-- as one call reads. Returns the number of messages that came back or died, and the number dropped for them.
+function restore.run(q, now, source, seqs, mode)
+  local at, moved, pushed, blocked = 0, 0, 0, false
+  while at < #seqs and not blocked do
+    if mode.wholly then budget.renew() end
+    local entries, looked = restore.read(q, source, {unpack(seqs, at + 1)})
+    if looked == 0 then break end
+    if q.stale then lazy(stale).forget(q) end -- so that what is ready is counted right
+    local count, dropped, left = requeue.run(q, now, source, entries, mode)
+    at, moved, pushed, blocked = at + looked, moved + count, pushed + dropped, left
+  end
+  return moved, pushed
+end
+
+--- Read the first messages, and return the number of sequences looked at. Half of the budget stays for those that make
+-- room.
+function restore.read(q, source, seqs)
+  if not limits.drops_oldest(q) then return stale.read(q, source, seqs) end
+  lazy(budget).keep_half()
+  local entries, looked = stale.read(q, source, seqs)
+  lazy(budget).release()
+  return entries, looked
+end

@@ -1,0 +1,76 @@
+--- Waking waiting consumers.
+--
+-- The key `waiters` has the consumers that wait, and the messages on the way to them. The list `wakeup` has at most one
+-- hint (an empty text), and the tickets of these messages.
+--
+-- @use record lease ready
+local wakeup = {}
+local LATE = 5000
+local RECHECK = 5000
+local HANDOFF_LEASE = 5000
+
+--- Ring once if a consumer waits.
+function wakeup.ring(q, now)
+  if q.has_waiters == '1' then
+    lazy(wakeup).ring_once(q, now)
+  end
+end
+
+--- A consumer may die after the wake-up. So the queue is due `RECHECK` ms after each ring, and the sweep rings again if
+-- messages are still ready.
+function wakeup.ring_once(q, now)
+  if redis.call('ZCARD', q.waiters) == 0 then
+    q.has_waiters = '0'
+  elseif redis.call('LLEN', q.wakeup) == 0 then
+    redis.call('RPUSH', q.wakeup, '')
+    record.schedule_sweep(q, now + RECHECK)
+  end
+end
+
+--- The number of waiting consumers without a ticket on the way. Consumers that took a hint are among them: the messages
+-- they were woken for are ready.
+function wakeup.unwoken(q, now)
+  if q.has_waiters ~= '1' then return 0 end
+  return redis.call('ZCOUNT', q.waiters, string.format('(%d', now), '+inf')
+    - redis.call('ZCOUNT', q.waiters, '-inf', string.format('(%d', -now))
+end
+
+--- Lease messages for waiting consumers and push a ticket for each. Until the ticket is shown, `waiters` has the
+-- message with the negative end of this lease.
+function wakeup.hand_off(q, now, seqs)
+  local ends, tickets, marks = now + HANDOFF_LEASE, {}, {}
+  local token = lease.token(ends, q.lease_grants)
+  for i, seq in ipairs(seqs) do
+    tickets[i], marks[2 * i - 1], marks[2 * i] = seq .. ' ' .. token, -ends, seq
+  end
+  lease.grant(q, token, seqs)
+  q.lease_grants = q.lease_grants + 1
+  record.schedule_sweep(q, ends)
+  redis.call('RPUSH', q.wakeup, unpack(tickets))
+  redis.call('ZADD', q.waiters, unpack(marks))
+end
+
+--- Track a consumer: it waits for `block` ms from now, and counts as a consumer for `stay` ms. A negative `block`
+-- leaves its wait open and never shortens `stay`. A waiting consumer counts a little longer, until it has looked again.
+-- `shown_seqs` are messages whose tickets it showed. ZREM comes first: Redis allows it without free memory.
+function wakeup.track_consumer(q, now, consumer, block, stay, shown_seqs)
+  redis.call('ZREM', block < 0 and q.leases or q.waiters, consumer, unpack(shown_seqs))
+  if block > 0 then
+    redis.call('ZADD', q.waiters, now + block + LATE, consumer)
+    q.has_waiters, stay = '1', math.max(block + LATE, stay)
+  end
+  if stay > 0 and block < 0 then
+    redis.call('ZADD', q.consumers, 'GT', now + stay, consumer)
+  elseif stay > 0 then
+    redis.call('ZADD', q.consumers, now + stay, consumer)
+  else
+    redis.call('ZREM', q.consumers, consumer)
+  end
+end
+
+--- Wake the next consumer if the last one left messages.
+function wakeup.ring_if_ready(q, now)
+  if q.has_waiters == '1' and ready.count(q) > 0 then
+    wakeup.ring(q, now)
+  end
+end

@@ -1,0 +1,112 @@
+--- Deaths: each one is counted, and the message moves to the target queue of the reason in the same script as its
+-- cause.
+--
+-- A script has six keys of a target queue: meta, log, detached, wakeup, waiters and tombstone.
+--
+-- @use failures history message_ttl append record reaper_hint options queue_lifetime wakeup reply log
+local dead_letter = {}
+
+--- Count the deaths of messages that were just removed, and append them to their target. `more` is 1 if the delivery at
+-- hand is the cause: it counts as failed. `description` is its error. A message over the delivery limit keeps its last
+-- error if the delivery at hand brings none.
+function dead_letter.bury(q, now, reason, entries, more, description)
+  if #entries == 0 then return end
+  record.count(q, 'deaths:' .. reason, #entries)
+  local into, seqs = q.targets[reason], log.seqs(entries)
+  local failed, descriptions = failures.read(q, seqs)
+  if next(failed) then
+    redis.call('HDEL', q.failures, unpack(seqs))
+  end
+  if into then
+    description = description or ''
+    if reason ~= 'delivery_limit' or description ~= '' then descriptions = {} end
+    dead_letter.move(q, into, now, entries, {queue = q.name or reaper_hint.queue_name(q.meta), reason = reason,
+      now = string.format('%d', now), failed = failed, more = more or 0, descriptions = descriptions,
+      rest = dead_letter.described(description)})
+  else
+    record.count(q, 'dropped:' .. reason, #entries)
+  end
+end
+
+--- The description at the end of a death record.
+function dead_letter.described(text)
+  return ' ' .. #text .. ' ' .. text
+end
+
+--- Append dead messages to their target.
+function dead_letter.move(q, into, now, entries, death)
+  local moved, size, name = 0, 0, into.name or death.queue
+  if into ~= q then dead_letter.open_target(q, into, now) end
+  into.holds_dead_letters = '1'
+  death.first = death.queue .. ' ' .. death.reason .. ' 1 ' .. death.now .. ' ' .. death.now .. ' '
+  local fewest = tostring(death.more)
+  for _, entry in ipairs(entries) do
+    local seq, parts = entry[1], entry[2]
+    local failed, last = death.failed[seq], death.descriptions[seq]
+    death.facts = log.ms_digits(seq) .. ' ' .. message_ttl.text(q, seq, parts[1]) .. ' '
+      .. (failed and failed + death.more or fewest) .. (last and dead_letter.described(last) or death.rest)
+    local header = history.bury(parts[1], seq, death, name)
+    if header then
+      append.one(into, now, header, parts[2])
+      moved, size = moved + 1, size + #parts[2]
+    else
+      record.count(q, 'dropped:cycle', 1)
+    end
+  end
+  dead_letter.close_target(q, into, now, moved, size)
+end
+
+--- The target queue of each reason. `words` are `reason=name`, with `.` for the queue itself. The keys of the other
+-- queues follow those of the command, in the order in which they are first named.
+function dead_letter.bind(q, keys, at, words)
+  local by_name, targets = {['.'] = q}, {}
+  for reason, name in string.gmatch(words, '(%S+)=(%S+)') do
+    if not by_name[name] then
+      by_name[name] = {name = name, meta = keys[at + 1], log = keys[at + 2], detached = keys[at + 3],
+        wakeup = keys[at + 4], waiters = keys[at + 5], tombstone = keys[at + 6]}
+      at = at + 6
+    end
+    targets[reason] = by_name[name]
+  end
+  return targets
+end
+
+--- Read the record of a target, or create the queue with default options.
+function dead_letter.open_target(q, t, now)
+  local version, last_id, ready_bytes, due_at, holds_dead_letters, retention, max_length, max_length_bytes, overflow,
+    has_waiters, option_set = unpack(redis.call('HMGET', t.meta, 'version', 'last_id', 'ready_bytes', 'due_at',
+    'holds_dead_letters', 'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'has_waiters', 'option_set'))
+  if not version then
+    last_id = options.last_seq(t.tombstone, now)
+    options.create(t.meta, 'auto-' .. string.format('%d', now), 0, now, last_id)
+    reply.note(q, 'created', t.name)
+    ready_bytes, due_at, holds_dead_letters, overflow, has_waiters = 0, '', '0', 'drop-head', '0'
+  end
+  t.last_id, t.ready_bytes, t.due_at, t.has_waiters = last_id, tonumber(ready_bytes), tonumber(due_at), has_waiters
+  t.message_ttl, t.max_length = tonumber(retention), tonumber(max_length)
+  t.max_length_bytes, t.drops_head = tonumber(max_length_bytes), overflow == 'drop-head'
+  t.was = {has_waiters = has_waiters, last_id = last_id, ready_bytes = t.ready_bytes, due_at = t.due_at or '',
+    holds_dead_letters = holds_dead_letters}
+  t.counts, t.serial, t.hint = {}, nil, nil
+  -- a dead letter must not be lost because its target was not used for long
+  if option_set == 'expiring' and lazy(queue_lifetime).read(t, now) then lazy(queue_lifetime).mark_used(t, now) end
+end
+
+--- Note the arrival of dead letters. A limit of the target acts in a sweep of its own.
+function dead_letter.close_target(q, t, now, n, size)
+  t.ready_bytes = t.ready_bytes + size
+  record.count(t, 'enqueued', n)
+  if t.message_ttl then
+    record.schedule_sweep(t, now + t.message_ttl)
+  end
+  local over = t.max_length_bytes and t.ready_bytes > t.max_length_bytes
+    or t.max_length and redis.call('XLEN', t.log) + redis.call('HLEN', t.detached) > t.max_length
+  if over and t.drops_head then
+    record.schedule_sweep(t, now)
+    reply.note(q, 'sweep', t.name or reaper_hint.queue_name(q.meta))
+  end
+  if t.life then lazy(queue_lifetime).mark_active(t, now) end
+  if t == q then return end
+  wakeup.ring(t, now)
+  record.save(t)
+end

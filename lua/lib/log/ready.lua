@@ -1,0 +1,75 @@
+--- Ready messages: first those of `requeued`, which came back or were moved aside, then those ahead of the cursor.
+--
+-- @use log stale
+local ready = {}
+
+--- The number of ready messages, in constant time: all messages but those of the states in `states.away`. The sum is
+-- written out, since a walk over the list would cost every enqueue with a limit.
+function ready.count(q)
+  return redis.call('XLEN', q.log) + redis.call('HLEN', q.detached) - redis.call('ZCARD', q.leases)
+    - redis.call('ZCARD', q.delayed)
+end
+
+--- Up to `most` ready entries in order, as far as the budget goes, up to the instant `upto` in ms. The second result
+-- says whether these are all. `dense` is set if they are neighbours in the log.
+function ready.read(q, most, upto)
+  local last = upto and string.format('%d', upto) or '+'
+  local seqs = redis.call('ZRANGEBYSCORE', q.requeued, '-inf', upto or '+inf', 'LIMIT', 0, most)
+  if #seqs == 0 then
+    local entries, all = log.range(q, q.cursor, last, most)
+    entries.dense = true
+    return entries, all
+  end
+  local entries, looked = stale.read(q, q.requeued, seqs)
+  if looked < #seqs or #seqs == most then
+    return entries, false
+  end
+  local ahead, all = log.range(q, q.cursor, last, most - #seqs)
+  entries.dense = #ahead == 0 and entries.dense
+  return log.join(entries, ahead), all
+end
+
+--- The ms in which the oldest ready message was stored, or nil. The result for the log is kept: reading it reads a
+-- body.
+function ready.oldest(q)
+  local first = redis.call('ZRANGE', q.requeued, 0, 0, 'WITHSCORES')[2]
+  if first then return tonumber(first) end
+  if q.head_after ~= q.cursor then
+    local entry = redis.call('XRANGE', q.log, '(' .. q.cursor, '+', 'COUNT', 1)[1]
+    q.head, q.head_after = entry and log.ms(entry[1]), q.cursor
+  end
+  return q.head
+end
+
+--- Record the loss of unhandled messages: `trimmed_upto` is the highest of their sequences. Readers of the log missed
+-- them.
+function ready.record_loss(q, entries)
+  for _, entry in ipairs(entries) do
+    if entry[1] > q.trimmed_upto then q.trimmed_upto = entry[1] end
+  end
+end
+
+--- Remove unhandled messages and record the loss.
+function ready.remove_unhandled(q, entries, from_head)
+  ready.record_loss(q, entries)
+  ready.remove(q, entries, from_head)
+end
+
+--- Remove ready messages for good. `from_head`: they are the next ones in order, so the cursor passes them.
+function ready.remove(q, entries, from_head)
+  local seqs, size = log.seqs(entries), log.size(entries)
+  if from_head then
+    for _, seq in ipairs(seqs) do
+      if seq > q.cursor then q.cursor = seq end
+    end
+  end
+  if #seqs > 0 then
+    log.remove(q, seqs, entries.dense)
+    redis.call('ZREM', q.expiry, unpack(seqs))
+    if redis.call('EXISTS', q.requeued) == 1 then
+      redis.call('ZREM', q.requeued, unpack(seqs))
+    end
+    q.head_after = nil
+  end
+  q.ready_bytes = q.ready_bytes - size
+end

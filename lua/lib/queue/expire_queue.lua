@@ -1,0 +1,55 @@
+--- The end of a queue's lifetime: the queue is deleted, and `on_expire` says whether its messages are dead-lettered
+-- first.
+--
+-- @use tombstone ready log stale dead_letter queue_lifetime reply reaper_hint states
+local expire_queue = {}
+local BUDGET = 250
+
+--- Do a bounded part. Returns nil if the queue lives on because of `keep`. Otherwise it returns the number of dead
+-- messages, and, once the queue is deleted, the number of messages that were dropped with it.
+function expire_queue.run(q, now)
+  local life, there = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
+  if queue_lifetime.keeps(q, there) then
+    queue_lifetime.mark_used(q, now)
+    return
+  end
+  local dead = 0
+  if life.on_expire == 'dead-letter' and there > 0 then
+    dead = expire_queue.bury_some(q, now, BUDGET)
+    there = there - dead
+    -- a message that no set names cannot be found, so it is dropped
+    if there > 0 and stale.forget(q) + dead > 0 then return dead end
+  end
+  tombstone.delete_queue(q)
+  reply.note(q, 'deleted', reaper_hint.queue_name(q.meta))
+  return dead, there
+end
+
+--- Bury up to `most` messages: the ready ones first, then those of the other states.
+function expire_queue.bury_some(q, now, most)
+  local entries, failed = ready.read(q, most), 0
+  if #entries > 0 then
+    ready.remove_unhandled(q, entries, true)
+  else
+    for _, part in ipairs(states.away()) do
+      local seqs = redis.call('ZRANGE', q[part], 0, most - 1)
+      if #seqs > 0 then
+        entries, failed = expire_queue.take_away(q, q[part], seqs), part == 'leases' and 1 or 0
+        break
+      end
+    end
+  end
+  dead_letter.bury(q, now, 'expired', entries, failed)
+  return #entries
+end
+
+--- Remove messages that are leased or delayed.
+function expire_queue.take_away(q, source, seqs)
+  local entries = stale.read(q, source, seqs)
+  local present = log.seqs(entries)
+  if #present == 0 then return entries end
+  ready.record_loss(q, entries)
+  log.remove(q, present)
+  redis.call('ZREM', source, unpack(present))
+  return entries
+end

@@ -1,0 +1,34 @@
+--- The options of a queue that scripts read. Options for clients alone are in the field `options`.
+local options = {}
+local ABOUT = 'a queue of rqttl: lua/README.md of the project says what each field holds'
+
+--- Read the options of a queue that has some.
+function options.read(q)
+  local retention, max_length, max_length_bytes, overflow, max_deliveries, default_ttl, min_ttl, max_ttl,
+    never_expire, window = unpack(redis.call('HMGET', q.meta, 'message_ttl', 'max_length', 'max_length_bytes',
+    'overflow', 'max_deliveries', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire', 'duplicate_window'))
+  q.message_ttl, q.max_length = tonumber(retention), tonumber(max_length)
+  q.max_length_bytes = tonumber(max_length_bytes)
+  q.drops_head, q.dead_letter_refused = overflow == 'drop-head', overflow == 'reject-publish-dlx'
+  q.max_deliveries, q.default_ttl, q.min_ttl = tonumber(max_deliveries), tonumber(default_ttl), tonumber(min_ttl)
+  q.max_ttl, q.never_expire, q.window = tonumber(max_ttl), never_expire, tonumber(window)
+end
+
+--- Create the record of a queue. `last` comes from `options.last_seq`; `fields` are options, name and value in turn.
+-- One long value makes Redis store the record as a hash table, where a look-up takes constant time.
+function options.create(meta, version, explicit, now, last, fields)
+  redis.call('HSET', meta, 'version', version, 'about', ABOUT, 'explicit', explicit,
+    'created_at', string.format('%d', now), 'cursor', '0-0', 'trimmed_upto', '0-0', 'last_id', last, 'ready_bytes', 0,
+    'due_at', '', 'lease_grants', 0, 'holds_dead_letters', 0, 'has_waiters', 0, 'enqueued', 0, 'delivered', 0,
+    'options', '{}', 'option_set', 'default', 'overflow', 'drop-head', unpack(fields or {}))
+end
+
+--- The last sequence of a new queue. Its messages follow those of a deleted queue of the same name, also within one
+-- millisecond or after a step back of the clock. So no delivery of the deleted queue fits a message of the new one.
+function options.last_seq(tombstone, now)
+  local last = '0-0'
+  for _, seq in ipairs(redis.call('HMGET', tombstone, 'last_id', 'trimmed_upto')) do
+    if seq and seq > last and seq >= string.format('%013d-', now) then last = seq end
+  end
+  return last
+end

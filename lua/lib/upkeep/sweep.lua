@@ -1,0 +1,87 @@
+--- Sweeps: doing what is due in a queue in bounded steps. Commands on the queue sweep it, and the reaper does so on
+-- time.
+--
+-- @use restore delays expiry limits stale budget ready queue_lifetime
+local sweep = {}
+local BUDGET = 250
+local STUCK = 1000
+
+--- Reclaim messages whose lease has ended.
+function sweep.reclaim(q, now)
+  local seqs = redis.call('ZRANGEBYSCORE', q.leases, '-inf', now * 1000 + 999, 'LIMIT', 0, BUDGET)
+  return restore.run(q, now, q.leases, seqs, {counted = 1, description = '', ran_out = true})
+end
+
+--- Promote messages whose delay has ended.
+function sweep.promote(q, now, most)
+  local seqs = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', now, 'LIMIT', 0, most)
+  return restore.run(q, now, q.delayed, seqs, {counted = 0})
+end
+
+--- Do everything that is due, at most `BUDGET` messages of each kind. `more` says that some is left. Overdue messages
+-- die first and limits act second: so a limit drops only live messages, and messages that come back find all the room.
+function sweep.run(q, now)
+  local done = {reclaimed = 0, promoted = 0, trimmed = 0}
+  if delays.are_uncapped(q) then
+    lazy(delays).cap(q, BUDGET)
+    done.uncapped = q.retention_scan ~= 'done'
+  end
+  local dead = expiry.overdue(q, now, BUDGET)
+  local over = dead.full
+  done.expired = #dead.all > 0 and lazy(expiry).bury(q, now, dead) or 0
+  if not over then done.trimmed, over = limits.trim(q, now, BUDGET) end
+  if not over then
+    local dropped
+    done.reclaimed, dropped = sweep.reclaim(q, now)
+    done.trimmed = done.trimmed + dropped
+    done.promoted, dropped = sweep.promote(q, now, math.max(1, BUDGET - done.reclaimed))
+    done.trimmed = done.trimmed + dropped
+  end
+  sweep.finish(q, now, done, over)
+  return done
+end
+
+--- Decide when the queue is due again. If something is due but nothing could be done, it is not due at once: a damaged
+-- queue must not keep reapers busy.
+function sweep.finish(q, now, done, over)
+  local some = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
+  budget.forget_large(q)
+  q.due_at = sweep.next_due(q)
+  over = over or done.uncapped or q.due_at ~= nil and q.due_at <= now
+  some = some or done.uncapped
+  done.more = over and some
+  if over then q.due_at = some and now or now + STUCK end
+end
+
+--- Sweep the queue if something may be due. Returns whether more is due, and whether it swept.
+function sweep.if_due(q, now)
+  if q.due_at and q.due_at <= now then
+    return lazy(sweep).run(q, now).more, true
+  end
+  return false, false
+end
+
+--- The next instant at which something is due: the earliest of leases, delays, own deadlines, retention of the oldest
+-- message, and the end of the lifetime of the queue.
+function sweep.next_due(q)
+  local earliest
+  local function consider(at)
+    if at and (not earliest or at < earliest) then earliest = at end
+  end
+  local first = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]
+  consider(first and math.floor(first / 1000))
+  consider(tonumber(redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]))
+  consider(tonumber(redis.call('ZRANGE', q.expiry, 0, 0, 'WITHSCORES')[2]))
+  if q.message_ttl then
+    local oldest = ready.oldest(q)
+    consider(oldest and oldest + q.message_ttl)
+  end
+  if q.life then consider(lazy(queue_lifetime).expires_at(q)) end
+  return earliest
+end
+
+--- The ms for which the oldest due thing has waited; 0 if nothing is due, or if only a limit has to act.
+function sweep.overdue(q, now)
+  local since = q.due_at and q.due_at <= now and lazy(sweep).next_due(q) or now
+  return math.max(0, now - since)
+end
