@@ -25,7 +25,7 @@ from rqttl.errors import InvalidInput, RqttlError
 from rqttl.protocol.commands import BATCH
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.store.driver import driver_of
-from rqttl.store.refusals import is_away
+from rqttl.store.refusals import TEMPORARY, is_away
 from rqttl.units import MAX_DURATION, Duration
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Consumer:
         self._renewer.close()
         try:
             self._sender.report(leaves=True)
-        except RedisError as error:
+        except TEMPORARY as error:
             if self._prefetch.has_acks or self._prefetch.has_unseen or not is_away(error):
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue.name)

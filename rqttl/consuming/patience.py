@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from redis.exceptions import RedisError
-
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.refusals import is_away, refuses_for_now
+from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
 
 T = TypeVar("T")
 
@@ -26,7 +24,7 @@ def patiently(call: Callable[[], T], queue: str, wait: int, stop: Interrupt, log
     while True:
         try:
             return call()
-        except RedisError as error:
+        except TEMPORARY as error:
             if not is_away(error) or (time.monotonic() - started) * 1000 >= wait:
                 raise
             logger.warning(AGAIN, queue, _reason(error))
@@ -35,7 +33,7 @@ def patiently(call: Callable[[], T], queue: str, wait: int, stop: Interrupt, log
         pause = min(2 * pause, LONGEST)
 
 
-def _reason(error: RedisError) -> str:
+def _reason(error: Exception) -> str:
     if refuses_for_now(error):
         return f"Redis refuses for now ({error})"
     return f"Redis is away ({type(error).__name__})"

@@ -8,8 +8,6 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
 
-from redis.exceptions import RedisError
-
 from rqttl import flows, units
 from rqttl.errors import BrokerClosed, QueueNotFound
 from rqttl.events import SweepEvent
@@ -19,7 +17,7 @@ from rqttl.reaper.report import Report, Totals, log_event
 from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
 from rqttl.store.driver import KNOWN, driver_of
-from rqttl.store.refusals import is_away, refuses_for_now
+from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural
 from rqttl.types import SweepResult
 from rqttl.units import Duration
@@ -98,7 +96,7 @@ class Reaper:
         )
         try:
             self._begin_pass(thorough=True)
-        except RedisError as error:
+        except TEMPORARY as error:
             if not refuses_for_now(error):
                 raise
             self._urgent = True  # it has answered
@@ -188,7 +186,7 @@ class Reaper:
         while not self._stopped:
             try:
                 self._turn()
-            except RedisError as error:
+            except TEMPORARY as error:
                 if not is_away(error):
                     raise
                 self._meet_outage(error)
@@ -198,7 +196,7 @@ class Reaper:
             else:
                 pause = 0.0
 
-    def _meet_outage(self, error: RedisError) -> None:
+    def _meet_outage(self, error: Exception) -> None:
         if not self._away:
             state = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
             log_event(

@@ -17,6 +17,11 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from rqttl.errors import ScriptsForgotten
+
+#: The classes of all errors that may end by themselves; `is_away` chooses among their instances.
+TEMPORARY = (RedisError, ScriptsForgotten)
+
 #: redis-py has a class for some refusals, and takes their code out of the text then.
 _CLASSES = (BusyLoadingError, ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError)
 #: Redis 6.2 wraps what a script meets into another error, so a code may stand anywhere in the text.
@@ -26,10 +31,11 @@ _CODES = re.compile(r"(?:^|[\s-])(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|
 def refuses_for_now(error: BaseException | None) -> bool:
     """Return True if Redis has refused a call that it may carry out later, and certainly has not carried out.
 
-    A replica, too few replicas, a disk that fails, a script that runs for too long, data that is being loaded.
+    A replica, too few replicas, a disk that fails, a script that runs for too long, data that is being loaded, scripts
+    that somebody flushes again and again.
     Memory that is full is not among these: its owner has to do something.
     """
-    if isinstance(error, _CLASSES):
+    if isinstance(error, (*_CLASSES, ScriptsForgotten)):
         return True
     return isinstance(error, RedisError) and _CODES.search(str(error)) is not None
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import redis
 
 import rqttl
+from rqttl import SweepEvent
 from rqttl.protocol import scripts
+from rqttl.protocol.commands import Command
+from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.process.proxy import Proxy
 from tests.servers import Server
@@ -45,6 +49,50 @@ def test_batches_that_went_out_together_keep_their_order_where_the_script_is_gon
 
     assert [one.body for one in orders.peek(2000)] == bodies
     assert [one.id for one in receipts if isinstance(one, rqttl.Receipt)] == [one.id for one in orders.peek(2000)]
+
+
+@contextmanager
+def forgotten(broker: rqttl.Broker, script: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Let the first three calls of one script fail as if somebody flushed the scripts all the time. Gives the calls."""
+    store, calls = driver_of(broker).store, []
+    run = store.run
+
+    def fail(command: Command) -> Any:
+        if command.script.name == script:
+            calls.append(script)
+            if len(calls) <= 3:
+                raise rqttl.ScriptsForgotten(script)
+        return run(command)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "run", fail)
+        yield calls
+
+
+def test_a_consumer_goes_on_after_a_storm_of_flushes(
+    orders: rqttl.Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders.enqueue(b"x")
+
+    with forgotten(orders.broker, "receive", monkeypatch) as calls, orders.consume() as deliveries:
+        assert next(iter(deliveries)).body == b"x"
+
+    assert len(calls) >= 4
+    assert "queue orders: Redis refuses for now (script receive: Redis forgot it again and again" in caplog.text
+
+
+def test_a_reaper_goes_on_after_a_storm_of_flushes(
+    orders: rqttl.Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders.enqueue(b"x", ttl="1ms")
+    reaper = Reaper(orders.broker)
+    orders.broker.events.subscribe(lambda event: reaper.stop() if event.swept.expired else None, SweepEvent)
+
+    with forgotten(orders.broker, "sweep", monkeypatch) as calls:
+        assert reaper.run().expired == 1
+
+    assert len(calls) >= 4
+    assert "Redis refuses for now: script sweep: Redis forgot it again and again" in caplog.text
 
 
 @contextmanager
