@@ -100,14 +100,14 @@ class Broker:
         `sweep=False` the call only reads: a user who may not write can make it, and it costs Redis a tenth as much;
         `next_lease_end` and `next_delay_end` are `None` then. Raises `InvalidName`.
         """
-        wanted, keyspace = self._wanted(names), self._driver.keyspace
+        wanted, keyspace = self._checked_names(names), self._driver.keyspace
         return self._driver.perform(flows.stats_of(keyspace, wanted) if sweep else flows.look(keyspace, wanted))
 
     def options(self, names: Iterable[str] | None = None) -> PerQueue[QueueOptions]:
         """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
-        return self._driver.perform(flows.options_of(self._driver.keyspace, self._wanted(names)))
+        return self._driver.perform(flows.options_of(self._driver.keyspace, self._checked_names(names)))
 
-    def _wanted(self, names: Iterable[str] | None) -> list[str]:
+    def _checked_names(self, names: Iterable[str] | None) -> list[str]:
         if names is None:
             return self.queues()
         given = checks.items(names, "names", "names of queues")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rqttl.errors import InvalidInput
-from rqttl.text import plain_whole, shown
+from rqttl.text import format_value, plain_whole
 
 
 def whole(value: object, name: str, least: int = 1, most: int | None = None) -> int:
@@ -14,12 +14,12 @@ def whole(value: object, name: str, least: int = 1, most: int | None = None) -> 
     number = plain_whole(value)
     if number is None or number < least or (most is not None and number > most):
         upto = "on" if most is None else f"to {most}"
-        raise InvalidInput(f"{name}: expected a whole number from {least} {upto}, got {shown(value, int)}")
+        raise InvalidInput(f"{name}: expected a whole number from {least} {upto}, got {format_value(value, int)}")
     return number
 
 
 def items(value: object, argument: str, expected: str) -> list[Any]:
     """The items of an iterable. Raises `InvalidInput` for text, for bytes and for a value that is no iterable."""
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Iterable):
-        raise InvalidInput(f"{argument}: expected {expected}, got {shown(value)}")
+        raise InvalidInput(f"{argument}: expected {expected}, got {format_value(value)}")
     return list(value)

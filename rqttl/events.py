@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, overload
 
 from rqttl.errors import InvalidInput
-from rqttl.text import shown
+from rqttl.text import format_value
 from rqttl.types import SweepResult
 
 
@@ -81,10 +81,10 @@ class Events:
     def subscribe(self, listener: Callable[[Any], object], kind: type | None = None) -> None:
         """Call `listener(event)` for each event from now on, or only for those of one class. Raises `InvalidInput`."""
         if not callable(listener):
-            raise InvalidInput(f"listener: expected a function of an event, got {shown(listener)}")
+            raise InvalidInput(f"listener: expected a function of an event, got {format_value(listener)}")
         if kind is not None and not any(kind is event for event in _KINDS):
             expected = ", ".join(event.__name__ for event in _KINDS)
-            raise InvalidInput(f"kind: expected one of the classes {expected}, got {shown(kind)}")
+            raise InvalidInput(f"kind: expected one of the classes {expected}, got {format_value(kind)}")
         with self._changing:
             self._listeners += ((listener, kind),)
             self.notify = self._notify

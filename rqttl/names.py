@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rqttl.errors import InvalidName
-from rqttl.text import plain_text, shown
+from rqttl.text import format_value, plain_text
 
 _PLAIN = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"
 _TAGGED = r"\{[A-Za-z0-9][A-Za-z0-9._:-]*\}[A-Za-z0-9._:-][A-Za-z0-9._:/-]*"
@@ -30,7 +30,7 @@ def check_queue_name(name: object, argument: str = "queue name") -> str:
     text = plain_text(name)
     if text is None or not is_queue_name(text):
         rule = f"1 to {_MAX_NAME} of A-Z a-z 0-9 . _ : / -, first a letter or digit{_tag_rule(text)}"
-        raise InvalidName(f"{argument}: expected {rule}, got {shown(name)}")
+        raise InvalidName(f"{argument}: expected {rule}, got {format_value(name)}")
     return text
 
 
@@ -45,5 +45,5 @@ def check_namespace(namespace: object) -> str:
     """Return `namespace` if keys may start with it, raise `InvalidName` otherwise."""
     text = plain_text(namespace)
     if text is None or not _NAMESPACE.fullmatch(text):
-        raise InvalidName(f"namespace: expected 1 to 64 of A-Z a-z 0-9 . _ -, got {shown(namespace)}")
+        raise InvalidName(f"namespace: expected 1 to 64 of A-Z a-z 0-9 . _ -, got {format_value(namespace)}")
     return text

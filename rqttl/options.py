@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 from rqttl import units
 from rqttl.errors import InvalidName, InvalidOption
 from rqttl.names import check_queue_name
-from rqttl.text import did_you_mean, plain_number, plain_text, plain_whole, shown
+from rqttl.text import did_you_mean, format_value, plain_number, plain_text, plain_whole
 
 if TYPE_CHECKING:
     from rqttl.option_types import OptionArguments
@@ -57,7 +57,7 @@ def _count(least: int) -> Callable[[str, object], Value]:
         number = plain_whole(value)
         if number is None or not least <= number <= _MAX_COUNT:
             raise InvalidOption(
-                f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {shown(value, int)}"
+                f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {format_value(value, int)}"
             )
         return number
 
@@ -68,7 +68,7 @@ def _number(least: int, most: int = _MAX_COUNT) -> Callable[[str, object], Value
     def read(name: str, value: object) -> Value:
         number = plain_number(value)
         if number is None or not least <= number <= most:
-            got = shown(value, float if isinstance(value, float) else int)
+            got = format_value(value, float if isinstance(value, float) else int)
             raise InvalidOption(f"{name}: expected a number from {least} to {most}, got {got}")
         # equal numbers are stored as one text
         return int(number) if number == int(number) else float(number)
@@ -78,7 +78,7 @@ def _number(least: int, most: int = _MAX_COUNT) -> Callable[[str, object], Value
 
 def _flag(name: str, value: object) -> Value:
     if not isinstance(value, bool):
-        raise InvalidOption(f"{name}: expected true or false, got {shown(value, bool)}")
+        raise InvalidOption(f"{name}: expected true or false, got {format_value(value, bool)}")
     return value
 
 
@@ -88,7 +88,7 @@ def _choice(name: str, choices: tuple[str, ...], scripts: ScriptUse, meaning: st
     def read(name: str, value: object) -> Value:
         text = plain_text(value)
         if text not in choices:
-            raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {shown(value)}")
+            raise InvalidOption(f"{name}: expected one of {', '.join(choices)}, got {format_value(value)}")
         return text
 
     return Option(name, "choice", choices[0], scripts, read, meaning, choices)
@@ -100,7 +100,9 @@ def _target(empty_drops: bool) -> Callable[[str, object], Value]:
         if text == "" and empty_drops:
             return ""
         if text is None:
-            raise InvalidOption(f"{name}: expected a queue name or a template with {{queue}}, got {shown(value)}")
+            raise InvalidOption(
+                f"{name}: expected a queue name or a template with {{queue}}, got {format_value(value)}"
+            )
         try:
             check_queue_name(text.replace("{queue}", "q"))
         except InvalidName as error:
@@ -313,7 +315,7 @@ def _stored(named: Mapping[str, object]) -> dict[str, Value]:
 def _named(arguments: Mapping[str, object]) -> dict[str, object]:
     """The arguments by names of options, with underscores."""
     if not isinstance(arguments, Mapping):
-        raise InvalidOption(f"options: expected a mapping of options, got {shown(arguments)}")
+        raise InvalidOption(f"options: expected a mapping of options, got {format_value(arguments)}")
     named: dict[str, object] = {}
     for written, value in arguments.items():
         option = _option(written)
@@ -326,9 +328,9 @@ def _named(arguments: Mapping[str, object]) -> dict[str, object]:
 def _option(name: object) -> Option:
     text = plain_text(name)
     if text is None or len(text) > _LONGEST_NAME:
-        raise InvalidOption(f"options: expected the name of an option, got {shown(name)}")
+        raise InvalidOption(f"options: expected the name of an option, got {format_value(name)}")
     option = OPTIONS.get(text.replace("-", "_"))
     if option is None:
         hint = did_you_mean(text.replace("-", "_"), OPTIONS)
-        raise InvalidOption(f"{text if text.isprintable() else shown(text)}: no such queue option{hint}")
+        raise InvalidOption(f"{text if text.isprintable() else format_value(text)}: no such queue option{hint}")
     return option

@@ -15,7 +15,7 @@ from rqttl.flows import Driver
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.protocol import codec, commands
 from rqttl.runner import Runner
-from rqttl.text import shown
+from rqttl.text import format_value
 from rqttl.types import (
     Declared,
     Header,
@@ -101,7 +101,7 @@ class Queue:
         is repeated.
         """
         if isinstance(messages, Mapping):
-            raise InvalidInput(f"messages: expected a sequence of messages, got {shown(messages)}")
+            raise InvalidInput(f"messages: expected a sequence of messages, got {format_value(messages)}")
         given = checks.items(messages, "messages", "a sequence of messages")
         window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
         return self._driver.perform(flows.enqueue(self.name, given, int(window)))
@@ -167,7 +167,7 @@ class Queue:
         Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
         """
         if stop is not None and not callable(getattr(stop, "is_set", None)):
-            raise InvalidInput(f"stop: expected a threading.Event, got {shown(stop)}")
+            raise InvalidInput(f"stop: expected a threading.Event, got {format_value(stop)}")
         return Runner(self, handler, threads, prefetch=prefetch, lease=lease, wait=wait).run(stop)
 
     # Settling
@@ -195,7 +195,7 @@ class Queue:
         ms = None if delay is None else int(units.duration(delay, "delay"))
         text = codec.pack_description(description)
         if text and not counted:
-            raise InvalidInput(f"description: expected none with counted=False, got {shown(description)}")
+            raise InvalidInput(f"description: expected none with counted=False, got {format_value(description)}")
         self._settle(
             deliveries,
             "nack",

@@ -53,7 +53,7 @@ def type_name(value: object) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def shown(value: object, expected: type = str) -> str:
+def format_value(value: object, expected: type = str) -> str:
     """Format a refused value. A value of another type than the expected one comes with its type.
 
     So a number in the place of a text is `int 17` and never `'17'`.

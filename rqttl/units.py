@@ -12,7 +12,7 @@ from numbers import Number
 from typing import Literal, NewType
 
 from rqttl.errors import InvalidDuration, InvalidInput
-from rqttl.text import plain_text, plain_whole, shown
+from rqttl.text import format_value, plain_text, plain_whole
 
 #: Milliseconds: the form in which times are stored, compared and sent.
 Ms = NewType("Ms", int)
@@ -122,8 +122,8 @@ def _format_refused(value: object) -> str:
         try:
             return repr(value)[:80]
         except Exception:  # noqa: BLE001  # as in `_number`
-            return shown(value)
-    return shown(value)
+            return format_value(value)
+    return format_value(value)
 
 
 def _rounded_up(ms: Decimal) -> int:

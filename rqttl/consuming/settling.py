@@ -9,7 +9,7 @@ from rqttl.delivery import LOST, UNKNOWN, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import Flow
 from rqttl.protocol.commands import Ok, Word
-from rqttl.text import shown
+from rqttl.text import format_value
 
 #: The ways to settle whose scripts read the message.
 READING = ("nack", "reject")
@@ -87,7 +87,7 @@ def _newest(queue: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
 def check_deliveries(deliveries: object) -> None:
     """Raise `InvalidInput` unless it is a sequence of deliveries."""
     if not isinstance(deliveries, Sequence) or isinstance(deliveries, (str, bytes, bytearray, memoryview)):
-        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {shown(deliveries)}")
+        raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {format_value(deliveries)}")
     for item in deliveries:
         if not isinstance(item, Delivery):
-            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {shown(item)}")
+            raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {format_value(item)}")

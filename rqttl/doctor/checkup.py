@@ -95,7 +95,7 @@ def repair(broker: Broker, planned: Repair) -> str:
     if planned.kind == "unregister":
         return _unregister(driver, name)
     if planned.kind == "remove_member":
-        (removed,) = driver.perform(flows.strike(keyspace, [planned.member]))
+        (removed,) = driver.perform(flows.remove_members(keyspace, [planned.member]))
         if isinstance(removed, Exception):
             raise removed
         return "removed from the registry" if removed else "left alone: it is not in the registry any more"

@@ -19,7 +19,7 @@ from rqttl.errors import RegistryDamaged
 from rqttl.flows import Driver
 from rqttl.protocol import replies
 from rqttl.protocol.keys import PARTS, queue_name, queue_names
-from rqttl.text import plural, shown
+from rqttl.text import format_value, plural
 from rqttl.units import as_size
 
 PAGE = 500
@@ -76,7 +76,7 @@ def _registry(driver: Driver, inventory: KeyInventory) -> set[str]:
         inventory.findings.append(problem("registry", f"{error}; nothing can list the queues", advice))
         return set()
     for member in sorted(one for one in members if queue_name(one) is None):
-        name = shown(member, bytes)
+        name = format_value(member, bytes)
         inventory.findings.append(
             warning(
                 "registry",

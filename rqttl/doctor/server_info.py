@@ -24,7 +24,7 @@ class ServerInfo:
         self.why_no_info = ""
         self._info: dict[str, int | float | str] = {}
         try:
-            self._info = driver.perform(flows.execute(replies.facts, "INFO"))
+            self._info = driver.perform(flows.execute(replies.info_fields, "INFO"))
         except ResponseError as error:
             self.why_no_info = str(error)
 

@@ -26,7 +26,7 @@ from rqttl.flows.queues import (
     update,
 )
 from rqttl.flows.redriving import redrive, redrive_many
-from rqttl.flows.registry import members, records, register, remove, strike, unregister
+from rqttl.flows.registry import members, records, register, remove, remove_members, unregister
 from rqttl.flows.server import reaper_count, server_time
 from rqttl.flows.statistics import stats, stats_of
 from rqttl.flows.steps import (
@@ -103,13 +103,13 @@ __all__ = [
     "redrive_many",
     "register",
     "remove",
+    "remove_members",
     "renew",
     "run",
     "server_time",
     "settle",
     "stats",
     "stats_of",
-    "strike",
     "sweep",
     "touch",
     "unregister",

@@ -29,7 +29,7 @@ def names(keyspace: Keyspace) -> Flow[list[str]]:
     found: list[str] = []
     for page in _pages(queue_names(members)):
         damaged: Damaged = {}
-        _, there = yield from _there(keyspace, page, LIFETIME, damaged)
+        _, there = yield from _existing(keyspace, page, LIFETIME, damaged)
         found += [name for name in page if name in there or name in damaged]
     return found
 
@@ -38,7 +38,7 @@ def options_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[PerQueue[Queue
     """The options of each queue."""
     found: PerQueue[QueueOptions] = PerQueue()
     for page in _pages(queues):
-        _, there = yield from _there(keyspace, page, (*LIFETIME, "options"), found.damaged)
+        _, there = yield from _existing(keyspace, page, (*LIFETIME, "options"), found.damaged)
         found |= _sound(there, _options, found.damaged)
     return found
 
@@ -54,7 +54,7 @@ def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Fl
     """Statistics of each queue, without a sweep. `ends`: with the ends of the next lease and the next delay."""
     found: PerQueue[QueueStats] = PerQueue()
     for page in _pages(queues):
-        now, there = yield from _there(keyspace, page, STATISTICS, found.damaged)
+        now, there = yield from _existing(keyspace, page, STATISTICS, found.damaged)
         numbers = _sound(there, lambda record: Numbers(keyspace, record, now), found.damaged)  # noqa: B023  # used at once
         counts = yield from _ask({name: one.ask_counts() for name, one in numbers.items()}, found.damaged)
         for name, answers in counts.items():
@@ -107,7 +107,7 @@ def _sound(records: Mapping[str, Record], read: Callable[[Record], T], damaged: 
     return found
 
 
-def _there(
+def _existing(
     keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], damaged: Damaged
 ) -> Flow[tuple[int, dict[str, Record]]]:
     """The time of Redis in ms, and the records of the queues that are there: their lifetime is not over."""

@@ -132,12 +132,12 @@ def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], w
         if alone:
             stored.append((yield from _store(config, largest[start], calls[0])))
         else:
-            stored += yield from _together(config, largest[start:], calls)
+            stored += yield from _in_one_round_trip(config, largest[start:], calls)
         config = stored[-1][0]
     return stored
 
 
-def _together(
+def _in_one_round_trip(
     config: QueueConfig, largest: Sequence[int], calls: Sequence[Callable[[QueueConfig], Command]]
 ) -> Flow[list[_Stored]]:
     answers = yield from pipeline([call(config) for call in calls], OUTDATED)
@@ -167,7 +167,7 @@ def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> R
 
 
 class ReceiveResult(NamedTuple):
-    """What one receive gave: entries `(sequence, (header, body))`, one lease token for all, and what is next.
+    """The result of one receive: entries `(sequence, (header, body))`, one lease token for all, and what is next.
 
     `lost` and `unknown` are sequences of deliveries that it was to finish; see `Settled`.
     """
@@ -214,7 +214,7 @@ def _claimed(config: QueueConfig, values: Ok, lost: Sequence[bytes], unknown: Se
 
 
 def period(consumer: str) -> int:
-    """How long this consumer blocks at most, in ms: half of `PERIOD` to all of it.
+    """The longest time in ms that this consumer blocks: between half of `PERIOD` and all of it.
 
     Consumers that began together so do not go on looking at Redis together.
     """

@@ -46,7 +46,7 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
         answer = yield from dispatch(command, ("mismatch", *EXPIRED))
         if type(answer) is not Refused:
             break
-        in_force = _config(keyspace, queue, *answer.facts)
+        in_force = _config(keyspace, queue, *answer.details)
         if answer.code == "mismatch":
             raise _mismatch(options, in_force.options)
         yield from retire(in_force)
@@ -162,7 +162,7 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
     command = commands.delete(keyspace, queue, if_unused=if_unused, if_empty=if_empty)
     answer = yield from dispatch(command, ("in_use",))
     if type(answer) is Refused:
-        condition, count = answer.facts
+        condition, count = answer.details
         raise QueueInUse(queue, condition.decode(), count)
     yield Unregister(queue)
     return int(answer.removed)
@@ -185,7 +185,7 @@ def config_if_exists(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]
             return _config(keyspace, queue, answer.version, answer.options)
         if answer.code == "not_found":
             return None
-        yield from retire(_config(keyspace, queue, *answer.facts))
+        yield from retire(_config(keyspace, queue, *answer.details))
 
 
 def _config(keyspace: Keyspace, queue: str, version: bytes, options: bytes) -> QueueConfig:

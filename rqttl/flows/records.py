@@ -63,7 +63,7 @@ class Record:
 
     @property
     def keeps(self) -> bool:
-        """Whether `keep` lets the queue live on at its end though it is empty: messages came after its last end."""
+        """True if `keep` lets an empty queue live on at its end: messages came after its last end."""
         return self.fields.get("on_expire") == b"keep" and self.fields.get("last_id") != self.fields.get(
             "emptied_last_id", b"0-0"
         )

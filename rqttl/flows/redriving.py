@@ -14,7 +14,7 @@ from rqttl.options import REASONS
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, Refused
 from rqttl.protocol.keys import Keyspace
-from rqttl.text import plain_text, shown
+from rqttl.text import format_value, plain_text
 from rqttl.types import MessageView, Outcome, RedriveResult
 
 
@@ -33,7 +33,7 @@ def _checked(letters: object) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for pair in checks.items(letters, "letters", "pairs of a sequence and a queue"):
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
-            raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {shown(pair)}")
+            raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {format_value(pair)}")
         sequence, origin = pair
         found.append((codec.check_sequence(sequence, "letters"), check_queue_name(origin, "letters")))
     return found
@@ -96,7 +96,7 @@ class _Redrive:
     def over(self) -> bool:
         return self.limit is not None and self.moved >= self.limit
 
-    def meant(self, page: Sequence[MessageView]) -> Iterator[tuple[str, str]]:
+    def chosen_letters(self, page: Sequence[MessageView]) -> Iterator[tuple[str, str]]:
         """The letters of a page that may go, with where to."""
         for letter in page:
             if letter.state == "ready" and letter.deaths and letter.sequence <= self.last:
@@ -106,7 +106,7 @@ class _Redrive:
 
     def send(self, page: Sequence[MessageView]) -> Flow[None]:
         """Send what may go of a page."""
-        letters = list(self.meant(page))
+        letters = list(self.chosen_letters(page))
         while letters and not self.over:
             most = len(letters) if self.limit is None else self.limit - self.moved
             some, letters = letters[:most], letters[most:]
@@ -124,7 +124,7 @@ def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason:
     """Put letters back, the oldest first, that are there now. A queue that has no room for one gets no further ones."""
     limit = None if limit is None else checks.whole(limit, "limit")
     if reason is not None and plain_text(reason) not in REASONS:
-        raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {shown(reason)}")
+        raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {format_value(reason)}")
     reason = plain_text(reason)
     source = None if source is None else check_queue_name(source, "source")
     to = None if to is None else check_queue_name(to, "to")

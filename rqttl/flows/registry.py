@@ -52,7 +52,7 @@ def records(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) ->
     return found
 
 
-def strike(keyspace: Keyspace, strangers: Sequence[bytes]) -> Flow[list[Any]]:
+def remove_members(keyspace: Keyspace, strangers: Sequence[bytes]) -> Flow[list[Any]]:
     """Take members out that are no names of queues. Returns 1, 0 or the error of Redis for each."""
     struck: list[Any] = []
     for start in range(0, len(strangers), PAGE):

@@ -44,7 +44,7 @@ def stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Fl
     found: PerQueue[QueueStats] = PerQueue()
     for start in range(0, len(queues), TOGETHER):
         names = queues[start : start + TOGETHER]
-        swept = _Swept()
+        swept = _SweepOutcome()
         left = list(names)
         for _ in range(SWEEPS):
             left = yield from swept.sweep(keyspace, left, now)
@@ -55,7 +55,7 @@ def stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Fl
     return found
 
 
-class _Swept:
+class _SweepOutcome:
     """The first and the last reply of each queue of a page, while it is swept."""
 
     def __init__(self) -> None:
@@ -68,13 +68,13 @@ class _Swept:
         for name in queues:
             self.lasts.pop(name, None)  # deleted meanwhile, or asked again
         lookups = [commands.lookup(keyspace, name) for name in queues]
-        looks = yield from self._together(lookups, NOT_THERE)
+        looks = yield from self._in_one_round_trip(lookups, NOT_THERE)
         there = [
             QueueConfig(keyspace, name, look.version, QueueOptions.from_json(name, look.options))
             for name, look in looks.items()
             if type(look) is not Refused
         ]
-        answers = yield from self._together([commands.stats(config, now=now) for config in there], OUTDATED)
+        answers = yield from self._in_one_round_trip([commands.stats(config, now=now) for config in there], OUTDATED)
         left = []
         for name, answer in answers.items():
             if type(answer) is not Refused:
@@ -84,7 +84,7 @@ class _Swept:
                 left.append(name)
         return left
 
-    def _together(self, calls: Sequence[Command], answered: Container[str]) -> Flow[dict[str, Ok | Refused]]:
+    def _in_one_round_trip(self, calls: Sequence[Command], answered: Container[str]) -> Flow[dict[str, Ok | Refused]]:
         """Run a command for each queue in one round trip. Damaged queues are noted and left out."""
         replies = (yield Pipeline(calls, tolerant=True)) if calls else ()
         answers: dict[str, Ok | Refused] = {}

@@ -1,4 +1,4 @@
-"""What a flow can ask its shell to do, and the ways in which a command is run.
+"""The steps that a flow asks its shell to perform, and the ways to run a command.
 
 A flow is a generator: it yields what is to be done and gets the result sent back. No I/O here. A shell performs the
 steps; every flow can be tested by sending answers into it.
@@ -192,7 +192,7 @@ def _error(command: Command, refused: Refused) -> Exception:
     if refused.code == "not_found":
         return QueueNotFound(command.queue)
     if refused.code == "malformed":
-        return MalformedMessage(command.queue, int(refused.facts[0]))
+        return MalformedMessage(command.queue, int(refused.details[0]))
     return ContractError(f"script {command.script.name}: unexpected refusal {refused.code!r}")
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import msgpack
 
 from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
-from rqttl.text import plain_number, plain_text, shown
+from rqttl.text import format_value, plain_number, plain_text
 from rqttl.types import Death, Header
 from rqttl.units import as_datetime
 
@@ -79,11 +79,11 @@ def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) 
         if content_type is MSGPACK:
             return _ONLY_MSGPACK
     elif not isinstance(headers, Mapping):
-        raise InvalidInput(f"headers: expected a mapping, got {shown(headers)}")
+        raise InvalidInput(f"headers: expected a mapping, got {format_value(headers)}")
     given = dict([_header(name, value) for name, value in headers.items()]) if headers is not None else None
     text = plain_text(content_type)
     if content_type is not None and (text is None or not text.isprintable()):
-        raise InvalidInput(f"content_type: expected printable text, got {shown(content_type)}")
+        raise InvalidInput(f"content_type: expected printable text, got {format_value(content_type)}")
     if text is None and not given:
         return b""
     kind = _MSGPACK_CODE if text == MSGPACK else text
@@ -101,18 +101,22 @@ def _header(name: object, value: object) -> tuple[str, Header]:
     """A header, checked: its name, and its value as a plain one."""
     key = plain_text(name)
     if not key:
-        raise InvalidInput(f"headers: expected non-empty text as name, got {shown(name)}")
+        raise InvalidInput(f"headers: expected non-empty text as name, got {format_value(name)}")
     if value is None or isinstance(value, bool):
         return key, value
     if isinstance(value, (str, bytes)):
         return key, plain_text(value) if isinstance(value, str) else memoryview(value).tobytes()
     number = plain_number(value)
     if number is None:
-        raise InvalidInput(f"headers: {shown(key)}: expected text, bytes, a number, a flag or None, got {shown(value)}")
+        raise InvalidInput(
+            f"headers: {format_value(key)}: expected text, bytes, a number, a flag or None, got {format_value(value)}"
+        )
     if isinstance(number, int) and not -(2**63) <= number < 2**64:
-        raise InvalidInput(f"headers: {shown(key)}: expected a number of at most 64 bits, got {shown(value, int)}")
+        raise InvalidInput(
+            f"headers: {format_value(key)}: expected a number of at most 64 bits, got {format_value(value, int)}"
+        )
     if not math.isfinite(number):
-        raise InvalidInput(f"headers: {shown(key)}: expected a finite number, got {number!r}")
+        raise InvalidInput(f"headers: {format_value(key)}: expected a finite number, got {number!r}")
     return key, number
 
 
@@ -126,7 +130,7 @@ def check_id(id: str) -> bytes:
     if len(encoded) > MAX_ID_BYTES:
         raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {len(encoded)} bytes")
     if not encoded:
-        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {shown(id)}")
+        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {format_value(id)}")
     return encoded
 
 
@@ -245,7 +249,7 @@ def pack_description(text: str | None) -> bytes:
         return b""
     plain = plain_text(text)
     if plain is None:
-        raise InvalidInput(f"description: expected text, got {shown(text)}")
+        raise InvalidInput(f"description: expected text, got {format_value(text)}")
     encoded = plain.encode(errors="replace")
     if len(encoded) > MAX_DESCRIPTION_BYTES:
         raise InvalidInput(f"description: {len(encoded)} bytes are more than {MAX_DESCRIPTION_BYTES}")
@@ -287,7 +291,7 @@ def deadline(retention: int | None, sequence: bytes, own: int | None) -> datetim
 
 
 def is_sequence(text: object) -> bool:
-    """Whether it has the form of a place in a queue's order."""
+    """Return True if it has the form of a sequence."""
     return isinstance(text, str) and _SEQUENCE.fullmatch(text) is not None
 
 
@@ -295,7 +299,7 @@ def check_sequence(value: object, argument: str) -> str:
     """Return `value` if it has the form of a place in a queue's order, raise `InvalidInput` otherwise."""
     text = plain_text(value)
     if text is None or not is_sequence(text):
-        raise InvalidInput(f"{argument}: expected the sequence of a message, got {shown(value)}")
+        raise InvalidInput(f"{argument}: expected the sequence of a message, got {format_value(value)}")
     return text
 
 

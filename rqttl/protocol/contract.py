@@ -39,10 +39,10 @@ class Ok:
 @final
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal: its code, and the facts that explain it, in the order that the header gives."""
+    """A refusal: its code, and the details that explain it, in the order that the header gives."""
 
     code: str
-    facts: tuple[Any, ...] = ()
+    details: tuple[Any, ...] = ()
 
 
 class IncompleteReply(ContractError):
@@ -54,7 +54,7 @@ class Script:
     """A linked command: its text and hash, and the names of its keys, arguments and values, in order.
 
     A call may leave out the keys from position `least` on, and all targets with them, where it cannot need them.
-    `targets` are the death reasons whose target queues the command may write to; `rest` means that any number of
+    `targets` are the death reasons whose target queues the command may write to; `has_rest` means that any number of
     further arguments may follow. `source` are parts of one more queue, whose name stands among the targets.
     `values` are the names of the values of a reply; the last one may be `word...`, which stands for all that follow.
     """
@@ -67,7 +67,7 @@ class Script:
     args: tuple[str, ...]
     targets: tuple[str, ...]
     refusals: tuple[str, ...]
-    rest: bool
+    has_rest: bool
     source: tuple[str, ...]
     values: tuple[str, ...] = ()
 

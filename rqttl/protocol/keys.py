@@ -118,5 +118,5 @@ class Keyspace:
 
     @property
     def due_channel(self) -> str:
-        """Where scripts tell reapers that a queue has become due earlier."""
+        """The channel on which scripts tell reapers that a queue has become due earlier."""
         return f"{self.namespace}:due"

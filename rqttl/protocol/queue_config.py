@@ -40,7 +40,7 @@ class QueueConfig:
 
     @cached_property
     def limited(self) -> bool:
-        """Whether the queue has a limit of length or bytes."""
+        """True if the queue has a limit of length or bytes."""
         return self.options.max_length is not None or self.options.max_length_bytes is not None
 
     @cached_property
@@ -50,9 +50,9 @@ class QueueConfig:
 
     @cached_property
     def cannot_refuse(self) -> bool:
-        """Whether a message with a TTL above 0 can only be stored.
+        """True if a message with a TTL above 0 can only be stored.
 
-        So it is without limits, a window for duplicates, and options that give a TTL of 0.
+        The queue has no limits then, no window for duplicates, and no option that gives a TTL of 0.
         """
         rules = ("message_ttl", "default_ttl", "min_ttl", "max_ttl")
         return not self.limited and not self.window and all(self.options[name] != 0 for name in rules)

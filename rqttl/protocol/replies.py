@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rqttl.errors import ContractError
-from rqttl.text import shown
+from rqttl.text import format_value
 
 T = TypeVar("T")
 #: Commands whose names have two words.
@@ -24,7 +24,7 @@ def shaped(name: str, read: Callable[[Any], T], reply: Any) -> T:
     try:
         return read(reply)
     except _OTHER_SHAPE as error:
-        raise ContractError(f"{name}: unexpected reply {shown(reply)}") from error
+        raise ContractError(f"{name}: unexpected reply {format_value(reply)}") from error
 
 
 def number(reply: Any) -> int:
@@ -73,7 +73,7 @@ def pairs(reply: Any) -> dict[bytes, Any]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def facts(reply: Any) -> dict[str, int | float | str]:
+def info_fields(reply: Any) -> dict[str, int | float | str]:
     """The fields of `INFO`."""
     lines = (line.partition(":") for line in data(reply).decode("utf-8", "replace").splitlines())
     return {name: _value(value) for name, colon, value in lines if colon and not name.startswith("#")}

@@ -10,7 +10,7 @@ _NUMBERS = frozenset((int, float))
 
 
 def pack_in_python(words: tuple[Any, ...]) -> bytes:
-    """What `hiredis.pack_command` gives for bytes, texts and numbers."""
+    """Pack bytes, texts and numbers as `hiredis.pack_command` does."""
     packed = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode()
@@ -29,7 +29,7 @@ def without_numbers(words: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple([str(word) if type(word) in _NUMBERS else word for word in words])
 
 
-def _chosen() -> Callable[[tuple[Any, ...]], bytes]:
+def _best_packer() -> Callable[[tuple[Any, ...]], bytes]:
     try:
         from hiredis import pack_command as pack_in_c
     except ImportError:
@@ -42,11 +42,11 @@ def _chosen() -> Callable[[tuple[Any, ...]], bytes]:
     return pack_with_hiredis
 
 
-pack_command = _chosen()
+pack_command = _best_packer()
 
 
 class Packer:
-    """What redis-py itself sends on a connection, such as `SELECT 3` and `HELLO 3`, packed as all else is."""
+    """Packs the commands that redis-py itself sends on a connection, such as `SELECT 3` and `HELLO 3`."""
 
     def pack(self, *words: Any) -> list[bytes]:
         """One command. Its name may have several words."""

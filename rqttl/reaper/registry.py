@@ -23,7 +23,7 @@ from rqttl.options import REASONS
 from rqttl.protocol.keys import queue_name, queue_names
 from rqttl.reaper.report import Refusals, log_event
 from rqttl.store.refusals import is_away
-from rqttl.text import shown
+from rqttl.text import format_value
 
 if TYPE_CHECKING:
     from rqttl.flows import Driver
@@ -127,10 +127,10 @@ class Registry:
 
     def _remove_strays(self, strangers: list[bytes]) -> None:
         """Take out members that no queue can be called. If Redis refuses, the next pass tries again."""
-        removed = self._driver.perform(flows.strike(self._driver.keyspace, strangers))
+        removed = self._driver.perform(flows.remove_members(self._driver.keyspace, strangers))
         for member, answer in zip(strangers, removed, strict=True):
             if answer == 1:
-                text = shown(member, bytes)
+                text = format_value(member, bytes)
                 log_event(
                     logging.WARNING,
                     "invalid_name_removed",

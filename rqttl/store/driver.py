@@ -23,7 +23,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.store import Store
 from rqttl.store.timing import RealTiming, Timing
-from rqttl.text import shown
+from rqttl.text import format_value
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def driver_of(owner: object) -> RedisDriver:
     """The driver of a broker or of a queue. Raises `InvalidInput` for anything else."""
     driver = getattr(owner, "_driver", None)
     if not isinstance(driver, RedisDriver):
-        raise InvalidInput(f"broker: expected a Broker or a Queue, got {shown(owner)}")
+        raise InvalidInput(f"broker: expected a Broker or a Queue, got {format_value(owner)}")
     return driver
 
 

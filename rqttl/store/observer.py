@@ -55,7 +55,7 @@ class Observer:
     def __init__(self, events: Events) -> None:
         self._events = events
 
-    def one(
+    def send(
         self, name: str, queue: str | None, outcome: Callable[[T], str],
         call: Callable[P, T], *args: P.args, **kwargs: P.kwargs,
     ) -> T:  # fmt: skip
@@ -75,7 +75,7 @@ class Observer:
         finally:
             notify(CommandEvent(name, queue, time.perf_counter() - started, result))
 
-    def each(self, sent: Sequence[C], place: Callable[[C], Place], call: Callable[[], list[Any]]) -> list[Any]:
+    def send_all(self, sent: Sequence[C], place: Callable[[C], Place], call: Callable[[], list[Any]]) -> list[Any]:
         """Send commands that travel together by `call`. `place` gives the name and the queue of a command."""
         notify = self._events.notify
         if notify is None:

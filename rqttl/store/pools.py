@@ -60,7 +60,10 @@ class Pool(ConnectionPool):
 
 
 def living(things: WeakSet[Any]) -> int:
-    """How many things are alive. `len` may count others: an exception of a signal handler keeps them in the set."""
+    """The number of things that are alive. `len` may count others.
+
+    An exception of a signal handler keeps them in the set.
+    """
     return sum(1 for _ in things)
 
 

@@ -31,7 +31,7 @@ from rqttl.store.observer import Observer, checked, heard, ok, word
 from rqttl.store.pools import Held, open_pool
 from rqttl.store.refusals import is_read_only, refuses_for_now
 from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, try_again, with_retries
-from rqttl.text import shown, type_name
+from rqttl.text import format_value, type_name
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def open_client(url: str) -> redis.Redis:
     scheme, found, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
     if scheme not in _SCHEMES or not found:
         got = f"{scheme[:20]!r} as scheme" if found and scheme.isalnum() else "none of them"
-        got = got if isinstance(url, str) else shown(url)
+        got = got if isinstance(url, str) else format_value(url)
         raise InvalidInput(f"url: expected redis://, rediss://, unix:// or embedded://, got {got}")
     retry = Retry(NoBackoff(), 0)
     try:
@@ -101,7 +101,7 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        return self._observer.one(command.script.name, command.queue, word, with_retries, command, self._send_one)
+        return self._observer.send(command.script.name, command.queue, word, with_retries, command, self._send_one)
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
@@ -114,7 +114,7 @@ class Store:
         strictest = next((command for command in commands if not command.repeatable), commands[0])
         ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
         send = self._send_ordered if ordered else self._send_scripts
-        replies = self._observer.each(
+        replies = self._observer.send_all(
             commands,
             lambda command: (command.script.name, command.queue),
             lambda: with_retries(strictest, lambda _: send(commands)),
@@ -132,14 +132,14 @@ class Store:
         any command. Every other error is raised.
         """
         send = self._send_all if keep_errors else self._send_judged
-        sent = self._observer.each(
+        sent = self._observer.send_all(
             calls, lambda call: (command_name(call), None), lambda: try_again(lambda: send(calls))
         )
         return sent if keep_errors else checked(sent, tolerant=True)
 
     def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
         """Wait for an element of a list on a connection of its own; see `Listener`."""
-        return self._observer.one("BLPOP", queue, heard, self._listener.listen, key, ms, interrupt)
+        return self._observer.send("BLPOP", queue, heard, self._listener.listen, key, ms, interrupt)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
@@ -161,7 +161,7 @@ class Store:
                 return reply
         except NoScriptError:
             self._loaded.discard(script.sha)
-        return self._observer.one("SCRIPT LOAD", None, ok, self._send_with_text, command)
+        return self._observer.send("SCRIPT LOAD", None, ok, self._send_with_text, command)
 
     def _send_with_text(self, command: Command) -> Reply:
         """Load the script and run it. No transaction: under full memory Redis refuses all that is in one."""
@@ -313,5 +313,5 @@ def _check(command: Command, reply: Any) -> None:
     """Raise `ContractError` for a reply that the script cannot have given."""
     if type(reply) is list and len(reply) > 1 and reply[0] in (b"ok", b"refused"):
         return
-    given = reply[:2] if type(reply) is list else shown(reply)
+    given = reply[:2] if type(reply) is list else format_value(reply)
     raise ContractError(f"script {command.script.name}: unexpected reply {given!s:.80}")

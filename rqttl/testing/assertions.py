@@ -10,7 +10,7 @@ from rqttl.errors import InvalidInput
 from rqttl.options import REASONS
 from rqttl.protocol import codec
 from rqttl.queue import Queue
-from rqttl.text import plain_text, shown
+from rqttl.text import format_value, plain_text
 from rqttl.types import MessageView, QueueStats, State
 
 _PAGE = 250
@@ -27,7 +27,7 @@ def messages(queue: Queue, state: State | None = None) -> list[MessageView]:
     _check_queue(queue)
     state_name = plain_text(state)
     if state is not None and state_name not in _STATES:
-        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, got {shown(state)}")
+        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, got {format_value(state)}")
     queue.sweep()
     return [message for message in _all(queue) if state_name in (None, message.state)]
 
@@ -40,7 +40,9 @@ def bodies(queue_or_messages: Queue | Iterable[MessageView]) -> list[Any]:
     peeked: list[MessageView] = []
     for message in _messages_of(queue_or_messages):
         if not isinstance(message, MessageView):
-            raise InvalidInput(f"queue_or_messages: expected messages as `peek` shows them, got {shown(message)}")
+            raise InvalidInput(
+                f"queue_or_messages: expected messages as `peek` shows them, got {format_value(message)}"
+            )
         peeked.append(message)
     return [codec.unpack(message.body) if message.content_type == codec.MSGPACK else message.body for message in peeked]
 
@@ -55,7 +57,7 @@ def dead_letters(queue: Queue, reason: str | None = None) -> list[MessageView]:
     """
     _check_queue(queue)
     if reason is not None and plain_text(reason) not in REASONS:
-        raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {shown(reason)}")
+        raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {format_value(reason)}")
     reason = plain_text(reason)
     queue.sweep()
     letters = []
@@ -75,7 +77,7 @@ def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "read
     depth = checks.whole(depth, "depth", 0, _MOST)
     place = plain_text(state)
     if place is None or place not in (*_STATES, "all"):
-        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {shown(state)}")
+        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {format_value(state)}")
     stats = queue.stats()
     counts = {name: getattr(stats, name) for name in _STATES}
     actual = sum(counts.values()) if place == "all" else counts[place]
@@ -91,7 +93,7 @@ def _messages_of(queue_or_messages: object) -> Sequence[object]:
 
 def _check_queue(queue: object) -> None:
     if not isinstance(queue, Queue):
-        raise InvalidInput(f"queue: expected a Queue, got {shown(queue)}")
+        raise InvalidInput(f"queue: expected a Queue, got {format_value(queue)}")
 
 
 def _all(queue: Queue) -> list[MessageView]:

@@ -29,7 +29,7 @@ def bound(command: Command) -> dict[str, Any]:
     script, (number, *words) = command.script, command.words
     assert isinstance(number, int)
     keys, args = words[:number], words[number:]
-    assert len(args) >= len(script.args) if script.rest else len(args) == len(script.args)
+    assert len(args) >= len(script.args) if script.has_rest else len(args) == len(script.args)
     named: dict[str, Any] = dict(zip(script.args, args, strict=False))
     return {"keys": keys, **named, "rest": list(args[len(script.args) :])}
 

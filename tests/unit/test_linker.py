@@ -40,7 +40,7 @@ def test_positions_follow_the_header(lua: Path) -> None:
 
     script = scripts.load("go")
 
-    assert (script.keys, script.args, script.rest, script.refusals) == (("meta", "log"), ("one", "two"), True, ())
+    assert (script.keys, script.args, script.has_rest, script.refusals) == (("meta", "log"), ("one", "two"), True, ())
     assert "{meta = KEYS[1], log = KEYS[2]" in script.text
     assert "{one = ARGV[1], two = ARGV[2], rest = {unpack(ARGV, 3)}}" in script.text
     assert scripts.names() == ("go",)
@@ -178,7 +178,7 @@ def test_a_command_whose_linking_was_interrupted_is_linked_whole_the_next_time(
     forget()
 
     assert after == scripts.load("go")
-    assert (after.keys, after.args, after.rest) == (("meta",), ("one",), True)
+    assert (after.keys, after.args, after.has_rest) == (("meta",), ("one",), True)
 
 
 def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:

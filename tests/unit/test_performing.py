@@ -120,7 +120,7 @@ def test_a_queue_that_was_made_again_is_entered_again(exists: int) -> None:
 
 
 def test_strangers_are_struck_out_of_the_registry_in_pages_and_errors_stay_in_their_places() -> None:
-    drive = Drive(flows.strike(KEYSPACE, [b"%d" % i for i in range(1001)]))
+    drive = Drive(flows.remove_members(KEYSPACE, [b"%d" % i for i in range(1001)]))
     error = ResponseError("NOPERM")
 
     assert drive.step.keep_errors

@@ -86,7 +86,7 @@ def test_a_command_that_buries_takes_the_keys_of_targets_last(name: str) -> None
 
     assert bool(script.targets) == ("targets" in script.args)
     assert set(keys.TARGET_PARTS) <= set(keys.PARTS)
-    assert script.rest == header(name)["args"].endswith("...")
+    assert script.has_rest == header(name)["args"].endswith("...")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ import redis.asyncio
 import rqttl
 from rqttl.names import check_queue_name
 from rqttl.testing import fake_broker
-from rqttl.text import shown
+from rqttl.text import format_value
 
 
 @pytest.mark.parametrize(
@@ -34,16 +34,16 @@ from rqttl.text import shown
     ],
 )
 def test_a_value_of_another_type_is_shown_with_its_type(value: object, expected: type, text: str) -> None:
-    assert shown(value, expected) == text
+    assert format_value(value, expected) == text
 
 
 def test_a_long_value_is_cut_and_says_how_long_it_is() -> None:
-    assert shown("x" * 129) == f"'{'x' * 37}...{'x' * 38}' (129 characters)"
-    assert shown(b"x" * 1_000_000).endswith(" (1000000 bytes)")
+    assert format_value("x" * 129) == f"'{'x' * 37}...{'x' * 38}' (129 characters)"
+    assert format_value(b"x" * 1_000_000).endswith(" (1000000 bytes)")
 
 
 def test_an_object_is_shown_by_its_type_since_its_repr_may_hold_a_password() -> None:
-    assert shown(redis.asyncio.Redis(password="canary")) == "redis.asyncio.client.Redis"
+    assert format_value(redis.asyncio.Redis(password="canary")) == "redis.asyncio.client.Redis"
 
 
 def refusal(call: Any, *arguments: Any, **options: Any) -> str:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rqttl import Duration, Instant, InvalidDuration, InvalidInput, units
-from rqttl.text import shown
+from rqttl.text import format_value
 from rqttl.units import MAX_DURATION, MAX_INSTANT
 
 
@@ -99,7 +99,7 @@ def test_what_is_no_duration_is_refused_with_name_and_value(written: Any) -> Non
 
     kind = "a number" if isinstance(written, str) else "a timedelta or text"
     rule = f"expected {kind} with a unit such as '30s', '5m' or '1500ms'"
-    got = repr(written) if isinstance(written, (str, Number)) else shown(written)
+    got = repr(written) if isinstance(written, (str, Number)) else format_value(written)
     assert str(refused.value) == f"message_ttl: {rule}, got {got}"
     assert refused.value.code == "invalid_duration"
     assert isinstance(refused.value, ValueError)

@@ -10,13 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_docstrings import docstrings
-from tests.unit.test_size import ROOT, name_of, python_files
+from tests.unit.test_size import name_of, python_files
 
 PACKAGES = ("rqttl", "spark_connectors")
-#: Files whose owners rename and rewrite them at this moment. The rules apply to everything else.
-PENDING = (
-    "rqttl/broker.py", "rqttl/flows/", "rqttl/protocol/", "rqttl/queue.py", "rqttl/store/", "rqttl/text.py",
-)  # fmt: skip
 #: Folders whose local variables follow the rules, too.
 LOCALS = (
     "rqttl/cli", "rqttl/consuming", "rqttl/demo", "rqttl/inspector", "rqttl/reaper", "rqttl/runtime", "rqttl/testing",
@@ -31,13 +27,9 @@ DROPPED = re.compile(
     "observe|visible|fitted|folded|chopped|Misread|Filed|Printed|read_duration|read_instant|Peeked|Redriven|Swept|"
     "redrive_these|purge_these|Stock|Facts|mend|mended|take_out|strike|Known|Enter|Follow|Together|Claimed|Unpacked|"
     "pack_said|said_id|fenced|run_plain|Hints|NotOnFake|EndlessWait|Companion|take_along|leave_behind|Wire|Odd|Wish|"
-    "Pump|Piece|Found|Part|ShareOut|Walker|hungry|keep_gc_quiet|Alarm|Watcher|Follower)"
+    "Pump|Piece|Found|ShareOut|Walker|hungry|keep_gc_quiet|Alarm|Watcher|Follower)"
 )
 VAGUE = re.compile(r"(?:What|Whatever|Whether|How|Those|Where|Which|Who|Whoever|One (?:who|that|which))\b")
-
-
-def ready_files(folder: str) -> list[Path]:
-    return [path for path in python_files(folder) if not name_of(path).startswith(PENDING)]
 
 
 def shared_names(path: Path) -> Iterator[tuple[str, int]]:
@@ -91,7 +83,7 @@ def all_names(path: Path) -> Iterator[tuple[str, int]]:
 def test_no_name_that_other_code_sees_is_a_filler(package: str) -> None:
     assert [
         f"{name_of(path)}:{line}: {name}"
-        for path in ready_files(package)
+        for path in python_files(package)
         for name, line in shared_names(path)
         if FILLERS.fullmatch(name)
     ] == []
@@ -101,7 +93,7 @@ def test_no_name_that_other_code_sees_is_a_filler(package: str) -> None:
 def test_no_function_or_class_has_a_dropped_name(package: str) -> None:
     assert [
         f"{name_of(path)}:{line}: {name}"
-        for path in ready_files(package)
+        for path in python_files(package)
         for name, line in definitions(path)
         if DROPPED.fullmatch(name)
     ] == []
@@ -121,7 +113,7 @@ def test_no_local_name_is_a_filler(folder: str) -> None:
 def test_no_docstring_begins_with_a_relative_clause(package: str) -> None:
     assert [
         f"{name_of(path)}: {name}: {text.splitlines()[0]}"
-        for path in ready_files(package)
+        for path in python_files(package)
         for name, text in docstrings(path)
         if VAGUE.match(text)
     ] == []
@@ -140,7 +132,3 @@ def test_the_rules_see_each_kind_of_name(tmp_path: Path) -> None:
         "found", "Peeked", "said", "told", "self", "wanted", "given", "read", "shown", "_read"
     }  # fmt: skip
     assert {name for name, _ in all_names(module)} >= {"some", "meant", "one"}
-
-
-def test_a_pending_file_exists() -> None:
-    assert [name for name in PENDING if not (ROOT / name).exists()] == []

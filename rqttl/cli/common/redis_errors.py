@@ -102,7 +102,7 @@ def _maxmemory(store: Store | None) -> str:
         return ""
     try:
         (reply,) = store.execute([("INFO", "memory")])
-        limit = replies.facts(reply).get("maxmemory")
+        limit = replies.info_fields(reply).get("maxmemory")
     except exceptions.RedisError:
         return ""  # the line does without it
     return f" (maxmemory {_as_configured(limit)})" if isinstance(limit, int) and limit else ""

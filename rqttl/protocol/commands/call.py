@@ -42,7 +42,7 @@ class Command(NamedTuple):
         return Command(self.script, self.queue, words, self.repeatable)
 
 
-def unfenced(keyspace: Keyspace, queue: str, name: str, rest: Iterable[Word] = (), /, **words: Word) -> Command:
+def unfenced(keyspace: Keyspace, queue: str, name: str, more: Iterable[Word] = (), /, **words: Word) -> Command:
     """A call that does not depend on the options in force. `words` are its arguments, named as in its header."""
     script = scripts.load(name)
-    return Command(script, queue, (*keys_of(keyspace, queue, script, ()), *script.arguments(**words), *rest))
+    return Command(script, queue, (*keys_of(keyspace, queue, script, ()), *script.arguments(**words), *more))

@@ -87,7 +87,7 @@ def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """How a consumer shows itself to a queue: who it is, how long it waits now, how long it counts as a consumer.
+    """The sign that a consumer gives of itself: its name, the time that it waits now, the time that it counts as one.
 
     It goes on waiting where it finds fewer messages than `room`.
     """
