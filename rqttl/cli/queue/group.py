@@ -32,7 +32,7 @@ def queue() -> None:
     """Create queues, change them, look at them."""
 
 
-@queue.command(epilog="\b\nExample: rqttl queue declare orders --message-ttl 60s --dead-letter '{queue}/dead'")
+@queue.command(epilog="\b\nExample: rqttl queue declare orders --expires 1h --dead-letter '{queue}/dead'")
 @queue_name_argument
 @queue_options
 @json_flag
