@@ -8,6 +8,7 @@ from collections.abc import Callable
 import redis
 
 from rqttl import Message, Queue
+from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.planner import StreamPlanner
@@ -34,7 +35,8 @@ def rows(client: redis.Redis, planner: StreamPlanner, start: Offset, end: Offset
     """How many entries the ranges of a batch hold, by queue."""
     return {
         watched.range.queue: len(
-            client.xrange(f"rqttl:{{{watched.range.queue}}}:log", f"({watched.range.after}", watched.range.upto) or ()
+            client.xrange(Keyspace().key(watched.range.queue, "log"), f"({watched.range.after}", watched.range.upto)
+            or ()
         )
         for watched in planner.watched_ranges(start, end)
     }
