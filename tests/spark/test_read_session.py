@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from rqttl import Broker, Message
+from rqttl.protocol.keys import Keyspace
 from spark_connectors.columns import schema
 from tests.spark.letters import DEATHS, bury
 from tests.spark.loading import Loader, ids, told
@@ -33,7 +34,7 @@ def load(spark: SparkSession, redis_url: str) -> Loader:
 
 def bodies(client: redis.Redis, queue: str) -> dict[str, bytes]:
     """What Redis holds in a log, by sequence."""
-    entries: Any = client.xrange(f"rqttl:{{{queue}}}:log")
+    entries: Any = client.xrange(Keyspace().key(queue, "log"))
     return {sequence.decode(): body for sequence, fields in entries for body in fields.values()}
 
 

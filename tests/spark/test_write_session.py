@@ -224,7 +224,7 @@ def test_a_stream_that_is_refused_rows_ends_and_goes_on_with_a_path_for_them(
     bury(broker, 100)
     copies = broker.declare_queue("copies", max_length=30, overflow="reject-publish")
 
-    with pytest.raises(StreamingQueryException, match=r"\[RQTTL_ROWS_REFUSED\] enqueue of batch 0: 10 rows"):
+    with pytest.raises(StreamingQueryException, match=r"\[RQTTL_ROWS_REFUSED\] enqueue of batch 0: 10 refused rows"):
         Sink(rqttl, redis_url, tmp_path / "checkpoint").run()
     assert held(copies) == list(range(30))
 
