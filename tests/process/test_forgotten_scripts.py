@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -129,8 +129,12 @@ def test_scripts_that_are_forgotten_over_and_over_never_reach_the_caller_as_no_s
     orders: rqttl.Queue, server: Server
 ) -> None:
     with server.client() as one, again_and_again(one.script_flush):
-        for i in range(50):
-            orders.enqueue(b"%d" % i)
+        sent = 0
+        while sent < 50:
+            # a storm may win all the attempts of one call, which has stored nothing then
+            with suppress(rqttl.ScriptsForgotten):
+                orders.enqueue(b"%d" % sent)
+                sent += 1
 
     assert [one.body for one in orders.peek(250)] == [b"%d" % i for i in range(50)]
 
