@@ -100,8 +100,9 @@ class Listener:
                     if _asked(interrupts):
                         return None
                     reply = self._call(line, ("BLPOP", key, f"{longest / 1000:.3f}"))
-            except ResponseError:
-                held.clean = not (_asked(interrupts) or line.ended)
+            except ResponseError as error:
+                # Redis closes it after UNBLOCKED, perhaps after the next call was sent
+                held.clean = not (_asked(interrupts) or line.ended or "UNBLOCKED" in str(error))
                 raise
             held.clean = not (_asked(interrupts) or line.ended)
             return reply

@@ -19,6 +19,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store import blocking
 from rqttl.store.blocking import patiently
 from rqttl.store.driver import driver_of
+from tests.contract.handling import until
 from tests.process.proxy import Proxy
 from tests.servers import Server
 
@@ -94,6 +95,22 @@ def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(start_server: Calla
         client.replicaof("127.0.0.1", 1)
 
         assert driver_of(broker).store.listen("q", BELL, 600_000) is None
+
+
+def test_a_connection_on_which_redis_broke_off_a_wait_is_not_used_again(start_server: Callable[..., Server]) -> None:
+    # Redis closes such a connection a moment later, when the next call may be on its way
+    server = start_server()
+    with server.client() as client, rqttl.connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+        broker.declare_queue("q")
+        waits = pool.submit(driver_of(broker).store.listen, "q", BELL, 600_000)
+        until(lambda: bool(client.info("clients")["blocked_clients"] == 1))
+        [before] = [one["id"] for one in client.client_list() if one["cmd"] == "blpop"]
+
+        client.client_unblock(int(before), error=True)
+
+        assert waits.result(timeout=PATIENCE) == b""
+        assert broker.queue("q").receive() is None
+        until(lambda: before not in {one["id"] for one in client.client_list()})
 
 
 def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: Server, redis_url: str) -> None:
