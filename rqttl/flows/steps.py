@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
 from rqttl.events import Events
@@ -21,8 +21,7 @@ from rqttl.types import SweepResult
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class GetConfig:
+class GetConfig(NamedTuple):  # each call makes one, and a named tuple costs the least
     """Step: what is known of a queue, from the cache unless `fresh`; the answer is `QueueConfig`.
 
     `newest` goes into the cache: a reply has just brought it.
