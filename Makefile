@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 SPREAD   := -n 2 --dist worksteal
 PARALLEL := $(SPREAD) -m 'not spark'
 
-.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark chaos coverage-of-spec
+.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark bench-instructions chaos coverage coverage-of-spec
 
 help:
 	@echo 'make demo              the main job, end to end, on real input'
@@ -19,7 +19,9 @@ help:
 	@echo 'make setup             only the environment'
 	@echo 'make bench             the table of measurements against raw redis-py'
 	@echo 'make bench-spark       the same for the Spark data source'
+	@echo 'make bench-instructions BASE=v1   instructions of a message, against those of the revision v1'
 	@echo 'make chaos MINUTES=10   kills, refusals, bad lines, bad input: is anything lost, late or told wrongly?'
+	@echo 'make coverage          the share of the code that the tests of the core and the command line run'
 	@echo 'make coverage-of-spec  which rows of the behaviour specification a test shows'
 
 # Quick when nothing has changed: only pyproject.toml says what is installed.
@@ -65,11 +67,19 @@ bench: setup
 bench-spark: setup
 	@$(BIN)/python -m tests.bench.spark
 
+bench-instructions: setup
+	@$(if $(BASE),,$(error BASE: expected a revision, as in make bench-instructions BASE=main))$(BIN)/python -m tests.bench.instructions $(BASE)
+
 # Each of them is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2.
 chaos: $(READY)
 	@bash .ci/setup server
 	@$(BIN)/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(NEMESES),--nemeses $(NEMESES)) $(if $(SERVER),--server $(SERVER))
+
+# Without code that only child processes run, and without Spark. The scripts of Redis are not counted.
+coverage: setup
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) -q --cov=rqttl --cov-branch --cov-report=term:skip-covered \
+		tests/unit tests/lua tests/contract tests/cli
 
 coverage-of-spec: $(READY)
 	@$(BIN)/python -m tests.spec_coverage
