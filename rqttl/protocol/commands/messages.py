@@ -42,13 +42,14 @@ def enqueue(
     The call may be repeated where each message has an id, and the queue or the call knows duplicates.
     """
     words: list[Word] = []
-    may_be_over, has_ids, ids_only = False, True, True
+    may_be_over, has_ids, ids_only, last_ttl = False, True, True, b""
     for envelope, body in packed:
         words += (envelope.encode(), body)
         ttl, id, extras = envelope
         has_ids = has_ids and id != b""
         ids_only = has_ids and ids_only and not (ttl or extras)
-        may_be_over = may_be_over or (ttl != b"" and ttl_may_be_over(ttl))
+        if ttl != last_ttl:  # messages of a batch are often alike
+            last_ttl, may_be_over = ttl, may_be_over or ttl_may_be_over(ttl)
     return enqueue_encoded(
         config, words, has_ids=has_ids, ids_only=ids_only, may_be_over=may_be_over, window=window, now=now
     )
