@@ -17,7 +17,8 @@ from typing import Any
 import redis
 
 from tests.chaos.journal import now
-from tests.chaos.stage import Stage, until
+from tests.chaos.stage import Stage
+from tests.waiting import until
 
 Nemesis = Callable[[Stage, random.Random], None]
 

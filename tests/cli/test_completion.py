@@ -22,8 +22,9 @@ from rqttl.cli import cli
 from rqttl.cli.common import queue_names
 from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
-from tests.cli.processes import PATIENCE, environment
+from tests.cli.processes import environment
 from tests.servers import Server
+from tests.waiting import PATIENCE
 
 Complete = Callable[..., list[str]]
 

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from rqttl.cli import cli
-from tests.cli.processes import PATIENCE, command, environment
+from tests.cli.processes import command, environment
 from tests.process.embedded_users import data_folder, put_on_path
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture

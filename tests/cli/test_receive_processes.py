@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +17,10 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
-from tests.cli.processes import PATIENCE, Terminal, command
+from tests.cli.processes import Terminal, command
 from tests.contract.test_waking import blocked
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -38,12 +38,6 @@ def receiving(url: str, *flags: str, stdout: int | IO[bytes] = subprocess.PIPE) 
     with subprocess.Popen(words, stdout=stdout, stderr=subprocess.PIPE) as process:
         yield process
         process.kill()
-
-
-def until(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline
 
 
 def waiting(client: redis.Redis) -> bool:

@@ -13,8 +13,9 @@ from rqttl import Broker, BrokerClosed, Queue, SweepEvent, WaitEvent
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
-from tests.contract.test_waking import LONG, PATIENCE, Waiters
+from tests.contract.test_waking import LONG, Waiters
 from tests.unit.test_public_names import PUBLIC
+from tests.waiting import PATIENCE
 
 #: One call of each method of a broker and of a queue that talks to Redis or makes a handle.
 BROKER: dict[str, Callable[[Broker], object]] = {

@@ -12,7 +12,8 @@ import pytest
 from rqttl import Broker, Message, Queue, WaitEvent
 from rqttl.flows import Step, WaitForWakeup
 from rqttl.store.driver import driver_of
-from tests.contract.test_waking import PATIENCE, Waiters, result
+from tests.contract.test_waking import Waiters, result
+from tests.waiting import PATIENCE
 
 LONG = "10m"
 

@@ -11,7 +11,8 @@ import redis
 from rqttl import AlreadySettled, Broker, LeaseLost, WaitEvent
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies
-from tests.contract.test_waking import LONG, PATIENCE, Waiters
+from tests.contract.test_waking import LONG, Waiters
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture

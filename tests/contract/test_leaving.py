@@ -14,7 +14,7 @@ from rqttl import AlreadySettled, Broker, Delivery, LeaseLost, Queue, QueueNotFo
 from tests.contract.clocked import Clocked
 from tests.contract.handling import Renewals
 from tests.contract.looks import bodies, one, ready
-from tests.contract.test_waking import PATIENCE
+from tests.waiting import PATIENCE
 
 
 def test_an_exception_that_leaves_the_loop_takes_nothing_from_a_thread_that_works(

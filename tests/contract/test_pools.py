@@ -13,8 +13,9 @@ import redis
 from rqttl import Broker, CommandEvent, InvalidInput, PoolExhausted, WaitEvent
 from rqttl.store import pools, retry
 from rqttl.store.driver import driver_of
-from tests.contract.test_waking import LONG, PATIENCE, Waiters, result
+from tests.contract.test_waking import LONG, Waiters, result
 from tests.servers import Server
+from tests.waiting import PATIENCE
 
 
 def test_a_pool_of_one_connection_is_enough(redis_url: str) -> None:

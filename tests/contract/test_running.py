@@ -12,9 +12,9 @@ import pytest
 from rqttl import Broker, Delivery, Queue, RunCounts
 from rqttl.runner import Runner
 from tests.contract.clocked import Clocked, at
-from tests.contract.handling import Renewals, fail, until
+from tests.contract.handling import Renewals, fail
 from tests.contract.looks import dead, one
-from tests.contract.test_waking import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 @pytest.mark.parametrize("threads", [1, 3])

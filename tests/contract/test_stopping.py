@@ -10,9 +10,10 @@ import redis
 
 from rqttl import Broker, Consumer, Delivery, Message, Queue, WaitEvent
 from tests.contract.clocked import Clocked
-from tests.contract.handling import Renewals, until
+from tests.contract.handling import Renewals
 from tests.contract.looks import dead, ready
-from tests.contract.test_waking import LONG, PATIENCE, Waiters, blocked
+from tests.contract.test_waking import LONG, Waiters, blocked
+from tests.waiting import PATIENCE, until
 
 
 def test_leases_are_renewed_after_stop_until_the_handler_is_done(broker: Broker, queue: Queue) -> None:

@@ -14,9 +14,9 @@ from rqttl import Broker, Delivery, Message, Queue, WaitEvent
 from rqttl.delivery import lease_of
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
+from tests.waiting import PATIENCE
 
 LONG = "10m"  # much longer than a test may take: whoever gets something was woken
-PATIENCE = 60.0
 
 
 class Waiters:

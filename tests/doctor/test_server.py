@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +15,9 @@ from rqttl.doctor.server_info import ServerInfo
 from rqttl.store.driver import driver_of
 from tests.doctor.looking import Told, of, only, server
 from tests.servers import Server
+from tests.waiting import until
 
 Configured = Callable[..., Broker]
-PATIENCE = 20.0
 
 
 def test_a_well_kept_server_has_no_problem(configured: Configured) -> None:
@@ -252,12 +251,12 @@ def test_a_failed_snapshot_stops_all_writes(
 
 def fail_to_save(client: redis.Redis) -> None:
     client.bgsave()
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        facts: Any = client.info("persistence")
-        if not facts["rdb_bgsave_in_progress"] and facts["rdb_last_bgsave_status"] == "err":
-            return
-    pytest.fail("the snapshot did not fail")
+
+    def has_failed() -> bool:
+        info: Any = client.info("persistence")
+        return not info["rdb_bgsave_in_progress"] and info["rdb_last_bgsave_status"] == "err"
+
+    until(has_failed)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import redis
 from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, SweepEvent, WaitEvent
 from rqttl.reaper import Reaper
 from tests.process.consuming import Process
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 60.0
 LONG = "10m"  # much longer than a test may take
 
 
@@ -34,10 +34,10 @@ def spawn(redis_url: str) -> Iterator[Callable[..., Process]]:
         process.kill()
 
 
-def drain(queue: Queue, until: Callable[[], bool]) -> dict[str, Delivery]:
+def drain(queue: Queue, is_done: Callable[[], bool]) -> dict[str, Delivery]:
     """Receive and ack until a condition holds; each message by its id."""
     found: dict[str, Delivery] = {}
-    while not until():
+    while not is_done():
         for delivery in queue.receive_many(100, wait="50ms"):
             found[delivery.id] = delivery
             delivery.ack()
@@ -48,12 +48,6 @@ def enqueue(queue: Queue, count: int) -> list[str]:
     ids = [f"{i:03}" for i in range(count)]
     queue.enqueue_many([Message(b"x", id=id) for id in ids])
     return ids
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Ask until it holds. What hangs is ended by the time-out of the test."""
-    while not condition():
-        threading.Event().wait(0.01)
 
 
 def test_what_a_killed_consumer_held_comes_back_after_the_lease(queue: Queue, spawn: Callable[..., Process]) -> None:

@@ -15,7 +15,8 @@ from rqttl.embedded import server as embedded
 from rqttl.embedded.folder import CONTENT, MARK, choose_address, claim, folder_of, locate
 from rqttl.embedded.server import EmbeddedUnavailable, acquire
 from rqttl.errors import InvalidInput, RqttlError
-from tests.process.embedded_users import USE, Users, identity, poll, told
+from tests.process.embedded_users import USE, Users, identity, told
+from tests.waiting import until
 
 RULE = "the folder must be new, empty, or marked as data of rqttl (by its file rqttl-embedded); nothing was changed"
 
@@ -53,7 +54,7 @@ def test_a_path_too_long_for_a_socket_gets_one_in_a_short_private_folder(folder:
     assert identity(urls.pop())
     first.communicate("")
     second.communicate("")
-    poll(lambda: not short.exists())
+    until(lambda: not short.exists())
 
 
 def test_a_folder_that_cannot_be_used_is_told_with_what_to_do(folder: Path) -> None:

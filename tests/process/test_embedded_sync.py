@@ -11,7 +11,7 @@ import pytest
 from rqttl.embedded import guard
 from rqttl.embedded.guard import sync
 from rqttl.embedded.server import acquire
-from tests.process.embedded_users import poll
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -102,5 +102,5 @@ def test_a_guard_syncs_while_its_server_runs(folder: Path) -> None:
 
     (place / "loop").symlink_to("loop")  # what cannot be opened is seen in the log
 
-    poll(lambda: f"rqttl: {place / 'loop'} was not synced: " in (folder / "server.log").read_text())
+    until(lambda: f"rqttl: {place / 'loop'} was not synced: " in (folder / "server.log").read_text())
     server.close()

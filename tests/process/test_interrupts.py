@@ -21,8 +21,7 @@ from rqttl.errors import ContractError
 from rqttl.store import pools
 from rqttl.store.driver import driver_of
 from tests.servers import Server
-
-PATIENCE = 60.0
+from tests.waiting import PATIENCE
 
 
 class Interrupt(BaseException):

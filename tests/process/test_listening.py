@@ -19,14 +19,13 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store import blocking
 from rqttl.store.blocking import patiently
 from rqttl.store.driver import driver_of
-from tests.contract.handling import until
 from tests.process.proxy import Proxy
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
 BELL = "rqttl:{q}:wakeup"
-PATIENCE = 60.0
 
 
 def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(

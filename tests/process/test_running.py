@@ -11,13 +11,12 @@ import pytest
 import redis
 
 from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, RunCounts, WaitEvent, connect
-from tests.contract.handling import until
 from tests.process.running import Worker
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 60.0
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 
 

@@ -23,10 +23,9 @@ from rqttl import (
     connect,
 )
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
-
-PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -52,12 +51,6 @@ def restart(request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.
         server.start()
 
     return restart
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Ask until it holds. What hangs is ended by the time-out of the test."""
-    while not condition():
-        threading.Event().wait(0.01)
 
 
 def servers_time(server: Server) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.spark.jvm import settings
-from tests.spark.writing import until
+from tests.waiting import until
 
 #: The longest that anything of a driver may take.
 PATIENCE = 240

@@ -25,7 +25,7 @@ from spark_connectors.redis.connect import READ_COMMANDS
 from spark_connectors.redis.relaxed_gc import relaxed_gc
 from tests.servers import Server
 from tests.spark.logs import LOG, fill, options, sequences_of
-from tests.spark.writing import until
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000, 2500])

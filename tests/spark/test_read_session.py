@@ -22,7 +22,7 @@ from tests.spark.letters import DEATHS, bury
 from tests.spark.loading import Loader, ids, told
 from tests.spark.reading import numbers
 from tests.spark.test_schema import TYPES
-from tests.spark.writing import until
+from tests.waiting import until
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 

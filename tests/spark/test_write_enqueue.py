@@ -12,7 +12,8 @@ import pytest
 
 from rqttl import Broker
 from rqttl.store.driver import driver_of
-from tests.spark.writing import MESSAGES, Job, batch, counts, ids, numbered, until
+from tests.spark.writing import MESSAGES, Job, batch, counts, ids, numbered
+from tests.waiting import until
 
 Write = Callable[..., Job]
 

@@ -13,9 +13,7 @@ from rqttl import Delivery, Queue, WaitEvent
 from rqttl.testing import FakeBroker, WaitWouldNeverEnd
 from tests.contract.clocked import at
 from tests.contract.looks import one
-
-PATIENCE = 60.0
-
+from tests.waiting import PATIENCE
 
 # In the thread of the test
 

@@ -16,8 +16,8 @@ import pytest
 from rqttl.runtime import stop_signals
 from rqttl.runtime.interrupt import Gate, Interrupt, Wakeup
 from rqttl.runtime.stop_signals import StopSignals
+from tests.waiting import PATIENCE
 
-PATIENCE = 60.0
 LONG = 3_600.0
 
 
