@@ -76,7 +76,7 @@ def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
         yield problem(
             CHECK,
             "its options cannot be read: every call fails",
-            f"HSET {keyspace.key(queue, 'meta')} given {{}}, then set its options with `rqttl queue update`",
+            f"HSET {keyspace.key(queue, 'meta')} options {{}}, then set its options with `rqttl queue update`",
             queue=queue,
         )
         return

@@ -47,7 +47,7 @@ def _options(record: Record) -> QueueOptions:
     try:
         return QueueOptions.from_json(record.queue, record.text("options"))
     except ValueError:
-        raise QueueDamaged(record.queue, "the field given of its record holds no options") from None
+        raise QueueDamaged(record.queue, "the field options of its record holds no options") from None
 
 
 def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Flow[PerQueue[QueueStats]]:

@@ -106,7 +106,7 @@ def _store(config: QueueConfig, largest: int, build: Callable[[QueueConfig], Com
         return build(config)
 
     values = yield from with_config(config.name, checked, config)
-    return config, values.ids
+    return config, values.results
 
 
 def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
@@ -147,7 +147,7 @@ def _in_one_round_trip(
             newest: QueueConfig = yield GetConfig(config.name, fresh=True)
             stored.append((yield from _store(newest, size, call)))
         else:
-            stored.append((config, answer.ids))
+            stored.append((config, answer.results))
     return stored
 
 

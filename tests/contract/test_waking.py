@@ -44,7 +44,7 @@ class Waiters:
 def blocked(client: redis.Redis, count: int) -> bool:
     """Ask until Redis has so many blocked clients."""
     if FAKE:
-        return True  # it cannot tell, and need not: who has said that he waits finds whatever the bell gets from now on
+        return True  # it cannot tell, and need not: a registered waiter takes each later element of the list
     return any(int(client.info("clients")["blocked_clients"]) >= count for _ in range(100_000))
 
 

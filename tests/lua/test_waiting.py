@@ -1,4 +1,4 @@
-"""`receive` of consumers that wait: presence, tickets, and passing the bell on."""
+"""`receive` of consumers that wait: presence, tickets, and passing a wake-up on."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ FIELDS = [name.encode() for name in OPTIONS]
 
 @dataclass
 class Waiter:
-    """A consumer that found nothing and waits for the bell."""
+    """A consumer that found nothing and waits for a wake-up."""
 
     consumer: str
     queue: str
@@ -191,7 +191,7 @@ class Machine(RuleBasedStateMachine):
             assert raw.due <= self.clock.latest, f"{q.name}: over its limit, and acted upon too late"
 
     def check_hints(self, q: ModelQueue, raw: RawQueue) -> None:
-        """No consumer waits beside a ready message without a hint in the bell, and every ticket is of this queue."""
+        """No consumer waits beside a ready message without a hint in the wake-up list, and every ticket is of this queue."""
         waits = any(until > self.clock.now for until in raw.waiters.values())
         if waits and any(not q.expired(m, self.clock.now) for m in q.ready):
             assert raw.wakeup, f"{q.name}: a consumer sleeps beside a ready message"
