@@ -90,7 +90,7 @@ def _was_handed(event: Event, sequence: str, deadline: int | None, began: int) -
     """Return True if a ticket explains a message after its deadline: it was leased for a waiting consumer before that.
 
     Either the ticket was seen, and the lease that it names began in time and holds; or it came after the last look
-    behind the bell, so the message was alive then. A last look takes one message by a ticket, and takes it first.
+    at the wake-up list, so the message was alive then. A last look takes one message by a ticket, and takes it first.
     """
     if deadline is None:
         return False

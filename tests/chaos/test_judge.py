@@ -82,7 +82,7 @@ def test_a_message_that_a_ticket_leased_before_its_deadline_may_be_handed_out_af
 
 
 @pytest.mark.parametrize("first, since, late", [("a", 50, 0), ("a", 50.9, 0), ("a", 51, 1), ("b", 50, 1)])
-def test_a_last_look_may_take_one_message_by_a_ticket_that_came_after_the_bell_was_read(
+def test_a_last_look_may_take_one_message_by_a_ticket_that_came_after_the_wakeup_list_was_read(
     first: str, since: float, late: int
 ) -> None:
     history = History()

@@ -110,7 +110,7 @@ class Witness:
             )  # fmt: skip
 
     def _look_at_tickets(self, known: commands.QueueConfig, count: int, presence: commands.Presence) -> None:
-        """Note the tickets that a receive may take up: the one that it shows, or at its last look those in the bell.
+        """Record the tickets that a receive may take up: its own, or at its last look those in the wake-up list.
 
         An error here is one of the look itself: nothing was handed out.
         """

@@ -27,7 +27,7 @@ def waiters(broker: Broker) -> Iterator[Waiters]:
 
 
 class Held:
-    """Keeps consumers back between the bell and their look, as a slow network would."""
+    """Keeps consumers back between their wake-up and their look, as a slow network would."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         driver = driver_of(broker)
@@ -45,7 +45,7 @@ class Held:
         monkeypatch.setattr(driver, "step", carry_out)
 
     def wait(self) -> None:
-        """Return when one more consumer has heard the bell; it has not looked yet."""
+        """Return when one more consumer was woken; it has not looked yet."""
         assert self.heard.acquire(timeout=PATIENCE)
 
 

@@ -82,7 +82,7 @@ def test_ttl_zero_that_nobody_fetches_expires(clocked: Clocked) -> None:
 
     def arrive() -> None:
         queue.enqueue(b"zero", ttl=0)
-        driver_of(clocked).store.client.delete("rqttl:{q}:wakeup")  # the consumer dies with what the bell gave it
+        driver_of(clocked).store.client.delete("rqttl:{q}:wakeup")  # the consumer dies with the element that it took
 
     clocked.while_waiting(arrive)
     assert queue.receive(wait="1ms") is None

@@ -44,7 +44,7 @@ class Waiters:
 def blocked(client: redis.Redis, count: int) -> bool:
     """Ask until Redis has so many blocked clients."""
     if FAKE:
-        return True  # it cannot tell, and need not: who has said that he waits finds whatever the bell gets from now on
+        return True  # it cannot tell, and need not: a registered waiter takes each later element of the list
     return any(int(client.info("clients")["blocked_clients"]) >= count for _ in range(100_000))
 
 
@@ -187,7 +187,7 @@ def test_a_batch_that_waits_takes_what_there_is(broker: Broker, waiters: Waiters
     assert [delivery.body for delivery in waiting.result(timeout=PATIENCE)] == [b"1", b"2", b"3"]
 
 
-def test_the_bell_holds_one_token_at_most_and_nobody_waits_after_all(
+def test_the_wakeup_list_holds_at_most_one_wakeup_and_every_waiting_consumer_gets_its_message(
     broker: Broker, client: redis.Redis, waiters: Waiters
 ) -> None:
     queue = broker.declare_queue("q")

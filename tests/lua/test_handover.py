@@ -97,8 +97,8 @@ def test_one_call_hands_over_a_bounded_number(lab: Lab) -> None:
     steps = [enqueue(lab, Message(b"x", ttl=0)) for _ in range(3)]
 
     assert [reply[0] for reply in steps] == [b"refused", b"refused", b"ok"]
-    bell = lab.snapshot()["orders"]["wakeup"]
-    assert [one.split()[0] for one in bell] == [*places, place()]
+    wakeup = lab.snapshot()["orders"]["wakeup"]
+    assert [one.split()[0] for one in wakeup] == [*places, place()]
 
 
 @pytest.mark.parametrize("ready", [1, 2])
@@ -143,15 +143,15 @@ def test_who_finds_fewer_than_it_has_room_for_goes_on_waiting(lab: Lab, count: i
 
 
 def test_who_stops_waiting_takes_a_ticket_behind_a_hint_and_behind_tickets_that_hold_no_longer(lab: Lab) -> None:
-    bell = ["", ticket(place(-5)), ticket(place(-1)), ticket(place())]
+    wakeup = ["", ticket(place(-5)), ticket(place(-1)), ticket(place())]
     lab.seed(
         log=plain(place(-1), place()),
         leases=dict.fromkeys([place(-1), place()], token(PICKUP)),
-        wakeup=bell,
+        wakeup=wakeup,
         waiters={"other": NOW + 9},
     )
 
     reply = lab.run(commands.receive(lab.known(), 9, 9, presence=commands.Presence("me", 0), now=NOW))
 
     assert [one[0] for one in reply[7]] == [place(-1).encode()]
-    assert lab.snapshot()["orders"]["wakeup"] == bell[3:]
+    assert lab.snapshot()["orders"]["wakeup"] == wakeup[3:]

@@ -31,7 +31,7 @@ FIELDS = [name.encode() for name in OPTIONS]
 
 @dataclass
 class Waiter:
-    """A consumer that found nothing and waits for the bell."""
+    """A consumer that found nothing and waits for a wake-up."""
 
     consumer: str
     queue: str
@@ -59,7 +59,7 @@ class Machine(RuleBasedStateMachine):
         self.settled: list[tuple[Command, Callable[[bool], object]] | None] = [None] * CLIENTS
         #: Queues that a client made and died before it could enter them.
         self.unlisted: set[str] = set()
-        #: The consumers that found nothing and wait for the bell.
+        #: The consumers that found nothing and wait for a wake-up.
         self.waiters: list[Waiter] = []
         self.bodies = 0
 
@@ -191,7 +191,7 @@ class Machine(RuleBasedStateMachine):
             assert raw.due <= self.clock.latest, f"{q.name}: over its limit, and acted upon too late"
 
     def check_hints(self, q: ModelQueue, raw: RawQueue) -> None:
-        """No consumer waits beside a ready message without a hint in the bell, and every ticket is of this queue."""
+        """A consumer that waits beside a ready message has a hint. Every ticket is of this queue."""
         waits = any(until > self.clock.now for until in raw.waiters.values())
         if waits and any(not q.expired(m, self.clock.now) for m in q.ready):
             assert raw.wakeup, f"{q.name}: a consumer sleeps beside a ready message"

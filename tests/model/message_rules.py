@@ -75,8 +75,8 @@ class QueueMachine(QueueRules):
                  finished: Sequence[Pair] = (), again: bool = False, dies: bool = False,
                  presence: Presence = ABSENT) -> bool:  # fmt: skip
         """Returns whether anything was taken."""
-        now, due, bell = self.clock.now, self.raw[name].due, self.raw[name].wakeup
-        late = bell[:10] if presence.consumer and not presence.block else []
+        now, due, wakeup = self.clock.now, self.raw[name].due, self.raw[name].wakeup
+        late = wakeup[:10] if presence.consumer and not presence.block else []
         expected = []
         broker = self.clients[who]
         flow = flows.receive_once(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
@@ -205,12 +205,12 @@ class QueueMachine(QueueRules):
             self.waiters.append(waiter)
 
     @precondition(lambda self: self.waiters)
-    @rule(which=st.integers(0, 3), block=st.sampled_from((0, 50, 1000)), rings=st.sampled_from((True, True, False)))
-    def wake(self, which: int, block: int, rings: bool) -> None:
-        """A consumer hears the bell, or its time is over; then it looks again, and may go on waiting."""
+    @rule(which=st.integers(0, 3), block=st.sampled_from((0, 50, 1000)), woken=st.sampled_from((True, True, False)))
+    def wake(self, which: int, block: int, woken: bool) -> None:
+        """A consumer is woken, or its wait is over. Then it looks again, and may go on waiting."""
         waiter = self.waiters.pop(which % len(self.waiters))
-        bell = self.clients[0].keyspace.key(waiter.queue, "wakeup")
-        ticket: Any = self.client.lpop(bell) if rings else None
+        wakeup = self.clients[0].keyspace.key(waiter.queue, "wakeup")
+        ticket: Any = self.client.lpop(wakeup) if woken else None
         if ticket is not None:
             self.raw[waiter.queue].wakeup.pop(0)
         self._look(waiter, block, ticket or b"")

@@ -210,7 +210,7 @@ class World:
 
     def receive(self, name: str, now: int, count: int, lease: int, *, auto: bool, finished: Sequence[Pair], again: bool,
                 due: int | None, ticket: bytes = b"", late: Sequence[bytes] = ()) -> Taken:  # fmt: skip
-        """`due` is when the queue believes to be due; `late` what a leaving consumer finds in the bell."""
+        """`due` is when the queue believes to be due; `late` has the wake-up list for a consumer that leaves."""
         q = self.queues[name]
         lost = self.ack(name, now, finished, again=again)
         if due is not None and due <= now:

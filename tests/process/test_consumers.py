@@ -97,7 +97,7 @@ def test_a_killed_consumer_that_waited_takes_no_wake_up_with_it(queue: Queue, sp
     assert next(line for line in iter(second.hear, []) if line != ["waiting"]) == ["received", "mine"]
 
 
-def test_a_consumer_that_dies_between_the_bell_and_its_look_is_made_up_for(
+def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
     listening = threading.Event()

@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
-BELL = "rqttl:{q}:wakeup"
+WAKEUP = "rqttl:{q}:wakeup"
 
 
 def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
@@ -38,7 +38,7 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
         broker.declare_queue("q")
         server.process.send_signal(signal.SIGSTOP)
         try:
-            assert driver_of(broker).store.listen("q", BELL, 50) is None
+            assert driver_of(broker).store.listen("q", WAKEUP, 50) is None
         finally:
             server.process.send_signal(signal.SIGCONT)
         broker.queue("q").enqueue(b"x")
@@ -93,7 +93,7 @@ def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(start_server: Calla
         broker.declare_queue("q")
         client.replicaof("127.0.0.1", 1)
 
-        assert driver_of(broker).store.listen("q", BELL, 600_000) is None
+        assert driver_of(broker).store.listen("q", WAKEUP, 600_000) is None
 
 
 def test_a_connection_on_which_redis_broke_off_a_wait_is_not_used_again(start_server: Callable[..., Server]) -> None:
@@ -101,7 +101,7 @@ def test_a_connection_on_which_redis_broke_off_a_wait_is_not_used_again(start_se
     server = start_server()
     with server.client() as client, rqttl.connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
         broker.declare_queue("q")
-        waits = pool.submit(driver_of(broker).store.listen, "q", BELL, 600_000)
+        waits = pool.submit(driver_of(broker).store.listen, "q", WAKEUP, 600_000)
         until(lambda: bool(client.info("clients")["blocked_clients"] == 1))
         [before] = [one["id"] for one in client.client_list() if one["cmd"] == "blpop"]
 
@@ -119,7 +119,7 @@ def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: S
         ended = threading.Timer(0.1, proxy.stop_listening)
         ended.start()
 
-        assert driver_of(broker).store.listen("q", BELL, 600_000) is None
+        assert driver_of(broker).store.listen("q", WAKEUP, 600_000) is None
         ended.join()
 
 

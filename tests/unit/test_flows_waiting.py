@@ -97,7 +97,7 @@ def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | Non
     assert (step.ms, step.left, step.due) == (min(flows.period("me"), due or flows.PERIOD), 3_600_000, due)
 
 
-def test_a_ticket_from_the_bell_goes_into_the_next_look() -> None:
+def test_a_ticket_from_the_wakeup_list_goes_into_the_next_look() -> None:
     drive = wait_loop(700)
     drive.answer(received())
 

@@ -255,8 +255,8 @@ def test_changes_are_checked_together_with_what_stays() -> None:
 def test_a_change_reads_what_is_written_and_leaves_what_is_stored() -> None:
     stored = QueueOptions.from_json("orders", '{"lease":5,"message_ttl":60000}')
 
-    assert stored.changed({"lease": "7s"}).declared == {"lease": 7_000, "message_ttl": 60_000}
-    assert stored.changed({"message-ttl": None}).declared == {"lease": 5}
+    assert stored.changed({"lease": "7s"}).non_default == {"lease": 7_000, "message_ttl": 60_000}
+    assert stored.changed({"message-ttl": None}).non_default == {"lease": 5}
     with pytest.raises(InvalidDuration, match=r"^lease: expected a duration with a unit, got 5: write '5s' or '5ms'$"):
         stored.changed({"lease": 5})
 
