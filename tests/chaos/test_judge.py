@@ -30,7 +30,7 @@ def test_a_broken_promise_is_named(make: Callable[[], History], violations: dict
 # What excuses
 
 
-def test_what_an_unplanned_failover_forgets_is_counted_apart() -> None:
+def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None:
     history = History()
     history.send("a", "b")
     history.handle("b")

@@ -294,7 +294,7 @@ def test_delete_if_empty_refuses_while_there_are_messages_in_any_state(clocked: 
     assert queue.delete(if_empty=True) == 0
 
 
-def test_what_has_expired_does_not_count_when_a_queue_is_emptied_or_deleted(clocked: Clocked) -> None:
+def test_expired_messages_do_not_count_when_a_queue_is_emptied_or_deleted(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue(b"first", ttl="10ms")
     clocked.advance(10)

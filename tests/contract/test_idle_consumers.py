@@ -123,7 +123,7 @@ def test_in_one_batch_each_of_those_that_wait_gets_one_in_order(broker: Broker, 
     assert len(receipts) == 4
 
 
-def test_who_has_reached_the_end_of_its_wait_is_there_until_it_has_looked(
+def test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked(
     broker: Broker, waiters: Waiters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the end of a block and the look that follows there is a round trip."""

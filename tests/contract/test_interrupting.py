@@ -54,7 +54,7 @@ def test_afterwards_nobody_waits_but_everything_works(broker: Broker) -> None:
         assert list(deliveries) == []
 
 
-def test_what_was_handed_to_a_wait_that_ends_is_received(broker: Broker, client: redis.Redis) -> None:
+def test_a_message_that_was_handed_to_a_wait_that_ends_is_received(broker: Broker, client: redis.Redis) -> None:
     queue = broker.declare_queue("q")
 
     def act(_: WaitEvent) -> None:

@@ -43,7 +43,7 @@ def test_an_exception_that_leaves_the_loop_takes_nothing_from_a_thread_that_work
     assert (stats.acked, stats.redelivered) == (1, 0)
 
 
-def test_what_was_handed_out_and_not_settled_stays_leased_and_comes_again_as_failed(
+def test_an_unsettled_delivery_stays_leased_and_comes_again_as_failed(
     clocked: Clocked, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = clocked.declare_queue("q", lease="30s")

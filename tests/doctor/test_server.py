@@ -137,7 +137,7 @@ def test_the_memory_policy(configured: Configured, config: dict[str, Any], level
     assert told in found[1]
 
 
-def test_what_was_evicted_before_is_told(configured: Configured) -> None:
+def test_earlier_evictions_are_told(configured: Configured) -> None:
     broker = configured(maxmemory_policy="allkeys-lru")
     client = driver_of(broker).store.client
     client.set("x", "y" * 100)
@@ -156,7 +156,7 @@ def test_what_was_evicted_before_is_told(configured: Configured) -> None:
 
 @pytest.mark.parametrize("share, level, told", [(10.0, "ok", " used"), (1.05, "warning", "refused soon"),
                                                 (0.5, "problem", "refused now")])  # fmt: skip
-def test_how_much_memory_is_left(configured: Configured, share: float, level: str, told: str) -> None:
+def test_the_check_of_memory_says_how_much_is_left(configured: Configured, share: float, level: str, told: str) -> None:
     broker = configured()
     driver_of(broker).store.client.set("ballast", b"x" * 20_000_000)
     used: Any = driver_of(broker).store.client.info("memory")
@@ -195,7 +195,9 @@ def test_fragmentation_is_told_only_where_it_matters(ratio: float, held: float, 
         ({}, "problem", "loses every message"),
     ],
 )
-def test_what_a_crash_can_lose(configured: Configured, config: dict[str, Any], level: str, told: str) -> None:
+def test_the_check_of_persistence_says_what_a_crash_can_lose(
+    configured: Configured, config: dict[str, Any], level: str, told: str
+) -> None:
     found = server(configured(**config), "persistence")
 
     assert found[0] == level
@@ -314,7 +316,7 @@ def denied(place: Server, client: redis.Redis, *rules: str) -> Broker:
     return Broker(place.client(username="half"))
 
 
-def test_what_a_managed_service_hides_is_told_and_no_failure(server: Server, client: redis.Redis) -> None:
+def test_a_fact_that_a_managed_service_hides_is_named_and_is_no_failure(server: Server, client: redis.Redis) -> None:
     with denied(server, client, "-config") as broker:
         findings = list(examine(broker))
 

@@ -63,7 +63,7 @@ def test_a_lease_ends_with_its_millisecond_whether_or_not_anybody_has_noticed(la
     assert reply[-1] == []
 
 
-def test_those_that_are_held_are_acked_although_others_are_lost(lab: Lab) -> None:
+def test_held_deliveries_are_acked_although_others_are_lost(lab: Lab) -> None:
     lab.seed(log=plain(place(-2), place(-1)), leases={place(-2): token(5), place(-1): token(6)})
 
     reply = lab.run(ack(lab, place(-2), token(4), place(-1), token(6)))

@@ -80,7 +80,7 @@ def test_a_delay_that_the_caller_gives_goes_before_the_pause(lab: Lab, delay: in
     assert ready_at(lab) == pause
 
 
-def test_what_nobody_has_looked_at_makes_no_pause(lab: Lab) -> None:
+def test_an_uncounted_return_makes_no_pause(lab: Lab) -> None:
     held(lab, GROWING)
 
     nack(lab, counted=False)

@@ -206,7 +206,7 @@ def test_a_queue_that_is_not_there_is_not_found(lab: Lab) -> None:
     assert lab.refusal(calls.repair(lab.keyspace, "orders", [A])) == [b"not_found"]
 
 
-def test_what_is_left_of_a_queue_is_cleared_and_a_queue_is_not(lab: Lab) -> None:
+def test_leftover_keys_are_cleared_and_a_queue_is_not(lab: Lab) -> None:
     before = lab.seed(**SOUND, wakeup=[""], waiters={"w": NOW}, consumers={"w": NOW})
     assert lab.run(calls.clear(lab.keyspace, "orders"))[2] == 0
     assert lab.snapshot() == before

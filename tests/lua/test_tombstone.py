@@ -90,7 +90,7 @@ def test_a_queue_that_is_empty_and_lost_nothing_leaves_no_trace(lab: Lab) -> Non
     assert delete(lab) is None
 
 
-def test_what_had_been_trimmed_is_told_too(lab: Lab) -> None:
+def test_earlier_trimmed_messages_are_in_the_tombstone_too(lab: Lab) -> None:
     lab.seed(log=plain(place(-9)), meta={"trimmed_upto": place(-7), "last_id": place(-7)})
 
     assert delete(lab) == lost(place(-9), place(-7))

@@ -24,7 +24,7 @@ def bodies(reply: Any) -> list[bytes]:
     return [body for _, (_, body) in reply[7]]
 
 
-def test_who_finds_nothing_is_noted_until_it_has_looked_again_and_as_a_consumer(lab: Lab) -> None:
+def test_a_consumer_without_messages_is_noted_as_waiting_and_as_a_consumer(lab: Lab) -> None:
     before = lab.seed()
 
     lab.run(receive(lab, Presence("me", 300, 60_000)))
@@ -34,7 +34,7 @@ def test_who_finds_nothing_is_noted_until_it_has_looked_again_and_as_a_consumer(
     )
 
 
-def test_who_finds_something_waits_no_longer_but_stays_a_consumer(lab: Lab) -> None:
+def test_a_consumer_that_got_messages_waits_no_longer_but_stays_a_consumer(lab: Lab) -> None:
     lab.seed(log=plain(place(-1)), waiters={"me": NOW + 5}, consumers={"me": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 300, 60_000)))
@@ -44,7 +44,7 @@ def test_who_finds_something_waits_no_longer_but_stays_a_consumer(lab: Lab) -> N
     assert state["consumers"] == {"me": NOW + 60_000}
 
 
-def test_who_stops_waiting_is_forgotten(lab: Lab) -> None:
+def test_a_consumer_that_stops_waiting_is_forgotten(lab: Lab) -> None:
     before = lab.seed(waiters={"me": NOW + 5, "other": NOW + 5}, consumers={"me": NOW + 5, "other": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 0, 0)))
@@ -164,7 +164,7 @@ def test_a_handed_message_without_a_deadline_comes_back_when_the_pickup_ends(lab
     assert bodies(lab.run(receive(lab, Presence("me", 300)))) == [b"0"]
 
 
-def test_who_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: Lab) -> None:
+def test_a_consumer_that_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: Lab) -> None:
     lab.seed(
         log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, wakeup=[ticket(4999).decode()],
         waiters={"me": NOW + 300},
@@ -179,7 +179,7 @@ def test_who_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: L
     assert "waiters" not in state
 
 
-def test_who_stops_waiting_takes_the_handed_message_before_one_that_is_ready(lab: Lab) -> None:
+def test_a_consumer_that_stops_waiting_takes_the_handed_message_before_a_ready_one(lab: Lab) -> None:
     lab.seed(
         log={place(-1): (at(-1), b"handed"), place(): (b"", b"ready")}, leases={place(-1): token(4999)},
         meta={"cursor": place(-1)}, wakeup=[ticket(4999).decode()], waiters={"me": NOW + 300},

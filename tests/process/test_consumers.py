@@ -50,7 +50,9 @@ def enqueue(queue: Queue, count: int) -> list[str]:
     return ids
 
 
-def test_what_a_killed_consumer_held_comes_back_after_the_lease(queue: Queue, spawn: Callable[..., Process]) -> None:
+def test_the_messages_of_a_killed_consumer_come_back_after_the_lease(
+    queue: Queue, spawn: Callable[..., Process]
+) -> None:
     ids = enqueue(queue, 20)
     consumer = spawn("consume", lease="3s")
     for _ in range(4):
@@ -170,7 +172,7 @@ def test_a_slow_handler_keeps_its_messages(
     assert (stats.acked, stats.delivered, stats.redelivered, deliveries.lost) == (3, 3, 0, [])
 
 
-def test_what_was_prefetched_and_never_shown_is_released_uncounted(queue: Queue) -> None:
+def test_prefetched_messages_that_no_handler_saw_are_released_uncounted(queue: Queue) -> None:
     queue.update(max_deliveries=1)
     ids = enqueue(queue, 10)
 
@@ -182,7 +184,7 @@ def test_what_was_prefetched_and_never_shown_is_released_uncounted(queue: Queue)
     assert [(one.id, one.delivery_count) for one in queue.receive_many(10)] == [(id, 1) for id in ids[1:]]
 
 
-def test_what_was_handed_out_and_not_settled_comes_again_as_failed_when_its_lease_ends(queue: Queue) -> None:
+def test_an_unsettled_delivery_comes_again_as_failed_when_its_lease_ends(queue: Queue) -> None:
     queue.update(lease="500ms")
     enqueue(queue, 2)
 

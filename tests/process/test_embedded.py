@@ -238,7 +238,7 @@ os.wait()""")
 
 
 @pytest.mark.usefixtures("series")
-def test_what_a_user_blocks_or_ignores_does_not_reach_the_server(folder: Path, users: Users) -> None:
+def test_signals_that_a_user_blocks_or_ignores_do_not_reach_the_server(folder: Path, users: Users) -> None:
     user = users(f"""import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -66,7 +66,7 @@ def test_a_disk_on_which_no_file_can_be_made_lets_its_readers_in(filled: Path) -
     assert used(filled) == [b"kept"]
 
 
-def test_what_cannot_be_written_is_a_typed_error_that_names_the_file(folder: Path) -> None:
+def test_a_failed_write_is_a_typed_error_that_names_the_file(folder: Path) -> None:
     claim(folder)
     (folder / "version.new").mkdir()
 

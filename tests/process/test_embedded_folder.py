@@ -104,7 +104,7 @@ def test_a_short_folder_that_somebody_else_prepared_is_refused(
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "zero\0"])
-def test_what_cannot_be_a_folder_is_refused_with_a_typed_error(tmp_path: Path, name: str) -> None:
+def test_a_value_that_cannot_be_a_folder_is_refused_with_a_typed_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(EmbeddedUnavailable) as refusal:

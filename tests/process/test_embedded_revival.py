@@ -197,7 +197,7 @@ def test_a_folder_that_was_emptied_gets_no_files_from_those_who_leave(folder: Pa
     assert list(folder.iterdir()) == []
 
 
-def test_whoever_has_left_starts_nothing(folder: Path, series: str) -> None:
+def test_a_program_that_has_left_starts_no_server(folder: Path, series: str) -> None:
     server = acquire(folder)
     server.close()
 

@@ -144,7 +144,7 @@ def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
 
 
 @pytest.mark.parametrize("timeout, longest", [(None, 5_000), (4, 2_000), (0.001, 10)])
-def test_where_redis_py_shows_no_socket_a_call_blocks_for_half_of_the_time_out(
+def test_a_call_blocks_for_half_of_the_time_out_if_redis_py_shows_no_socket(
     timeout: float | None, longest: int
 ) -> None:
     connection = redis.Connection(socket_timeout=timeout)

@@ -87,7 +87,7 @@ def test_messages_deadlines_leases_and_counters_survive(broker: Broker, restart:
 
 
 @pytest.mark.spec("TTL-28", "A-007", "TTL-27")
-def test_what_expires_while_the_server_is_down_is_dead_lettered_and_not_delivered(
+def test_messages_that_expire_while_the_server_is_down_are_dead_lettered_and_not_delivered(
     broker: Broker, server: Server, restart: Callable[[], None]
 ) -> None:
     queue = broker.declare_queue("q", dead_letter="d")

@@ -75,7 +75,7 @@ def test_a_batch_fails_if_the_queue_went_before_the_rest_was_read(broker: Broker
 
 
 @pytest.mark.parametrize("handled", [False, True])
-def test_what_lay_beside_the_log_and_went_before_it_was_looked_at_fails_the_batch(
+def test_detached_messages_that_went_before_the_read_fail_the_batch(
     clocked: Clocked, client: redis.Redis, load: Load, handled: bool
 ) -> None:
     queue = clocked.declare_queue("a")

@@ -140,7 +140,7 @@ def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Ser
     assert found == sequences
 
 
-def test_whoever_stops_in_the_middle_can_ask_something_else(client: redis.Redis, redis_url: str) -> None:
+def test_a_reader_that_stops_in_the_middle_can_ask_something_else(client: redis.Redis, redis_url: str) -> None:
     sequences = fill(client, 3000)
 
     with BulkReader(options(redis_url)) as reader:

@@ -87,7 +87,9 @@ def test_a_refusal_in_place_of_a_page_is_told_with_its_command(client: redis.Red
         assert list(reader.pages(LOG, FIRST, LAST)) == []
 
 
-def test_what_cannot_be_sent_is_sent_anew(client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_cannot_be_sent_is_sent_anew(
+    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sequences = fill(client, 500)
 
     with BulkReader(options(redis_url, fetchEntries="100")) as reader:

@@ -45,7 +45,7 @@ THEN = pytest.mark.parametrize("then", MEANWHILE)
 
 
 @THEN
-def test_what_came_after_the_last_look_and_went_with_the_queue_is_a_loss(
+def test_messages_that_came_after_the_last_look_and_went_with_the_queue_are_a_loss(
     broker: Broker, follow: Follow, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "spark_connectors")
@@ -66,7 +66,7 @@ def test_what_came_after_the_last_look_and_went_with_the_queue_is_a_loss(
 
 @THEN
 @pytest.mark.parametrize("held", ["ready", "leased", "delayed", "expired"])
-def test_what_had_been_read_is_no_loss_in_whatever_state_it_went(
+def test_messages_that_had_been_read_are_no_loss_in_any_state(
     clocked: Clocked, follow: Follow, held: str, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "spark_connectors")
@@ -89,7 +89,7 @@ def test_what_had_been_read_is_no_loss_in_whatever_state_it_went(
 
 
 @THEN
-def test_what_was_handled_before_the_queue_went_is_no_loss_and_is_logged(
+def test_messages_that_were_handled_before_the_queue_went_are_no_loss_and_are_logged(
     broker: Broker, follow: Follow, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "spark_connectors")
@@ -130,7 +130,9 @@ def test_messages_that_were_left_for_later_and_went_with_the_queue_are_a_loss(br
         follow(queues="a").latest(cut, None)
 
 
-def test_what_expired_unread_and_was_forgotten_with_its_queue_is_a_loss(clocked: Clocked, follow: Follow) -> None:
+def test_messages_that_expired_unread_before_their_queue_was_deleted_are_a_loss(
+    clocked: Clocked, follow: Follow
+) -> None:
     queue = clocked.declare_queue("a", message_ttl="500ms")
     letters(queue, 5)
     read = read_all(follow)

@@ -82,7 +82,7 @@ def read(
     return told
 
 
-def test_where_it_is_installed_spark_finds_the_format_by_itself(
+def test_spark_finds_an_installed_format_by_itself(
     submitter: Submitter, letters: list[str], redis_url: str, tmp_path: Path
 ) -> None:
     words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT]
@@ -96,7 +96,7 @@ def test_where_it_is_installed_spark_finds_the_format_by_itself(
     assert told == {"found": True, "ids": letters, "modules": ["hiredis", "redis"], "executors": 2}
 
 
-def test_where_it_comes_along_it_needs_to_be_registered_and_nothing_else(
+def test_a_format_that_comes_with_the_job_only_needs_to_be_registered(
     submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path
 ) -> None:
     archive = spark_connectors.bundle.write(tmp_path / "rqttl.zip")

@@ -76,7 +76,7 @@ def letters(**counts: int) -> Queues:
     return Queues({name: [1] * count for name, count in counts.items()})
 
 
-def test_what_one_queue_does_not_need_goes_to_the_others() -> None:
+def test_the_unused_share_of_a_queue_goes_to_the_others() -> None:
     assert letters(a=5, b=200, c=1_000).batch(300) == {"a": 5, "b": 148, "c": 147}
 
 

@@ -28,7 +28,7 @@ def test_a_wait_in_vain_takes_its_time_by_the_clock_only(fake: FakeBroker, wait:
     assert queue.stats().consumers == 0
 
 
-def test_what_is_there_needs_no_wait(fake: FakeBroker) -> None:
+def test_a_ready_message_needs_no_wait(fake: FakeBroker) -> None:
     queue = fake.declare_queue("q")
     queue.enqueue(b"x")
 

@@ -80,7 +80,7 @@ def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:
     assert repr(one) == f"<Delivery '{PLACE.decode()}' of 'orders', 1 bytes, delivery 1>"
 
 
-def test_what_the_sender_said_is_shown() -> None:
+def test_the_header_of_the_sender_is_shown() -> None:
     one = delivery(b"1700000000500;2;;me\x92\x01\x81\xa1a\x01", b"\x93\x01\x02\x03", failed=2)
 
     assert (one.id, one.headers, one.content_type, one.delivery_count) == ("me", {"a": 1}, "application/msgpack", 3)

@@ -68,5 +68,5 @@ def test_a_long_text_is_cut_at_a_character(text: str) -> None:
     assert f"ValueError: {text.encode('utf-8', 'backslashreplace').decode()}".startswith(described)
 
 
-def test_what_utf8_cannot_hold_is_escaped() -> None:
+def test_text_that_utf8_cannot_hold_is_escaped() -> None:
     assert codec.describe(OSError("caf\udce9.txt")) == "OSError: caf\\udce9.txt"

@@ -39,7 +39,7 @@ def test_a_wait_in_vain_says_that_nobody_asked() -> None:
     assert not interrupt.asked()
 
 
-def test_what_ends_a_wait_is_called_within_its_block_only() -> None:
+def test_the_end_of_a_wait_is_called_within_its_block_only() -> None:
     interrupt = Interrupt()
     called: list[str] = []
 
@@ -184,7 +184,7 @@ def test_a_forked_child_has_the_previous_handlers(own: list[int]) -> None:
         assert signal.getsignal(signal.SIGTERM) != before
 
 
-def test_who_heard_of_signals_before_hears_of_them_still(own: list[int]) -> None:
+def test_an_earlier_receiver_of_signals_still_receives_them(own: list[int]) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     outside = signal.set_wakeup_fd(writer)

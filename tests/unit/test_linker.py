@@ -190,14 +190,14 @@ def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["command", "fragment"])
-def test_what_is_missing_is_named(lua: Path, missing: str) -> None:
+def test_a_missing_command_or_fragment_is_named(lua: Path, missing: str) -> None:
     write(lua, commands_go="--- Go.\n-- @use nobody\n-- @keys\n-- @args\n\nreturn 1\n")
 
     with pytest.raises(FileNotFoundError, match=r"nobody\.lua"):
         scripts.load("nobody" if missing == "command" else "go")
 
 
-def test_what_is_rarely_needed_is_built_when_it_is_first_called(lua: Path, client: redis.Redis) -> None:
+def test_a_lazy_function_is_built_at_its_first_call(lua: Path, client: redis.Redis) -> None:
     lib = "--- A.\nlocal a = {}\nlocal N = 40\nfunction a.hot()\n  return lazy(a).cold() + lazy(a).cold()\nend\n"
     lib += "function a.cold()\n  return a.colder() + N\nend\nfunction a.colder()\n  return 2\nend\n"
     write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.hot()\n")

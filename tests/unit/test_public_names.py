@@ -65,7 +65,7 @@ def test_every_public_method_and_property_says_what_it_does(kind: type) -> None:
     ] == []  # fmt: skip
 
 
-def test_how_a_delivery_was_settled_is_not_for_others_to_say() -> None:
+def test_users_cannot_change_how_a_delivery_was_settled() -> None:
     queue = fake_broker().declare_queue("orders")
     queue.enqueue(b"x")
     delivery = queue.receive()

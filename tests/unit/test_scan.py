@@ -87,7 +87,7 @@ def test_a_queue_that_has_changed_is_swept(record: Record) -> None:
     assert run(scan, thorough=False) == ["q00000"]
 
 
-def test_what_is_due_is_told_whether_it_is_swept_or_not() -> None:
+def test_the_next_time_of_each_queue_is_told_swept_or_not() -> None:
     queues = Queues(3)
     queues.records["q00001"] = Record(5, (b"v", b"5", b"1"))
     scan = scan_of(queues)

@@ -68,7 +68,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return found
 
 
-def test_what_says_its_unit_is_taken(refused: dict[str, list[str]]) -> None:
+def test_a_value_with_a_unit_is_taken(refused: dict[str, list[str]]) -> None:
     assert refused["right"] == []
 
 
