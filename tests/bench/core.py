@@ -217,7 +217,7 @@ def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 
 def backlog(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """Whether a long queue costs more than a short one."""
+    """Compare the costs of a long and of a short queue."""
     found: dict[tuple[str, int], list[Cost]] = {}
     client.flushall()
     queues = {}
@@ -245,7 +245,7 @@ def backlog(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 
 def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """How fast expired messages move into a dead-letter queue."""
+    """Measure the rate at which expired messages move into a dead-letter queue."""
     rates = []
     for _ in range(3):
         client.flushall()
@@ -289,7 +289,7 @@ def looking(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 
 def idling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """What Redis has to do where nothing happens."""
+    """Count the commands of Redis while no message arrives."""
     client.flushall()
     found = commands_a_minute(client, broker)
     note = f"those within scripts too; counted for {WINDOW:.0f} s, with periods {FASTER} times as short"

@@ -1,4 +1,4 @@
-"""What every benchmark needs: a server of its own, interleaved repeats, medians, and what Redis itself counts."""
+"""Tools of all benchmarks: a server of their own, interleaved repeats, medians, and the counters of Redis."""
 
 from __future__ import annotations
 

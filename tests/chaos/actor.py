@@ -60,7 +60,7 @@ def may_happen(error: BaseException) -> bool:
 
 @dataclass
 class Actor:
-    """What every role works with."""
+    """The tools of every role."""
 
     part: Part
     journal: Journal

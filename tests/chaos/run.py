@@ -43,7 +43,7 @@ SHOWN = 12
 
 @dataclass
 class Result:
-    """What a campaign has found so far."""
+    """The results of a campaign so far."""
 
     figures: Counter[str] = field(default_factory=Counter)
     bad: Counter[str] = field(default_factory=Counter)

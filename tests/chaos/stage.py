@@ -159,7 +159,7 @@ class Stage:
             self.start(name, role)
 
     def deeds(self) -> int:
-        """How many bytes all clients have written into their journals."""
+        """Return the number of bytes that all clients have written into their journals."""
         return sum(path.stat().st_size for path in self.folder.glob(f"*{SUFFIX}") if path.name != DIRECTORS)
 
     def has_worked(self) -> bool:

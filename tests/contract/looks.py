@@ -61,5 +61,5 @@ def places(queue: Queue) -> list[str]:
 
 
 def outcomes(found: list[RedriveResult]) -> list[str]:
-    """What became of each."""
+    """Return the outcome of each message."""
     return [one.outcome for one in found]

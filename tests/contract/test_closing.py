@@ -54,7 +54,7 @@ SETTLE = ("ack", "nack", "reject", "renew")
 
 
 def test_no_method_is_forgotten() -> None:
-    """Those that settle have a test of their own; `close`, `events` and `interrupt` ask Redis nothing."""
+    """Settling methods have a test of their own; `close`, `events` and `interrupt` ask Redis nothing."""
     settling = {f"{how}_many" for how in SETTLE}
 
     assert {call.split()[0] for call in BROKER} - {"with"} == PUBLIC[Broker] - {"close", "events", "interrupt"}

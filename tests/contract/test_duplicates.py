@@ -184,7 +184,7 @@ def test_the_receipt_of_the_first_says_when_it_expires(queue: Queue) -> None:
 
 
 def send(queue: Queue, *ids: str, window: int = WINDOW) -> list[bool | None]:
-    """Which of these messages were duplicates; `None` if one was refused."""
+    """Send messages. Returns for each whether it was a duplicate; `None` if one was refused."""
     receipts = queue.enqueue_many([Message(b"x", id=id) for id in ids], duplicate_window=ms(window))
     return [one.duplicate if isinstance(one, Receipt) else None for one in receipts]
 

@@ -17,7 +17,7 @@ def numbered(first: int, last: int) -> list[bytes]:
 
 
 def depths(clocked: Clocked) -> list[int]:
-    """What looks see of `q` before, between and after the bounded steps of a sweep."""
+    """Return the depths of `q` before, between and after the bounded steps of a sweep."""
     queue, seen = clocked.queue("q"), []
     while True:
         seen.append(queue.stats(sweep=False).ready)

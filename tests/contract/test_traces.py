@@ -1,4 +1,4 @@
-"""What a queue leaves behind when it is deleted: a trace of what was lost with it, and nothing where nothing was."""
+"""A deleted queue leaves a trace of its lost messages, and nothing if it lost none."""
 
 from __future__ import annotations
 

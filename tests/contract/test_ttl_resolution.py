@@ -1,4 +1,4 @@
-"""Which TTL a message gets: the whole truth table, at the boundary of each rule."""
+"""The TTL of a message: the whole truth table, at the boundary of each rule."""
 
 from __future__ import annotations
 

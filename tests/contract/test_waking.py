@@ -57,7 +57,7 @@ def waiters(broker: Broker) -> Iterator[Waiters]:
 
 
 def calls(client: redis.Redis) -> dict[str, int]:
-    """How often Redis has carried out which command."""
+    """Return how often Redis carried out each command."""
     stats: Any = client.info("commandstats")
     return {name.removeprefix("cmdstat_"): int(told["calls"]) for name, told in stats.items()}
 

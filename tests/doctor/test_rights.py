@@ -1,4 +1,4 @@
-"""What a user may do is found out without doing it."""
+"""The doctor finds the rights of a user without using them."""
 
 from __future__ import annotations
 

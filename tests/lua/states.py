@@ -98,7 +98,7 @@ class Lab:
         return self.snapshot()
 
     def known(self, queue: str = "orders", version: str = VERSION) -> QueueConfig:
-        """What a client knows that has seen the seeded options."""
+        """Return the config of a client that has seen the seeded options."""
         return QueueConfig(self.keyspace, queue, version.encode(), self._options[queue])
 
     def run(self, command: Command) -> Reply:

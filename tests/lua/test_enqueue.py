@@ -214,7 +214,7 @@ def test_ttl_zero_is_handed_to_a_consumer_that_waits_with_a_ticket(lab: Lab, opt
 
 
 def test_only_as_many_are_handed_out_as_wait(lab: Lab) -> None:
-    """Who takes a hint, and finds nothing ready, takes a ticket then."""
+    """A consumer that takes a hint and gets no ready message takes a ticket then."""
     lab.seed(waiters={"gone": NOW, "c1": NOW + 1, "c2": NOW + 1}, wakeup=[""])
 
     lab.run(enqueue(lab, *[Message(b"x", ttl=0)] * 3))

@@ -26,7 +26,7 @@ def nack(lab: Lab, **words: Any) -> None:
 
 
 def ready_at(lab: Lab) -> int | None:
-    """How many ms after the test's now the message is ready; `None` = it is ready."""
+    """Return the ms from the `now` of the test until the message is ready; `None` if it is ready."""
     state = lab.snapshot()["orders"]
     if "delayed" not in state:
         assert PLACE in state["requeued"]

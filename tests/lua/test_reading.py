@@ -1,4 +1,4 @@
-"""How much a script reads in one call: 4 MB and the message that exceeds them, however large bodies are, and where."""
+"""One call of a script reads 4 MB and the message that exceeds them, wherever large bodies are."""
 
 from __future__ import annotations
 

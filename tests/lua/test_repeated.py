@@ -29,7 +29,7 @@ SETTLES: dict[str, Settle] = {
 
 
 def outcome(lab: Lab, how: str, now: int) -> str:
-    """What the repeated settle says of the message; nothing has changed by it."""
+    """Repeat a settle. Returns its outcome; the repeat changed nothing."""
     before = lab.snapshot()
     reply = lab.run(SETTLES[how](lab, now).as_replay())
     assert lab.snapshot() == before

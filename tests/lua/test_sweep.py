@@ -264,7 +264,7 @@ def holey(lab: Lab, dead: int = 60, **parts: Any) -> None:
 
 
 def compacted(lab: Lab) -> list[int]:
-    """What each sweep moved, until one moves nothing."""
+    """Sweep until a sweep moves no message. Returns the number of moved messages of each sweep."""
     moved = []
     while n := sweep(lab)["compacted"]:
         moved.append(n)

@@ -16,7 +16,7 @@ WEEK = 7 * 24 * 3_600_000
 
 
 def trace(lab: Lab) -> Any:
-    """What is left of the queue, which is its trace or nothing."""
+    """Return the remains of the deleted queue: its trace, or nothing."""
     left = lab.snapshot().get("orders", {})
     assert set(left) <= {"tombstone"}
     return left.get("tombstone")

@@ -106,7 +106,7 @@ class QueueMachine(QueueRules):
           meanwhile=st.lists(st.sampled_from(MEANWHILE), max_size=3), more=items)  # fmt: skip
     def work(self, who: int, name: str, count: int, action: str, delay: int | None, description: str | None, dies: bool,
              meanwhile: list[str | int], more: list[Said]) -> None:  # fmt: skip
-        """What a consumer does most of the time: take something, wherever it is, and settle it after a while."""
+        """The usual work of a consumer: it takes a message from any queue, and settles it after a while."""
         if not self._exists(who, name):
             return
         if not self.world.queues[name].ready:

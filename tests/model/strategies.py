@@ -1,4 +1,4 @@
-"""What the rules of the model test draw: options, messages, times."""
+"""Strategies of the model test: options, messages, times."""
 
 from __future__ import annotations
 

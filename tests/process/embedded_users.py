@@ -1,4 +1,4 @@
-"""What the tests of the embedded server share: processes that use it, and a look at what runs."""
+"""Helpers of the embedded server's tests: processes that use it, and a list of running ones."""
 
 from __future__ import annotations
 

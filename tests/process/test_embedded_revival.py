@@ -58,7 +58,7 @@ def kill_and_wait(folder: Path, *victims: str) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or a zombie without threads: either has closed all its connections."""
+    """Return True if a process is gone, or a zombie without threads: either has closed all its connections."""
     process = Path(f"/proc/{pid}")
     try:
         state = (process / "stat").read_text().rpartition(")")[2].split()[0]
@@ -68,7 +68,7 @@ def has_ended(pid: int) -> bool:
 
 
 def other_identity(folder: Path, before: list[tuple[int, str]]) -> bool:
-    """Whether another server than those before answers. If so, it is added to them."""
+    """Return True if another server than the earlier ones answers. Adds it to them."""
     with suppress(redis.ConnectionError):
         if (now := identity(f"unix://{folder}/redis.sock")) not in before:
             before.append(now)

@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE
 
 
 class Interrupt(BaseException):
-    """What a signal handler raises."""
+    """The exception of a signal handler."""
 
 
 @pytest.fixture

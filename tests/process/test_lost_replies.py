@@ -1,4 +1,4 @@
-"""What happens when a call reaches Redis and its reply does not come back."""
+"""Calls that reach Redis, and whose replies do not come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restart of the server leaves: everything, with its deadlines running on, and clients that recover."""
+"""A restart of the server loses nothing: deadlines go on, and clients recover."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Whether Spark can run here; asks once."""
+    """Return True if Spark can run here; asks once."""
     if lacking := java_problem():
         missing = pytest.fail if os.environ.get("CI") else pytest.skip
         missing(lacking)

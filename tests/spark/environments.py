@@ -35,7 +35,7 @@ def environment(folder: Path, *modules: str) -> Path:
 
 
 def site_packages(folder: Path) -> Path:
-    """Where an environment keeps what is installed."""
+    """Return the folder of the packages of an environment."""
     return folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 
 

@@ -30,7 +30,7 @@ class Job:
 
     @property
     def ranges(self) -> list[list[Range]]:
-        """What each task reads."""
+        """The ranges of each task."""
         return [[watched.range for watched in one.ranges] for one in self.partitions if isinstance(one, BatchPartition)]
 
     def batches(self, index: int, rows: int) -> Iterator[pa.RecordBatch]:
@@ -70,7 +70,7 @@ def hourly(clocked: Clocked, count: int = 10) -> list[tuple[str, int]]:
 
 
 def copied(value: Any) -> Any:
-    """What arrives of a value in another process."""
+    """Return a value as another process gets it."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301  # what was just pickled
 
 

@@ -1,4 +1,4 @@
-"""What a batch has missed of queues that were deleted while it read, without Spark; and what is no loss."""
+"""Losses of a batch with queues that were deleted while it read, without Spark; and cases that are no loss."""
 
 from __future__ import annotations
 

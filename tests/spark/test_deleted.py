@@ -1,4 +1,4 @@
-"""What a stream has missed of queues that were deleted, on real queues without Spark; and what is no loss."""
+"""Losses of a stream with deleted queues, on real queues without Spark; and cases that are no loss."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def follow(server: Server) -> Follow:
 
 
 def read_all(follow: Follow, queue: str = "a") -> Offset:
-    """Where a query of this queue has got to when it has read everything, as the next process finds it."""
+    """Return the position of a query that has read the whole queue, as the next process gets it."""
     return again(follow(queues=queue).latest(follow(queues=queue).initial(), None))
 
 

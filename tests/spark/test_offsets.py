@@ -161,7 +161,7 @@ def test_messages_trimmed_beyond_the_position_are_lost(position: QueuePosition, 
 
 
 def tombstone(held: int = 0, *, trimmed: int = 0, born: int = BORN) -> Tombstone:
-    """What a deleted queue left; a sequence of 0 says that there was none."""
+    """Return the tombstone of a deleted queue; a sequence of 0 means none."""
     return Tombstone(born, at(held) if held else "0-0", at(trimmed) if trimmed else "0-0")
 
 

@@ -1,4 +1,4 @@
-"""How the data source gets onto a cluster: installed there, or along with the job, on two executors."""
+"""The ways of the data source onto a cluster: installed there, or with the job, on two executors."""
 
 from __future__ import annotations
 

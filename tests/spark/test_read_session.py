@@ -33,7 +33,7 @@ def load(spark: SparkSession, redis_url: str) -> Loader:
 
 
 def bodies(client: redis.Redis, queue: str) -> dict[str, bytes]:
-    """What Redis holds in a log, by sequence."""
+    """Return the bodies in a log, by sequence."""
     entries: Any = client.xrange(Keyspace().key(queue, "log"))
     return {sequence.decode(): body for sequence, fields in entries for body in fields.values()}
 

@@ -48,7 +48,7 @@ def examples() -> list[tuple[str, str]]:
 
 
 def rows(printed: str) -> list[list[str]]:
-    """What `show()` has printed, without its heading."""
+    """Return the rows that `show()` printed, without its heading."""
     lines = [line for line in printed.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
 

@@ -127,7 +127,7 @@ def giving(way: str, url: str, folder: Path, *, user: str = "reader", password: 
 
 
 def traces(text: str | bytes) -> list[str]:
-    """How the password is held in a text: as it is, in base64 after any other bytes, or as hexadecimal digits."""
+    """Return the forms of the password in a text: plain, in base64 after any other bytes, or as hexadecimal digits."""
     data = text.encode(errors="replace") if isinstance(text, str) else text
     plain = PASSWORD.encode()
     forms = {"plain": plain, "hex": plain.hex().encode()}

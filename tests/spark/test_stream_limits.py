@@ -50,7 +50,7 @@ class Queues:
         return ReadResult(request.upto, len(sizes) - begin, taken, True)
 
     def batch(self, limit: int) -> dict[str, int]:
-        """What a batch reads of each queue."""
+        """Read a batch. Returns the number of messages of each queue."""
         parts = {
             name: QueueShare(at(self.read[name]), at(len(sizes)))
             for name, sizes in self.sizes.items()
@@ -65,7 +65,7 @@ class Queues:
         return taken
 
     def size(self, taken: Mapping[str, int]) -> int:
-        """What a batch that was just read cost."""
+        """Return the size of the batch that was just read."""
         return sum(sum(self.sizes[name][self.read[name] - n : self.read[name]]) for name, n in taken.items())
 
     def left(self) -> int:

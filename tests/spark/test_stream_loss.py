@@ -1,4 +1,4 @@
-"""What a stream has missed in queues that are there, on real queues without Spark; and what is no loss."""
+"""Losses of a stream with existing queues, on real queues without Spark; and cases that are no loss."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ BAD = ("x" * 300, b"\0\xff", {"a": "b", "c": None}, AT, None)
 
 
 def lines(folder: Path) -> dict[str, list[Any]]:
-    """What the files of a folder hold, hidden ones too."""
+    """Return the lines of all files in a folder, hidden ones too."""
     return {file.name: [json.loads(line) for line in file.read_text().splitlines()] for file in folder.iterdir()}
 
 

@@ -65,7 +65,7 @@ def spelled(option: click.Option, context: click.Context) -> str:
 
 
 def meaning(option: click.Option, context: click.Context) -> tuple[str, str]:
-    """What an option does, and its default."""
+    """Return the meaning of an option, and its default."""
     said = option.help or ""
     if found := _DEFAULT.search(said):
         return prose(said[: found.start()]), found[1]

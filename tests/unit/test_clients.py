@@ -1,4 +1,4 @@
-"""Which clients and URLs a broker takes, and that no error about them tells a password."""
+"""Brokers take clients and URLs of Redis, and no error about them tells a password."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def blocks(name: str, language: str) -> list[str]:
 
 
 def header(path: Path) -> tuple[str, dict[str, str]]:
-    """What a command does, in its first sentence, and its tags."""
+    """Return the first sentence of a command's header, and its tags."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("--"):
@@ -191,7 +191,7 @@ def test_shell_examples_name_only_programs_and_commands_that_exist(document: str
 
 
 def told(text: str) -> list[str]:
-    """What was printed, without what is another in each run: ages, and the width of columns and lines."""
+    """Return printed lines without the parts that differ in each run: ages, and the width of columns and lines."""
     text = re.sub(r"\d[\d.]*(ms|s|m)( \d+s)?( ago)?", "AGE", re.sub("─+", "", text))
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 

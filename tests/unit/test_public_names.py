@@ -1,4 +1,4 @@
-"""What a user can reach by name on the four classes that everybody holds. Everything else begins with an underscore."""
+"""Public names of the four classes of users. All other names begin with an underscore."""
 
 from __future__ import annotations
 

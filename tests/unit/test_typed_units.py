@@ -1,4 +1,4 @@
-"""What a type checker says of durations and instants: numbers without a unit are refused before the program runs."""
+"""Type checkers refuse durations and instants without a unit, before the program runs."""
 
 from __future__ import annotations
 
