@@ -58,7 +58,7 @@ def test_a_second_time_it_is_gone(clocked: Clocked) -> None:
 
 @pytest.mark.parametrize("bad", ["1600000000000-100000", [1], [("x", "q")], [("1600000000000-100000",)], 5,
                                  [("1600000000000-100000", "q", "r")], [("1600000000000-100000", "")]])  # fmt: skip
-def test_whatever_is_no_letter_is_refused(clocked: Clocked, bad: Any) -> None:
+def test_a_sequence_that_is_no_letter_is_refused(clocked: Clocked, bad: Any) -> None:
     with pytest.raises(InvalidInput):
         clocked.declare_queue("d").redrive_many(bad)
 

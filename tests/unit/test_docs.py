@@ -34,9 +34,9 @@ from tests.unit.test_size import ROOT, lua_files
 README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
 TESTING, DEPLOY, SPARK = "rqttl/testing/README.md", "deploy/README.md", "spark_connectors/README.md"
 OPTION_TYPES = "rqttl/option_types.py"
-OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md")
+OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md", "tests/chaos/README.md")
 DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, TESTING, DEPLOY, SPARK, *OTHERS)
-#: What a reader may be told to run, beside `rqttl` and `make`.
+#: Programs that an example may run, beside `rqttl` and `make`.
 PROGRAMS = {"printf", "export", "cp", "install", "python3", "systemctl", "docker"}
 
 
