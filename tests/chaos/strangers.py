@@ -28,7 +28,7 @@ ROUND = 50
 
 
 class Interrupted(BaseException):
-    """Raised by the handler of a signal, in the middle of whatever the process does."""
+    """Raised by the handler of a signal, in the middle of the work of the process."""
 
 
 class Alarm:

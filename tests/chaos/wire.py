@@ -1,4 +1,4 @@
-"""A line between clients and Redis that loses, delays and cuts at random while somebody asks it to."""
+"""A line between clients and Redis that loses, delays and cuts at random while a nemesis asks for it."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_nothing_is_completed_for_an_embedded_url_of_another_form(url: str) -> N
     assert asked("rqttl receive ", RQTTL_URL=url) == []
 
 
-def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path, redis_url: str) -> None:
+def test_a_folder_of_another_user_is_not_read(tmp_path: Path, redis_url: str) -> None:
     (tmp_path / "address").write_text(redis_url.removeprefix("unix://"))
 
     assert asked("rqttl receive ", RQTTL_URL=f"embedded://{tmp_path}") == []

@@ -1,7 +1,7 @@
 """The contract tests that cannot pass on the fake broker of `rqttl.testing`, and why.
 
 All others pass there too: `make test-fake`. What is listed is run as well and has to fail there, each of its cases, so
-whatever can pass one day leaves the list. Only what would never end is left out.
+a test that passes one day leaves the list. Only tests that would never end are left out.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from tests.contract.clocked import Clocked
 
 
 def bodies(queue: Queue) -> list[bytes]:
-    """The bodies in the queue, in order, whatever their state."""
+    """The bodies of messages in any state, in order."""
     return [message.body for message in queue.peek(1000)]
 
 

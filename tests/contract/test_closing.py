@@ -1,4 +1,4 @@
-"""A broker that was closed: whoever still uses it, and whoever waits, gets one typed error, and nothing is lost."""
+"""A closed broker: later calls and current waits get one typed error, and no message is lost."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def test_a_deleted_queue_is_gone_for_clients_that_knew_it(broker: Broker, client
     with pytest.raises(QueueNotFound):
         other.enqueue(b"x")
     assert broker.queues() == []
-    assert client.keys() == [b"rqttl:{q}:tombstone"]  # what was lost with it, for whoever follows the queue
+    assert client.keys() == [b"rqttl:{q}:tombstone"]  # its lost messages, for readers that follow the queue
 
 
 @pytest.mark.spec("DLX-22", "QTL-23")
@@ -307,7 +307,7 @@ def test_expired_messages_do_not_count_when_a_queue_is_emptied_or_deleted(clocke
     assert taken(clocked.queue("d")) == [b"first", b"second"]
 
 
-def test_delete_if_unused_refuses_while_somebody_consumes(broker: Broker) -> None:
+def test_delete_if_unused_refuses_while_a_consumer_works(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")
     with queue.consume(wait=0) as deliveries:

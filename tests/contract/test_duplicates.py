@@ -88,7 +88,7 @@ def test_a_batch_has_duplicates_of_itself_and_of_earlier_ones(queue: Queue) -> N
 
 
 @pytest.mark.spec("A-134")
-def test_an_id_is_remembered_whatever_becomes_of_its_message(clocked: Clocked, queue: Queue) -> None:
+def test_an_id_is_remembered_after_any_end_of_its_message(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"acked", id="1")
     delivery = queue.receive()
     assert delivery is not None

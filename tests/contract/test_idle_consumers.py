@@ -22,7 +22,7 @@ LONG = "10m"
 def waiters(broker: Broker) -> Iterator[Waiters]:
     with ThreadPoolExecutor(8) as pool:
         yield Waiters(broker, pool)
-        for name in broker.queues():  # whoever waits still, because a test has failed, finds no queue then
+        for name in broker.queues():  # a consumer that still waits, because a test has failed, finds no queue then
             broker.queue(name).delete()
 
 

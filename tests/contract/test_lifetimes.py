@@ -136,7 +136,7 @@ def test_messages_of_an_expired_queue_are_dropped_by_default(clocked: Clocked) -
 
 
 @pytest.mark.spec("WS-23")
-def test_with_dead_letter_all_its_messages_go_first_whatever_their_state(clocked: Clocked) -> None:
+def test_with_dead_letter_its_messages_of_all_states_go_first(clocked: Clocked) -> None:
     options: dict[str, Any] = {"expires": ms(LIFE), "on_expire": "dead-letter", "dead_letter": "dead"}
     queue = clocked.declare_queue("q", lease="1h", **options)
     queue.enqueue_many([b"%d" % i for i in range(600)])

@@ -1,4 +1,4 @@
-"""Clients that users bring along: their pools and time-outs, whatever they are, are enough."""
+"""Clients of users: any pool and any time-out is enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settling: once, by whoever holds the lease, one or many at a time."""
+"""Settling: once, by the holder of the lease, one or many at a time."""
 
 from __future__ import annotations
 

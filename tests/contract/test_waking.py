@@ -1,4 +1,4 @@
-"""Waiting without polling, and waking: nobody sleeps on, whoever leaves messages behind wakes the next one."""
+"""Waiting without polling, and waking: a consumer that leaves messages behind wakes the next one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
 from tests.waiting import PATIENCE
 
-LONG = "10m"  # much longer than a test may take: whoever gets something was woken
+LONG = "10m"  # much longer than a test may take: a consumer that gets a message was woken
 
 
 class Waiters:
@@ -52,7 +52,7 @@ def blocked(client: redis.Redis, count: int) -> bool:
 def waiters(broker: Broker) -> Iterator[Waiters]:
     with ThreadPoolExecutor(32) as pool:
         yield Waiters(broker, pool)
-        for name in broker.queues():  # whoever waits still, because a test has failed, finds no queue then
+        for name in broker.queues():  # a consumer that still waits, because a test has failed, finds no queue then
             broker.queue(name).delete()
 
 

@@ -32,7 +32,7 @@ def test_an_ack_forgets_the_message_wherever_it_is(lab: Lab) -> None:
 
 LOST = {
     "another token": (place(-1), token(5, 1)),
-    "a lease of somebody else": (place(-2), token(4)),
+    "a lease of another consumer": (place(-2), token(4)),
     "no lease": (place(-3), token(5)),
     "no message": (place(-9), token(5)),
     "no number": (place(-1), "x"),
@@ -83,7 +83,7 @@ def test_repeated_after_a_lost_reply_our_own_success_is_not_lost_to_us(lab: Lab)
     assert lab.snapshot() == after
 
 
-def test_repeated_after_a_lost_reply_a_message_that_somebody_else_holds_is_lost(lab: Lab) -> None:
+def test_repeated_after_a_lost_reply_a_message_of_another_consumer_is_lost(lab: Lab) -> None:
     before = lab.seed(log=plain(place(-1)), leases={place(-1): token(9)})
 
     assert lab.run(ack(lab, place(-1), token(5)).as_replay())[-1] == [place(-1).encode()]

@@ -42,7 +42,7 @@ IDS = [b";3;;id%d" % i for i in range(5)]
 
 
 def enqueue(lab: Lab, headers: list[bytes], form: str = "") -> Command:
-    """The call that somebody makes by hand."""
+    """The call of a user without the client."""
     known, script = lab.known(), scripts.load("enqueue")
     words = [word for i, header in enumerate(headers) for word in (header, b"%d" % i)]
     return Command(script, "orders", (*known.keys_for(script), NOW, "", form, *words))

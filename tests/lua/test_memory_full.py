@@ -19,7 +19,7 @@ from tests.lua.states import Lab, State
 
 @pytest.fixture
 def full_memory(client: redis.Redis) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Redis refuses whatever needs memory, within the context."""
+    """Redis refuses all calls that need memory, within the context."""
 
     @contextmanager
     def full() -> Iterator[None]:

@@ -171,7 +171,7 @@ def test_repeated_after_a_lost_reply_our_own_success_is_not_lost_and_counts_once
     assert lab.snapshot() == after
 
 
-def test_repeated_after_a_lost_reply_a_message_that_somebody_else_holds_is_lost(lab: Lab) -> None:
+def test_repeated_after_a_lost_reply_a_message_of_another_consumer_is_lost(lab: Lab) -> None:
     before = lab.seed(log=plain(place(-1)), leases={place(-1): token(9)})
 
     assert lab.run(nack(lab, place(-1), token(5)).as_replay())[-1] == [place(-1).encode()]

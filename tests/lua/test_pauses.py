@@ -90,7 +90,7 @@ def test_an_uncounted_return_makes_no_pause(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("who", ["sweep", "receive", "stats"])
-def test_a_lease_that_ended_is_a_failure_too_whoever_notices(lab: Lab, who: str) -> None:
+def test_a_lease_that_ended_is_a_failure_in_each_command_that_notices_it(lab: Lab, who: str) -> None:
     held(lab, GROWING, failed=1, ends=0)
     known = lab.known()
 

@@ -129,7 +129,7 @@ def test_a_ttl_of_0_brings_it_back_with_one_more_death(lab: Lab, options: Mappin
     assert header.decode().split(";", 3)[3].startswith(f"meorders expired 1 {NOW} {NOW} {NOW} ")
 
 
-def test_the_queue_that_is_left_is_the_target_of_what_is_pushed_out_and_its_record_fits_both(lab: Lab) -> None:
+def test_the_source_queue_is_the_target_of_pushed_out_messages_and_its_record_fits_both(lab: Lab) -> None:
     lab.seed(
         "dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"de")}, meta={"holds_dead_letters": 1}
     )

@@ -69,7 +69,7 @@ HELD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("how", HELD)
-def test_the_highest_of_what_was_deleted_is_told_whatever_its_state(lab: Lab, how: str) -> None:
+def test_the_highest_deleted_sequence_of_any_state_is_told(lab: Lab, how: str) -> None:
     parts, highest = HELD[how]
     lab.seed(**parts)
     lab.client.hset("rqttl:{orders}:meta", "last_id", place(-1))

@@ -134,7 +134,7 @@ def test_a_message_that_never_was_in_the_log_is_not_missed(lab: Lab, overflow: s
 
 
 @pytest.mark.parametrize("away", ["leases", "delayed", ""])
-def test_the_end_of_a_lifetime_trims_whatever_it_takes(lab: Lab, away: str) -> None:
+def test_the_end_of_a_lifetime_trims_every_message_that_it_takes(lab: Lab, away: str) -> None:
     places = [place(-9, i) for i in range(300)]
     ends = {"leases": token(50), "delayed": NOW + 50}
     parts: dict[str, Any] = {away: dict.fromkeys(places, ends[away])} if away else {}

@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
             assert raw.due <= next_due, f"{q.name}: due {raw.due}, should be {next_due}"
 
     def check_limits(self, q: ModelQueue, raw: RawQueue) -> None:
-        """Never over under `drop-head`, but after a change that somebody has yet to act on, and that is due."""
+        """Never over under `drop-head`, except after a change that no call has acted on yet, and that is due."""
         if not q.is_over():
             q.may_exceed = False
         elif q.drops_head:

@@ -154,7 +154,7 @@ class QueueMachine(QueueRules):
           name=names, strange=rarely, again=rarely, dies=rarely)  # fmt: skip
     def redrive(self, who: int, first: int, chosen: list[int], home: bool, name: str, strange: bool, again: bool,
                 dies: bool) -> None:  # fmt: skip
-        """Dead letters go back to where they died, or elsewhere; whatever their state; a strange one is not there."""
+        """Dead letters go back to where they died, or elsewhere, from any state; a foreign one is not there."""
         letters = [(q, m) for q in self.world.queues.values() for m in q.messages if m.deaths]
         if not letters:
             return
@@ -266,7 +266,7 @@ class QueueMachine(QueueRules):
     @precondition(lambda self: any(self.settled))
     @rule(who=clients)
     def settle_again(self, who: int) -> None:
-        """The reply to the last settle was lost, so the client repeats it, in whatever has become of the queue."""
+        """The reply to the last settle was lost, so the client repeats it, in any later state of the queue."""
         settled = self.settled[who]
         if settled is None:
             return

@@ -89,7 +89,7 @@ class ModelQueue:
         self.trimmed = b"0-0"
         #: Deaths of messages that were refused: they never were in the queue.
         self.refused_deaths = 0
-        #: Over its limits until somebody sweeps: the options have changed, or the client that should sweep died.
+        #: Over its limits until the next sweep: the options have changed, or the client that should sweep died.
         self.may_exceed = False
 
     def number(self, option: str) -> int | None:

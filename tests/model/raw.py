@@ -1,4 +1,4 @@
-"""The whole state of all queues, raw from Redis in one transaction, and what must hold in it whatever has happened."""
+"""The whole state of all queues, raw from Redis in one transaction, and the invariants that must always hold in it."""
 
 from __future__ import annotations
 

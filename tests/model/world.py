@@ -1,6 +1,6 @@
 """All queues of the model, and what each script call does to them.
 
-Only what is dead leaves a queue by itself, and only when somebody comes by: a sweep, a receive or a statistic takes
+Only what is dead leaves a queue by itself, and only when a call comes by: a sweep, a receive or a statistic takes
 everything that is due; an arrival or a return that meets a limit takes what is expired before it drops anything else.
 """
 

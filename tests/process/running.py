@@ -82,7 +82,7 @@ class Worker:
         return self._process.wait(), told
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """End it at once, in the middle of its work."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):

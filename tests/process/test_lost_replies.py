@@ -220,7 +220,7 @@ def test_letters_go_back_once_and_count_as_moved(orders: rqttl.Queue, proxy: Pro
 
 
 @pytest.mark.parametrize("settle", ["ack", "nack", "reject"])
-def test_a_repeated_settle_is_too_late_where_somebody_else_holds_the_message(
+def test_a_repeated_settle_is_too_late_if_another_consumer_holds_the_message(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis, settle: str
 ) -> None:
     delivery = leased(orders)

@@ -131,7 +131,7 @@ def test_a_second_signal_ends_the_worker_as_ever(
 
 @pytest.fixture
 def server(start_server: Callable[..., Server]) -> Server:
-    """A server of the test's own that keeps what it has acknowledged, whatever ends it."""
+    """A server of the test's own that keeps all acknowledged writes after any end."""
     return start_server(appendonly="yes", appendfsync="always")
 
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def server(start_server: Callable[..., Server]) -> Server:
-    """A server of the test's own that keeps what it has acknowledged, whatever ends it."""
+    """A server of the test's own that keeps all acknowledged writes after any end."""
     return start_server(appendonly="yes", appendfsync="always")
 
 

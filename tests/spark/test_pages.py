@@ -1,4 +1,4 @@
-"""Replies taken apart in one look: held to what was put into them, however they are cut, whatever bodies look like."""
+"""Replies taken apart in one pass: they give back all entries, cut anywhere, with any bodies."""
 
 from __future__ import annotations
 

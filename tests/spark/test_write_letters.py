@@ -135,7 +135,7 @@ def test_without_the_column_source_a_message_that_never_died_stays(job: Make, br
 
 
 @pytest.mark.parametrize("operation", ["redrive", "purge"])
-def test_letters_in_somebodys_hands_stay(operation: str, job: Make, broker: Broker) -> None:
+def test_leased_letters_stay(operation: str, job: Make, broker: Broker) -> None:
     letters = bury(broker, 3)
     chosen = rows(letters)
     held = letters.receive()

@@ -181,7 +181,7 @@ def test_the_handlers_exception_is_not_hidden_by_a_lost_lease_but_a_lost_ack_is_
     [QueueNotFound("orders"), OutcomeUnknown("orders", "nack"), redis.ConnectionError("gone"), BrokerClosed()],
     ids=lambda failure: type(failure).__name__,
 )
-def test_the_handlers_exception_gets_through_whatever_fails_in_giving_back(
+def test_the_exception_of_the_handler_gets_through_any_failure_of_the_return(
     failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     book = Notebook()

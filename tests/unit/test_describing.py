@@ -1,4 +1,4 @@
-"""The description of a failure: class and text of an error, whatever the error does."""
+"""The description of a failure: class and text of any error, also of a hostile one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Odd(Exception):
 
 
 class Text(str):
-    """Text that fails at whatever is done with it."""
+    """Text that fails in each of its methods."""
 
     __slots__ = ()
 

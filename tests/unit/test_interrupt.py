@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE
 LONG = 3_600.0
 
 
-def test_a_wait_ends_when_somebody_asks_and_no_later_one_begins() -> None:
+def test_a_wait_ends_on_request_and_no_later_one_begins() -> None:
     interrupt = Interrupt()
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(interrupt.wait, LONG) for _ in range(3)]
@@ -51,7 +51,7 @@ def test_the_end_of_a_wait_is_called_within_its_block_only() -> None:
     assert called == ["within"]
 
 
-def test_a_gate_may_be_opened_twice_and_before_somebody_comes() -> None:
+def test_a_gate_may_be_opened_twice_and_before_a_wait() -> None:
     gate = Gate()
     gate.open()
     gate.open()

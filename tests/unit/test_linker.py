@@ -98,7 +98,7 @@ def test_a_header_names_values_and_arguments_by_words_that_python_can_use(lua: P
         scripts.load("go")
 
 
-def test_arguments_stand_in_the_order_of_the_header_whatever_the_order_of_a_call(lua: Path) -> None:
+def test_arguments_of_a_call_in_any_order_stand_in_the_order_of_the_header(lua: Path) -> None:
     write(lua, commands_go="--- Go.\n-- @keys meta\n-- @args version targets one two rest...\n\nreturn q.meta\n")
 
     script = scripts.load("go")
