@@ -1,6 +1,6 @@
 """The figures of the core, against raw redis-py on the same server in the same run: `make bench`.
 
-One table: what was measured, what it should reach, commands and server microseconds per message.
+One table: each figure, its goal, commands and server microseconds per message.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def idling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 
 def main() -> None:
-    """Run what is named on the command line, or everything."""
+    """Run the parts that the command line names, or all of them."""
     every = (sending, receiving, weighing, surviving, backlog, burying, looking, idling)
     parts = {part.__name__: part for part in every}
     binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))

@@ -1,4 +1,4 @@
-"""The nemeses: what goes wrong in a campaign. Each one does its harm, and heals it before it returns.
+"""The nemeses: the failures in a campaign. Each one does its harm, and heals it before it returns.
 
 A nemesis is a function that takes the stage and a source of chance. Those that harm the server strike one after the
 other; those that harm clients and the line strike at the same time in another thread.

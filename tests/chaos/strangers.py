@@ -1,4 +1,4 @@
-"""Roles that do what no application should: signals that raise, bad input, raw access, damage."""
+"""Roles that misuse queues: signals that raise, bad input, raw access, damage."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Wire:
             line.dies_at = line.held_until if fault == "frozen" else None
 
     def _tick(self, now: float) -> None:
-        """Let go what was held long enough, and end what was frozen."""
+        """Send the bytes that were held long enough, and end frozen connections."""
         for line in [one for one in self._lines if one.held_until and now >= one.held_until]:
             if line.dies_at is not None:
                 self._end(line)

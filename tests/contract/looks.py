@@ -1,4 +1,4 @@
-"""Short words for what a queue holds."""
+"""Short functions for the contents of a queue."""
 
 from __future__ import annotations
 

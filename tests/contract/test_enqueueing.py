@@ -1,4 +1,4 @@
-"""Storing messages: receipts, ids, headers, content types, values, sizes, and what is refused."""
+"""Storing messages: receipts, ids, headers, content types, values, sizes, refusals."""
 
 from __future__ import annotations
 

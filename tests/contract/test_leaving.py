@@ -1,4 +1,4 @@
-"""Leaving a consumer: what was never handed out goes back, and nothing is taken from a handler that works."""
+"""The end of a consumer: unseen messages go back, and a handler at work keeps its message."""
 
 from __future__ import annotations
 

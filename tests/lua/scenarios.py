@@ -1,4 +1,4 @@
-"""One call of every kind, each on the state that makes it go its way: for what must hold on all ways."""
+"""One call of every kind, each on the state that makes it go its way: for rules that hold on all ways."""
 
 from __future__ import annotations
 

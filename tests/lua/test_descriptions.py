@@ -16,7 +16,7 @@ ODD = [b" ", b"5", b" 7 ", b"\n", b"a\x00b 1", "é😀".encode(), b"x" * 4096]
 
 
 def held(lab: Lab, redelivered: object = None, *, ends: int = 500, **options: Any) -> None:
-    """One message out, with what `redelivered` has of it."""
+    """Seed one leased message, with its value in `failures`."""
     parts: dict[str, Any] = {} if redelivered is None else {"failures": {PLACE: redelivered}}
     lab.seed("dead")
     lab.seed(options={"dead_letter": "dead", **options}, log={PLACE: (at(900), b"x")}, leases={PLACE: token(ends)},

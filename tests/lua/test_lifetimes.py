@@ -1,4 +1,4 @@
-"""`touch`, and what a lifetime adds to the other commands."""
+"""`touch`, and the effects of a lifetime on the other commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`purge` and `delete`: what goes, and what stays."""
+"""`purge` and `delete`: removed and remaining messages."""
 
 from __future__ import annotations
 

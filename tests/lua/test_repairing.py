@@ -1,4 +1,4 @@
-"""`audit`, `repair` and `clear`: finding damage, putting it right, and leaving alone what is sound."""
+"""`audit`, `repair` and `clear`: finding damage, repairing it, and leaving sound parts alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def repair(lab: Lab, *ids: str, **more: Any) -> dict[str, int]:
 
 
 def mended(before: State, **parts: Any) -> State:
-    """A repair makes what follows from it due at once."""
+    """A repair makes its consequences due at once."""
     return changed(before, **{**parts, "meta": {"due_at": 0, **parts.get("meta", {})}})
 
 

@@ -1,4 +1,4 @@
-"""`sweep`: what is due, done in bounded steps, and when something is due next."""
+"""`sweep`: the due work in bounded steps, and the next due time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tombstone`: the trace that a deleted queue leaves of what was lost with it."""
+"""`tombstone`: the trace of the messages that were lost with a deleted queue."""
 
 from __future__ import annotations
 

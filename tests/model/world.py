@@ -25,7 +25,7 @@ class World:
 
     def bury(self, q: ModelQueue, now: int, reason: str, dead: Iterable[Msg], *, cause: int = 0,
              description: str | None = None) -> None:  # fmt: skip
-        """Messages die. `cause` is 1 if the delivery at hand is what they die of."""
+        """Messages die. `cause` is 1 if they die of the current delivery."""
         for m in dead:
             if m in q.messages:
                 q.messages.remove(m)
@@ -296,7 +296,7 @@ class World:
         return len(gone)
 
     def delete(self, name: str) -> int:
-        """The queue is gone, and its trace tells what was lost, if anything. Returns how many messages were ready."""
+        """The queue is gone, and its trace has the lost messages, if any. Returns how many messages were ready."""
         q = self.queues.pop(name)
         held = max([m.seq for m in q.messages], default=b"0-0")
         if max(held, q.trimmed) > b"0-0":

@@ -77,7 +77,7 @@ class Worker:
         return self._process.poll() is not None
 
     def end(self) -> tuple[int, str]:
-        """Wait for the end of the process, and return its exit code and what it wrote to stderr."""
+        """Wait for the end of the process, and return its exit code and its stderr."""
         told = self._pipe(self._process.stderr).read()
         return self._process.wait(), told
 

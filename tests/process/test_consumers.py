@@ -1,4 +1,4 @@
-"""Consumers that crash, are slow, stop in the middle: what becomes of their messages."""
+"""The messages of consumers that crash, are slow, or stop in the middle."""
 
 from __future__ import annotations
 

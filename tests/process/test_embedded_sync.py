@@ -1,4 +1,4 @@
-"""The guard of an embedded server brings what Redis appends to the disk, once a second."""
+"""The guard of an embedded server writes the append-only file of Redis to the disk, once a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.waiting import until
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """The names of what was synced since the last call."""
+    """The names of the files that were synced since the last call."""
     names: list[str] = []
     fsync = os.fsync
 

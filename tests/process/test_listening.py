@@ -1,4 +1,4 @@
-"""Blocking calls on connections that fall silent, and what a wait leaves behind on its connection."""
+"""Blocking calls on connections that fall silent, and the state of a connection after a wait."""
 
 from __future__ import annotations
 

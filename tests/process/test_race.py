@@ -90,7 +90,7 @@ class Watcher:
 
 
 def drain(queue: Queue) -> list[str]:
-    """Ack all that is left, also what is still leased or delayed."""
+    """Ack all remaining messages, also leased and delayed ones."""
     left: list[str] = []
     while True:
         stats = queue.stats()

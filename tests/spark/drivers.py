@@ -17,7 +17,7 @@ PATIENCE = 240
 
 
 class Drivers:
-    """Runs the text of a program, again and again; what is left of it goes with `end`."""
+    """Runs the text of a program, again and again; `end` ends the processes that are left."""
 
     def __init__(self, folder: Path, program: str) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Python environments of chosen modules: what a machine of a cluster has, and has not."""
+"""Python environments of chosen modules: the packages of a machine in a cluster."""
 
 from __future__ import annotations
 

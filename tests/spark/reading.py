@@ -34,7 +34,7 @@ class Job:
         return [[watched.range for watched in one.ranges] for one in self.partitions if isinstance(one, BatchPartition)]
 
     def batches(self, index: int, rows: int) -> Iterator[pa.RecordBatch]:
-        """The batches of one task, each of about so many rows; what is not asked for is not read."""
+        """The batches of one task, each of about so many rows; a batch is read when it is asked for."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("spark_connectors.read.scan._BUILT_ROWS", rows)
             yield from self._reader.read(self.partitions[index])

@@ -170,7 +170,7 @@ def test_a_hash_tag_in_a_name_is_kept(broker: Broker, load: Load) -> None:
 
 @pytest.fixture
 def compacted(clocked: Clocked) -> list[str]:
-    """The ids of what is in queue `plain`: of 8,000 messages those that live long, moved to `loose` but for some."""
+    """The ids of the messages in queue `plain`: the long-lived ones of 8,000, most of them moved to `detached`."""
     queue = clocked.declare_queue("plain")
     queue.enqueue_many(
         [Message(b"%d" % i, id=f"m-{i}", ttl="10d" if i % 20 == 0 else "1s", headers={"n": i}) for i in range(8_000)]

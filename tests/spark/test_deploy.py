@@ -1,4 +1,4 @@
-"""The examples of `deploy/spark`: the job does what it says, and the image, not built, is made of what is there."""
+"""The examples of `deploy/spark`: the job does what it says, and the image, not built, is made of existing files."""
 
 from __future__ import annotations
 

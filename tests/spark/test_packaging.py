@@ -63,7 +63,7 @@ def letters(broker: Broker) -> list[str]:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """The Python of a machine that has what Spark needs, and nothing that rqttl needs."""
+    """The Python of a machine with the packages that Spark needs, and without those of rqttl."""
     return environment(tmp_path / "bare", *SPARKS)
 
 

@@ -1,4 +1,4 @@
-"""Batch reads in a Spark session: what an analyst gets, and what he is told."""
+"""Batch reads in a Spark session: rows and errors for an analyst."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README of the data source: each of its examples is run on real dead letters, and does what it is there for."""
+"""The README of the data source: each of its examples runs on real dead letters, with the result that it claims."""
 
 from __future__ import annotations
 

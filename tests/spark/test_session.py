@@ -1,4 +1,4 @@
-"""That the fixtures of these tests do what they say."""
+"""The fixtures of these tests keep their promises."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_letters_that_were_acked_redriven_or_rejected_are_no_loss(stream: Stream
 
 
 def handled(letters: Queue) -> None:
-    """Somebody handles what is there, so the queue is empty when it is deleted."""
+    """A consumer handles all messages, so the queue is empty when it is deleted."""
     letters.ack_many(letters.receive_many(100))
 
 

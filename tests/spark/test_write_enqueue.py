@@ -1,4 +1,4 @@
-"""`operation=enqueue`: every row once, what is said of it, and which rows are refused, alone."""
+"""`operation=enqueue`: every row once, with its columns; only bad rows are refused."""
 
 from __future__ import annotations
 

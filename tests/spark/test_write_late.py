@@ -1,4 +1,4 @@
-"""The times that rows say: what has passed is stored all the same and counted, what has no unit is refused."""
+"""Times in rows: a past deadline is stored and counted as expired, a time without a unit is refused."""
 
 from __future__ import annotations
 

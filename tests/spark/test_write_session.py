@@ -177,7 +177,7 @@ class Sink:
         self._options = {"queue": "copies", **options}
 
     def run(self) -> None:
-        """Write what is there."""
+        """Write all rows."""
         letters = self._spark.readStream.format("rqttl").option("url", self._url).option("queues", "orders/dead")
         rows = (
             letters.option("maxEntriesPerTrigger", "40").load().select("message_id", "body", "headers", "content_type")

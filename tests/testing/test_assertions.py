@@ -1,4 +1,4 @@
-"""Looking at queues in a test: what there is, what died, and failures that say what is there instead."""
+"""Looking at queues in a test: ready messages, dead letters, and failures that name the actual contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of a fake broker: it stands still, goes where it is told, and refuses what is no time."""
+"""The clock of a fake broker: it stands still, moves on request, and refuses invalid times."""
 
 from __future__ import annotations
 

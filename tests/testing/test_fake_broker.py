@@ -23,7 +23,7 @@ from tests.contract.looks import bodies, one
 
 
 def api(kind: type) -> dict[str, inspect.Signature]:
-    """The public methods of a class, but what only a fake one has."""
+    """The public methods of a class, without those that only a fake has."""
     return {
         name: inspect.signature(method)
         for name, method in inspect.getmembers(kind, inspect.isfunction)

@@ -101,7 +101,7 @@ def paragraphs(said: str) -> Iterator[str]:
 
 
 def described(path: tree.Path) -> Iterator[str]:
-    """A command: how it is called, what it does, its options, an example."""
+    """The reference of a command: its call, its meaning, its options, an example."""
     command, context = tree.found(path), context_of(path)
     yield f"#### {' '.join(('rqttl', *path))}"
     yield f"```text\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```"

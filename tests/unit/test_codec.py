@@ -83,7 +83,7 @@ def test_unpacking_is_safe(data: bytes) -> None:
 
 
 def packed(deadline: int | None, id: str | None, deaths: bytes, content_type: str | None, given: object) -> bytes:
-    """A header as scripts write it, for what a sender says."""
+    """A header as scripts write it, for an envelope of a sender."""
     envelope, _ = commands.pack(Message(b"", id=id, content_type=content_type, headers=given))  # type: ignore[arg-type]  # generated
     own = b"%d" % deadline if deadline is not None else b""
     length = b"%d" % len(envelope.id) if envelope.id else b""

@@ -1,4 +1,4 @@
-"""A delivery: what it shows, and that it is settled once. No Redis; a settler that only writes down what it is told."""
+"""A delivery: its attributes, and its single settle. No Redis: its settler only records calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACE = b"1700000000000-100000"
 
 
 class Notebook:
-    """A settler that writes down what it is told."""
+    """A settler that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []

@@ -74,7 +74,7 @@ def refusals(tags: dict[str, str]) -> list[str]:
 
 
 def explained(said: str) -> str:
-    """Names, and what follows them behind a colon."""
+    """Names, and the explanation behind a colon."""
     names, colon, meaning = said.partition(":")
     return f"`{names}`{colon}{meaning}" if names else "–"
 
@@ -164,7 +164,7 @@ def test_the_python_examples_print_what_they_say(
 
 
 def calls(document: str) -> list[tuple[str, list[str]]]:
-    """The lines of shell examples, each with what it prints, where the document says so."""
+    """The lines of shell examples, each with its output, if the document has it."""
     found: list[tuple[str, list[str]]] = []
     for line in "".join(blocks(document, "sh")).splitlines():
         if line.startswith("#> "):

@@ -1,4 +1,4 @@
-"""The linker: what a header states, and what the linked text and its `Script` make of it."""
+"""The linker: from a header to the linked text and its `Script`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from rqttl.reaper.scan import PAGE, PART, REST, Scan
 
 
 class Queues:
-    """A registry without Redis. `records` is what is there; `tidied` counts ends of scans, `away` makes looks fail."""
+    """A registry without Redis. `records` has its contents; `tidied` counts ends of scans, `away` makes looks fail."""
 
     def __init__(self, count: int) -> None:
         self.records = {f"q{i:05}": Record(None, (b"v", b"", b"%d" % i)) for i in range(count)}
