@@ -1,4 +1,4 @@
-"""Names: which ones are allowed, and the Redis keys that follow from them. The one place that spells a key."""
+"""The parts of a queue, and the names of all keys in Redis. Only this module spells a key."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ TARGET_PARTS = tuple(part.name for part in PARTS.values() if part.in_target)
 
 
 def queue_name(member: bytes) -> str | None:
-    """The name that a member of the registry is; None if no queue can have it."""
+    """A member of the registry as the name of a queue; `None` if no queue can have that name."""
     text = member.decode("ascii", "replace")
     return text if is_queue_name(text) else None
 
 
 def queue_names(members: Iterable[bytes]) -> list[str]:
-    """The names of queues in the registry, sorted. Other members, which somebody else has added, are left out."""
+    """The names of queues in the registry, sorted. Members from other programs are left out."""
     return sorted(name for name in map(queue_name, members) if name is not None)
 
 
