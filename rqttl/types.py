@@ -113,9 +113,9 @@ class MessageView:
 class QueueStats:
     """Numbers of messages in a queue, and counters since the queue was created.
 
-    `deaths` counts all deaths by reason. `dropped` counts by reason those whose message was not kept as a letter;
-    `cycle` counts letters that would have entered a queue they already died in (their deaths count under their own
-    reasons). `redriven` counts letters that went from here to another queue.
+    `deaths` counts all deaths by reason. `dropped` counts, by reason, deaths whose message was not kept as a letter.
+    Its `cycle` counts letters that would have entered a queue they already died in; their deaths also count under their
+    own reasons. `redriven` counts letters that went from here to another queue.
 
     `overdue` is the age of the oldest due work (an expired message, an ended lease or an ended delay); 0 if nothing is
     due. It stays near 0 while a reaper runs. Without a reaper it grows until the next call on the queue.
@@ -167,9 +167,9 @@ class PerQueue(dict[str, T], Generic[T]):
 class RunCounts:
     """Counts of one `Queue.run`.
 
-    `handled` counts calls of the handler that returned, and `failed` calls that raised. `lost` counts the messages of
-    them whose lease ended before they were settled (Redis was away for longer than the lease): they are handled again.
-    `unknown` counts the messages whose settle got no reply before the lease ended: they may be handled again.
+    `handled` counts calls of the handler that returned, and `failed` calls that raised. `lost` counts messages whose
+    lease ended before the settle, because Redis was away for longer than the lease: they are handled again. `unknown`
+    counts messages whose settle got no reply before the lease ended: they may be handled again.
     """
 
     handled: int

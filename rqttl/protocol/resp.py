@@ -1,4 +1,4 @@
-"""Commands in the format of Redis (RESP). hiredis packs them, or Python where hiredis is missing, as in Spark archives."""
+"""Commands in the format of Redis (RESP). hiredis packs them; Python does if hiredis is missing."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _bind(text: str, local_names: set[str], numbers: dict[str, int]) -> str:
 
 
 def _define(functions: dict[str, str], names: set[str]) -> tuple[str, str]:
-    """The line that declares these functions, and their definitions. The line is first: functions may name each other."""
+    """The line that declares these functions, and their definitions. It stands first: functions may name each other."""
     ordered = [name for name in functions if name in names]
     declared = f"local {', '.join(map(_local, ordered))}\n" if ordered else ""
     return declared, "".join(functions[name] for name in ordered)
