@@ -1,7 +1,7 @@
 --- The forms of replies: a word first, then its values. Refusals are data, never errors of Redis.
 local reply = {}
 
---- A refusal: its code, and facts.
+--- A refusal: its code, and its details.
 function reply.refuse(code, ...)
   return {'refused', code, ...}
 end

@@ -14,7 +14,7 @@ function restore.run(q, now, source, seqs, mode)
     if mode.wholly then budget.renew() end
     local entries, looked = restore.read(q, source, {unpack(seqs, at + 1)})
     if looked == 0 then break end
-    if q.stale then lazy(stale).forget(q) end -- so that what is ready is counted right
+    if q.stale then lazy(stale).forget(q) end -- so that the count of ready messages is right
     local count, dropped, left = requeue.run(q, now, source, entries, mode)
     at, moved, pushed, blocked = at + looked, moved + count, pushed + dropped, left
   end

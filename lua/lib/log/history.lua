@@ -1,6 +1,6 @@
 --- The deaths of a message: the history in its header, with one record for each queue and reason, the newest first.
 --
--- A redriven message has a record with the reason `redriven`, too: it is no death, but it ends a circle. Anybody who
+-- A redriven message has a record with the reason `redriven`, too: it is no death, but it ends a circle. A user who
 -- may write to Redis can write any history. Reading one never fails: it ends at the first damaged record.
 --
 -- @use message

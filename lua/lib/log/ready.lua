@@ -11,7 +11,7 @@ function ready.count(q)
 end
 
 --- Up to `most` ready entries in order, as far as the budget goes, up to the instant `upto` in ms. The second result
--- says whether these are all. `dense` is set if they are neighbours in the log.
+-- is true if these are all. `dense` is set if they are neighbours in the log.
 function ready.read(q, most, upto)
   local last = upto and string.format('%d', upto) or '+'
   local seqs = redis.call('ZRANGEBYSCORE', q.requeued, '-inf', upto or '+inf', 'LIMIT', 0, most)

@@ -1,5 +1,5 @@
 --- Compaction: giving memory back. A stream frees only whole nodes, so one message left in a node keeps 4 KB in use.
--- Where that costs much, messages at the head of the log move to `detached`, whatever their state.
+-- Where that costs much, messages at the head of the log move to `detached`, in any state.
 --
 -- @use log budget ready
 local compact = {}

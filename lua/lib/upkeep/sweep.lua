@@ -1,5 +1,4 @@
---- Sweeps: doing what is due in a queue in bounded steps. Commands on the queue sweep it, and the reaper does so on
--- time.
+--- Sweeps: the due work of a queue, in bounded steps. Commands on the queue sweep it, and the reaper does so on time.
 --
 -- @use restore delays expiry limits stale budget ready queue_lifetime
 local sweep = {}
@@ -80,7 +79,7 @@ function sweep.next_due(q)
   return earliest
 end
 
---- The ms for which the oldest due thing has waited; 0 if nothing is due, or if only a limit has to act.
+--- The ms for which the oldest due work has waited; 0 if nothing is due, or if only a limit has to act.
 function sweep.overdue(q, now)
   local since = q.due_at and q.due_at <= now and lazy(sweep).next_due(q) or now
   return math.max(0, now - since)
