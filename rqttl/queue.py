@@ -136,7 +136,7 @@ class Queue:
         return [delivered for claimed in batches for delivered in delivery.deliveries(settler, claimed, ms)]
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
-        """Iterate over deliveries: up to `prefetch` at a time, with leases renewed in the background. See `Consumer`."""
+        """Iterate over deliveries. Lease up to `prefetch` at a time; a thread renews the leases. See `Consumer`."""
         return Consumer(self, prefetch, lease=lease, wait=wait)
 
     def run(

@@ -72,7 +72,7 @@ class Death:
     """Deaths of one message in one queue for one reason (RabbitMQ: `x-death`).
 
     `first_at` is the time of the first death; all other fields describe the newest one. `expires_at` is the deadline in
-    force at that death, whatever its reason; `None` if the message had no deadline.
+    force at that death, for any reason; `None` if the message had no deadline.
     """
 
     queue: str

@@ -108,7 +108,8 @@ class _Guard:
         with self._turn:
             self._stopping.set()
         if (child := self._child) is not None:
-            # The command acts at once, the signal at the next tick of the server's clock (and whoever listens there).
+            # SHUTDOWN acts at once, the signal only at the next tick of the server's clock. Another server may listen
+            # at the address, so the process id is compared first.
             if f"process_id:{child.pid}\r".encode() in ask(self._address, _WHO):
                 ask(self._address, SHUTDOWN)
             child.terminate()

@@ -281,7 +281,7 @@ class Settled:
     """The sequences that a settle failed for, and the new token of each renewed lease.
 
     `lost`: the lease had ended. `unknown`: the reply to an earlier try was lost, the lease has ended since, and the
-    message does not exist any more. That try may have settled it.
+    message does not exist any more. The earlier try may have settled it.
     """
 
     lost: set[bytes]

@@ -282,7 +282,7 @@ def enqueued_at(sequence: bytes) -> int:
 
 
 def deadline(retention: int | None, sequence: bytes, own: int | None) -> datetime | None:
-    """The effective deadline: the message's own or the queue's retention, whichever comes first."""
+    """The effective deadline: the earlier one of the message's own deadline and the end of the queue's retention."""
     ends = own
     if retention is not None:
         kept = enqueued_at(sequence) + retention

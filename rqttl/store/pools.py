@@ -205,8 +205,8 @@ class Keeper(Protocol):
 class Held:
     """One connection for one call, as a context. Its exit closes the connection unless `clean` is set.
 
-    So a connection with an unread reply reaches no later call, at whichever instruction an exception interrupts the
-    call, and even if another exception interrupts the closing.
+    So a connection with an unread reply reaches no later call. This holds at any instruction that an exception
+    interrupts, and even if another exception interrupts the closing.
     """
 
     __slots__ = ("_keeper", "clean", "connection")

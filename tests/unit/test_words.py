@@ -25,7 +25,7 @@ DROPPED = re.compile(
     "pack_said|said_id|fenced|run_plain|Hints|NotOnFake|EndlessWait|Companion|take_along|leave_behind|Wire|Odd|Wish|"
     "Pump|Piece|Found|ShareOut|Walker|hungry|keep_gc_quiet|Alarm|Watcher|Follower)"
 )
-VAGUE = re.compile(r"(?:What|Whatever|Whether|How|Those|Where|Which|Who|Whoever|One (?:who|that|which))\b")
+VAGUE = re.compile(r"(?:That|What|Whatever|Whether|How|Those|Where|Which|Who|Whoever|One (?:who|that|which))\b")
 
 
 def shared_names(path: Path) -> Iterator[tuple[str, int]]:
@@ -73,6 +73,8 @@ def all_names(path: Path) -> Iterator[tuple[str, int]]:
             yield node.id if isinstance(node, ast.Name) else node.attr, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name, node.lineno
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -122,9 +124,10 @@ def test_the_rules_see_each_kind_of_name(tmp_path: Path) -> None:
         "class Peeked:\n    said: int\n    def told(self, wanted): self.given = some = wanted\n"
         "def read(*, shown): pass\n"
         "def _read(meant): return [one for one in meant]\n"
+        "try: pass\nexcept OSError as told: pass\n"
     )
 
     assert {name for name, _ in shared_names(module)} == {
         "found", "Peeked", "said", "told", "self", "wanted", "given", "read", "shown", "_read"
     }  # fmt: skip
-    assert {name for name, _ in all_names(module)} >= {"some", "meant", "one"}
+    assert {name for name, _ in all_names(module)} >= {"some", "meant", "one", "told"}

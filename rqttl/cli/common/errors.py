@@ -1,4 +1,4 @@
-"""The exit code and the line for an exception. The line says what to do."""
+"""The exit code and the line for an exception. The line names the remedy."""
 
 from __future__ import annotations
 
