@@ -33,8 +33,8 @@ FAULTS = {
     "orphan:failures": "in failures without a message: they take memory",
     "unreachable": "in the log, but nowhere else: no consumer would get them",
     "duplicate": "in two places: they would be delivered twice, or never",
-    "deadline": "whose deadline is not what expiry says: they expire at the wrong time, or never by themselves",
-    "header": "with a damaged header: they are delivered with what can be read of it",
+    "deadline": "whose deadline differs from expiry: they expire at the wrong time, or never by themselves",
+    "header": "with a damaged header: they are delivered with its readable parts",
     "foreign": "that rqttl did not write: scripts cannot read them",
 }
 
@@ -67,7 +67,7 @@ def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
         yield problem(
             CHECK,
             f"its record lacks {first_few(missing, 6)}: calls fail, or do the wrong thing",
-            "restore a backup, or put the fields back with HSET: lua/README.md says what they hold",
+            "restore a backup, or put the fields back with HSET: lua/README.md explains them",
             queue=queue,
         )
         return

@@ -19,7 +19,7 @@ Call = tuple[Word, ...]
 
 
 class Numbers:
-    """One queue, as far as it was read. Raises `QueueDamaged` where the record is no record of a queue."""
+    """The numbers of one queue that were read so far. Raises `QueueDamaged` if the record is damaged."""
 
     def __init__(self, keyspace: Keyspace, record: Record, now: int) -> None:
         self._keyspace = keyspace
@@ -31,13 +31,13 @@ class Numbers:
         self._cursor, self._last = record.text("cursor"), record.text("last_id")
         self._was_leased, self._compacted = record.number("lease_grants") > 0, record.number("compacted") > 0
         due = record.due
-        #: Whether something may be overdue: `due` is a lower bound.
+        #: True if work may be overdue. `due` is only a lower bound.
         self._suspect = due is not None and due <= now
         self.counts: dict[str, int] = {}
         self.heads: dict[str, Any] = {}
 
     def ask_counts(self) -> dict[str, Call]:
-        """Questions: how many messages and consumers there are."""
+        """Calls for the numbers of messages and consumers."""
         asked: dict[str, Call] = {
             "log": ("XLEN", self._key("log")),
             "consumers": ("ZCOUNT", self._key("consumers"), f"({self._now}", "+inf"),
@@ -49,7 +49,7 @@ class Numbers:
         return asked
 
     def ask_heads(self, *, ends: bool) -> dict[str, Call]:
-        """Questions: the oldest ready message; and what ends first, for `ends` or if something may be overdue."""
+        """Calls for the oldest ready message; with `ends`, or if work may be overdue, also for the earliest ends."""
         asked: dict[str, Call] = {}
         if self.ready:
             asked["requeued"] = ("ZRANGE", self._key("requeued"), 0, 0)
@@ -69,11 +69,11 @@ class Numbers:
 
     @property
     def weight(self) -> int:
-        """The average size of a ready message: about what the oldest one has."""
+        """The average size of a ready message, as an estimate for the oldest one."""
         return self._bytes // self.ready if self.ready else 0
 
     def statistics(self, *, ends: bool) -> QueueStats:
-        """All that was read."""
+        """The statistics from all answers."""
         oldest, lease_end, delay_end = self._oldest(), self._score("leases", 1000), self._score("delayed")
         kept = oldest + self._retention if oldest is not None and self._retains else None
         dues = [at for at in (lease_end, delay_end, self._score("expiry"), kept) if at is not None and at <= self._now]
@@ -91,7 +91,7 @@ class Numbers:
         )
 
     def _oldest(self) -> int | None:
-        """When the oldest ready message arrived, in ms."""
+        """The time at which the oldest ready message arrived, in ms."""
         sequences = [*self.heads.get("requeued", ()), *(sequence for sequence, _ in self.heads.get("log", ()))]
         return min((int(sequence[:13]) for sequence in sequences), default=None)
 
