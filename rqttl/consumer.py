@@ -38,7 +38,7 @@ class Consumer:
     """An iterator over deliveries, and a context that renews their leases.
 
     The consumer leases up to `prefetch` messages at a time. A thread renews the leases of all unsettled deliveries, so
-    a handler may take any time. (Only code that blocks all other Python threads can prevent a renewal.) Acks are
+    a handler may take any time. Only code that blocks all other Python threads can prevent a renewal. Acks are
     collected and sent with the next fetch, after a second at the latest. An ack that comes too late even so is logged,
     counted in `lost_count` and listed in `lost`. An ack that got no reply until its lease ended is logged, counted in
     `unknown_count` and listed in `unknown`. Both lists hold the newest 1,000 ids. `nack` and `reject` are sent at once.
