@@ -3,7 +3,7 @@
 -- @use    clock page queue_lifetime budget reply memory
 -- @keys   meta log detached leases requeued delayed failures
 -- @args   now after limit
--- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failures as `failures`
+-- @reply  now retention entries details: details are, for each entry, state, until (ms or empty), failures as `failures`
 -- @reply  holds them
 -- @refuse not_found queue_expired
 
@@ -21,12 +21,12 @@ if option_set == 'expiring' then
 end
 q.large_upto = budget.large_upto(large_upto)
 local entries = page.read(q, arg.after, tonumber(arg.limit))
-local facts = {}
+local details = {}
 for i, entry in ipairs(entries) do
   local seq = entry[1]
   local leased, delayed = redis.call('ZSCORE', q.leases, seq), redis.call('ZSCORE', q.delayed, seq)
-  facts[3 * i - 2] = leased and 'leased' or delayed and 'delayed' or 'ready'
-  facts[3 * i - 1] = leased and string.format('%.0f', math.floor(leased / 1000)) or delayed or ''
-  facts[3 * i] = redis.call('HGET', q.failures, seq) or '0'
+  details[3 * i - 2] = leased and 'leased' or delayed and 'delayed' or 'ready'
+  details[3 * i - 1] = leased and string.format('%.0f', math.floor(leased / 1000)) or delayed or ''
+  details[3 * i] = redis.call('HGET', q.failures, seq) or '0'
 end
-return reply.ok(q, now, retention or '', entries, facts)
+return reply.ok(q, now, retention or '', entries, details)

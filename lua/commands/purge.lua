@@ -17,8 +17,8 @@ end
 local upto, more = arg.upto ~= '' and arg.upto or q.last_id, false
 local purged
 if arg.seqs[1] then
-  local chosen, last = purge.find(q, arg.seqs)
-  purged, more, upto = purge.remove(q, chosen, false), last ~= arg.seqs[#arg.seqs], last
+  local entries, last = purge.find(q, arg.seqs)
+  purged, more, upto = purge.remove(q, entries, false), last ~= arg.seqs[#arg.seqs], last
 elseif states.count_away(q) == 0 and upto >= q.last_id then
   purged = purge.clear(q)
 else

@@ -202,7 +202,7 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
         page = yield from existing(queue, command)
         retention = int(page.retention) if page.retention else None
         for i, entry in enumerate(page.entries):
-            view = _peeked(queue, retention, entry, page.facts[3 * i : 3 * i + 3])
+            view = _peeked(queue, retention, entry, page.details[3 * i : 3 * i + 3])
             if view.state == "leased" or view.expires_at is None or view.expires_at > as_datetime(page.now):
                 seen.append(view)
         if not page.entries:

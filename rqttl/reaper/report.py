@@ -80,8 +80,8 @@ LOG_EVENTS = {
 
 
 def log_event(level: int, event: str, text: str, **fields: object) -> None:
-    """Log an event of `LOG_EVENTS`: a line for people, and its fields for a formatter (`record.event`, `.facts`)."""
-    logger.log(level, "%s", text, extra={"event": event, "facts": fields})
+    """Log an event of `LOG_EVENTS`: a line for people, and `record.event` and `record.fields` for a formatter."""
+    logger.log(level, "%s", text, extra={"event": event, "fields": fields})
 
 
 class Refusals:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PAGE, PART = 1_000, 100
 #: The number of scans in which an unchanged queue is swept once. Old ids of duplicates and dead consumers have no due
 #: time; only sweeps remove them.
-REST = 16
+UNCHANGED_EVERY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +83,4 @@ class Scan:
 
     def _is_to_sweep(self, queue: str, record: Record) -> bool:
         changed = self._records.get(queue) != record
-        return self._thorough or changed or (crc32(queue.encode()) + self._number) % REST == 0
+        return self._thorough or changed or (crc32(queue.encode()) + self._number) % UNCHANGED_EVERY == 0

@@ -32,14 +32,14 @@ PARTS: dict[str, Any] = {
 def test_peek_shows_every_message_in_order_with_its_state(lab: Lab) -> None:
     before = lab.seed(options={"message_ttl": 60}, **PARTS)
 
-    _, _, now, retention, entries, facts = peek(lab)
+    _, _, now, retention, entries, details = peek(lab)
 
     assert (now, retention) == (NOW, b"60")
     assert [(one, body) for one, (_, body) in entries] == [
         (place(-4).encode(), b"0"), (place(-3, 1).encode(), b"1"), (place(-3, 3).encode(), b"3"),
         (place(-2, 2).encode(), b"2"),
     ]  # fmt: skip
-    states = [tuple(facts[i : i + 3]) for i in range(0, len(facts), 3)]
+    states = [tuple(details[i : i + 3]) for i in range(0, len(details), 3)]
     assert states == [
         (b"leased", b"%d" % (NOW + 7), b"2"), (b"delayed", b"%d" % (NOW + 9), b"1"), (b"ready", b"", b"0"),
         (b"ready", b"", b"0"),
@@ -153,7 +153,7 @@ def test_peek_shows_messages_that_are_out_after_they_were_moved_aside(lab: Lab, 
     out: dict[str, Any] = {part: {place(-3, 3): token(7) if part == "leases" else NOW + 7}}
     lab.seed(detached=plain(place(-3, 3)), **out)
 
-    _, _, _, _, entries, facts = peek(lab)
+    _, _, _, _, entries, details = peek(lab)
 
     assert [one for one, _ in entries] == [place(-3, 3).encode()]
-    assert facts == [state, b"%d" % (NOW + 7), b"0"]
+    assert details == [state, b"%d" % (NOW + 7), b"0"]

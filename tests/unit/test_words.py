@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_docstrings import docstrings
-from tests.unit.test_size import name_of, python_files
+from tests.unit.test_size import lua_files, name_of, python_files
 
 PACKAGES = ("rqttl", "spark_connectors")
 #: Words that fit any variable, and so say nothing about one.
 FILLERS = re.compile(
-    "_*(?:found|one|said|told|heard|things?|some|wanted|given|shown|meant|chosen|there|here|way|rest|facts|what|who)"
+    "_*(?:found|one|said|told|heard|things?|some|wanted|given|shown|meant|chosen|there|here|way|rest|facts|what|who)",
+    re.IGNORECASE,
 )
 #: Old names of functions and classes, which other names have replaced.
 DROPPED = re.compile(
@@ -107,6 +108,27 @@ def test_no_local_name_is_a_filler(package: str) -> None:
     ] == []
 
 
+def lua_names(text: str) -> Iterator[str]:
+    """The local names, the parameters and the loop variables of a script, and the fields that it gives to tables."""
+    code = re.sub(r"--.*", "", text)
+    for names in re.findall(
+        r"\blocal (?!function)([\w, ]+)|\bfunction [\w.]*\(([\w, .]*)\)|\bfor ([\w, ]+?) in\b", code
+    ):
+        yield from re.findall(r"\w+", " ".join(names))
+    for pair in re.findall(r"\.(\w+) = |[{,]\s*(\w+) = ", code):
+        yield from filter(None, pair)
+
+
+@pytest.mark.parametrize("kind", ["commands", "lib"])
+def test_no_name_in_a_script_is_a_filler(kind: str) -> None:
+    assert [
+        f"{path.stem}: {name}"
+        for path in lua_files(kind)
+        for name in lua_names(path.read_text(encoding="utf-8"))
+        if FILLERS.fullmatch(name)
+    ] == []
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_docstring_begins_with_a_relative_clause(package: str) -> None:
     assert [
@@ -131,3 +153,12 @@ def test_the_rules_see_each_kind_of_name(tmp_path: Path) -> None:
         "found", "Peeked", "said", "told", "self", "wanted", "given", "read", "shown", "_read"
     }  # fmt: skip
     assert {name for name, _ in all_names(module)} >= {"some", "meant", "one", "told"}
+
+
+def test_the_rules_see_each_kind_of_name_in_a_script() -> None:
+    text = (
+        "local found, a = 1 -- local b\n"
+        "function m.f(what)\n  for _, some in c do d.facts = {given = 1, rest = 2} end\nend\n"
+    )
+
+    assert set(lua_names(text)) == {"found", "a", "what", "_", "some", "facts", "given", "rest"}

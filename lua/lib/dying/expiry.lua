@@ -77,7 +77,7 @@ function expiry.merge(q, now, most, due, back)
   candidates.retained(q, most, list, #due == 2 * most and tonumber(due[#due]) or now)
   candidates.indexed(q, list, due)
   candidates.delayed(q, now, list, back)
-  local at, seqs, chosen = list.at, list.seqs, {}
+  local at, seqs, dying = list.at, list.seqs, {}
   table.sort(seqs, function(a, b) return at[a] < at[b] or at[a] == at[b] and a < b end)
   local dead = {all = {}, past_retention = {dense = list.past_retention.dense}, past_deadline = {}, away = {},
     full = list.full or #seqs > most}
@@ -87,17 +87,17 @@ function expiry.merge(q, now, most, due, back)
       dead.full = true
       break
     end
-    dead.all[#dead.all + 1], chosen[seq] = list.entry[seq], true
+    dead.all[#dead.all + 1], dying[seq] = list.entry[seq], true
   end
-  expiry.divide(dead, list, chosen)
+  expiry.divide(dead, list, dying)
   return dead
 end
 
---- Divide chosen messages by place: at the head of the queue, ready anywhere, or delayed.
-function expiry.divide(dead, list, chosen)
+--- Divide dying messages by place: at the head of the queue, ready anywhere, or delayed.
+function expiry.divide(dead, list, dying)
   local heads = {}
   for _, entry in ipairs(list.past_retention) do
-    if not chosen[entry[1]] then break end
+    if not dying[entry[1]] then break end
     dead.past_retention[#dead.past_retention + 1], heads[entry[1]] = entry, true
   end
   for _, entry in ipairs(dead.all) do

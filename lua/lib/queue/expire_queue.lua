@@ -8,21 +8,21 @@ local BUDGET = 250
 --- Do a bounded part. Returns nil if the queue lives on because of `keep`. Otherwise it returns the number of dead
 -- messages, and, once the queue is deleted, the number of messages that were dropped with it.
 function expire_queue.run(q, now)
-  local life, there = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
-  if queue_lifetime.keeps(q, there) then
+  local life, present = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
+  if queue_lifetime.keeps(q, present) then
     queue_lifetime.mark_used(q, now)
     return
   end
   local dead = 0
-  if life.on_expire == 'dead-letter' and there > 0 then
+  if life.on_expire == 'dead-letter' and present > 0 then
     dead = expire_queue.bury_some(q, now, BUDGET)
-    there = there - dead
+    present = present - dead
     -- a message that no set names cannot be found, so it is dropped
-    if there > 0 and stale.forget(q) + dead > 0 then return dead end
+    if present > 0 and stale.forget(q) + dead > 0 then return dead end
   end
   tombstone.delete_queue(q)
   reply.note(q, 'deleted', reaper_hint.queue_name(q.meta))
-  return dead, there
+  return dead, present
 end
 
 --- Bury up to `most` messages: the ready ones first, then those of the other states.

@@ -13,10 +13,10 @@ end
 
 --- The right cursor and last sequence, given the present ones: no message lies beyond them.
 function integrity.bounds(q, cursor, last)
-  local facts = redis.call('EXISTS', q.log) == 1 and redis.call('XINFO', 'STREAM', q.log) or {}
+  local info = redis.call('EXISTS', q.log) == 1 and redis.call('XINFO', 'STREAM', q.log) or {}
   last = log.is_seq(last) and last or '0-0'
-  for i = 1, #facts, 2 do
-    local top = facts[i] == 'last-generated-id' and facts[i + 1]
+  for i = 1, #info, 2 do
+    local top = info[i] == 'last-generated-id' and info[i + 1]
     if log.is_seq(top) and top > last then last = top end
   end
   return log.is_seq(cursor) and cursor <= last and cursor or last, last

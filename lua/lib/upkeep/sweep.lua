@@ -43,13 +43,13 @@ end
 --- Decide when the queue is due again. If something is due but nothing could be done, it is not due at once: a damaged
 -- queue must not keep reapers busy.
 function sweep.finish(q, now, done, over)
-  local some = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
+  local progress = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
   budget.forget_large(q)
   q.due_at = sweep.next_due(q)
   over = over or done.uncapped or q.due_at ~= nil and q.due_at <= now
-  some = some or done.uncapped
-  done.more = over and some
-  if over then q.due_at = some and now or now + STUCK end
+  progress = progress or done.uncapped
+  done.more = over and progress
+  if over then q.due_at = progress and now or now + STUCK end
 end
 
 --- Sweep the queue if something may be due. Returns whether more is due, and whether it swept.
