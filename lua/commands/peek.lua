@@ -3,8 +3,8 @@
 -- @use    clock page queue_lifetime budget reply memory
 -- @keys   meta log detached leases requeued delayed failures
 -- @args   now after limit
--- @reply  now retention entries details: details are, for each entry, state, until (ms or empty), failures as `failures`
--- @reply  holds them
+-- @reply  now retention entries details: details are, for each entry, state, until (ms or empty) and the value of
+-- @reply  `failures`
 -- @refuse not_found queue_expired
 
 local now = clock.now(arg.now)
