@@ -28,7 +28,7 @@ ONE_STEP = 250
 
 
 class Witness:
-    """Writes into one journal what happens to messages of this process."""
+    """Writes the events of the messages of this process into one journal."""
 
     def __init__(self, journal: Journal, client: redis.Redis) -> None:
         self.journal = journal

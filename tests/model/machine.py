@@ -1,4 +1,4 @@
-"""What the rules of the model test stand on: clients, the model beside them, and the comparison after every step."""
+"""The basis of the model test: clients, the model beside them, and the comparison after every step."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
 
     @staticmethod
     def compare_indexes(q: ModelQueue, raw: RawQueue) -> None:
-        """Who is leased under which token, delayed until when, has an own deadline, and has failed how often."""
+        """Compare the tokens of leases, the ends of delays, the deadlines and the numbers of failures."""
         leased = q.in_state("leased")
         assert raw.leases.keys() == {m.seq for m in leased}, f"{q.name}: leased"
         for m in leased:
@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
             assert raw.due <= next_due, f"{q.name}: due {raw.due}, should be {next_due}"
 
     def check_limits(self, q: ModelQueue, raw: RawQueue) -> None:
-        """Never over under `drop-head`, but after a change that somebody has yet to act on, and that is due."""
+        """Never over under `drop-head`, except after a change that no call has acted on yet, and that is due."""
         if not q.is_over():
             q.may_exceed = False
         elif q.drops_head:

@@ -1,4 +1,4 @@
-"""Blocking calls on connections that fall silent, and what a wait leaves behind on its connection."""
+"""Blocking calls on connections that fall silent, and the state of a connection after a wait."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store import blocking
 from rqttl.store.blocking import patiently
 from rqttl.store.driver import driver_of
-from tests.contract.handling import until
 from tests.process.proxy import Proxy
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
 WAKEUP = "rqttl:{q}:wakeup"
-PATIENCE = 60.0
 
 
 def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
@@ -145,7 +144,7 @@ def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
 
 
 @pytest.mark.parametrize("timeout, longest", [(None, 5_000), (4, 2_000), (0.001, 10)])
-def test_where_redis_py_shows_no_socket_a_call_blocks_for_half_of_the_time_out(
+def test_a_call_blocks_for_half_of_the_time_out_if_redis_py_shows_no_socket(
     timeout: float | None, longest: int
 ) -> None:
     connection = redis.Connection(socket_timeout=timeout)

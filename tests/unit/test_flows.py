@@ -35,7 +35,7 @@ def known(version: bytes = b"v1", **options: object) -> QueueConfig:
 
 
 class Drive:
-    """A flow in the hands of a test. `step` is what it asks for now; after its end `result` is what it returned."""
+    """A flow in the hands of a test. `step` is its current step; after its end `result` is its return value."""
 
     def __init__(self, flow: flows.Flow[Any]) -> None:
         self._flow = flow
