@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from datetime import timedelta
 
 from rqttl.errors import QueueDamaged
+from rqttl.flows.numbers import state_fields
 from rqttl.flows.records import Record
 from rqttl.flows.steps import NOT_THERE, OUTDATED, SWEEPS, Flow, Pipeline, dispatch, with_config
 from rqttl.options import QueueOptions
@@ -14,7 +15,6 @@ from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Word
 from rqttl.protocol.contract import IncompleteReply
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import PerQueue, QueueStats
-from rqttl.units import as_datetime
 
 #: Queues whose statistics are asked for in one round trip.
 TOGETHER = 100
@@ -110,15 +110,15 @@ def _damage(queue: str, error: Exception) -> QueueDamaged:
 def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
     names, fields = values.counters[::2], values.counters[1::2]
     record = Record(queue, {name.decode(): value for name, value in zip(names, fields, strict=True)})
+    states = [name.decode() for name in values.states[::3]]
+    counts = dict(zip(states, values.states[1::3], strict=True))
+    ends = {state: end or None for state, end in zip(states, values.states[2::3], strict=True)}
     return QueueStats(
         ready=values.ready,
         ready_bytes=values.bytes if isinstance(values.bytes, int) else int(values.bytes),
-        leased=values.leased,
-        delayed=values.delayed,
         oldest_ready_age=timedelta(milliseconds=max(0, values.oldest)) if isinstance(values.oldest, int) else None,
         consumers=values.consumers,
         **record.totals(),
         overdue=timedelta(milliseconds=overdue),
-        next_lease_end=as_datetime(values.lease_end) if values.lease_end else None,
-        next_delay_end=as_datetime(values.delay_end) if values.delay_end else None,
+        **state_fields(counts, ends),
     )

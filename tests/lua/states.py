@@ -14,7 +14,7 @@ import redis
 from rqttl import Broker, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, QueueConfig, Reply
-from rqttl.protocol.keys import PARTS
+from rqttl.protocol.keys import PARTS, STATES
 from rqttl.store.driver import driver_of
 
 State = dict[str, dict[str, Any]]
@@ -135,10 +135,10 @@ class Lab:
 
     def _facts(self, queue: str, parts: Mapping[str, Any]) -> dict[str, Any]:
         entries = {**parts.get("log", {}), **parts.get("detached", {})}
-        away = {**parts.get("leases", {}), **parts.get("delayed", {})}
+        away = {one: score for part in STATES for one, score in parts.get(part, {}).items()}
         ready = [one for one in entries if one not in away]
-        due = [end // 1000 for end in parts.get("leases", {}).values()]
-        due += [*parts.get("delayed", {}).values(), *parts.get("expiry", {}).values()]
+        due = [score // state.per_ms for part, state in STATES.items() for score in parts.get(part, {}).values()]
+        due += parts.get("expiry", {}).values()
         retention: Any = self._options[queue].message_ttl
         if retention is not None and ready:
             due.append(int(min(ready)[:13]) + retention)

@@ -52,8 +52,11 @@ end
 
 --- Remove all keys of the queue but its tombstone.
 function record.unlink(q)
-  redis.call('UNLINK', q.meta, q.log, q.detached, q.expiry, q.leases, q.requeued, q.delayed, q.failures, q.wakeup,
-    q.waiters, q.consumers, q.dedup, q.dedup_ids, q.dedup_windows)
+  local keys = {}
+  for own in each('deleted') do
+    keys[#keys + 1] = q[own.part]
+  end
+  redis.call('UNLINK', unpack(keys))
 end
 
 --- Add to a counter of the record when it is saved.
