@@ -31,7 +31,7 @@ def test_a_deleted_queue_keeps_only_the_parts_that_outlive_it() -> None:
 def linked(name: str, function: str) -> str:
     """A function of a fragment, as the text of a command has it."""
     local = function.replace(".", "_")
-    functions: list[str] = re.findall(rf"^function {local}\(.*?^end$", scripts.load(name).text, re.MULTILINE | re.DOTALL)
+    functions: list[str] = re.findall(rf"(?ms)^function {local}\(.*?^end$", scripts.load(name).text)
     return functions[0]
 
 
