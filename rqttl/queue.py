@@ -236,10 +236,10 @@ class Queue:
     # Looking and changing
 
     def peek(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
-        """Look at up to `limit` messages in order, ready, leased and delayed ones, without changing anything.
+        """Look at up to `limit` messages in order, whatever their state, without changing anything.
 
         `after` is the `sequence` of the last one seen, for the next page. Expired messages that nobody has swept yet
-        are left out. Where more than 5,000 messages are leased or delayed after a compaction, some may be missing.
+        are left out. Where more than 5,000 messages are not ready after a compaction, some may be missing.
         """
         limit = checks.whole(limit, "limit")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))

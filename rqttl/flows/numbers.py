@@ -23,11 +23,12 @@ Call = tuple[Word, ...]
 def state_fields(counts: Mapping[str, int], ends: Mapping[str, int | None]) -> dict[str, Any]:
     """The fields of `QueueStats` for the states other than ready.
 
-    `counts` has the number of messages in each state, and `ends` the time in ms at which the first of them leaves it.
+    `counts` has the number of messages in the part of each state, and `ends` the time in ms at which the first of them
+    leaves the state. A missing part is empty.
     """
     fields: dict[str, Any] = {}
-    for state in STATES.values():
-        fields[state.name], end = counts[state.name], ends[state.name]
+    for part, state in STATES.items():
+        fields[state.name], end = counts.get(part, 0), ends.get(part)
         if state.end:
             fields[state.end] = as_datetime(end) if end is not None else None
     return fields
@@ -88,8 +89,7 @@ class Numbers:
 
     def statistics(self, *, ends: bool) -> QueueStats:
         """All that was read."""
-        counts = {state.name: self.counts.get(part, 0) for part, state in STATES.items()}
-        first_ends = {state.name: self._score(part, state.per_ms) for part, state in STATES.items()}
+        first_ends = {part: self._score(part, state.per_ms) for part, state in STATES.items()}
         oldest = self._oldest()
         kept = oldest + self._retention if oldest is not None and self._retains else None
         dues = [at for at in (*first_ends.values(), self._score("expiry"), kept) if at is not None and at <= self._now]
@@ -99,7 +99,7 @@ class Numbers:
             oldest_ready_age=None if oldest is None else timedelta(milliseconds=max(0, self._now - oldest)),
             consumers=self.counts["consumers"],
             **self._totals,
-            **state_fields(counts, first_ends if ends else dict.fromkeys(first_ends)),
+            **state_fields(self.counts, first_ends if ends else {}),
             overdue=timedelta(milliseconds=self._now - min(dues, default=self._now)),
         )
 

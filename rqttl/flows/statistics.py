@@ -13,7 +13,7 @@ from rqttl.options import QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Word
 from rqttl.protocol.contract import IncompleteReply
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import STATES, Keyspace
 from rqttl.types import PerQueue, QueueStats
 
 #: Queues whose statistics are asked for in one round trip.
@@ -110,9 +110,9 @@ def _damage(queue: str, error: Exception) -> QueueDamaged:
 def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
     names, fields = values.counters[::2], values.counters[1::2]
     record = Record(queue, {name.decode(): value for name, value in zip(names, fields, strict=True)})
-    states = [name.decode() for name in values.states[::3]]
-    counts = dict(zip(states, values.states[1::3], strict=True))
-    ends = {state: end or None for state, end in zip(states, values.states[2::3], strict=True)}
+    counts = dict(zip(STATES, values.states, strict=False))
+    scores = zip(STATES.items(), values.states[len(STATES) :], strict=True)
+    ends = {part: int(float(score)) // state.per_ms for (part, state), score in scores if score}
     return QueueStats(
         ready=values.ready,
         ready_bytes=values.bytes if isinstance(values.bytes, int) else int(values.bytes),

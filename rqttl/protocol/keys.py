@@ -99,11 +99,12 @@ STATES: Mapping[str, AwayState] = {part.name: part.state for part in PARTS.value
 HARM: Mapping[str, str] = {
     part.name: part.harm or "too few count as ready" for part in PARTS.values() if part.harm or part.state
 }
-#: The lists of parts that scripts walk with `each`.
+#: The lists of parts that scripts walk with `each`: the `states` other than ready, and those that a sweep promotes; the
+#: sets that name messages `behind_cursor` (a message of `detached` is in exactly one of them); all `sets` that name
+#: messages; and the parts that are `deleted` with a queue.
 LISTS: Mapping[str, tuple[str, ...]] = {
     "states": tuple(STATES),
     "promoted": tuple(name for name, state in STATES.items() if state.promoted),
-    # a message of `detached` is in exactly one of these
     "behind_cursor": (*STATES, REQUEUED),
     "sets": (*STATES, REQUEUED, EXPIRY),
     "deleted": tuple(part.name for part in PARTS.values() if not part.outlives),

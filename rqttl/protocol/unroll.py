@@ -9,6 +9,10 @@ of the variable. A loop over `states` knows the fields of `AwayState`, too. Befo
                                                     do
                                                       local n = redis.call('ZCARD', q.delayed)
                                                     end
+
+With a function of one line, `each` is a list of expressions:
+
+    f(each('states', function(state) return q[state.part] end))         f(q.leases, q.delayed)
 """
 
 from __future__ import annotations
@@ -21,23 +25,29 @@ from rqttl.errors import ContractError
 from rqttl.protocol.keys import LISTS, STATES
 
 _LOOP = re.compile(r"^( *)for (\w+) in each\('(\w+)'\) do\n(.*?)^\1end\n", re.MULTILINE | re.DOTALL)
+_LIST = re.compile(r"\beach\('(\w+)', function\((\w+)\) return (.*?) end\)")
 
 
 def unroll(script: str, text: str) -> str:
-    """Write out the loops of a text without comments. Raises `ContractError` for a loop that cannot be written out."""
+    """Write out each use of `each` in a text without comments. Raises `ContractError` if that is not possible."""
 
-    def write_out(loop: re.Match[str]) -> str:
-        indent, variable, name, body = loop.groups()
+    def bodies(name: str, variable: str, body: str) -> list[str]:
         if name not in LISTS:
             raise ContractError(f"lua: {script}: each: expected one of {', '.join(LISTS)}, got {name}")
+        return [_fill(script, body, variable, _constants(part)) for part in LISTS[name]]
+
+    def loop(match: re.Match[str]) -> str:
+        indent, variable, name, body = match.groups()
         if re.search(r"\bbreak\b", body):
             raise ContractError(f"lua: {script}: each: a loop that is written out has no break")
-        bodies = (_fill(script, body, variable, _constants(part)) for part in LISTS[name])
-        return "".join(f"{indent}do\n{body}{indent}end\n" for body in bodies)
+        return "".join(f"{indent}do\n{body}{indent}end\n" for body in bodies(name, variable, body))
 
-    written = _LOOP.sub(write_out, text)
+    def expressions(match: re.Match[str]) -> str:
+        return ", ".join(bodies(*match.groups()))
+
+    written = _LIST.sub(expressions, _LOOP.sub(loop, text))
     if re.search(r"\beach\(", written):
-        raise ContractError(f"lua: {script}: each: expected `for <variable> in each('<list>') do` on a line of its own")
+        raise ContractError(f"lua: {script}: each: expected a loop with `do` at the end of its line, or a list")
     return written
 
 

@@ -162,11 +162,11 @@ class Lab:
         elif part == "detached":
             for one, (header, body) in contents.items():
                 self.client.hset(key, one, b"%d:%b%b" % (len(header), header, body))
-        elif part in ("meta", "failures", "tombstone"):
+        elif PARTS[part].type == "hash":
             self.client.hset(key, mapping=contents)
-        elif part == "wakeup":
+        elif PARTS[part].type == "list":
             self.client.rpush(key, *contents)
-        elif part == "dedup_ids":
+        elif PARTS[part].type == "set":
             self.client.sadd(key, *contents)
         else:
             self.client.zadd(key, contents)
@@ -178,11 +178,11 @@ class Lab:
         if part == "detached":
             found = {one.decode(): value.partition(b":") for one, value in client.hgetall(key).items()}
             return {one: (rest[: int(size)], rest[int(size) :]) for one, (size, _, rest) in found.items()}
-        if part in ("meta", "failures", "tombstone"):
+        if PARTS[part].type == "hash":
             return {name.decode(): _number(value.decode()) for name, value in client.hgetall(key).items()}
-        if part == "wakeup":
+        if PARTS[part].type == "list":
             return [one.decode() for one in client.lrange(key, 0, -1)]
-        if part == "dedup_ids":
+        if PARTS[part].type == "set":
             return sorted(one.decode() for one in client.smembers(key))
         return {one.decode(): int(score) for one, score in client.zrange(key, 0, -1, withscores=True)}
 

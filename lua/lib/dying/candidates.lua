@@ -38,8 +38,8 @@ function candidates.indexed(q, list, due)
 end
 
 --- Add messages whose state has ended, if others are overdue, too; alone they die as they come back. `back` are members
--- of the set of the state with their scores; `cut` says that more may follow. Reading live ones is in vain. The order is
--- not exact for dead ones behind more live ones than one call reads.
+-- of the set of the state with their scores; `cut` says that more may follow. Reading live ones is in vain. The order
+-- is not exact for dead ones behind more live ones than one call reads.
 function candidates.promoted(q, now, list, set, back, cut)
   local seqs, any = {}, false
   if #list.seqs == 0 then return end

@@ -52,11 +52,7 @@ end
 
 --- Remove all keys of the queue but its tombstone.
 function record.unlink(q)
-  local keys = {}
-  for own in each('deleted') do
-    keys[#keys + 1] = q[own.part]
-  end
-  redis.call('UNLINK', unpack(keys))
+  redis.call('UNLINK', each('deleted', function(own) return q[own.part] end))
 end
 
 --- Add to a counter of the record when it is saved.
