@@ -161,7 +161,7 @@ class RenewalSchedule:
         #: Ms between two renewals: a third of the shortest lease at hand.
         self.renew_every: float = LONGEST_REST
         self._renewed_at = 0.0
-        self._heard_at = -math.inf
+        self._contact_at = -math.inf
         self._waits = False
 
     def follow(self, leases: Collection[int]) -> bool:
@@ -184,9 +184,9 @@ class RenewalSchedule:
         """Note that leases were renewed, or that the consumer begins."""
         self._renewed_at = now
 
-    def heard(self, now: float) -> None:
-        """Note that Redis has heard of the consumer."""
-        self._heard_at = max(self._heard_at, now)
+    def contacted(self, now: float) -> None:
+        """Record a call that showed the consumer to Redis."""
+        self._contact_at = max(self._contact_at, now)
 
     def begin_wait(self) -> None:
         """Note that the consumer waits. Redis knows it for longer than the wait, so it need not show itself."""
@@ -195,11 +195,11 @@ class RenewalSchedule:
     def end_wait(self, now: float) -> None:
         """Note that the consumer waits no more."""
         self._waits = False
-        self.heard(now)
+        self.contacted(now)
 
     def is_report_due(self, now: float) -> bool:
         """Return True if the consumer has to show that it is present."""
-        return not self._waits and now - self._heard_at > CONSUMER_TTL_MS / 3
+        return not self._waits and now - self._contact_at > CONSUMER_TTL_MS / 3
 
     def is_renewal_due(self, now: float) -> bool:
         """Return True if the leases have to be renewed."""

@@ -67,7 +67,7 @@ class Sender:
             with self.lock:
                 acks.put_back()
             raise
-        self._schedule.heard(now())
+        self._schedule.contacted(now())
         for ack in acks.missed(claimed.lost):
             self._books.late.add(ack)
             logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)

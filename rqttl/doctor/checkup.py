@@ -70,7 +70,7 @@ def _take_inventory(driver: Driver, names: Sequence[str]) -> KeyInventory:
         inventory = key_inventory.take(driver, names)
     except ResponseError as error:
         return reader.take(driver, names, error)
-    missing = set(names) - inventory.dues.keys() - {one.queue for one in inventory.findings}
+    missing = set(names) - inventory.dues.keys() - {finding.queue for finding in inventory.findings}
     if missing:
         raise QueueNotFound(min(missing))
     return inventory

@@ -55,7 +55,7 @@ def take(driver: Driver, names: Sequence[str] = ()) -> KeyInventory:
     inventory.findings += _registered(driver, readable, sorted(listed & set(missing)))
     wrong = list(_types(driver, {name: parts.get(name, set()) & set(PARTS) for name in inventory.dues}))
     inventory.findings += wrong
-    inventory.sound = sorted(inventory.dues.keys() - {one.queue for one in wrong})
+    inventory.sound = sorted(inventory.dues.keys() - {finding.queue for finding in wrong})
     inventory.findings += _strange(
         strange + [driver.keyspace.key(name, part) for name, own in parts.items() for part in own - set(PARTS)]
     )
@@ -75,7 +75,7 @@ def _registry(driver: Driver, inventory: KeyInventory) -> set[str]:
         advice = f"look at it, then DEL {key}; `rqttl doctor --repair` adds all queues to it again"
         inventory.findings.append(problem("registry", f"{error}; nothing can list the queues", advice))
         return set()
-    for member in sorted(one for one in members if queue_name(one) is None):
+    for member in sorted(entry for entry in members if queue_name(entry) is None):
         name = format_value(member, bytes)
         inventory.findings.append(
             warning(
@@ -116,7 +116,7 @@ def _ask(driver: Driver, calls: Sequence[tuple[Any, ...]], *, together: bool = F
             continue
         *queued, done = driver.step(flows.Read([("MULTI",), *page, ("EXEC",)], keep_errors=True))
         if isinstance(done, Exception):
-            raise next((one for one in queued if isinstance(one, Exception)), done)
+            raise next((reply for reply in queued if isinstance(reply, Exception)), done)
         answers += done
     return answers
 
@@ -228,12 +228,12 @@ def _types(driver: Driver, parts: dict[str, set[str]]) -> Iterator[Finding]:
     kinds = _permitted(_ask(driver, [("TYPE", key) for _, _, key in asked]))
     for (name, part, key), kind in zip(asked, kinds, strict=True):
         if isinstance(kind, ResponseError) or kind.decode() not in (PARTS[part].type, "none"):
-            what = (
+            state = (
                 "cannot be read"
                 if isinstance(kind, ResponseError)
                 else f"is a {kind.decode()}, not a {PARTS[part].type}"
             )
-            yield problem("keys", f"{key} {what}: calls that need it fail", f"look at it, then DEL {key}", queue=name)
+            yield problem("keys", f"{key} {state}: calls that need it fail", f"look at it, then DEL {key}", queue=name)
 
 
 def _strange(keys: Sequence[str]) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
     "ZADD": (0, "m"), "ZCARD": (), "ZCOUNT": (0, 0), "ZMSCORE": ("m",), "ZRANGE": (0, 0), "ZRANGEBYSCORE": (0, 0),
     "ZREM": ("m",), "ZREMRANGEBYSCORE": (0, 0), "ZSCAN": (0,), "ZSCORE": ("m",),
 }  # fmt: skip
-#: Commands that clients call beside scripts, by part: on the bell, the record and the registry.
+#: Commands that clients call beside scripts, by part: on the wake-up list, the record and the registry.
 PLAIN = {"wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN")}
 _INNER = re.compile(r"'([A-Z]{3,})'")
 

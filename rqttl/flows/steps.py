@@ -224,12 +224,12 @@ def with_config(queue: str, build: Callable[[QueueConfig], Command], config: Que
 
 def follow(notes: Sequence[bytes]) -> Flow[None]:
     """Do what a script asks for other queues: enter those it created, sweep those whose limit must act now."""
-    for what, name in zip(notes[::2], notes[1::2], strict=True):
-        if what == b"created":
+    for note, name in zip(notes[::2], notes[1::2], strict=True):
+        if note == b"created":
             yield Register(name.decode())
-        elif what == b"deleted":
+        elif note == b"deleted":
             yield Unregister(name.decode())
-        elif what == b"sweep":
+        elif note == b"sweep":
             yield from sweep(name.decode(), rounds=SWEEPS)
 
 

@@ -121,8 +121,8 @@ class RedisDriver:
             except QueueNotFound:
                 continue  # deleted meanwhile, so there is nothing left to do
             except redis.RedisError as error:
-                what, queue = (note.decode() for note in notes[i : i + 2])
-                logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, what, error)
+                purpose, queue = (note.decode() for note in notes[i : i + 2])
+                logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, purpose, error)
 
     def _config(self, step: GetConfig) -> QueueConfig:
         if step.newest is not None:

@@ -1,4 +1,4 @@
-"""Flows are performed by whoever can answer their steps: a driver without Redis is enough for a queue."""
+"""Any driver that answers the steps of flows can perform them: a queue works on one without Redis."""
 
 from __future__ import annotations
 
@@ -31,13 +31,11 @@ class Canned:
         self._replies = replies
 
     def perform(self, flow: Flow[T]) -> T:
-        answer: Any = None
-        try:
-            while True:
-                answer = self.step(flow.send(answer))
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        drive = Drive(flow)
+        while drive.step is not None:
+            drive.answer(self.step(drive.step))
+        result: T = drive.result
+        return result
 
     def step(self, step: flows.Step) -> Any:
         if type(step) is GetConfig:
