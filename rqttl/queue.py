@@ -237,10 +237,10 @@ class Queue:
     # Looking and changing
 
     def peek(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
-        """Return up to `limit` messages in order: ready, leased and delayed ones. The call changes nothing.
+        """Return up to `limit` messages in order, in any state. The call changes nothing.
 
         For the next page, `after` is the `sequence` of the last message of this one. Expired messages are left out.
-        After a compaction some messages may be missing if more than 5,000 are leased or delayed.
+        After a compaction some messages may be missing if more than 5,000 are not ready.
         """
         limit = checks.whole(limit, "limit")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 from rqttl.errors import QueueDamaged
 from rqttl.units import Duration, Instant
@@ -148,6 +148,11 @@ class QueueStats:
     next_lease_end: datetime | None = None
     next_delay_end: datetime | None = None
     ends_at: datetime | None = None
+
+    @property
+    def depth(self) -> int:
+        """The number of messages in the queue, in any state."""
+        return sum(getattr(self, state) for state in get_args(State))
 
 
 class PerQueue(dict[str, T], Generic[T]):

@@ -1,10 +1,10 @@
 --- Remove ready messages: those of `seqs`, or all since the purge began; at most a few hundred in one call.
 --
--- Leased, delayed and unknown messages stay. Nothing is dead-lettered. `seqs` rise. Without leased and delayed messages
--- all go at once.
+-- Messages in another state stay, and so do unknown ones. Nothing is dead-lettered. `seqs` rise. If all messages are
+-- ready, all go at once.
 --
 -- @use     record ready stale reply purge states
--- @keys    meta log detached expiry leases requeued delayed failures
+-- @keys    meta log detached expiry requeued states failures
 -- @args    upto seqs...
 -- @reply   purged more upto: the end of the whole purge, or the last of `seqs` that was looked at
 -- @refuse  not_found

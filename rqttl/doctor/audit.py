@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from rqttl.flows import Flow, run
 from rqttl.protocol.commands import Ok, repair
-from rqttl.protocol.keys import PARTS, Keyspace
+from rqttl.protocol.keys import HARM, PARTS, Keyspace
 
 #: Parts that hold messages, and parts that only name them.
 CONTENTS = tuple(part.name for part in PARTS.values() if part.has_messages)
-INDEXES = ("leases", "delayed", "requeued", "expiry", "failures")
+INDEXES = tuple(HARM)
 #: Attempts to count the bodies before a queue is too busy for it.
 TRIES = 5
 #: Sequences of a page, at most. The script cuts pages of large bodies.

@@ -15,7 +15,7 @@ from rqttl.errors import QueueNotFound
 from rqttl.flows import Driver
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.protocol import replies
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import HARM, Keyspace
 from rqttl.text import plural
 from rqttl.units import as_datetime, as_size
 
@@ -26,11 +26,7 @@ NUMBERS = ("explicit", "ready_bytes", "lease_grants", "enqueued", "delivered")
 _ADVICE = "`rqttl doctor --repair` repairs it"
 #: Effects of each kind of fault.
 FAULTS = {
-    "orphan:leases": "in leases without a message: too few count as ready",
-    "orphan:delayed": "in delayed without a message: too few count as ready",
-    "orphan:requeued": "in requeued without a message: consumers do not get past",
-    "orphan:expiry": "in expiry without a message: the queue is due all the time",
-    "orphan:failures": "in failures without a message: they take memory",
+    **{f"orphan:{part}": f"in {part} without a message: {harm}" for part, harm in HARM.items()},
     "unreachable": "in the log, but nowhere else: no consumer would get them",
     "duplicate": "in two places: they would be delivered twice, or never",
     "deadline": "whose deadline differs from expiry: they expire at the wrong time, or never by themselves",

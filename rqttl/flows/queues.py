@@ -223,7 +223,7 @@ def _peeked(queue: str, retention: int | None, entry: Any, state_fields: Sequenc
         id=read.id or sequence.decode(),
         sequence=sequence.decode(),
         queue=queue,
-        state=state.decode(),  # type: ignore[arg-type]  # the script says one of the three words
+        state=state.decode(),  # type: ignore[arg-type]  # `ready`, or a name of the table `STATES`
         until=as_datetime(int(until)) if until else None,
         body=body,
         headers=read.headers,

@@ -6,15 +6,15 @@ from collections.abc import Container, Sequence
 from datetime import timedelta
 
 from rqttl.errors import QueueDamaged
+from rqttl.flows.numbers import state_fields
 from rqttl.flows.records import Record
 from rqttl.flows.steps import NOT_THERE, OUTDATED, SWEEPS, Flow, Pipeline, dispatch, with_config
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Word
 from rqttl.protocol.contract import IncompleteReply
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import STATES, Keyspace
 from rqttl.types import PerQueue, QueueStats
-from rqttl.units import as_datetime
 
 #: The number of queues whose statistics one round trip reads.
 TOGETHER = 100
@@ -113,15 +113,15 @@ def _damage(queue: str, error: Exception) -> QueueDamaged:
 def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
     names, fields = values.counters[::2], values.counters[1::2]
     record = Record(queue, {name.decode(): value for name, value in zip(names, fields, strict=True)})
+    counts = dict(zip(STATES, values.states, strict=False))
+    scores = zip(STATES.items(), values.states[len(STATES) :], strict=True)
+    ends = {part: int(float(score)) // state.per_ms for (part, state), score in scores if score}
     return QueueStats(
         ready=values.ready,
         ready_bytes=values.bytes if isinstance(values.bytes, int) else int(values.bytes),
-        leased=values.leased,
-        delayed=values.delayed,
         oldest_ready_age=timedelta(milliseconds=max(0, values.oldest)) if isinstance(values.oldest, int) else None,
         consumers=values.consumers,
         **record.totals(),
         overdue=timedelta(milliseconds=overdue),
-        next_lease_end=as_datetime(values.lease_end) if values.lease_end else None,
-        next_delay_end=as_datetime(values.delay_end) if values.delay_end else None,
+        **state_fields(counts, ends),
     )

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 
 from rqttl.errors import ContractError
 from rqttl.protocol.contract import FENCE, Script
-from rqttl.protocol.keys import PARTS
+from rqttl.protocol.keys import LISTS, PARTS
+from rqttl.protocol.unroll import unroll
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable  # importlib.resources.abc exists only from Python 3.11 on
@@ -87,7 +88,7 @@ def _read(kind: str, name: str) -> tuple[dict[str, list[str]], str]:
     tags: dict[str, list[str]] = {}
     for tag, words in _TAG.findall(header[0] if header else ""):
         tags.setdefault(tag, []).extend(words.split())
-    return tags, _COMMENT.sub("", _HEADER.sub("", text))
+    return tags, unroll(name, _COMMENT.sub("", _HEADER.sub("", text)))
 
 
 def _fragments(roots: list[str]) -> dict[str, str]:
@@ -237,7 +238,7 @@ def _link(name: str) -> Script:
     if targets:
         bind = f"lazy(dead_letter).bind(q, KEYS, {len(keys)}, arg.targets)"
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
-    other = tuple(tags.get("source", []))
+    other = tuple(_parts(tags.get("source", [])))
     if other:
         # a source that is a target, too, has one table for both
         body += "q.source = q.targets.source\n"
@@ -260,7 +261,11 @@ def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:
 
 
 def _parts(words: list[str]) -> list[str]:
-    """The keys of a header. `*` stands for all parts of a queue, a word such as `-log` takes one of them out."""
+    """The keys of a header. `*` stands for all parts of a queue, a word such as `-log` takes one of them out.
+
+    `states` stands for the parts of all states other than ready.
+    """
+    words = [part for word in words for part in (LISTS["states"] if word == "states" else (word,))]
     parts = [*PARTS] if "*" in words else []
     return [word for word in (*parts, *words) if word != "*" and not word.startswith("-") and f"-{word}" not in words]
 

@@ -4,7 +4,8 @@
 local restore = {}
 
 --- Take messages back from `source`, a set of sequences. `mode` has `counted` (1 if the delivery failed, else 0), the
--- `description` of the failure or an empty text, the `delay` of the caller in ms, and `ran_out` for ended leases.
+-- `description` of the failure or an empty text, the `delay` of the caller in ms, `ran_out` for ended leases, and
+-- `promoted` for messages whose state has ended.
 --
 -- With `wholly` all come back in this call; those without room are delayed and due at once. Otherwise as many come back
 -- as one call reads. Returns the number of messages that came back or died, and the number dropped for them.

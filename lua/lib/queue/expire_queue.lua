@@ -1,7 +1,7 @@
 --- The end of a queue's lifetime: the queue is deleted, and `on_expire` says whether its messages are dead-lettered
 -- first.
 --
--- @use tombstone ready log stale dead_letter queue_lifetime reply reaper_hint states
+-- @use tombstone ready log stale dead_letter queue_lifetime reply reaper_hint
 local expire_queue = {}
 local BUDGET = 250
 
@@ -31,11 +31,11 @@ function expire_queue.bury_some(q, now, most)
   if #entries > 0 then
     ready.remove_unhandled(q, entries, true)
   else
-    for _, part in ipairs(states.away()) do
-      local seqs = redis.call('ZRANGE', q[part], 0, most - 1)
-      if #seqs > 0 then
-        entries, failed = expire_queue.take_away(q, q[part], seqs), part == 'leases' and 1 or 0
-        break
+    local seqs = {}
+    for state in each('states') do
+      if #seqs == 0 then
+        seqs = redis.call('ZRANGE', q[state.part], 0, most - 1)
+        entries, failed = expire_queue.take_away(q, q[state.part], seqs), state.promoted and 0 or 1
       end
     end
   end
@@ -43,7 +43,7 @@ function expire_queue.bury_some(q, now, most)
   return #entries
 end
 
---- Remove messages that are leased or delayed.
+--- Remove messages that are in the set of a state.
 function expire_queue.take_away(q, source, seqs)
   local entries = stale.read(q, source, seqs)
   local present = log.seqs(entries)
