@@ -47,6 +47,6 @@ def check_queue(driver: Driver, queue: str) -> Iterator[Finding]:
     for name, damage in looks.damaged.items():
         yield problem("queue", f"cannot be read: {damage.damage}", "ask as a user who may repair it", queue=name)
     for name, stats in looks.items():
-        messages = plural(stats.ready + stats.leased + stats.delayed, "message")
+        messages = plural(stats.depth, "message")
         size = as_size(stats.ready_bytes)
         yield ok("queue", f"{messages}, {stats.ready:,} ready ({size}); its parts were not compared", queue=name)

@@ -1,7 +1,7 @@
-"""The driver: performs the steps of flows on one Redis server, synchronously.
+"""The driver: it performs the steps of flows on one Redis server, synchronously.
 
-A broker has one driver; its queues and consumers share it. The rest of the package, and the tests, get it from
-`driver_of`. Users do not.
+A broker has one driver, and its queues and consumers share it. The rest of the package and the tests get it from
+`driver_of`. It is not for users.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("rqttl")
 
-#: So many queues a client remembers. About any other it asks Redis again.
+#: The number of queues whose configs a client keeps. It reads any other config from Redis again.
 KNOWN = 10_000
 
 
@@ -50,9 +50,9 @@ class RedisDriver:
         self.store = Store(client, self.events)
         #: The clock and the waiter of this driver.
         self.timing: Timing = timing or RealTiming()
-        #: Ends what waits outside of Redis when the driver is closed.
+        #: The interrupt that ends each wait outside of Redis when the driver is closed.
         self.closed = Interrupt()
-        #: The queues that were used last.
+        #: The configs of the queues that were used last.
         self.configs: Recent[QueueConfig] = Recent(KNOWN)
         self._performers: dict[type, Callable[[Any], Any]] = {
             GetConfig: self._config,
@@ -76,7 +76,7 @@ class RedisDriver:
             result: T = done.value
             return result
         except ContractError:
-            self.store.connections.renew()  # it may have been the reply to another call
+            self.store.connections.renew()  # the reply may have been one to another call
             raise
 
     def step(self, step: flows.Step) -> Any:
@@ -109,17 +109,17 @@ class RedisDriver:
         self.store.check_open()
 
     def close(self) -> None:
-        """Close the connections. Whoever waits, and whoever calls from now on, gets `BrokerClosed`."""
+        """Close the connections. Waiting calls and all later calls raise `BrokerClosed`."""
         self.store.close()
         self.closed.ask()
 
     def _handle(self, notes: Sequence[bytes]) -> None:
-        """The caller's own call has succeeded and must not seem to have failed: what fails here is left to reapers."""
+        """Follow the notes of a call. Raises no error, because the call itself has succeeded; reapers do the rest."""
         for i in range(0, len(notes), 2):
             try:
                 self.perform(flows.follow(notes[i : i + 2]))
             except QueueNotFound:
-                continue  # deleted meanwhile, so there is nothing left to do
+                continue  # the queue was deleted meanwhile
             except redis.RedisError as error:
                 purpose, queue = (note.decode() for note in notes[i : i + 2])
                 logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, purpose, error)

@@ -13,7 +13,7 @@ from rqttl.store.store import Store
 
 
 class Timing(Protocol):
-    """The clock that flows go by, and the way in which time passes while somebody waits."""
+    """The clock of flows, and the waiter: the object that lets time pass."""
 
     def now(self) -> int:
         """Return a time in ms that never goes back."""
