@@ -14,7 +14,7 @@ from rqttl.store.driver import RedisDriver
 #: How many clients there are, each with what it knows of the queues.
 CLIENTS = 2
 #: Commands that one operation takes at most. A wrong script may ask for more of them forever.
-MOST = 1000
+MOST = 10_000
 
 
 @dataclass
