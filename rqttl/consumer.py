@@ -80,7 +80,9 @@ class Consumer:
         self._stop, self._settled = Interrupt(), Wakeup()
         name = secrets.token_hex(8)
         self._sender = Sender(self._driver, queue.name, name, self._prefetch, self._schedule, self._stop)
-        self._renewer = Renewer(queue, self._prefetch, self._schedule, self._sender, self._stop, self._settled)
+        self._renewer = Renewer(
+            self._driver, queue, self._prefetch, self._schedule, self._sender, self._stop, self._settled
+        )
         self._entered = ExitStack()
 
     @property
@@ -130,7 +132,7 @@ class Consumer:
             delivery = self._prefetch.hand_out()
             if delivery is not None:
                 return delivery
-            if not patiently(self._fetch, self.queue.name, self._wait, self._stop, logger):
+            if not patiently(self._fetch, self.queue.name, self._wait, self._stop, self._driver.timing, logger):
                 break
         self._driver.check_open()
         raise StopIteration

@@ -23,6 +23,7 @@ from rqttl.protocol.commands import BATCH
 from rqttl.runtime import backoff
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
+from rqttl.store.driver import driver_of
 from rqttl.types import RunCounts
 from rqttl.units import MAX_DURATION, Duration
 
@@ -69,7 +70,8 @@ class Runner:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `Queue.run`."""
         with StopSignals(self.stop), _watched(stop, self.stop):
             # a server that is away at the start is waited for, as later on
-            if patiently(self._queue.options, self._queue.name, self._wait, self._halt, logger) is not None:
+            timing = driver_of(self._queue).timing
+            if patiently(self._queue.options, self._queue.name, self._wait, self._halt, timing, logger) is not None:
                 with self._deliveries as deliveries:
                     if self._threads == 1:
                         for delivery in deliveries:

@@ -1,7 +1,8 @@
 """The bookkeeping of a consumer: the deliveries that it holds, the acks that it has to send, and when to renew what.
 
-No threads, no locks, no clock and no I/O: the consumer passes each time, in ms. Its threads may share these objects,
-because each change is one operation on a list or a deque. Only an `AckBatch` needs a lock of the consumer.
+No threads, no locks, no clock and no I/O: the renewer passes each time, in ms. The threads of a consumer may share
+these objects, because each change is one operation on an attribute, a list or a deque. Only an `AckBatch` needs a lock
+of the consumer.
 """
 
 from __future__ import annotations
@@ -155,13 +156,18 @@ class AckBatch:
 
 
 class RenewalSchedule:
-    """The times at which a consumer renews its leases and shows that it is present."""
+    """The times at which a consumer renews its leases and shows that it is present.
+
+    Only the renewer passes times, so all times are of one thread. It notices at its next turn that Redis has heard of
+    the consumer, so `LONGEST_REST` later at most.
+    """
 
     def __init__(self) -> None:
         #: Ms between two renewals: a third of the shortest lease at hand.
         self.renew_every: float = LONGEST_REST
         self._renewed_at = 0.0
         self._heard_at = -math.inf
+        self._heard = False
         self._waits = False
 
     def follow(self, leases: Collection[int]) -> bool:
@@ -184,22 +190,25 @@ class RenewalSchedule:
         """Note that leases were renewed, or that the consumer begins."""
         self._renewed_at = now
 
-    def heard(self, now: float) -> None:
-        """Note that Redis has heard of the consumer."""
-        self._heard_at = max(self._heard_at, now)
+    def heard(self) -> None:
+        """Note that Redis has heard of the consumer since the last turn."""
+        self._heard = True
 
     def begin_wait(self) -> None:
         """Note that the consumer waits. Redis knows it for longer than the wait, so it need not show itself."""
         self._waits = True
 
-    def end_wait(self, now: float) -> None:
+    def end_wait(self) -> None:
         """Note that the consumer waits no more."""
+        self.heard()
         self._waits = False
-        self.heard(now)
 
     def is_report_due(self, now: float) -> bool:
         """Return True if the consumer has to show that it is present."""
-        return not self._waits and now - self._heard_at > CONSUMER_TTL_MS / 3
+        waits = self._waits  # first: `end_wait` says last that the wait is over
+        if self._heard:
+            self._heard, self._heard_at = False, now
+        return not waits and now - self._heard_at > CONSUMER_TTL_MS / 3
 
     def is_renewal_due(self, now: float) -> bool:
         """Return True if the leases have to be renewed."""

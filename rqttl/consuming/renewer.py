@@ -11,12 +11,12 @@ from redis.exceptions import RedisError
 from rqttl import units
 from rqttl.consuming import prefetch
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
-from rqttl.consuming.sending import Sender, now
+from rqttl.consuming.sending import Sender
 from rqttl.delivery import LOST
 from rqttl.errors import BrokerClosed, LeaseLost, RqttlError
 from rqttl.events import RenewalEvent
+from rqttl.flows import Driver
 from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.store.driver import driver_of
 from rqttl.units import MAX_DURATION
 
 if TYPE_CHECKING:
@@ -33,8 +33,10 @@ class Renewer:
     """
 
     def __init__(
-        self, queue: Queue, books: Prefetch, schedule: RenewalSchedule, sender: Sender, stop: Interrupt, settled: Wakeup
-    ) -> None:
+        self, driver: Driver, queue: Queue, books: Prefetch, schedule: RenewalSchedule, sender: Sender, stop: Interrupt,
+        settled: Wakeup,
+    ) -> None:  # fmt: skip
+        self._driver = driver
         self._queue = queue
         self._books = books
         self._schedule = schedule
@@ -71,7 +73,7 @@ class Renewer:
         try:
             self._sender.report(prefetch.CONSUMER_TTL_MS + leap)
             self._renew(leap)
-        except RqttlError as error:  # a queue that is gone is told when the loop goes on
+        except (RedisError, RqttlError) as error:  # the loop tells it when it goes on
             self._log_failure(error)
 
     def release_unseen(self) -> None:
@@ -89,10 +91,11 @@ class Renewer:
             raise
 
     def _run(self) -> None:
-        self._schedule.renewed(now())
+        timing = self._driver.timing
+        self._schedule.renewed(timing.now())
         while not self.closed.asked():
             end = self.closed if self._stop.asked() else self._stop
-            self._sooner.wait(end, lambda: self._schedule.next_turn(now()) / 1000)
+            timing.rest(end, lambda: self._schedule.next_turn(timing.now()), self._sooner)
             if self.closed.asked():
                 return
             try:
@@ -112,6 +115,7 @@ class Renewer:
     def _take_turn(self) -> None:
         if self._stop.asked():
             self.release_unseen()
+        now = self._driver.timing.now
         if self._books.has_acks or self._schedule.is_report_due(now()):
             self._sender.report(prefetch.CONSUMER_TTL_MS)
         if self._schedule.is_renewal_due(now()):
@@ -131,6 +135,6 @@ class Renewer:
             return
         self._settled.notify()
         renewed = sum(item.settled != LOST for group in leases.values() for item in group)
-        notify = driver_of(self._queue).events.notify
+        notify = self._driver.events.notify
         if notify is not None:
             notify(RenewalEvent(self._queue.name, renewed))

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
 from rqttl import flows
 from rqttl.consuming import prefetch
 from rqttl.consuming.prefetch import AckBatch, Prefetch, RenewalSchedule
-from rqttl.flows import Flow, ReceiveResult
+from rqttl.flows import Driver, Flow, ReceiveResult
 from rqttl.flows.messages import ENDED
 from rqttl.protocol.commands import Command, Presence
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.driver import RedisDriver
 
 logger = logging.getLogger("rqttl.consumer")
 
@@ -25,7 +23,7 @@ class Sender:
 
     def __init__(
         self,
-        driver: RedisDriver,
+        driver: Driver,
         queue: str,
         consumer: str,
         books: Prefetch,
@@ -67,7 +65,7 @@ class Sender:
             with self.lock:
                 acks.put_back()
             raise
-        self._schedule.heard(now())
+        self._schedule.heard()
         for ack in acks.missed(claimed.lost):
             self._books.late.add(ack)
             logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)
@@ -101,9 +99,4 @@ class Sender:
         try:
             return ENDED if self._stop.asked() else self._driver.step(replace(step, interrupt=self._stop))
         finally:
-            self._schedule.end_wait(now())
-
-
-def now() -> float:
-    """Return a time in ms that never goes back."""
-    return time.monotonic() * 1000
+            self._schedule.end_wait()

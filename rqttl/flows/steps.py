@@ -16,6 +16,7 @@ from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.timing import Timing
 from rqttl.types import SweepResult
 
 T = TypeVar("T")
@@ -123,6 +124,10 @@ class Driver(Protocol):
     @property
     def events(self) -> Events:
         """The hooks that hear of calls, waits and renewals."""
+
+    @property
+    def timing(self) -> Timing:
+        """The clock of this driver, and the way in which time passes."""
 
     @property
     def closed(self) -> Interrupt:

@@ -22,7 +22,7 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.store import Store
-from rqttl.store.timing import RealTiming, Timing
+from rqttl.store.timing import RealWaiter, Waiter
 from rqttl.text import format_value
 
 T = TypeVar("T")
@@ -44,12 +44,12 @@ def driver_of(owner: object) -> RedisDriver:
 class RedisDriver:
     """Performs flows for one namespace of one Redis server. Safe to share between threads."""
 
-    def __init__(self, client: redis.Redis, namespace: str, timing: Timing | None = None) -> None:
+    def __init__(self, client: redis.Redis, namespace: str, timing: Waiter | None = None) -> None:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
         self.store = Store(client, self.events)
         #: The clock and the waiter of this driver.
-        self.timing: Timing = timing or RealTiming()
+        self.timing: Waiter = timing or RealWaiter()
         #: Ends what waits outside of Redis when the driver is closed.
         self.closed = Interrupt()
         #: The queues that were used last.

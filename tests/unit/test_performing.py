@@ -14,6 +14,7 @@ from rqttl.flows import Driver, Flow, GetConfig, Read, Write
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.timing import RealTiming
 from rqttl.store.driver import RedisDriver
 from tests.unit.test_flows import KEYSPACE, OK, PLACE, Drive, known, received, stored
 
@@ -27,6 +28,7 @@ class Canned:
         self.keyspace = Keyspace()
         self.events = Events()
         self.closed = Interrupt()
+        self.timing = RealTiming()
         self.asked: list[str] = []
         self._replies = replies
 
