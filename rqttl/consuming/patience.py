@@ -30,14 +30,14 @@ def patiently(
             if not is_away(error) or timing.now() - started >= wait:
                 raise
             logger.warning(AGAIN, queue, _reason(error))
-        if _rest(timing, stop, pause):
+        if _pause(timing, stop, pause):
             return None
         pause = min(2 * pause, LONGEST)
 
 
-def _rest(timing: Timing, stop: Interrupt, ms: int) -> bool:
+def _pause(timing: Timing, stop: Interrupt, ms: int) -> bool:
     """Let time pass. Returns True once `stop` is asked."""
-    timing.rest(stop, lambda: ms)
+    timing.pause(stop, lambda: ms)
     return stop.asked()
 
 

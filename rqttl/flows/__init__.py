@@ -1,6 +1,6 @@
 """Operations of more than one step, as generators that yield what is to be done. No I/O here."""
 
-from rqttl.flows.looking import look, names, only, options_of
+from rqttl.flows.looking import look, names, only, options, options_of
 from rqttl.flows.messages import (
     PERIOD,
     ReceiveResult,
@@ -87,6 +87,7 @@ __all__ = [
     "members",
     "names",
     "only",
+    "options",
     "options_of",
     "peek",
     "period",

@@ -19,8 +19,8 @@ class Timing(Protocol):
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
 
-    def rest(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
-        """Let `ms()` ms pass. `end` and `sooner` end the rest early; see `Wakeup.wait`."""
+    def pause(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
+        """Let `ms()` ms pass. `end` and `sooner` end the pause early; see `Wakeup.wait`."""
 
     def leaps(self, prepare: Callable[[int], None]) -> AbstractContextManager[object]:
         """Within this block call `prepare(ms)` before time leaps forward by `ms`, and `prepare(0)` after that.
@@ -40,7 +40,7 @@ class RealTiming:
         """See `Timing`."""
         time.sleep(seconds)
 
-    def rest(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
+    def pause(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
         """See `Timing`."""
         (sooner or Wakeup()).wait(end, lambda: ms() / 1000)
 

@@ -49,10 +49,10 @@ class ClockedTiming(RealTiming):
         else:
             super().sleep(seconds)
 
-    def rest(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
-        """See `Timing`. A move of the clock ends no rest."""
+    def pause(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
+        """See `Timing`. A move of the clock ends no pause."""
         if not self.clock.is_of_this_thread():
-            super().rest(end, ms, sooner)
+            super().pause(end, ms, sooner)
         elif not end.asked():
             self.clock.advance(units.as_timedelta(int(ms())))
 
