@@ -80,19 +80,31 @@ class Sender:
     def _carry_out(self, flow: Flow[ReceiveResult], acks: AckBatch) -> ReceiveResult:
         """Carry out a flow under the lock, which is free while the flow waits for a message."""
         answer: Any = None
+        failure: Exception | None = None
         while True:
             with self.lock:
                 try:
-                    step = flow.send(answer)
+                    step = flow.send(answer) if failure is None else flow.throw(failure)
                 except StopIteration as done:
                     claimed: ReceiveResult = done.value
                     return claimed
+                failure = None
                 if type(step) is not flows.WaitForWakeup:
-                    answer = self._driver.step(step)
-                    if type(step) is Command and answer[0] == b"ok":
-                        acks.confirm()
+                    try:
+                        answer = self._step(step, acks)
+                    except Exception as error:  # noqa: BLE001  # the flow decides about it
+                        failure = error
                     continue
-            answer = self._wait(step)
+            try:
+                answer = self._wait(step)
+            except Exception as error:  # noqa: BLE001  # the flow decides about it
+                failure = error
+
+    def _step(self, step: flows.Step, acks: AckBatch) -> Any:
+        answer = self._driver.step(step)
+        if type(step) is Command and answer[0] == b"ok":
+            acks.confirm()
+        return answer
 
     def _wait(self, step: flows.WaitForWakeup) -> Any:
         self._schedule.begin_wait()

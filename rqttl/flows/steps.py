@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
 from rqttl.events import Events
@@ -22,8 +22,7 @@ from rqttl.types import SweepResult
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class GetConfig:
+class GetConfig(NamedTuple):
     """Step: what is known of a queue, from the cache unless `fresh`; the answer is `QueueConfig`.
 
     `newest` goes into the cache: a reply has just brought it.
@@ -65,6 +64,16 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehearse:
+    """Step: plain commands whose rights Redis checks and that it does not carry out.
+
+    The answer has the refusal of each command, or `None`. The step fails where Redis cannot tell.
+    """
+
+    calls: Sequence[Sequence[Word]]
+
+
+@dataclass(frozen=True, slots=True)
 class Register:
     """Step: enter a queue into the registry; the answer is 1 if it was missing."""
 
@@ -80,7 +89,7 @@ class Unregister:
 
 @dataclass(frozen=True, slots=True)
 class HandleNotes:
-    """Step: do what a script has asked for other queues (`follow`). Never fails: its call has succeeded already."""
+    """Step: do what a script has asked for other queues; see `notes.follow`."""
 
     notes: Sequence[bytes]
 
@@ -110,7 +119,17 @@ class Now:
     """Step: the answer is a clock of this process that never goes back, in ms."""
 
 
-Step = Command | GetConfig | Pipeline | Read | Write | Register | Unregister | HandleNotes | WaitForWakeup | Now
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Step: let `ms` pass."""
+
+    ms: int
+
+
+Step = (
+    Command | GetConfig | Pipeline | Read | Write | Rehearse | Register | Unregister | HandleNotes | WaitForWakeup | Now
+    | Sleep
+)  # fmt: skip
 Flow = Generator[Step, Any, T]
 
 
@@ -134,7 +153,7 @@ class Driver(Protocol):
         """Ends each wait outside of Redis when the driver is closed."""
 
     def perform(self, flow: Flow[T]) -> T:
-        """Carry out a flow: perform each step and send its answer back."""
+        """Carry out a flow: perform each step, and send its answer or throw its error back into the flow."""
 
     def step(self, step: Step) -> Any:
         """Perform one step of a flow. Returns its answer."""
@@ -225,17 +244,6 @@ def with_config(queue: str, build: Callable[[QueueConfig], Command], config: Que
             return answer
         # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it does not exist
         config = yield GetConfig(queue, fresh=True)
-
-
-def follow(notes: Sequence[bytes]) -> Flow[None]:
-    """Do what a script asks for other queues: enter those it created, sweep those whose limit must act now."""
-    for what, name in zip(notes[::2], notes[1::2], strict=True):
-        if what == b"created":
-            yield Register(name.decode())
-        elif what == b"deleted":
-            yield Unregister(name.decode())
-        elif what == b"sweep":
-            yield from sweep(name.decode(), rounds=SWEEPS)
 
 
 def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list[SweepResult]]:
