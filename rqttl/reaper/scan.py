@@ -1,15 +1,14 @@
-"""Scans of all queues, in case a hint was lost: at once, or part by part so that none costs much at a time."""
+"""Scans of all queues as flows, in case a hint was lost: at once, or part by part so that none costs much at a time."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from rqttl.reaper.registry import Record, Registry
+from rqttl.flows import Flow
+from rqttl.reaper.registry import Record, Registry
 
 #: Queues that one part of a scan looks at, in one round trip: of a scan at once, and of one that takes its time.
 PAGE, PART = 1_000, 100
@@ -39,9 +38,9 @@ class Scan:
         self.queues: set[str] = set()
         self.running = False
 
-    def begin(self, *, thorough: bool) -> None:
+    def begin(self, *, thorough: bool) -> Flow[None]:
         """Begin a scan. A `thorough` scan sweeps all queues, another the changed ones and some others in turn."""
-        names = self._registry.names()
+        names = yield from self._registry.names()
         size = PAGE if thorough else PART
         self._parts = deque(names[start : start + size] for start in range(0, len(names), size))
         self._size = len(self._parts)
@@ -56,17 +55,17 @@ class Scan:
     def __contains__(self, queue: str) -> bool:
         return queue in self._records
 
-    def ask(self, names: list[str]) -> Mapping[str, Record]:
+    def ask(self, names: list[str]) -> Flow[Mapping[str, Record]]:
         """Add queues that a hint names and no scan has seen. Returns the records of those that exist."""
-        records = self._registry.records(names)
+        records = yield from self._registry.records(names)
         self._records |= records
         self.queues |= records.keys()
         return records
 
-    def look(self) -> ScanPart:
+    def look(self) -> Flow[ScanPart]:
         """Read the records of the next part. The last part ends the scan."""
         names = self._parts[0] if self._parts else []
-        records = self._registry.look(names)
+        records = yield from self._registry.look(names)
         part = ScanPart(
             {queue: record.due for queue, record in records.items()},
             [queue for queue, record in records.items() if self._is_to_sweep(queue, record)],
@@ -76,7 +75,7 @@ class Scan:
         if self._parts:
             self._parts.popleft()
         if not self._parts:
-            self._registry.tidy()
+            yield from self._registry.tidy()
             self.running = False
         return part
 
