@@ -33,10 +33,15 @@ class Canned:
         self._replies = replies
 
     def perform(self, flow: Flow[T]) -> T:
-        answer: Any = None
         try:
+            step = next(flow)
             while True:
-                answer = self.step(flow.send(answer))
+                try:
+                    answer = self.step(step)
+                except Exception as error:  # noqa: BLE001  # the flow decides about it
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
         except StopIteration as done:
             result: T = done.value
             return result
