@@ -1,28 +1,28 @@
-# Nothing is needed beforehand but Python >= 3.10 and make: the first target that is run makes .venv.
+# A machine needs only Python >= 3.10 and make: the first target that runs makes .venv.
 
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 
-# Tests that need no server of the leg run once; everything else runs on each kind of server. Those that need a JVM run
-# once, in two processes: each has a Spark session, and mostly one waits for Spark while the other works.
+# Tests without a server run once; all others run on each kind of server. Tests with a JVM run once, in two processes: each
+# has a Spark session, and mostly one waits for Spark while the other works.
 SPREAD   := -n 2 --dist worksteal
 PARALLEL := $(SPREAD) -m 'not spark'
 
 .PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark chaos coverage-of-spec
 
 help:
-	@echo 'make demo              the main job, end to end, on real input'
+	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
 	@echo 'make test              all tests, on Redis 7.0 (or later), Redis 6.2 and the fake broker, and with Spark'
 	@echo 'make check             linters, types, layers and the quick tests'
 	@echo 'make setup             only the environment'
-	@echo 'make bench             the table of measurements against raw redis-py'
+	@echo 'make bench             measurements against raw redis-py, as a table'
 	@echo 'make bench-spark       the same for the Spark data source'
-	@echo 'make chaos MINUTES=10   kills, refusals, bad lines, bad input: is anything lost, late or told wrongly?'
-	@echo 'make coverage-of-spec  which rows of the behaviour specification a test shows'
+	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under kills, refusals and bad input'
+	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
 
-# Quick when nothing has changed: only pyproject.toml says what is installed.
+# This is quick without changes: only pyproject.toml names the packages.
 $(READY): pyproject.toml .ci/setup
 	@PYTHON='$(PYTHON)' bash .ci/setup environment
 	@touch $@
@@ -44,7 +44,7 @@ test-7.0: setup
 test-6.2: setup
 	RQTTL_TEST_REDIS=6.2 $(PYTEST) $(PARALLEL) tests --ignore=tests/unit --ignore=tests/testing
 
-# What `rqttl.testing` promises: what the contract tests hold on a real server, they hold on the fake broker.
+# The promise of `rqttl.testing`: the contract tests also pass on the fake broker.
 test-fake: $(READY)
 	RQTTL_TEST_REDIS=fake $(PYTEST) $(PARALLEL) tests/contract
 
@@ -65,7 +65,7 @@ bench: setup
 bench-spark: setup
 	@$(BIN)/python -m tests.bench.spark
 
-# Each of them is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2.
+# Each variable is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2.
 chaos: $(READY)
 	@bash .ci/setup server
 	@$(BIN)/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \

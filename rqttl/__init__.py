@@ -117,10 +117,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that exists
         """A public name, imported now."""
         if name in __all__:
             for module in _MODULES:
-                found = vars(import_module(f"rqttl.{module}")).get(name)
-                if found is not None:
-                    globals()[name] = found
-                    return found
+                value = vars(import_module(f"rqttl.{module}")).get(name)
+                if value is not None:
+                    globals()[name] = value
+                    return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -104,8 +104,8 @@ class Broker:
         `sweep=False` the call only reads: a user who may not write can make it, and it costs Redis a tenth as much;
         `next_lease_end` and `next_delay_end` are `None` then. Raises `InvalidName`.
         """
-        wanted, keyspace = self._checked_names(names), self._driver.keyspace
-        return self._driver.perform(flows.stats_of(keyspace, wanted) if sweep else flows.look(keyspace, wanted))
+        queues, keyspace = self._checked_names(names), self._driver.keyspace
+        return self._driver.perform(flows.stats_of(keyspace, queues) if sweep else flows.look(keyspace, queues))
 
     def options(self, names: Iterable[str] | None = None) -> PerQueue[QueueOptions]:
         """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
@@ -114,8 +114,8 @@ class Broker:
     def _checked_names(self, names: Iterable[str] | None) -> list[str]:
         if names is None:
             return self.queues()
-        given = checks.items(names, "names", "names of queues")
-        return list(dict.fromkeys(check_queue_name(name) for name in given))
+        items = checks.items(names, "names", "names of queues")
+        return list(dict.fromkeys(check_queue_name(name) for name in items))
 
     def reaper_count(self) -> int:
         """Number of reapers that run for this namespace.

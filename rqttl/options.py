@@ -165,11 +165,11 @@ _PAUSES = tuple(name for name, use in SCRIPT_OPTIONS.items() if use == "failure"
 class QueueOptions(Mapping[str, Value | None]):
     """The options of one queue, by attribute or key. Durations are milliseconds, and `None` means no value.
 
-    `declared` has the options that differ from their defaults.
+    `non_default` has the options that differ from their defaults, with their stored values.
     """
 
     queue: str
-    declared: Mapping[str, Value]
+    non_default: Mapping[str, Value]
 
     @classmethod
     def read(cls, queue: str, arguments: Mapping[str, object]) -> QueueOptions:
@@ -187,20 +187,20 @@ class QueueOptions(Mapping[str, Value | None]):
         return cls(queue, json.loads(text))
 
     def as_json(self) -> str:
-        """The declared options as JSON: equal options give equal texts. An option at its default is left out."""
-        return json.dumps(self.declared, sort_keys=True, separators=(",", ":"))
+        """The options that differ from their defaults, as JSON. Equal options give equal texts."""
+        return json.dumps(self.non_default, sort_keys=True, separators=(",", ":"))
 
     def as_arguments(self) -> OptionArguments:
-        """The declared options as arguments of `declare_queue` and `update`, with durations as text with a unit.
+        """The same options as arguments of `declare_queue` and `update`, with durations as text with a unit.
 
         A copy of a queue: `broker.declare_queue("copy", **queue.options().as_arguments())`.
         """
-        return cast("OptionArguments", {name: written(name, value) for name, value in self.declared.items()})
+        return cast("OptionArguments", {name: written(name, value) for name, value in self.non_default.items()})
 
     def changed(self, changes: Mapping[str, object]) -> QueueOptions:
         """These options with some changes. `None` unsets an option."""
         named = _named(changes)
-        kept = {name: value for name, value in self.declared.items() if name not in named}
+        kept = {name: value for name, value in self.non_default.items() if name not in named}
         options = QueueOptions(self.queue, dict(sorted({**kept, **_stored(named)}.items())))
         options._check_together()
         return options
@@ -211,7 +211,7 @@ class QueueOptions(Mapping[str, Value | None]):
 
     def target(self, reason: str) -> str:
         """The target of messages that died for `reason`; empty if they are dropped."""
-        template = self.declared.get(f"dead_letter_{reason}", self.declared.get("dead_letter", ""))
+        template = self.non_default.get(f"dead_letter_{reason}", self.non_default.get("dead_letter", ""))
         return str(template).replace("{queue}", self.queue)
 
     def number(self, name: str) -> int | None:
@@ -225,13 +225,13 @@ class QueueOptions(Mapping[str, Value | None]):
         `option_set` is `expiring` if the queue has a lifetime, `default` if it has no other option that every command
         reads, else `custom`.
         """
-        uses = {name: SCRIPT_OPTIONS[name] for name in self.declared if name in SCRIPT_OPTIONS}
+        uses = {name: SCRIPT_OPTIONS[name] for name in self.non_default if name in SCRIPT_OPTIONS}
         expires = self.expires is not None or self.auto_delete_on_idle is not None
         kind = "expiring" if expires else "custom" if "always" in uses.values() else "default"
         values: dict[str, Value] = {"option_set": kind, "overflow": str(self.overflow)}
         if expires:
             values["on_expire"] = str(self.on_expire)
-        values |= {name: self.declared[name] for name, use in uses.items() if expires or use != "lifetime"}
+        values |= {name: self.non_default[name] for name, use in uses.items() if expires or use != "lifetime"}
         return [word for name, value in values.items() for word in (name, _field(value))]
 
     def absent_fields(self) -> list[str]:
@@ -258,8 +258,8 @@ class QueueOptions(Mapping[str, Value | None]):
         first, longest = self.number("redelivery_delay"), self.number("redelivery_max_delay")
         if first is None:
             for name in _PAUSES:
-                if name in self.declared:
-                    value = f"{self.declared[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
+                if name in self.non_default:
+                    value = f"{self.non_default[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
                     raise InvalidOption(f"{name}: {value} does nothing without redelivery_delay; set both or none")
         elif longest is not None and longest < first:
             raise InvalidOption(f"redelivery_max_delay: {longest} ms is less than redelivery_delay, {first} ms")
@@ -267,12 +267,12 @@ class QueueOptions(Mapping[str, Value | None]):
     def __getitem__(self, name: str) -> Value | None:
         if name not in OPTIONS:
             raise KeyError(name)
-        return self.declared.get(name, OPTIONS[name].default)
+        return self.non_default.get(name, OPTIONS[name].default)
 
     def __getattr__(self, name: str) -> Value | None:
         if name not in OPTIONS:
             raise AttributeError(name)
-        return self.declared.get(name, OPTIONS[name].default)
+        return self.non_default.get(name, OPTIONS[name].default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(OPTIONS)

@@ -99,9 +99,9 @@ class Queue:
         """
         if isinstance(messages, Mapping):
             raise InvalidInput(f"messages: expected a sequence of messages, got {format_value(messages)}")
-        given = checks.items(messages, "messages", "a sequence of messages")
+        items = checks.items(messages, "messages", "a sequence of messages")
         window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
-        return self._driver.perform(flows.enqueue(self.name, given, int(window)))
+        return self._driver.perform(flows.enqueue(self.name, items, int(window)))
 
     # Receiving
 
@@ -113,8 +113,8 @@ class Queue:
         It is leased for `lease` (else the queue's `lease`) and comes back if it is not settled in time. With
         `auto_ack` it is removed at once, and lost if this process dies before it is done.
         """
-        found = self.receive_many(1, wait, lease, auto_ack=auto_ack)
-        return found[0] if found else None
+        deliveries = self.receive_many(1, wait, lease, auto_ack=auto_ack)
+        return deliveries[0] if deliveries else None
 
     def receive_many(
         self, count: int, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
@@ -130,7 +130,7 @@ class Queue:
         consumer = secrets.token_hex(8) if patience else ""
         flow = flows.receive_many(self.name, count, ms, patience, auto_ack=auto_ack, consumer=consumer)
         batches = self._driver.perform(flow)
-        return [one for claimed in batches for one in delivery.deliveries(settler, claimed, ms)]
+        return [delivered for claimed in batches for delivered in delivery.deliveries(settler, claimed, ms)]
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
         """Iterate over deliveries, `prefetch` at a time, renewing leases in the background. See `Consumer`."""

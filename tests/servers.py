@@ -90,7 +90,7 @@ class Server:
         self.process.wait()
 
     def stop(self) -> None:
-        """End the process as an administrator does: what is to be saved is saved."""
+        """End the process as an administrator does, so that it saves its data."""
         self.process.terminate()
         self.process.wait()
 

@@ -1,4 +1,4 @@
-"""Which rows of the behaviour specification a test shows, which are different on purpose, and which are open.
+"""Rows of the behaviour specification: shown by a test, different on purpose, or open.
 
 `python -m tests.spec_coverage` (`make coverage-of-spec`) prints a line for each row of `spec_rows.txt`, and the totals.
 Tests are not run: their `@pytest.mark.spec("TTL-15", …)` marks are read from the source.
@@ -63,7 +63,7 @@ def status(row: Row, tests: Mapping[str, Sequence[str]]) -> str:
 
 
 def report(rows: Sequence[Row], tests: Mapping[str, Sequence[str]]) -> list[str]:
-    """What is printed."""
+    """Return the report as text."""
     lines = []
     for row in rows:
         told = [row.reason] if row.reason else []

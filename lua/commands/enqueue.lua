@@ -10,8 +10,8 @@
 -- @keys    meta log expiry wakeup waiters | detached leases requeued delayed failures dedup dedup_ids dedup_windows
 -- @targets expired maxlen
 -- @args    version targets now window form batch...
--- @reply   ids: for each message `<id>` or `<id> <own deadline>`, with `~` before it if it was dead on arrival, `!<the
--- @reply   limit that refused it>`, or `=` for a duplicate
+-- @reply   results: for each message `<sequence>` or `<sequence> <own deadline>`, with `~` before it if it was dead on
+-- @reply   arrival, `!<the limit that refused it>`, or `=` for a duplicate
 -- @refuse  not_found stale queue_expired retry malformed: followed by the place of the message in the batch, from 1 on
 
 local now = clock.now(arg.now)

@@ -9,9 +9,9 @@
 -- @targets expired maxlen
 -- @source  expiry leases requeued delayed failures
 -- @args    version targets now replay seqs...
--- @reply   results: for each of the first `ids`, `<new id>` or `<new id> <own deadline>`, with `~` before it if it was
--- @reply   dead on arrival, `!<the limit that refused it>`, `-` if it is not there or not ready, or `=` if it has gone
--- @reply   back before
+-- @reply   results: for each of the first `seqs`, `<new sequence>` or `<new sequence> <own deadline>`, with `~` before
+-- @reply   it if it was dead on arrival, `!<the limit that refused it>`, `-` if it is not there or not ready, or `=` if
+-- @reply   an earlier try moved it
 -- @refuse  not_found stale queue_expired retry
 
 local now = clock.now(arg.now)

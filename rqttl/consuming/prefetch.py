@@ -166,8 +166,8 @@ class RenewalSchedule:
         #: Ms between two renewals: a third of the shortest lease at hand.
         self.renew_every: float = LONGEST_REST
         self._renewed_at = 0.0
-        self._heard_at = -math.inf
-        self._heard = False
+        self._contact_at = -math.inf
+        self._contacted = False
         self._waits = False
 
     def follow(self, leases: Collection[int]) -> bool:
@@ -190,9 +190,9 @@ class RenewalSchedule:
         """Note that leases were renewed, or that the consumer begins."""
         self._renewed_at = now
 
-    def heard(self) -> None:
-        """Note that Redis has heard of the consumer since the last turn."""
-        self._heard = True
+    def contacted(self) -> None:
+        """Record a call that showed the consumer to Redis since the last turn."""
+        self._contacted = True
 
     def begin_wait(self) -> None:
         """Note that the consumer waits. Redis knows it for longer than the wait, so it need not show itself."""
@@ -200,15 +200,15 @@ class RenewalSchedule:
 
     def end_wait(self) -> None:
         """Note that the consumer waits no more."""
-        self.heard()
+        self.contacted()
         self._waits = False
 
     def is_report_due(self, now: float) -> bool:
         """Return True if the consumer has to show that it is present."""
         waits = self._waits  # first: `end_wait` says last that the wait is over
-        if self._heard:
-            self._heard, self._heard_at = False, now
-        return not waits and now - self._heard_at > CONSUMER_TTL_MS / 3
+        if self._contacted:
+            self._contacted, self._contact_at = False, now
+        return not waits and now - self._contact_at > CONSUMER_TTL_MS / 3
 
     def is_renewal_due(self, now: float) -> bool:
         """Return True if the leases have to be renewed."""

@@ -65,7 +65,7 @@ class Sender:
             with self.lock:
                 acks.put_back()
             raise
-        self._schedule.heard()
+        self._schedule.contacted()
         for ack in acks.missed(claimed.lost):
             self._books.late.add(ack)
             logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)

@@ -106,7 +106,7 @@ def _take_inventory(keyspace: Keyspace, names: Sequence[str]) -> Flow[KeyInvento
         inventory = yield from key_inventory.take(keyspace, names)
     except ResponseError as error:
         return (yield from reader.take(keyspace, names, error))
-    missing = set(names) - inventory.dues.keys() - {one.queue for one in inventory.findings}
+    missing = set(names) - inventory.dues.keys() - {finding.queue for finding in inventory.findings}
     if missing:
         raise QueueNotFound(min(missing))
     return inventory

@@ -58,5 +58,5 @@ def problem(check: str, result: str, advice: str, *, queue: str | None = None, r
 
 def first_few(names: list[str], most: int = 3) -> str:
     """The first few names as text, and the number of further ones."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+    text = ", ".join(names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most:,} more"

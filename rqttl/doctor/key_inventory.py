@@ -55,7 +55,7 @@ def take(keyspace: Keyspace, names: Sequence[str] = ()) -> Flow[KeyInventory]:
     own = {name: parts.get(name, set()) & set(PARTS) for name in inventory.dues}
     wrong = yield from _types(keyspace, own)
     inventory.findings += wrong
-    inventory.sound = sorted(inventory.dues.keys() - {one.queue for one in wrong})
+    inventory.sound = sorted(inventory.dues.keys() - {finding.queue for finding in wrong})
     inventory.findings += _strange(
         strange + [keyspace.key(name, part) for name, all_parts in parts.items() for part in all_parts - set(PARTS)]
     )
@@ -75,7 +75,7 @@ def _registry(keyspace: Keyspace, inventory: KeyInventory) -> Flow[set[str]]:
         advice = f"look at it, then DEL {key}; `rqttl doctor --repair` adds all queues to it again"
         inventory.findings.append(problem("registry", f"{error}; nothing can list the queues", advice))
         return set()
-    for member in sorted(one for one in members if queue_name(one) is None):
+    for member in sorted(entry for entry in members if queue_name(entry) is None):
         name = format_value(member, bytes)
         inventory.findings.append(
             warning(
@@ -116,7 +116,7 @@ def _ask(calls: Sequence[tuple[Any, ...]], *, together: bool = False) -> Flow[li
             continue
         *queued, done = yield flows.Read([("MULTI",), *page, ("EXEC",)], keep_errors=True)
         if isinstance(done, Exception):
-            raise next((one for one in queued if isinstance(one, Exception)), done)
+            raise next((reply for reply in queued if isinstance(reply, Exception)), done)
         answers += done
     return answers
 
@@ -234,13 +234,13 @@ def _types(keyspace: Keyspace, parts: dict[str, set[str]]) -> Flow[list[Finding]
     kinds = _permitted((yield from _ask([("TYPE", key) for _, _, key in asked])))
     for (name, part, key), kind in zip(asked, kinds, strict=True):
         if isinstance(kind, ResponseError) or kind.decode() not in (PARTS[part].type, "none"):
-            what = (
+            state = (
                 "cannot be read"
                 if isinstance(kind, ResponseError)
                 else f"is a {kind.decode()}, not a {PARTS[part].type}"
             )
             advice = f"look at it, then DEL {key}"
-            findings.append(problem("keys", f"{key} {what}: calls that need it fail", advice, queue=name))
+            findings.append(problem("keys", f"{key} {state}: calls that need it fail", advice, queue=name))
     return findings
 
 

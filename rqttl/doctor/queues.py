@@ -51,7 +51,7 @@ def check_queue(keyspace: Keyspace, queue: str, circles: set[frozenset[str]]) ->
     wrong = [*_record(result, queue, keyspace), *_faults(result, queue, planned), *_ends(result, queue, planned)]
     notes, around = yield from _targets(keyspace, queue, result.record.get("options", ""), circles)
     findings = [*wrong, *around]
-    if not any(one.level == "problem" for one in wrong):
+    if not any(finding.level == "problem" for finding in wrong):
         content = f"{plural(result.messages, 'message')}, {result.ready:,} ready ({as_size(result.size)})"
         content = content if result.messages else "empty"
         findings.append(ok(CHECK, "; ".join([content, *notes]), queue=queue))
@@ -75,7 +75,7 @@ def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
         yield problem(
             CHECK,
             "its options cannot be read: every call fails",
-            f"HSET {keyspace.key(queue, 'meta')} given {{}}, then set its options with `rqttl queue update`",
+            f"HSET {keyspace.key(queue, 'meta')} options {{}}, then set its options with `rqttl queue update`",
             queue=queue,
         )
         return
@@ -105,8 +105,8 @@ def _options(queue: str, declared: str) -> QueueOptions | None:
 
 def _faults(result: Audit, queue: str, planned: Repair) -> Iterator[Finding]:
     for kind, n in sorted(result.counts.items()):
-        what = "entry" if kind == "foreign" else "id" if kind.startswith("orphan") else "message"
-        fault = f"{plural(n, what) if what != 'entry' else f'{n:,} entries'} {FAULTS[kind]}"
+        noun = "entry" if kind == "foreign" else "id" if kind.startswith("orphan") else "message"
+        fault = f"{plural(n, noun) if noun != 'entry' else f'{n:,} entries'} {FAULTS[kind]}"
         examples = f" ({first_few(result.examples[kind], n if n <= 2 else 1)})"
         if kind == "foreign":
             yield problem(

@@ -20,7 +20,7 @@ def may_write(keyspace: Keyspace, queue: str) -> Flow[bool]:
     """Tell whether this user may write. The test removes a field that no queue has, so nothing changes."""
     keys = {part: keyspace.key(queue, part) for part in ("meta", "leases")}
     answers = yield flows.Write([("HDEL", keys["meta"], ""), ("ZREM", keys["leases"], "")], keep_errors=True)
-    return not all(isinstance(one, NoPermissionError) and " to run " in str(one) for one in answers)
+    return not all(isinstance(answer, NoPermissionError) and " to run " in str(answer) for answer in answers)
 
 
 def take(keyspace: Keyspace, names: Sequence[str], error: ResponseError) -> Flow[KeyInventory]:

@@ -82,24 +82,24 @@ def _binaries() -> Iterator[Path]:
     folders += [f"{place}/bin" for place in (spec.submodule_search_locations or ())] if spec else []
     seen = set()
     for folder in folders:
-        found = shutil.which(_NAME, path=folder)
-        if found and (real := Path(found).resolve()) not in seen:
+        program = shutil.which(_NAME, path=folder)
+        if program and (real := Path(program).resolve()) not in seen:
             seen.add(real)
-            yield Path(found).absolute()
+            yield Path(program).absolute()
 
 
 def _version_of(binary: Path) -> tuple[int, ...]:
     try:
-        told = subprocess.run([binary, "--version"], capture_output=True, check=True, timeout=10).stdout
+        output = subprocess.run([binary, "--version"], capture_output=True, check=True, timeout=10).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    return _version(told.decode(errors="replace"))
+    return _version(output.decode(errors="replace"))
 
 
 def _version(text: str) -> tuple[int, ...]:
     """Major and minor version, from `7.0` or `Redis server v=7.0.15 ...`; `()` if there is none."""
-    found = re.search(r"(?:^|\bv=)(\d{1,4})\.(\d{1,4})\b", text)
-    return (int(found[1]), int(found[2])) if found else ()
+    match = re.search(r"(?:^|\bv=)(\d{1,4})\.(\d{1,4})\b", text)
+    return (int(match[1]), int(match[2])) if match else ()
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -36,8 +36,8 @@ def folder_of(url: str) -> str | None:
 
     Raises `InvalidInput` for a URL of another form. The message does not show the URL, which may hold a password.
     """
-    host, slash, rest = url.removeprefix(SCHEME).partition("/")
-    path = slash + rest
+    host, slash, below = url.removeprefix(SCHEME).partition("/")
+    path = slash + below
     if "@" in host:
         raise InvalidInput(f"url: {_FORM}, got a user or a password: an embedded server has none")
     if re.search(r"[?#]", url):

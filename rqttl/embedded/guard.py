@@ -152,8 +152,8 @@ def sync(folder: Path, synced: Mapping[Path, tuple[int, ...]]) -> dict[Path, tup
     states: dict[Path, tuple[int, ...]] = {}
     for path in (*{path.parent for path in files}, *files):  # a folder changes when a name in it does
         try:
-            facts = path.stat()
-            states[path] = facts.st_ino, facts.st_size, facts.st_mtime_ns
+            status = path.stat()
+            states[path] = status.st_ino, status.st_size, status.st_mtime_ns
             if states[path] != synced.get(path):
                 _sync_file(path)
         except FileNotFoundError:  # a rewrite has just replaced it

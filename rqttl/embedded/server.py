@@ -213,8 +213,8 @@ def _ensure(home: Path, locks: list[int], deadline: float) -> Path:
         if answer.startswith(PONG):
             return address
         if time.monotonic() >= deadline:
-            told = answer.decode(errors="replace").strip() or "no answer"
-            raise EmbeddedUnavailable(f"embedded server: not ready in time ({told}); see {home / 'server.log'}")
+            reply = answer.decode(errors="replace").strip() or "no answer"
+            raise EmbeddedUnavailable(f"embedded server: not ready in time ({reply}); see {home / 'server.log'}")
         time.sleep(_STEP)
 
 

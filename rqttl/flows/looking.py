@@ -26,21 +26,21 @@ def names(keyspace: Keyspace) -> Flow[list[str]]:
     (members,) = yield Read([("SMEMBERS", keyspace.registry)])
     if isinstance(members, Exception):
         raise RegistryDamaged(keyspace.registry)
-    found: list[str] = []
+    existing: list[str] = []
     for page in _pages(queue_names(members)):
         damaged: Damaged = {}
-        _, there = yield from _existing(keyspace, page, LIFETIME, damaged)
-        found += [name for name in page if name in there or name in damaged]
-    return found
+        _, records = yield from _existing(keyspace, page, LIFETIME, damaged)
+        existing += [name for name in page if name in records or name in damaged]
+    return existing
 
 
 def options_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[PerQueue[QueueOptions]]:
     """The options of each queue."""
-    found: PerQueue[QueueOptions] = PerQueue()
+    options: PerQueue[QueueOptions] = PerQueue()
     for page in _pages(queues):
-        _, there = yield from _existing(keyspace, page, (*LIFETIME, "options"), found.damaged)
-        found |= _sound(there, _options, found.damaged)
-    return found
+        _, records = yield from _existing(keyspace, page, (*LIFETIME, "options"), options.damaged)
+        options |= _sound(records, _options, options.damaged)
+    return options
 
 
 def options(keyspace: Keyspace, queue: str) -> Flow[QueueOptions]:
@@ -52,34 +52,34 @@ def _options(record: Record) -> QueueOptions:
     try:
         return QueueOptions.from_json(record.queue, record.text("options"))
     except ValueError:
-        raise QueueDamaged(record.queue, "the field given of its record holds no options") from None
+        raise QueueDamaged(record.queue, "the field options of its record holds no options") from None
 
 
 def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Flow[PerQueue[QueueStats]]:
     """Statistics of each queue, without a sweep. `ends`: with the ends of the next lease and the next delay."""
-    found: PerQueue[QueueStats] = PerQueue()
+    statistics: PerQueue[QueueStats] = PerQueue()
     for page in _pages(queues):
-        now, there = yield from _existing(keyspace, page, STATISTICS, found.damaged)
-        numbers = _sound(there, lambda record: Numbers(keyspace, record, now), found.damaged)  # noqa: B023  # used at once
-        counts = yield from _ask({name: one.ask_counts() for name, one in numbers.items()}, found.damaged)
+        now, records = yield from _existing(keyspace, page, STATISTICS, statistics.damaged)
+        numbers = _sound(records, lambda record: Numbers(keyspace, record, now), statistics.damaged)  # noqa: B023  # used at once
+        counts = yield from _ask({name: tally.ask_counts() for name, tally in numbers.items()}, statistics.damaged)
         for name, answers in counts.items():
             numbers[name].counts = answers
-        for some in _groups([numbers[name] for name in counts]):
-            heads = yield from _ask({one.queue: one.ask_heads(ends=ends) for one in some}, found.damaged)
+        for group in _groups([numbers[name] for name in counts]):
+            heads = yield from _ask({tally.queue: tally.ask_heads(ends=ends) for tally in group}, statistics.damaged)
             for name, answers in heads.items():
                 numbers[name].heads = answers
-                found[name] = numbers[name].statistics(ends=ends)
-    return found
+                statistics[name] = numbers[name].statistics(ends=ends)
+    return statistics
 
 
-def only(queue: str, looked: Flow[PerQueue[T]]) -> Flow[T]:
+def only(queue: str, flow: Flow[PerQueue[T]]) -> Flow[T]:
     """The answer of a look at one queue. Raises `QueueNotFound`, `QueueDamaged`."""
-    found = yield from looked
-    if queue in found.damaged:
-        raise found.damaged[queue]
-    if queue not in found:
+    result = yield from flow
+    if queue in result.damaged:
+        raise result.damaged[queue]
+    if queue not in result:
         raise QueueNotFound(queue)
-    return found[queue]
+    return result[queue]
 
 
 def _pages(queues: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -91,25 +91,25 @@ def _groups(numbers: Sequence[Numbers]) -> Iterator[list[Numbers]]:
     """Queues whose oldest messages may come in one reply."""
     group: list[Numbers] = []
     weight = 0
-    for one in numbers:
-        if group and weight + one.weight > BODIES:
+    for tally in numbers:
+        if group and weight + tally.weight > BODIES:
             yield group
             group, weight = [], 0
-        group.append(one)
-        weight += one.weight
+        group.append(tally)
+        weight += tally.weight
     if group:
         yield group
 
 
 def _sound(records: Mapping[str, Record], read: Callable[[Record], T], damaged: Damaged) -> dict[str, T]:
     """Read each record. One that is no record of a queue goes into `damaged`."""
-    found = {}
+    values = {}
     for name, record in records.items():
         try:
-            found[name] = read(record)
+            values[name] = read(record)
         except QueueDamaged as error:
             damaged[name] = error
-    return found
+    return values
 
 
 def _existing(
@@ -134,15 +134,15 @@ def _ask(asked: Mapping[str, Mapping[str, Call]], damaged: Damaged) -> Flow[dict
     """Ask each queue its questions, all in one round trip. Answers have the names of their questions."""
     calls = [call for questions in asked.values() for call in questions.values()]
     replies = iter((yield Read(calls)) if calls else ())
-    found: dict[str, dict[str, Any]] = {}
+    answered: dict[str, dict[str, Any]] = {}
     for queue, questions in asked.items():
         answers = {name: next(replies) for name in questions}
         wrong = [name for name, answer in answers.items() if isinstance(answer, Exception)]
         if wrong:
             damaged[queue] = _wrong_type(queue, questions[wrong[0]])
         else:
-            found[queue] = answers
-    return found
+            answered[queue] = answers
+    return answered
 
 
 def _wrong_type(queue: str, call: Call) -> QueueDamaged:

@@ -72,12 +72,12 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     else:
         bodies: Any = messages
         stored = [(yield from _store(config, largest, lambda config: commands.enqueue_plain(config, bodies)))]
-    results = [result for _, some in stored for result in some]
+    results = [result for _, batch in stored for result in batch]
     forever = all(config.retention is None for config, _ in stored)
     if forever and set(map(type, messages)) == {bytes} and set(map(len, results)) == {_SEQUENCE_BYTES}:
         return list(map(Receipt, map(bytes.decode, results)))
-    options = [config for config, some in stored for _ in some]
-    return [_receipt(*one) for one in zip(options, results, messages, strict=True)]
+    options = [config for config, batch in stored for _ in batch]
+    return [_receipt(*arguments) for arguments in zip(options, results, messages, strict=True)]
 
 
 def _largest_of_plain(messages: Sequence[Message | object]) -> int | None:
@@ -106,7 +106,7 @@ def _store(config: QueueConfig, largest: int, build: Callable[[QueueConfig], Com
         return build(config)
 
     values = yield from with_config(config.name, checked, config)
-    return config, values.ids
+    return config, values.results
 
 
 def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
@@ -127,8 +127,8 @@ def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], w
         start = len(stored)
         config = yield from _roomy(config, largest[start])
         alone = len(pieces) == 1 or config.limited or window
-        some = pieces[start : start + (1 if alone else WINDOW)]
-        calls = [partial(commands.enqueue, packed=piece, window=window) for piece in some]
+        batches = pieces[start : start + (1 if alone else WINDOW)]
+        calls = [partial(commands.enqueue, packed=piece, window=window) for piece in batches]
         if alone:
             stored.append((yield from _store(config, largest[start], calls[0])))
         else:
@@ -147,7 +147,7 @@ def _in_one_round_trip(
             newest: QueueConfig = yield GetConfig(config.name, fresh=True)
             stored.append((yield from _store(newest, size, call)))
         else:
-            stored.append((config, answer.ids))
+            stored.append((config, answer.results))
     return stored
 
 
@@ -229,8 +229,8 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     as waiting: it comes back at once.
     """
     if wait <= 0:
-        here = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
-        return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished()))
+        own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
+        return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished()))
     started: int = yield Now()
     ticket, now = b"", started
     lost: list[bytes] = []
@@ -239,17 +239,17 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     while True:
         left = max(0, started + wait - now)
         block = min(left, period(consumer))
-        here = Presence(consumer, block, ttl, ticket, room)
-        claimed = yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=here, finished=finished())
+        own = Presence(consumer, block, ttl, ticket, room)
+        claimed = yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished())
         lost, unknown = [*lost, *claimed.lost], [*unknown, *claimed.unknown]
         if deaf and not claimed.entries:
             raise deaf
         if claimed.entries or block == 0:
             return claimed._replace(lost=lost, unknown=unknown)
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        heard = yield WaitForWakeup(queue, block, left, due)
-        deaf = heard if isinstance(heard, PoolExhausted) else None
-        ticket = heard if heard and not deaf else b""
+        wakeup = yield WaitForWakeup(queue, block, left, due)
+        deaf = wakeup if isinstance(wakeup, PoolExhausted) else None
+        ticket = wakeup if wakeup and not deaf else b""
         if deaf or ticket == ENDED:
             # looks once more, and so leaves those who wait, with what was handed to it meanwhile
             ticket, wait = b"", 0

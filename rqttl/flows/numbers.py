@@ -92,8 +92,8 @@ class Numbers:
 
     def _oldest(self) -> int | None:
         """When the oldest ready message arrived, in ms."""
-        found = [*self.heads.get("requeued", ()), *(id for id, _ in self.heads.get("log", ()))]
-        return min((int(id[:13]) for id in found), default=None)
+        sequences = [*self.heads.get("requeued", ()), *(sequence for sequence, _ in self.heads.get("log", ()))]
+        return min((int(sequence[:13]) for sequence in sequences), default=None)
 
     def _score(self, part: str, per_ms: int = 1) -> int | None:
         """The lowest score of a part, in ms. RESP2 gives `[member, score]`, RESP3 a list of such pairs."""

@@ -97,7 +97,7 @@ def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
         return UpdateResult(before, after, 0, 0)  # its lifetime was over at once
     yield GetConfig(queue, newest=config)
     swept = yield from sweep(queue)
-    return UpdateResult(before, after, sum(one.expired for one in swept), sum(one.trimmed for one in swept))
+    return UpdateResult(before, after, sum(step.expired for step in swept), sum(step.trimmed for step in swept))
 
 
 def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flow[UpdateResult]:
@@ -144,16 +144,16 @@ def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flow
     yield from sweep(queue)
     purged = done = 0
     while done < len(ids):
-        some = ids[done : done + BATCH]
-        values = yield from run(commands.purge(keyspace, queue, "", some))
+        page = ids[done : done + BATCH]
+        values = yield from run(commands.purge(keyspace, queue, "", page))
         purged += values.purged
-        done += some.index(values.upto.decode()) + 1
+        done += page.index(values.upto.decode()) + 1
     return purged
 
 
 def _checked(sequences: Iterable[str]) -> set[str]:
-    given = checks.items(sequences, "sequences", "sequences of messages")
-    return {codec.check_sequence(one, "sequences") for one in given}
+    items = checks.items(sequences, "sequences", "sequences of messages")
+    return {codec.check_sequence(sequence, "sequences") for sequence in items}
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
@@ -202,20 +202,20 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
         page = yield from existing(queue, command)
         retention = int(page.retention) if page.retention else None
         for i, entry in enumerate(page.entries):
-            one = _peeked(queue, retention, entry, page.facts[3 * i : 3 * i + 3])
-            if one.state == "leased" or one.expires_at is None or one.expires_at > as_datetime(page.now):
-                seen.append(one)
+            view = _peeked(queue, retention, entry, page.facts[3 * i : 3 * i + 3])
+            if view.state == "leased" or view.expires_at is None or view.expires_at > as_datetime(page.now):
+                seen.append(view)
         if not page.entries:
             break
         place = page.entries[-1][0].decode()
     return seen
 
 
-def _peeked(queue: str, retention: int | None, entry: Any, facts: Sequence[bytes]) -> MessageView:
+def _peeked(queue: str, retention: int | None, entry: Any, state_fields: Sequence[bytes]) -> MessageView:
     sequence, (header, body) = entry
-    state, until, failures = facts
-    told, _, description = failures.partition(b" ")
-    failed, _, away = told.partition(b"@")
+    state, until, failures = state_fields
+    marks, _, description = failures.partition(b" ")
+    failed, _, away = marks.partition(b"@")
     if state == b"delayed" and away:
         until = away  # in `delayed` it stands with the end of its retention
     read = codec.unpack_header(header)

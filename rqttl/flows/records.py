@@ -52,8 +52,8 @@ class Record:
         try:
             return int(value or 0)
         except ValueError:
-            shown = value[:40].decode("utf-8", "backslashreplace")
-            raise QueueDamaged(self.queue, f"the field {name} of its record is no number: {shown!r}") from None
+            text = value[:40].decode("utf-8", "backslashreplace")
+            raise QueueDamaged(self.queue, f"the field {name} of its record is no number: {text!r}") from None
 
     @property
     def end(self) -> int | None:

@@ -20,23 +20,23 @@ from rqttl.types import MessageView, Outcome, RedriveResult
 
 def redrive_many(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]]) -> Flow[list[RedriveResult]]:
     """Put chosen letters, each a sequence and the queue that it goes to, back. What has expired dies first."""
-    wanted = _checked(letters)
+    pairs = _checked(letters)
     yield from sweep(queue)
-    found: dict[tuple[str, str], RedriveResult] = {}
-    for origin, sequences in _by_origin(sorted(set(wanted))).items():
-        for one in (yield from _send(keyspace, queue, origin, sequences)):
-            found[one.sequence, origin] = one
-    return [found[pair] for pair in wanted]
+    results: dict[tuple[str, str], RedriveResult] = {}
+    for origin, sequences in _by_origin(sorted(set(pairs))).items():
+        for result in (yield from _send(keyspace, queue, origin, sequences)):
+            results[result.sequence, origin] = result
+    return [results[pair] for pair in pairs]
 
 
 def _checked(letters: object) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for pair in checks.items(letters, "letters", "pairs of a sequence and a queue"):
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {format_value(pair)}")
         sequence, origin = pair
-        found.append((codec.check_sequence(sequence, "letters"), check_queue_name(origin, "letters")))
-    return found
+        pairs.append((codec.check_sequence(sequence, "letters"), check_queue_name(origin, "letters")))
+    return pairs
 
 
 def _by_origin(letters: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -55,14 +55,14 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
     while len(done) < len(sequences):
         if config is None:
             return done + [RedriveResult(sequence, origin, "no_origin") for sequence in sequences[len(done) :]]
-        some = sequences[len(done) : len(done) + BATCH]
-        answer = yield from dispatch(commands.redrive(config, queue, some), OUTDATED)
+        batch = sequences[len(done) : len(done) + BATCH]
+        answer = yield from dispatch(commands.redrive(config, queue, batch), OUTDATED)
         if type(answer) is Refused:
             config = yield from config_if_exists(keyspace, origin)
         else:
             # of large letters the script looks at the first ones only
             done += [
-                _redriven(sequence, origin, result) for sequence, result in zip(some, answer.results, strict=False)
+                _redriven(sequence, origin, result) for sequence, result in zip(batch, answer.results, strict=False)
             ]
     return done
 
@@ -109,13 +109,13 @@ class _Redrive:
         letters = list(self.chosen_letters(page))
         while letters and not self.over:
             most = len(letters) if self.limit is None else self.limit - self.moved
-            some, letters = letters[:most], letters[most:]
-            for origin, sequences in _by_origin(some).items():
+            batch, letters = letters[:most], letters[most:]
+            for origin, sequences in _by_origin(batch).items():
                 if origin in self.closed:
                     continue
-                for one in (yield from _send(self.keyspace, self.queue, origin, sequences)):
-                    self.moved += one.outcome == "moved"
-                    if one.outcome in ("full", "no_origin"):
+                for result in (yield from _send(self.keyspace, self.queue, origin, sequences)):
+                    self.moved += result.outcome == "moved"
+                    if result.outcome in ("full", "no_origin"):
                         self.closed.add(origin)
 
 

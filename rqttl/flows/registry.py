@@ -29,7 +29,7 @@ def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
 
 def members(keyspace: Keyspace, page: int = PAGE) -> Flow[set[bytes]]:
     """All members, read in pages. Raises `RegistryDamaged` where the registry is no set."""
-    found: set[bytes] = set()
+    entries: set[bytes] = set()
     cursor = 0
     while True:
         call = ("SSCAN", keyspace.registry, cursor, "COUNT", page)
@@ -37,19 +37,19 @@ def members(keyspace: Keyspace, page: int = PAGE) -> Flow[set[bytes]]:
         if isinstance(reply, Exception):
             raise RegistryDamaged(keyspace.registry)
         cursor, names = replies.shaped("SSCAN", replies.page, reply)
-        found.update(names)
+        entries.update(names)
         if cursor == 0:
-            return found
+            return entries
 
 
 def records(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) -> Flow[Mapping[str, Any]]:
     """These fields of the record of each queue. The error of a record takes the place of its fields."""
-    found: dict[str, Any] = {}
+    fields_by_queue: dict[str, Any] = {}
     for start in range(0, len(queues), PAGE):
         page = queues[start : start + PAGE]
         calls = [("HMGET", keyspace.key(queue, "meta"), *fields) for queue in page]
-        found.update(zip(page, (yield Read(calls, keep_errors=True)), strict=True))
-    return found
+        fields_by_queue.update(zip(page, (yield Read(calls, keep_errors=True)), strict=True))
+    return fields_by_queue
 
 
 def remove_members(keyspace: Keyspace, strangers: Sequence[bytes]) -> Flow[list[Any]]:

@@ -41,7 +41,7 @@ def _ask(queue: str, now: Word) -> Flow[Ok]:
 
 def stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[PerQueue[QueueStats]]:
     """Statistics of each queue, after a sweep, in few round trips."""
-    found: PerQueue[QueueStats] = PerQueue()
+    statistics: PerQueue[QueueStats] = PerQueue()
     for start in range(0, len(queues), TOGETHER):
         names = queues[start : start + TOGETHER]
         swept = _SweepOutcome()
@@ -50,9 +50,9 @@ def stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Fl
             left = yield from swept.sweep(keyspace, left, now)
             if not left:
                 break
-        found |= {name: swept.statistics(name) for name in names if name in swept.lasts}
-        found.damaged |= swept.damaged
-    return found
+        statistics |= {name: swept.statistics(name) for name in names if name in swept.lasts}
+        statistics.damaged |= swept.damaged
+    return statistics
 
 
 class _SweepOutcome:
@@ -69,12 +69,12 @@ class _SweepOutcome:
             self.lasts.pop(name, None)  # deleted meanwhile, or asked again
         lookups = [commands.lookup(keyspace, name) for name in queues]
         looks = yield from self._in_one_round_trip(lookups, NOT_THERE)
-        there = [
+        configs = [
             QueueConfig(keyspace, name, look.version, QueueOptions.from_json(name, look.options))
             for name, look in looks.items()
             if type(look) is not Refused
         ]
-        answers = yield from self._in_one_round_trip([commands.stats(config, now=now) for config in there], OUTDATED)
+        answers = yield from self._in_one_round_trip([commands.stats(config, now=now) for config in configs], OUTDATED)
         left = []
         for name, answer in answers.items():
             if type(answer) is not Refused:

@@ -80,20 +80,20 @@ def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) 
             return _ONLY_MSGPACK
     elif not isinstance(headers, Mapping):
         raise InvalidInput(f"headers: expected a mapping, got {format_value(headers)}")
-    given = dict([_header(name, value) for name, value in headers.items()]) if headers is not None else None
+    plain = dict([_header(name, value) for name, value in headers.items()]) if headers is not None else None
     text = plain_text(content_type)
     if content_type is not None and (text is None or not text.isprintable()):
         raise InvalidInput(f"content_type: expected printable text, got {format_value(content_type)}")
-    if text is None and not given:
+    if text is None and not plain:
         return b""
     kind = _MSGPACK_CODE if text == MSGPACK else text
     try:
-        packed: bytes = msgpack.packb([kind, given or None], use_bin_type=True)
+        packed: bytes = msgpack.packb([kind, plain or None], use_bin_type=True)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"headers: {error}") from None
     if len(packed) > MAX_HEADER_BYTES:
-        what = "headers and content_type" if given and text else "headers" if given else "content_type"
-        raise MessageTooLarge(f"{what}: {len(packed)} bytes are more than {MAX_HEADER_BYTES}")
+        parts = "headers and content_type" if plain and text else "headers" if plain else "content_type"
+        raise MessageTooLarge(f"{parts}: {len(packed)} bytes are more than {MAX_HEADER_BYTES}")
     return packed
 
 
@@ -177,14 +177,14 @@ def sound_header(header: bytes) -> bytes:
 
 def _split(header: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """Deadline, id, deaths and extras, as bytes. Where the lengths are damaged, only a deadline is there."""
-    found = _LENGTHS.match(header)
-    start = found.end() if found else 0
-    end_of_id = start + (_length(found[2]) if found else 0)
-    end_of_deaths = end_of_id + (_length(found[3]) if found else 0)
-    if not found or end_of_deaths > len(header):
+    match = _LENGTHS.match(header)
+    start = match.end() if match else 0
+    end_of_id = start + (_length(match[2]) if match else 0)
+    end_of_deaths = end_of_id + (_length(match[3]) if match else 0)
+    if not match or end_of_deaths > len(header):
         before, semicolon, _ = header.partition(b";")
         return before if semicolon else b"", b"", b"", b""
-    return found[1], header[start:end_of_id], header[end_of_id:end_of_deaths], header[end_of_deaths:]
+    return match[1], header[start:end_of_id], header[end_of_id:end_of_deaths], header[end_of_deaths:]
 
 
 def _deadline(digits: bytes) -> int | None:
@@ -220,15 +220,15 @@ def _records(data: bytes) -> Iterator[tuple[Death | None, int]]:
     A record that says where a circle was ended is no death.
     """
     end = 0
-    while found := _RECORD.match(data, end):
-        queue, reason, count, first, last, enqueued, expires, deliveries, length = found.groups()
-        end = found.end() + int(length)
+    while match := _RECORD.match(data, end):
+        queue, reason, count, first, last, enqueued, expires, deliveries, length = match.groups()
+        end = match.end() + int(length)
         if end > len(data):
             return
         if reason == REDRIVEN:
             yield None, end
             continue
-        description = data[found.end() : end]
+        description = data[match.end() : end]
         death = Death(
             queue=queue.decode(errors="replace"),
             reason=reason.decode(errors="replace"),
@@ -261,9 +261,9 @@ def describe(error: BaseException) -> str:
 
     It never fails, whatever the class of the error does when its text is asked for. What UTF-8 cannot hold is escaped.
     """
-    kind, said = type(error), _text_of(error)
+    kind, text = type(error), _text_of(error)
     home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
-    described = f"{home}{kind.__qualname__}{': ' if said else ''}{said}"
+    described = f"{home}{kind.__qualname__}{': ' if text else ''}{text}"
     encoded = described[:MAX_DESCRIPTION_BYTES].encode(errors="backslashreplace")
     return encoded[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")
 

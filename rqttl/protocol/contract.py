@@ -122,8 +122,8 @@ def _ordered(names: tuple[str, ...]) -> Callable[..., tuple[Word, ...]]:
 
     It is compiled once, as `namedtuple` compiles its constructor: calls of a hot path cannot pay for a mapping.
     """
-    given = f"*, {', '.join(names)}" if names else ""
-    ordered: Callable[..., tuple[Word, ...]] = eval(f"lambda {given}: ({''.join(f'{name}, ' for name in names)})")  # noqa: S307  # names of a header
+    parameters = f"*, {', '.join(names)}" if names else ""
+    ordered: Callable[..., tuple[Word, ...]] = eval(f"lambda {parameters}: ({''.join(f'{name}, ' for name in names)})")  # noqa: S307  # names of a header
     return ordered
 
 

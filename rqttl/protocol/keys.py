@@ -96,14 +96,14 @@ class Keyspace:
         """
         if queue.startswith("{"):
             return f"{self.namespace}:{queue}:{part}"
-        tag, slash, rest = queue.partition("/")
-        return f"{self.namespace}:{{{tag}}}{slash}{rest}:{part}"
+        tag, slash, remainder = queue.partition("/")
+        return f"{self.namespace}:{{{tag}}}{slash}{remainder}:{part}"
 
     def split(self, key: bytes) -> tuple[str, str] | None:
         """The queue and the part of a key of this namespace; `None` for a key that no queue can have."""
         tagged, _, part = key.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
-        tag, _, rest = tagged.removeprefix("{").partition("}")
-        name = tagged if rest and not rest.startswith("/") else tag + rest
+        tag, _, suffix = tagged.removeprefix("{").partition("}")
+        name = tagged if suffix and not suffix.startswith("/") else tag + suffix
         return (name, part) if is_queue_name(name) and self.key(name, part).encode() == key else None
 
     @property

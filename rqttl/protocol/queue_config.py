@@ -75,12 +75,12 @@ class QueueConfig:
         if words is None:
             if len(self._prefixes) >= PREFIXES:
                 self._prefixes.clear()
-            found = {"source": source} if source else {}
-            found |= {reason: self.options.target(reason) for reason in script.targets}
-            targets = {reason: target for reason, target in found.items() if target}
-            said = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
+            queues = {"source": source} if source else {}
+            queues |= {reason: self.options.target(reason) for reason in script.targets}
+            targets = {reason: target for reason, target in queues.items() if target}
+            mapping = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
             keys = keys_of(self.keyspace, self.name, script, tuple(targets.values()))
-            words = self._prefixes[place] = (*keys, *self._fence(script, said))
+            words = self._prefixes[place] = (*keys, *self._fence(script, mapping))
         return words
 
     def _fence(self, script: Script, targets: str) -> list[Word]:

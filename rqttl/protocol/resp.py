@@ -51,5 +51,5 @@ class Packer:
     def pack(self, *words: Any) -> list[bytes]:
         """One command. Its name may have several words."""
         name = words[0].encode() if isinstance(words[0], str) else words[0]
-        rest = [bytes(word) if isinstance(word, bytearray | memoryview) else word for word in words[1:]]
-        return [pack_command((*name.split(), *rest))]
+        arguments = [bytes(word) if isinstance(word, bytearray | memoryview) else word for word in words[1:]]
+        return [pack_command((*name.split(), *arguments))]

@@ -89,21 +89,21 @@ def _read(kind: str, name: str) -> tuple[dict[str, list[str]], str]:
     return tags, _COMMENT.sub("", _HEADER.sub("", text))
 
 
-def _fragments(wanted: list[str]) -> dict[str, str]:
+def _fragments(roots: list[str]) -> dict[str, str]:
     """The texts of the wanted fragments and of those that they use, in an order in which each finds what it needs."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
 
     def find(names: list[str], path: tuple[str, ...]) -> None:
         for name in names:
             if name in path:
                 raise ContractError(f"lua: fragments use each other in a circle: {' > '.join((*path, name))}")
-            if name not in found:
+            if name not in texts:
                 tags, text = _read("lib", name)
                 find(tags.get("use", []), (*path, name))
-                found[name] = text
+                texts[name] = text
 
-    find(wanted, ())
-    return found
+    find(roots, ())
+    return texts
 
 
 def _join(fragments: dict[str, str], body: str) -> str:
@@ -149,15 +149,15 @@ def _groups(functions: dict[str, str], always: set[str], body: str) -> dict[str,
     return {name: groups[name] for name in functions if name in groups}
 
 
-def _bind(text: str, here: set[str], numbers: dict[str, int]) -> str:
+def _bind(text: str, local_names: set[str], numbers: dict[str, int]) -> str:
     """A text in which functions have their local names: those that are `here`, and those that `lazy` gives."""
 
     def call(match: re.Match[str]) -> str:
         name = f"{match[1]}.{match[2]}"
-        return _local(name) if name in here else f"lazy({numbers[name]})" if name in numbers else match[0]
+        return _local(name) if name in local_names else f"lazy({numbers[name]})" if name in numbers else match[0]
 
     def local(match: re.Match[str]) -> str:
-        return _local(match[0]) if match[0] in here else match[0]
+        return _local(match[0]) if match[0] in local_names else match[0]
 
     return _NAMED.sub(local, _LAZY.sub(call, text))
 
@@ -179,18 +179,18 @@ def _modules(names: set[str]) -> set[str]:
 
 def _reachable(functions: dict[str, str], text: str) -> set[str]:
     """The functions that a text names, and those that these name; not those that are named as lazy."""
-    found: set[str] = set()
+    reached: set[str] = set()
     texts = [text]
     while texts:
         named = {f"{a}.{b}" for text in texts for a, b in _NAMED.findall(_LAZY.sub("", text))} & functions.keys()
-        texts = [functions[name].partition("\n")[2] for name in named - found]
-        found |= named
-    return found
+        texts = [functions[name].partition("\n")[2] for name in named - reached]
+        reached |= named
+    return reached
 
 
-def _bindings(name: str, least: int, keys: list[str], args: list[str], rest: str) -> str:
+def _bindings(name: str, least: int, keys: list[str], args: list[str], further: str) -> str:
     """The lines that give positions their names, behind a check of their number. `rest` takes all further arguments."""
-    enough = f"#KEYS < {least} or #ARGV {'<' if rest else '~='} {len(args)}"
+    enough = f"#KEYS < {least} or #ARGV {'<' if further else '~='} {len(args)}"
     lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
     # space for the fields that `record.open` and `append.next_seq` set, so that the table never grows
     room = [f"{field} = nil" for field in _RECORD]
@@ -200,8 +200,8 @@ def _bindings(name: str, least: int, keys: list[str], args: list[str], rest: str
         into = ", ".join(f"q.{part}" for part in keys[least:])
         lines.append(f"if KEYS[{least + 1}] then {into} = unpack(KEYS, {least + 1}, {len(keys)}) end")
     named = [f"{word} = ARGV[{i}]" for i, word in enumerate(args, 1)]
-    if rest:
-        named.append(f"{rest} = {{unpack(ARGV, {len(args) + 1})}}")
+    if further:
+        named.append(f"{further} = {{unpack(ARGV, {len(args) + 1})}}")
     lines.append("local arg = {" + ", ".join(named) + "}")
     return "\n".join(lines) + "\n"
 
@@ -212,11 +212,11 @@ _linking = Lock()
 
 def load(name: str) -> Script:
     """Give one command as Redis runs it. The text is the same on every server, so its hash is too (ACLs pin hashes)."""
-    if (found := _linked.get(name)) is None:
+    if (script := _linked.get(name)) is None:
         # one thread links, since 300 that begin to wait at once would each link the same text and finish a minute later
         with _linking:
-            found = _linked[name] = _linked.get(name) or _link(name)
-    return found
+            script = _linked[name] = _linked.get(name) or _link(name)
+    return script
 
 
 def _link(name: str) -> Script:
@@ -230,9 +230,9 @@ def _link(name: str) -> Script:
         raise ContractError(f"lua: {name}: {' and '.join(fence)} must be the first arguments")
     least = keys.index("|") if "|" in keys else len(keys)
     keys = [key for key in keys if key != "|"]
-    rest = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""
+    further = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""
     targets = tags.get("targets", [])
-    body = _bindings(name, least, keys, args, rest)
+    body = _bindings(name, least, keys, args, further)
     if targets:
         bind = f"lazy(dead_letter).bind(q, KEYS, {len(keys)}, arg.targets)"
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
@@ -246,7 +246,7 @@ def _link(name: str) -> Script:
     text = re.sub(r"\n{2,}", "\n", text).lstrip()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(
-        name, text, sha, tuple(keys), least, tuple(args), tuple(targets), _names(tags, "refuse"), bool(rest), other,
+        name, text, sha, tuple(keys), least, tuple(args), tuple(targets), _names(tags, "refuse"), bool(further), other,
         _names(tags, "reply"),
     )  # fmt: skip
 

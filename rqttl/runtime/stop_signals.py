@@ -44,12 +44,12 @@ class SignalWatch:
         os.close(self._reader)
 
     def _watch(self) -> None:
-        while heard := os.read(self._reader, 256):
-            if not self._numbers.isdisjoint(heard):
+        while received := os.read(self._reader, 256):
+            if not self._numbers.isdisjoint(received):
                 self._then()
             if self._before != -1:
                 with suppress(OSError):  # whoever used it before, such as an event loop, has closed it or is busy
-                    os.write(self._before, heard)
+                    os.write(self._before, received)
 
 
 class StopSignals:

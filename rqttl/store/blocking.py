@@ -66,7 +66,7 @@ class Listener:
             exhausted = PoolExhausted(self._places.limit, self._places.held)
             return exhausted if place is False else ENDED if _asked(interrupts) else None
         try:
-            found = self._block(key, ms, interrupts)
+            reply = self._block(key, ms, interrupts)
         except PoolExhausted as error:
             return error
         except (ConnectionError, TimeoutError, NotSent):
@@ -80,10 +80,10 @@ class Listener:
             return b""
         finally:
             self._places.give_back(place)
-        if found is None:
+        if reply is None:
             return ENDED if _asked(interrupts) else None
-        heard: bytes = found[1]
-        return heard
+        element: bytes = reply[1]
+        return element
 
     def _block(self, key: str, ms: int, interrupts: Sequence[Interrupt]) -> Any:
         """One blocking call, which the interrupts may end."""
@@ -94,8 +94,8 @@ class Listener:
             hang_up, line = partial(_hang_up, sock), _Line(connection, sock, ms / 1000 + SLACK)
             try:
                 with patiently(connection, ms) as longest, ExitStack() as stack:
-                    for one in interrupts:
-                        stack.enter_context(one.ending(hang_up))
+                    for interrupt in interrupts:
+                        stack.enter_context(interrupt.ending(hang_up))
                     # looked at only now: whoever asks from here on finds the socket
                     if _asked(interrupts):
                         return None
@@ -149,7 +149,7 @@ class _Line:
 
 
 def _asked(interrupts: Sequence[Interrupt]) -> bool:
-    return any(one.asked() for one in interrupts)
+    return any(interrupt.asked() for interrupt in interrupts)
 
 
 def _hang_up(sock: Any) -> None:

@@ -21,14 +21,14 @@ def ok(_: object) -> str:
     return "ok"
 
 
-def word(reply: Any) -> str:
+def reply_outcome(reply: Any) -> str:
     """Return the outcome of a script, or of a command among several, whose reply may be an error."""
     if isinstance(reply, Exception):
         return type(reply).__name__
     return reply[1].decode() if isinstance(reply, list) and reply and reply[0] == b"refused" else "ok"
 
 
-def heard(answer: bytes | Exception | None) -> str:
+def wait_outcome(answer: bytes | Exception | None) -> str:
     """Return the outcome of a wait."""
     if isinstance(answer, Exception):
         return type(answer).__name__
@@ -84,7 +84,7 @@ class Observer:
         outcomes: list[str] = []
         try:
             answers = call()
-            outcomes = [word(answer) for answer in answers]
+            outcomes = [reply_outcome(answer) for answer in answers]
             return answers
         except Exception as error:
             outcomes = [type(error).__name__] * len(sent)

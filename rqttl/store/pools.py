@@ -59,12 +59,12 @@ class Pool(ConnectionPool):
         return connection
 
 
-def living(things: WeakSet[Any]) -> int:
+def living(references: WeakSet[Any]) -> int:
     """The number of things that are alive. `len` may count others.
 
     An exception of a signal handler keeps them in the set.
     """
-    return sum(1 for _ in things)
+    return sum(1 for _ in references)
 
 
 def _make_ready(connection: Connection) -> None:

@@ -27,7 +27,7 @@ from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
 from rqttl.store.connections import Connections
-from rqttl.store.observer import Observer, checked, heard, ok, word
+from rqttl.store.observer import Observer, checked, ok, reply_outcome, wait_outcome
 from rqttl.store.pools import Held, open_pool
 from rqttl.store.refusals import is_read_only, refuses_for_now
 from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, try_again, with_retries
@@ -43,9 +43,9 @@ _SCHEMES = ("redis", "rediss", "unix")
 
 def open_client(url: str) -> redis.Redis:
     """A client for a URL, without hidden retries and with time-outs. Raises `InvalidInput`, never showing the URL."""
-    scheme, found, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
-    if scheme not in _SCHEMES or not found:
-        got = f"{scheme[:20]!r} as scheme" if found and scheme.isalnum() else "none of them"
+    scheme, separator, address = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if scheme not in _SCHEMES or not separator:
+        got = f"{scheme[:20]!r} as scheme" if separator and scheme.isalnum() else "none of them"
         got = got if isinstance(url, str) else format_value(url)
         raise InvalidInput(f"url: expected redis://, rediss://, unix:// or embedded://, got {got}")
     retry = Retry(NoBackoff(), 0)
@@ -53,7 +53,7 @@ def open_client(url: str) -> redis.Redis:
         parts = urlsplit(url)
         parts.port  # noqa: B018  # reading it is the check
         _check_encoding(parts)
-        if "@" in rest and "@" not in parts.netloc and scheme != "unix":
+        if "@" in address and "@" not in parts.netloc and scheme != "unix":
             raise ValueError  # an unencoded / ? or # in the password: what follows would be taken for the host
         if scheme != "unix" and not re.fullmatch(r"/?[0-9]*/?", parts.path):
             raise ValueError  # redis-py would quietly use database 0
@@ -101,7 +101,9 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
-        return self._observer.send(command.script.name, command.queue, word, with_retries, command, self._send_one)
+        return self._observer.send(
+            command.script.name, command.queue, reply_outcome, with_retries, command, self._send_one
+        )
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
         """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
@@ -139,7 +141,7 @@ class Store:
 
     def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
         """Wait for an element of a list on a connection of its own; see `Listener`."""
-        return self._observer.send("BLPOP", queue, heard, self._listener.listen, key, ms, interrupt)
+        return self._observer.send("BLPOP", queue, wait_outcome, self._listener.listen, key, ms, interrupt)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
@@ -205,14 +207,14 @@ class Store:
         def results(replies: list[Any]) -> list[Any]:
             opened, *queued, done = replies[len(before) :]
             if isinstance(opened, Exception):
-                found = queued  # this user may make no transaction, so Redis has carried out each by itself
+                answers = queued  # this user may make no transaction, so Redis has carried out each by itself
             elif isinstance(done, Exception):
-                error = next((one for one in queued if isinstance(one, Exception)), done)
+                error = next((reply for reply in queued if isinstance(reply, Exception)), done)
                 self._raise_if_refused(error)  # Redis has carried out none of them
                 raise error
             else:
-                found = done
-            return self._judged(commands, found[len(within) :])
+                answers = done
+            return self._judged(commands, answers[len(within) :])
 
         try:
             return self._exchange([*before, ("MULTI",), *within, *_calls(commands), ("EXEC",)], results)
@@ -313,5 +315,5 @@ def _check(command: Command, reply: Any) -> None:
     """Raise `ContractError` for a reply that the script cannot have given."""
     if type(reply) is list and len(reply) > 1 and reply[0] in (b"ok", b"refused"):
         return
-    given = reply[:2] if type(reply) is list else format_value(reply)
-    raise ContractError(f"script {command.script.name}: unexpected reply {given!s:.80}")
+    start = reply[:2] if type(reply) is list else format_value(reply)
+    raise ContractError(f"script {command.script.name}: unexpected reply {start!s:.80}")

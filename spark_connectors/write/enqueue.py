@@ -75,7 +75,7 @@ class Enqueue:
                 if reply is None:
                     self._refuse_missing_queue(call.queue, call.rows)
                 else:
-                    self._count(call, reply.ids)
+                    self._count(call, reply.results)
             start += len(together)
 
     def _independent(self, calls: Sequence[CallBatch]) -> int:

@@ -1,6 +1,6 @@
 """The figures of the core, against raw redis-py on the same server in the same run: `make bench`.
 
-One table: what was measured, what it should reach, commands and server microseconds per message.
+One table: each figure, its goal, commands and server microseconds per message.
 """
 
 from __future__ import annotations
@@ -209,15 +209,15 @@ def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     base = memory(client)
     pipeline = client.pipeline(transaction=False)
     for i in range(MILLION // 20):
-        pipeline.hset("loose", f"{START + i}-100000", BODY)
+        pipeline.hset("alone", f"{START + i}-100000", BODY)
     pipeline.execute()
     alone = (memory(client) - base) / (MILLION // 20)
     note = f"{left:.0f} bytes against {alone:.0f}; sweep {sweeping.server_us / MILLION:.2f} us a message"
-    table.row("memory of the 5 % that stay / alone in loose", left / alone, "<= 2.5", note)
+    table.row("memory of the 5 % that stay / alone in one hash", left / alone, "<= 2.5", note)
 
 
 def backlog(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """Whether a long queue costs more than a short one."""
+    """Compare the costs of a long and of a short queue."""
     found: dict[tuple[str, int], list[Cost]] = {}
     client.flushall()
     queues = {}
@@ -245,7 +245,7 @@ def backlog(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 
 def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """How fast expired messages move into a dead-letter queue."""
+    """Measure the rate at which expired messages move into a dead-letter queue."""
     rates = []
     for _ in range(3):
         client.flushall()
@@ -289,7 +289,7 @@ def looking(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 
 def idling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """What Redis has to do where nothing happens."""
+    """Count the commands of Redis while no message arrives."""
     client.flushall()
     found = commands_a_minute(client, broker)
     note = f"those within scripts too; counted for {WINDOW:.0f} s, with periods {FASTER} times as short"
@@ -297,7 +297,7 @@ def idling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 
 def main() -> None:
-    """Run what is named on the command line, or everything."""
+    """Run the parts that the command line names, or all of them."""
     every = (sending, receiving, weighing, surviving, backlog, burying, looking, idling)
     parts = {part.__name__: part for part in every}
     binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))

@@ -1,4 +1,4 @@
-"""How many commands Redis carries out where nothing happens: consumers that wait, and a reaper over empty queues."""
+"""The number of commands of an idle Redis: consumers wait, and a reaper watches empty queues."""
 
 from __future__ import annotations
 

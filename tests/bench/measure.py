@@ -1,4 +1,4 @@
-"""What every benchmark needs: a server of its own, interleaved repeats, medians, and what Redis itself counts."""
+"""Tools of all benchmarks: a server of their own, interleaved repeats, medians, and the counters of Redis."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def ratio(ours: list[Cost], raw: list[Cost]) -> float:
 
 
 def memory(client: redis.Redis) -> int:
-    """Bytes that Redis uses now, after it has given back what it can."""
+    """Return the memory of Redis in bytes, after it has freed unused pages."""
     client.script_flush("SYNC")
     client.execute_command("MEMORY", "PURGE")
     info: Any = client.info("memory")

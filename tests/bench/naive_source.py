@@ -1,4 +1,4 @@
-"""The benchmark's yardstick, what anybody would write first: a source that yields tuples of what redis-py gives."""
+"""The benchmark's yardstick, the obvious first version: a source that yields tuples from replies of redis-py."""
 
 from __future__ import annotations
 

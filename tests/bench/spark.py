@@ -40,7 +40,7 @@ FEW = "message_id string, reason string, source string, died_at timestamp"
 
 
 def header(i: int, ms: int) -> bytes:
-    """What a letter that expired has: an id, one death, a header."""
+    """Return the packed header of an expired letter: an id, one death, one header."""
     id = b"order-%07d" % i
     death = b"orders expired 1 %d %d %d %d 0 0 " % (ms, ms, ms - 60_000, ms)
     return b";%d;%d;" % (len(id), len(death)) + id + death + b"\x92\xc0\x81\xa6region\xa2eu"

@@ -60,7 +60,7 @@ def may_happen(error: BaseException) -> bool:
 
 @dataclass
 class Actor:
-    """What every role works with."""
+    """The tools of every role."""
 
     part: Part
     journal: Journal
@@ -89,7 +89,7 @@ class Actor:
             act()
         except (RedisError, rqttl.RqttlError) as error:
             self.report(error)
-        except Exception as error:  # noqa: BLE001  # whatever else comes out of a call is a finding
+        except Exception as error:  # noqa: BLE001  # any other error of a call is a finding
             self.unexplained(error)
         else:
             return True

@@ -1,4 +1,4 @@
-"""The facts of a campaign as its journals have them: what became of each message, and who held it when. Pure."""
+"""The facts of a campaign as its journals have them: the end of each message, and its holder at each time. Pure."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _was_handed(event: Event, sequence: str, deadline: int | None, began: int) -
     """Return True if a ticket explains a message after its deadline: it was leased for a waiting consumer before that.
 
     Either the ticket was seen, and the lease that it names began in time and holds; or it came after the last look
-    behind the bell, so the message was alive then. A last look takes one message by a ticket, and takes it first.
+    at the wake-up list, so the message was alive then. A last look takes one message by a ticket, and takes it first.
     """
     if deadline is None:
         return False
@@ -103,7 +103,7 @@ def _was_handed(event: Event, sequence: str, deadline: int | None, began: int) -
 
 
 class Facts:
-    """The events of a campaign, sorted by what they are about."""
+    """The events of a campaign, sorted by their subjects."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.queues: dict[str, Event] = {}
@@ -244,7 +244,7 @@ class Facts:
         """An event for the reader of a timeline only."""
 
     def may_be_forgotten(self, began: int, ended: int) -> bool:
-        """Return True if what happened between two instants may be unknown to the server after a failover."""
+        """Return True if the server may have forgotten events between two instants after a failover."""
         return any(began <= until and ended >= since for since, until in self.forgettable)
 
     def option(self, queue: str, name: str) -> Any:

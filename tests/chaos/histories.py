@@ -43,7 +43,7 @@ class History:
             self.add("sent", n=number, told=told)
 
     def claim(self, id: str, process: str = "p", *, queue: str = "q", sequence: str = "", **more: Any) -> Held:
-        """A message is handed out. Returns what settles it."""
+        """Deliver a message. Returns a function that settles it."""
         at = START + int(more.pop("claimed", self.at + 1))
         token = f"{at + LEASE}{next(self._numbers):03}"
         place = sequence or f"{START}-{id}"

@@ -1,4 +1,4 @@
-"""The journal of one process of a campaign: lines of JSON that survive whatever happens to the process.
+"""The journal of one process of a campaign: lines of JSON that survive the death of the process.
 
 Each line is one event: `t` (microseconds since 1970), `p` (the process), `k` (the kind) and its facts. One `os.write`
 brings a line to the kernel, so a process that is killed has written a line completely or not at all. `t` is comparable

@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def bad(self) -> Counter[str]:
-        """How many violations of each kind."""
+        """The number of violations of each kind."""
         return Counter(one.kind for one in self.violations)
 
 
@@ -71,7 +71,7 @@ def _target_of(facts: Facts, queue: str) -> str | None:
 
 
 def _certain(facts: Facts, one: Sent) -> int:
-    """How many copies of a message the server has certainly got."""
+    """Return the number of copies of a message that the server certainly got."""
     died = one.expired if _target_of(facts, one.queue) or one.deadline is None else 0
     refused = one.refused if facts.option(one.queue, "overflow") == "reject-publish-dlx" else 0
     if facts.option(one.queue, "duplicate_window"):
@@ -80,13 +80,13 @@ def _certain(facts: Facts, one: Sent) -> int:
 
 
 def _possible(facts: Facts, one: Sent) -> int:
-    """How many copies of a message the server can have got at most."""
+    """Return the largest number of copies of a message that the server can have got."""
     most = _certain(facts, one) + one.unknown
     return min(1, most) if facts.option(one.queue, "duplicate_window") else most
 
 
 def _ends(facts: Facts, claims: list[Claim]) -> tuple[int, int]:
-    """How often a message was ended for good: as consumers were told, and possibly beyond that."""
+    """Return the number of ends of a message: the certain ones, and possible further ones."""
     told = unknown = 0
     for claim in claims:
         final = claim.final
@@ -177,7 +177,7 @@ def handings_out(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 
 
 def _after(facts: Facts, id: str, claim: Claim, later: list[Claim]) -> Iterator[Violation]:
-    """What is wrong with the claims of a message that came after one of them."""
+    """Yield the violations in the claims of a message after one of them."""
     final = claim.final
     for other in later:
         if facts.may_be_forgotten(claim.began, other.began):
@@ -269,7 +269,7 @@ def limits(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 
 
 def conservation(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
-    """What came into a queue is there, or has left it in a way that was counted; at the end nothing is left."""
+    """Every message of a queue is there, or left it in a way that was counted; at the end none is left."""
     for event in facts.stats:
         told = event["numbers"]
         there = told["ready"] + told["leased"] + told["delayed"]
@@ -305,7 +305,7 @@ def receipts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 
 
 def reports(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
-    """Whatever a process of the campaign itself has called wrong or unexplained."""
+    """Violations and unexplained errors that a process of the campaign reported itself."""
     for event in sorted(facts.told, key=itemgetter("t")):
         kind: Kind = "told wrongly" if event["k"] == "wrong" else "unexplained"
         yield Violation(kind, event.get("id", ""), f"{event['p']}: {event['text']}")

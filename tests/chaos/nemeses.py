@@ -1,4 +1,4 @@
-"""The nemeses: what goes wrong in a campaign. Each one does its harm, and heals it before it returns.
+"""The nemeses: the failures in a campaign. Each one does its harm, and heals it before it returns.
 
 A nemesis is a function that takes the stage and a source of chance. Those that harm the server strike one after the
 other; those that harm clients and the line strike at the same time in another thread.
@@ -17,7 +17,8 @@ from typing import Any
 import redis
 
 from tests.chaos.journal import now
-from tests.chaos.stage import Stage, until
+from tests.chaos.stage import Stage
+from tests.waiting import until
 
 Nemesis = Callable[[Stage, random.Random], None]
 

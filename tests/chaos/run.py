@@ -23,9 +23,10 @@ from tests.chaos import judge
 from tests.chaos.journal import read
 from tests.chaos.judge import KINDS, Verdict, Violation
 from tests.chaos.nemeses import NAMES, ON_CLIENTS, ON_SERVER, Nemesis
-from tests.chaos.stage import PATIENCE, Stage
+from tests.chaos.stage import Stage
 from tests.chaos.timeline import timeline
 from tests.servers import find_binary
+from tests.waiting import PATIENCE
 
 #: Seconds of one round, before its queues are emptied and its journals are judged.
 ROUND = 20.0
@@ -42,7 +43,7 @@ SHOWN = 12
 
 @dataclass
 class Result:
-    """What a campaign has found so far."""
+    """The results of a campaign so far."""
 
     figures: Counter[str] = field(default_factory=Counter)
     bad: Counter[str] = field(default_factory=Counter)

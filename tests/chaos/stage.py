@@ -8,7 +8,6 @@ import random
 import signal
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +36,7 @@ from tests.chaos.workers import (
     taker,
 )
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 #: Every role that a process can play. A role of a later part of the project is one more line here, and one in `cast`.
 ROLES: dict[str, Callable[[Actor], None]] = {
@@ -44,8 +44,6 @@ ROLES: dict[str, Callable[[Actor], None]] = {
     "reaper": reaper, "redriver": redriver, "observer": observer, "drainer": drainer, "interrupted": interrupted,
     "vandal": vandal, "meddler": meddler, "wrecker": wrecker,
 }  # fmt: skip
-#: Seconds after which a process that was asked to end counts as one that hangs.
-PATIENCE = 60.0
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # each has a folder of its own
 #: Calls that sent, claims and settles that a round has at least.
@@ -161,7 +159,7 @@ class Stage:
             self.start(name, role)
 
     def deeds(self) -> int:
-        """How many bytes all clients have written into their journals."""
+        """Return the number of bytes that all clients have written into their journals."""
         return sum(path.stat().st_size for path in self.folder.glob(f"*{SUFFIX}") if path.name != DIRECTORS)
 
     def has_worked(self) -> bool:
@@ -229,12 +227,3 @@ def _plain(options: rqttl.QueueOptions) -> dict[str, Any]:
     names = ("message_ttl", "max_length", "max_length_bytes", "max_deliveries", "duplicate_window", "lease")
     numbers = {name: options.number(name) for name in names}
     return {**numbers, "overflow": options.overflow}
-
-
-def until(what: Callable[[], object], patience: float = PATIENCE) -> None:
-    """Poll until something holds. Raises `TimeoutError` after a generous time."""
-    ends = time.monotonic() + patience
-    while not what():
-        if time.monotonic() > ends:
-            raise TimeoutError("a server did not do what a nemesis waited for")
-        time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Roles that do what no application should: signals that raise, bad input, raw access, damage."""
+"""Roles that misuse queues: signals that raise, bad input, raw access, damage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUND = 50
 
 
 class Interrupted(BaseException):
-    """Raised by the handler of a signal, in the middle of whatever the process does."""
+    """Raised by the handler of a signal, in the middle of the work of the process."""
 
 
 class Alarm:

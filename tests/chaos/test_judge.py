@@ -30,7 +30,7 @@ def test_a_broken_promise_is_named(make: Callable[[], History], violations: dict
 # What excuses
 
 
-def test_what_an_unplanned_failover_forgets_is_counted_apart() -> None:
+def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None:
     history = History()
     history.send("a", "b")
     history.handle("b")
@@ -82,7 +82,7 @@ def test_a_message_that_a_ticket_leased_before_its_deadline_may_be_handed_out_af
 
 
 @pytest.mark.parametrize("first, since, late", [("a", 50, 0), ("a", 50.9, 0), ("a", 51, 1), ("b", 50, 1)])
-def test_a_last_look_may_take_one_message_by_a_ticket_that_came_after_the_bell_was_read(
+def test_a_last_look_may_take_one_message_by_a_ticket_that_came_after_the_wakeup_list_was_read(
     first: str, since: float, late: int
 ) -> None:
     history = History()

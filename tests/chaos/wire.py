@@ -1,4 +1,4 @@
-"""A line between clients and Redis that loses, delays and cuts at random while somebody asks it to."""
+"""A line between clients and Redis that loses, delays and cuts at random while a nemesis asks for it."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Wire:
             line.dies_at = line.held_until if fault == "frozen" else None
 
     def _tick(self, now: float) -> None:
-        """Let go what was held long enough, and end what was frozen."""
+        """Send the bytes that were held long enough, and end frozen connections."""
         for line in [one for one in self._lines if one.held_until and now >= one.held_until]:
             if line.dies_at is not None:
                 self._end(line)

@@ -29,7 +29,7 @@ ONE_STEP = 250
 
 
 class Witness:
-    """Writes into one journal what happens to messages of this process."""
+    """Writes the events of the messages of this process into one journal."""
 
     def __init__(self, journal: Journal, client: redis.Redis) -> None:
         self.journal = journal
@@ -110,7 +110,7 @@ class Witness:
             )  # fmt: skip
 
     def _look_at_tickets(self, known: commands.QueueConfig, count: int, presence: commands.Presence) -> None:
-        """Note the tickets that a receive may take up: the one that it shows, or at its last look those in the bell.
+        """Record the tickets that a receive may take up: its own, or at its last look those in the wake-up list.
 
         An error here is one of the look itself: nothing was handed out.
         """

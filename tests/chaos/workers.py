@@ -298,7 +298,7 @@ def drainer(me: Actor) -> None:
 
 
 def _drain_one(me: Actor, name: str, sound: set[str]) -> bool:
-    """Take what is ready in a queue. Returns True while more may come."""
+    """Take the ready messages of a queue. Returns True while more may come."""
     try:
         return _drain(me, me.broker.queue(name)) > 0
     except rqttl.QueueNotFound:

@@ -1,4 +1,4 @@
-"""What somebody may send who wants to act on the terminal of whoever looks, or to break the tool: more than 200 pieces.
+"""Hostile texts of senders that try to act on the terminal of a reader, or to break the tool: more than 200.
 
 `TEXTS` can be bodies, ids, headers, content types and descriptions; `BYTES` are no valid text; `PACKED` are bytes that
 are announced as msgpack.

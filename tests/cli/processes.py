@@ -13,7 +13,7 @@ import sys
 import termios
 import time
 
-PATIENCE = 60.0
+from tests.waiting import PATIENCE
 
 #: What rich uses for bold text on a terminal; nothing else may come.
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -35,6 +35,7 @@ def environment(**changed: str) -> dict[str, str]:
 #: Makes its standard input the terminal of its session, and becomes the command.
 _TAKE_TERMINAL = """
 import fcntl, os, sys, termios
+from tests.waiting import PATIENCE
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """

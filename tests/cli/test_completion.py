@@ -22,8 +22,9 @@ from rqttl.cli import cli
 from rqttl.cli.common import queue_names
 from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
-from tests.cli.processes import PATIENCE, environment
+from tests.cli.processes import environment
 from tests.servers import Server
+from tests.waiting import PATIENCE
 
 Complete = Callable[..., list[str]]
 
@@ -140,7 +141,7 @@ def test_nothing_is_completed_for_an_embedded_url_of_another_form(url: str) -> N
     assert asked("rqttl receive ", RQTTL_URL=url) == []
 
 
-def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path, redis_url: str) -> None:
+def test_a_folder_of_another_user_is_not_read(tmp_path: Path, redis_url: str) -> None:
     (tmp_path / "address").write_text(redis_url.removeprefix("unix://"))
 
     assert asked("rqttl receive ", RQTTL_URL=f"embedded://{tmp_path}") == []

@@ -293,7 +293,7 @@ def test_a_missing_right_is_a_refusal(path: Path, without_rights: str) -> None:
 
 
 @with_queue
-def test_a_key_that_somebody_else_wrote_is_refused(run: Run, broker: Broker, path: Path) -> None:
+def test_a_key_of_another_program_is_refused(run: Run, broker: Broker, path: Path) -> None:
     driver_of(broker).store.client.set("rqttl:{orders}:meta", "not a hash")
     driver_of(broker).store.client.sadd("rqttl:queues", "orders")
 

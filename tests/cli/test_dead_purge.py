@@ -18,9 +18,10 @@ from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import LETTERS, ids, letters
-from tests.cli.processes import PATIENCE, command, environment
+from tests.cli.processes import command, environment
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
+from tests.waiting import PATIENCE
 
 __all__ = ["letters"]
 

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from rqttl.cli import cli
-from tests.cli.processes import PATIENCE, command, environment
+from tests.cli.processes import command, environment
 from tests.process.embedded_users import data_folder, put_on_path
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_without_a_url_commands_share_an_embedded_server_that_keeps_its_data(tmp
 
 @pytest.fixture
 def embedded_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home of somebody who has named no server."""
+    """The home of a user who has named no server."""
     home = folder.parent
     for name in ("RQTTL_URL", "RQTTL_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""Whatever somebody sends, whoever looks at it sees it escaped and short, and nothing crashes.
+"""Any text of a sender is shown escaped and short, and no command crashes.
 
 The check does not trust `text.escape`: it knows by itself which characters are harmless.
 """

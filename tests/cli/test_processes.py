@@ -17,8 +17,9 @@ from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.demo import DemoUnavailable
 from tests.cli.conftest import Run
-from tests.cli.processes import PATIENCE, command
+from tests.cli.processes import command
 from tests.process.reapers import enqueue_dead
+from tests.waiting import PATIENCE
 
 OTHER = "rqttl: $RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise\n"
 

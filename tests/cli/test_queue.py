@@ -84,7 +84,7 @@ def test_every_option_can_be_updated_and_unset(run: Run, broker: Broker) -> None
 
     unset = [word for name in OPTIONS for word in ("--unset", name)]
     assert run("queue", "update", "orders", *unset).exit_code == 0
-    assert broker.queue("orders").options().declared == {}
+    assert broker.queue("orders").options().non_default == {}
 
 
 UPDATE = (
@@ -112,7 +112,7 @@ def test_update_says_what_has_changed_and_what_was_so_before(run_clocked: Run, c
 
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check("queue-update.txt", result.stdout)
-    assert clocked.queue("orders").options().declared == {
+    assert clocked.queue("orders").options().non_default == {
         "message_ttl": 300_000, "max_deliveries": 3, "lease": 60_000, "dead_letter": "dead", "dead_letter_expired": "",
     }  # fmt: skip
 
@@ -222,7 +222,7 @@ def test_a_wrong_update_is_one_line(run: Run, broker: Broker, words: list[str], 
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.replace("`cli", "`rqttl") == f"rqttl: {line} (see `rqttl queue update --help`)\n"
-    assert broker.queue("orders").options().declared == {"lease": 120_000}
+    assert broker.queue("orders").options().non_default == {"lease": 120_000}
 
 
 @pytest.mark.parametrize("extra", [[], ["--dry-run"]])
@@ -240,7 +240,7 @@ def test_the_name_of_an_option_is_understood_however_it_is_written(run: Run, bro
     broker.declare_queue("orders", max_length=5)
 
     assert run("queue", "update", "orders", "--unset", written).exit_code == 0
-    assert broker.queue("orders").options().declared == {}
+    assert broker.queue("orders").options().non_default == {}
 
 
 def test_names_of_options_are_completed() -> None:

@@ -11,7 +11,7 @@ from tests.cli.conftest import Run
 def test_a_pause_is_declared_changed_and_printed_as_people_write_it(run: Run, broker: Broker) -> None:
     words = ("--redelivery-delay", "10s", "--redelivery-multiplier", "2", "--redelivery-jitter", "0.25")
     assert run("queue", "declare", "orders", *words).exit_code == 0
-    assert dict(broker.queue("orders").options().declared) == {
+    assert dict(broker.queue("orders").options().non_default) == {
         "redelivery_delay": 10_000, "redelivery_multiplier": 2, "redelivery_jitter": 0.25,
     }  # fmt: skip
 

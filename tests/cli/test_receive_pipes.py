@@ -14,8 +14,8 @@ import pytest
 from rqttl import Broker, Queue
 from rqttl.cli.receive import pipe as receive_pipe
 from rqttl.cli.receive.pipe import Pipe, pipe_of
-from tests.cli.processes import PATIENCE
-from tests.cli.test_receive_processes import ended, in_pipe, receiving, unharmed, until
+from tests.cli.test_receive_processes import ended, in_pipe, receiving, unharmed
+from tests.waiting import PATIENCE, until
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the writer what is left in a pipe")
 

@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,11 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
-from tests.cli.processes import PATIENCE, Terminal, command
+from tests.cli.processes import Terminal, command
 from tests.contract.test_waking import blocked
 from tests.drivers import broker_of
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -41,10 +41,11 @@ def receiving(url: str, *flags: str, stdout: int | IO[bytes] = subprocess.PIPE) 
         process.kill()
 
 
-def until(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline
+def pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    """Its stdout and its stderr."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdout, process.stderr
 
 
 def waiting(client: redis.Redis) -> bool:
@@ -182,17 +183,16 @@ def test_following_goes_on_when_redis_was_away_and_says_so(
     server = start_server()
     with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
         broker.declare_queue("orders").enqueue(b"before")
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == b"before\n"
+        out, err = pipes(process)
+        assert out.readline() == b"before\n"
         assert waiting(client)
 
         server.kill()
-        assert process.stderr.readline() == b"rqttl: queue orders: Redis is away (ConnectionError), trying again\n"
+        assert err.readline() == b"rqttl: queue orders: Redis is away (ConnectionError), trying again\n"
         server.start()
         with server.client() as fresh:
             Broker(fresh).declare_queue("orders").enqueue(b"after")
-            assert process.stdout.readline() == b"after\n"
+            assert out.readline() == b"after\n"
 
 
 @MODES
@@ -202,15 +202,14 @@ def test_following_goes_on_when_redis_refused_and_says_so(
     server = start_server()
     with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
         orders = broker.declare_queue("orders")
-        assert process.stdout is not None
-        assert process.stderr is not None
+        out, err = pipes(process)
         assert waiting(client)
 
         client.execute_command("REPLICAOF", "127.0.0.1", "1")  # scripts of 6.2 do not heed too few replicas
-        assert process.stderr.readline().startswith(b"rqttl: queue orders: Redis refuses for now (")
+        assert err.readline().startswith(b"rqttl: queue orders: Redis refuses for now (")
         client.execute_command("REPLICAOF", "NO", "ONE")
         orders.enqueue(b"after")
-        assert process.stdout.readline() == b"after\n"
+        assert out.readline() == b"after\n"
 
 
 @MODES
@@ -220,10 +219,10 @@ def test_a_signal_ends_following_while_redis_is_away(
     server = start_server()
     with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
         broker.declare_queue("orders")
-        assert process.stderr is not None
+        _, err = pipes(process)
         assert waiting(client)
         server.kill()
-        assert b"trying again" in process.stderr.readline()
+        assert b"trying again" in err.readline()
 
         process.send_signal(signal.SIGTERM)
 

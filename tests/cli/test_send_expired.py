@@ -54,7 +54,7 @@ def test_json_counts_the_expired_ones(run: Run, orders: Queue) -> None:
     assert (lives["stored"], lives["expired"]) == (1, 0)
 
 
-def test_a_file_is_sent_to_its_end_whatever_has_expired(run: Run, orders: Queue, tmp_path: Path) -> None:
+def test_a_file_is_sent_to_its_end_also_with_expired_messages(run: Run, orders: Queue, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"x\n" * 1_000)
 
     result = run("send", "orders", "--file", str(tmp_path / "lines"), "--expires-at", PAST)

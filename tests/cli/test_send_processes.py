@@ -18,8 +18,9 @@ from click.testing import CliRunner
 from rqttl import Broker, Queue
 from rqttl.cli import cli
 from tests.cli.conftest import Run
-from tests.cli.processes import PATIENCE, Terminal, command, environment
+from tests.cli.processes import Terminal, command, environment
 from tests.servers import Server
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 from rqttl.cli.common import progress as send_progress
 from rqttl.cli.common.progress import Progress
-from tests.cli.processes import PATIENCE
+from tests.waiting import PATIENCE
 
 Shown = Callable[[], str]
 END = "\x04END"

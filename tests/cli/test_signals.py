@@ -15,7 +15,7 @@ ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """The handlers of a new process, whatever the process of the tests has."""
+    """The signal handlers of a new process, instead of those of the test process."""
     before = {number: signal.getsignal(number) for number in ALL}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

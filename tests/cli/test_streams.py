@@ -9,9 +9,10 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
-from tests.cli.processes import PATIENCE, command, environment
+from tests.cli.processes import command, environment
 from tests.cli.test_conventions import ON_REDIS, REPORTS, argv, named
 from tests.cli.tree import Path
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 

@@ -32,7 +32,7 @@ def test_hostile_bodies_are_escaped_and_cut(broker: Broker, redis_url: str) -> N
     assert lines[10] == r'{"\u001b[31m": "\u202e", "b": "\\xff"}'
 
 
-def test_tables_fit_whatever_queues_are_called(broker: Broker, redis_url: str) -> None:
+def test_tables_fit_with_any_names_of_queues(broker: Broker, redis_url: str) -> None:
     long = "a" * 128
     broker.declare_queue(long, dead_letter="b" * 128, message_ttl="60s").enqueue_many([b"x"] * 1234)
     broker.declare_queue("orders")

@@ -1,7 +1,7 @@
 """A broker whose time the test moves, counted in ms from a fixed start: `rqttl.testing`'s, on the server of the test.
 
-Waiting takes no time either: a consumer that would block hears what the bell holds, or the clock goes to what becomes
-due, or to the end of its wait. What another client does while it waits is done by a listener of `WaitEvent`.
+Waiting takes no time either. A consumer that would block takes an element of the wake-up list, or the clock moves to
+the next due time or to the end of the wait. A listener of `WaitEvent` plays another client that acts during the wait.
 """
 
 from __future__ import annotations

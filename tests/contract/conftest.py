@@ -1,4 +1,4 @@
-"""What contract tests share: a broker with a clock of its own, and the same promises on a fake broker.
+"""Fixtures of contract tests: a broker with a clock of its own, and the same promises on a fake broker.
 
 With `RQTTL_TEST_REDIS=fake` there is no server: `broker` is a `FakeBroker`, `client` is its client, and `clocked` runs
 on that. The few tests that cannot pass then are listed in `fake_cannot.py`, and expected to fail.

@@ -1,7 +1,7 @@
 """The contract tests that cannot pass on the fake broker of `rqttl.testing`, and why.
 
 All others pass there too: `make test-fake`. What is listed is run as well and has to fail there, each of its cases, so
-whatever can pass one day leaves the list. Only what would never end is left out.
+a test that passes one day leaves the list. Only tests that would never end are left out.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ FAKE_CANNOT: dict[str, str] = {
     "test_pools.py::test_a_pool_of_one_connection_is_enough": URL,
     "test_pools.py::test_a_wait_may_be_longer_than_the_time_out_of_the_client": URL,
     "test_pools.py::test_a_client_that_decodes_is_refused": URL,
-    "test_pools.py::test_who_finds_no_place_to_wait_in_a_small_pool_is_told_its_limit_and_waits_no_more": URL,
-    "test_pools.py::test_what_came_in_the_moment_in_which_a_wait_found_no_place_is_received": URL,
+    "test_pools.py::test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of_the_pool": URL,
+    "test_pools.py::test_a_message_that_came_while_a_wait_found_no_connection_is_received": URL,
     "test_pools.py::test_brokers_that_share_a_pool_share_its_places": URL,
     "test_pools.py::test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free": URL,
     "test_pools.py::test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out": URL,

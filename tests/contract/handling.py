@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from rqttl import Broker, Delivery, RenewalEvent
-from tests.contract.test_waking import PATIENCE
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Ask until it holds. What hangs is ended by the time-out of the test."""
-    while not condition():
-        threading.Event().wait(0.01)
+from tests.waiting import PATIENCE
 
 
 class Renewals:

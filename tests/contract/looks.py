@@ -1,4 +1,4 @@
-"""Short words for what a queue holds."""
+"""Short functions for the contents of a queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.contract.clocked import Clocked
 
 
 def bodies(queue: Queue) -> list[bytes]:
-    """The bodies in the queue, in order, whatever their state."""
+    """The bodies of messages in any state, in order."""
     return [message.body for message in queue.peek(1000)]
 
 
@@ -61,5 +61,5 @@ def places(queue: Queue) -> list[str]:
 
 
 def outcomes(found: list[RedriveResult]) -> list[str]:
-    """What became of each."""
+    """Return the outcome of each message."""
     return [one.outcome for one in found]

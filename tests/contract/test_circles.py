@@ -34,7 +34,7 @@ def test_a_message_that_only_expires_goes_round_once_and_is_dropped_and_counted(
 
 
 @pytest.mark.spec("CYC-02")
-def test_what_a_limit_pushes_round_is_dropped_and_the_kept_message_is_not_touched(clocked: Clocked) -> None:
+def test_a_message_that_a_limit_pushes_round_a_circle_is_dropped_and_the_others_stay(clocked: Clocked) -> None:
     ring(clocked, "a", "b", max_length=1)
     for body in (b"1", b"2", b"3"):
         clocked.queue("a").enqueue(body)

@@ -1,4 +1,4 @@
-"""A broker that was closed: whoever still uses it, and whoever waits, gets one typed error, and nothing is lost."""
+"""A closed broker: later calls and current waits get one typed error, and no message is lost."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from rqttl import Broker, BrokerClosed, Queue, SweepEvent, WaitEvent
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
-from tests.contract.test_waking import LONG, PATIENCE, Waiters
+from tests.contract.test_waking import LONG, Waiters
 from tests.unit.test_public_names import PUBLIC
+from tests.waiting import PATIENCE
 
 #: One call of each method of a broker and of a queue that talks to Redis or makes a handle.
 BROKER: dict[str, Callable[[Broker], object]] = {
@@ -53,7 +54,7 @@ SETTLE = ("ack", "nack", "reject", "renew")
 
 
 def test_no_method_is_forgotten() -> None:
-    """Those that settle have a test of their own; `close`, `events` and `interrupt` ask Redis nothing."""
+    """Settling methods have a test of their own; `close`, `events` and `interrupt` ask Redis nothing."""
     settling = {f"{how}_many" for how in SETTLE}
 
     assert {call.split()[0] for call in BROKER} - {"with"} == PUBLIC[Broker] - {"close", "events", "interrupt"}

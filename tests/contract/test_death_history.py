@@ -37,7 +37,7 @@ def test_a_record_says_where_why_when_and_what_was_before(clocked: Clocked) -> N
 
 @pytest.mark.spec("DH-04", "A-040")
 @pytest.mark.parametrize("own, retention, deadline", [(None, None, None), (50, None, 50), (None, 70, 70), (50, 20, 20)])
-def test_a_record_keeps_the_deadline_that_was_in_force_whatever_the_reason(
+def test_a_record_of_any_reason_keeps_the_deadline_in_force(
     clocked: Clocked, own: int | None, retention: int | None, deadline: int | None
 ) -> None:
     queue = clocked.declare_queue("q", dead_letter="d", message_ttl=ms(retention))

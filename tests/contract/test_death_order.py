@@ -1,4 +1,4 @@
-"""The order in which messages die of their time: that of their deadlines, however many, whoever meets them."""
+"""Messages expire in the order of their deadlines, for any number of them, in every command that meets them."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def test_a_deleted_queue_is_gone_for_clients_that_knew_it(broker: Broker, client
     with pytest.raises(QueueNotFound):
         other.enqueue(b"x")
     assert broker.queues() == []
-    assert client.keys() == [b"rqttl:{q}:tombstone"]  # what was lost with it, for whoever follows the queue
+    assert client.keys() == [b"rqttl:{q}:tombstone"]  # its lost messages, for readers that follow the queue
 
 
 @pytest.mark.spec("DLX-22", "QTL-23")
@@ -294,7 +294,7 @@ def test_delete_if_empty_refuses_while_there_are_messages_in_any_state(clocked: 
     assert queue.delete(if_empty=True) == 0
 
 
-def test_what_has_expired_does_not_count_when_a_queue_is_emptied_or_deleted(clocked: Clocked) -> None:
+def test_expired_messages_do_not_count_when_a_queue_is_emptied_or_deleted(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue(b"first", ttl="10ms")
     clocked.advance(10)
@@ -307,7 +307,7 @@ def test_what_has_expired_does_not_count_when_a_queue_is_emptied_or_deleted(cloc
     assert taken(clocked.queue("d")) == [b"first", b"second"]
 
 
-def test_delete_if_unused_refuses_while_somebody_consumes(broker: Broker) -> None:
+def test_delete_if_unused_refuses_while_a_consumer_works(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")
     with queue.consume(wait=0) as deliveries:

@@ -1,4 +1,4 @@
-"""A delay beside retention: the message dies in time, or the delay lasts to its end, whatever `message_ttl` becomes."""
+"""A delay beside retention: the message dies on time, or the delay lasts to its end, also if retention changes."""
 
 from __future__ import annotations
 

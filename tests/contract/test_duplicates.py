@@ -53,7 +53,7 @@ def test_without_a_window_or_an_id_nothing_is_a_duplicate(clocked: Clocked, queu
 
 
 @pytest.mark.parametrize("ttl", [None, "5s"])
-def test_what_a_message_without_an_id_carries_is_never_taken_for_one(queue: Queue, ttl: str | None) -> None:
+def test_the_content_of_a_message_without_an_id_is_never_taken_for_an_id(queue: Queue, ttl: str | None) -> None:
     texts: list[dict[str, Any]] = [{"headers": {"note": "see ;1;;a"}}, {"content_type": "text;1;;a"}]
     sent = [Message(b"x", ttl=ttl, **text) for text in texts for _ in range(2)]
 
@@ -88,7 +88,7 @@ def test_a_batch_has_duplicates_of_itself_and_of_earlier_ones(queue: Queue) -> N
 
 
 @pytest.mark.spec("A-134")
-def test_an_id_is_remembered_whatever_becomes_of_its_message(clocked: Clocked, queue: Queue) -> None:
+def test_an_id_is_remembered_after_any_end_of_its_message(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"acked", id="1")
     delivery = queue.receive()
     assert delivery is not None
@@ -184,7 +184,7 @@ def test_the_receipt_of_the_first_says_when_it_expires(queue: Queue) -> None:
 
 
 def send(queue: Queue, *ids: str, window: int = WINDOW) -> list[bool | None]:
-    """Which of these messages were duplicates; `None` if one was refused."""
+    """Send messages. Returns for each whether it was a duplicate; `None` if one was refused."""
     receipts = queue.enqueue_many([Message(b"x", id=id) for id in ids], duplicate_window=ms(window))
     return [one.duplicate if isinstance(one, Receipt) else None for one in receipts]
 
@@ -216,14 +216,14 @@ def test_each_call_says_for_how_long_and_a_duplicate_does_not_move_the_end(clock
     assert send(free, "short", "long", window=1) == [True, False]
 
 
-def test_who_says_nothing_of_duplicates_is_not_told_of_any_and_remembers_nothing(free: Queue) -> None:
+def test_a_call_without_a_window_reports_no_duplicates_and_remembers_no_ids(free: Queue) -> None:
     send(free, "a")
     assert not free.enqueue(b"retry", id="a").duplicate
     assert not free.enqueue(b"new", id="b").duplicate
     assert send(free, "b", "a") == [False, True]
 
 
-def test_what_the_option_of_the_queue_knows_is_known_to_the_call_and_the_other_way_round(
+def test_the_window_of_the_queue_and_the_window_of_a_call_know_the_ids_of_each_other(
     clocked: Clocked, queue: Queue
 ) -> None:
     queue.enqueue(b"x", id="a")
@@ -267,7 +267,7 @@ def test_more_than_one_call_can_carry_and_a_second_time_nothing(free: Queue) -> 
     assert free.stats().enqueued == 1_000
 
 
-def test_what_calls_have_remembered_is_forgotten_by_those_that_follow_and_by_sweeps(
+def test_remembered_ids_are_forgotten_by_later_calls_and_by_sweeps(
     clocked: Clocked, free: Queue, client: redis.Redis
 ) -> None:
     for i in range(100):

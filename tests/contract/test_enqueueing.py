@@ -1,4 +1,4 @@
-"""Storing messages: receipts, ids, headers, content types, values, sizes, and what is refused."""
+"""Storing messages: receipts, ids, headers, content types, values, sizes, refusals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_value_that_msgpack_cannot_hold_is_refused(broker: Broker, value: obje
     assert bodies(queue) == []
 
 
-def test_unpacking_is_safe_whatever_a_sender_put_in(broker: Broker) -> None:
+def test_any_header_of_a_sender_is_unpacked_safely(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     extension, cut_off, huge = b"\xc7\x01\x05x", b"\x93\x01", b"\xdd\xff\xff\xff\xff"
     queue.enqueue_many([Message(body, content_type="application/msgpack") for body in (extension, cut_off, huge)])

@@ -44,7 +44,7 @@ def test_a_receive_skips_the_expired_and_keeps_the_order_of_the_rest(clocked: Cl
 
 
 @pytest.mark.spec("S-011", "A-003")
-def test_what_expired_is_never_handed_out_however_much_of_it_there_is(clocked: Clocked) -> None:
+def test_expired_messages_are_never_delivered_however_many_there_are(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue_many([Message(b"short", ttl="10ms")] * 1_500 + [b"long"])
     clocked.advance(10)
@@ -101,7 +101,7 @@ def test_a_sweep_says_when_the_next_message_is_due(clocked: Clocked) -> None:
 
 
 @pytest.mark.spec("A-026", "DLX-11")
-def test_what_expires_together_dies_in_deadline_order_then_in_order_of_arrival(clocked: Clocked) -> None:
+def test_messages_that_expire_together_die_by_deadline_then_by_arrival(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", message_ttl="50ms", dead_letter="d")
     queue.enqueue_many([b"3", Message(b"2", ttl="20ms"), b"4", Message(b"1", ttl="10ms"), Message(b"5", ttl="60ms")])
     clocked.advance(100)
@@ -267,7 +267,7 @@ def test_counts_and_peeks_leave_out_what_has_expired(clocked: Clocked) -> None:
 
 
 @pytest.mark.spec("LEN-12")
-def test_what_has_expired_takes_no_room(clocked: Clocked) -> None:
+def test_expired_messages_take_no_room(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_length=2, overflow="reject-publish")
     queue.enqueue_many([Message(b"x", ttl="100ms")] * 2)
     clocked.advance(100)

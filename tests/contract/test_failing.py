@@ -94,7 +94,7 @@ def test_a_delay_of_the_handler_goes_before_the_pause_of_the_queue(clocked: Cloc
     assert clocked.now == 1_700_000_000_000 + ms
 
 
-def test_what_nobody_has_looked_at_makes_no_pause_and_cannot_be_described(clocked: Clocked) -> None:
+def test_an_uncounted_return_makes_no_pause_and_cannot_be_described(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", redelivery_delay="10s")
     queue.enqueue(b"x")
     delivery = one(queue)

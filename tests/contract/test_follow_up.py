@@ -1,4 +1,4 @@
-"""What a script asks for other queues comes after its own success, and never looks like a failure of it."""
+"""Requests of a script for other queues come after its own success, and never look like a failure of it."""
 
 from __future__ import annotations
 

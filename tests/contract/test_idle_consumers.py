@@ -12,7 +12,8 @@ import pytest
 from rqttl import Broker, Message, Queue, WaitEvent
 from rqttl.flows import Step, WaitForWakeup
 from rqttl.store.driver import driver_of
-from tests.contract.test_waking import PATIENCE, Waiters, result
+from tests.contract.test_waking import Waiters, result
+from tests.waiting import PATIENCE
 
 LONG = "10m"
 
@@ -21,12 +22,12 @@ LONG = "10m"
 def waiters(broker: Broker) -> Iterator[Waiters]:
     with ThreadPoolExecutor(8) as pool:
         yield Waiters(broker, pool)
-        for name in broker.queues():  # whoever waits still, because a test has failed, finds no queue then
+        for name in broker.queues():  # a consumer that still waits, because a test has failed, finds no queue then
             broker.queue(name).delete()
 
 
 class Held:
-    """Keeps consumers back between the bell and their look, as a slow network would."""
+    """Keeps consumers back between their wake-up and their look, as a slow network would."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         driver = driver_of(broker)
@@ -44,7 +45,7 @@ class Held:
         monkeypatch.setattr(driver, "step", carry_out)
 
     def wait(self) -> None:
-        """Return when one more consumer has heard the bell; it has not looked yet."""
+        """Return when one more consumer was woken; it has not looked yet."""
         assert self.heard.acquire(timeout=PATIENCE)
 
 
@@ -122,7 +123,7 @@ def test_in_one_batch_each_of_those_that_wait_gets_one_in_order(broker: Broker, 
     assert len(receipts) == 4
 
 
-def test_who_has_reached_the_end_of_its_wait_is_there_until_it_has_looked(
+def test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked(
     broker: Broker, waiters: Waiters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the end of a block and the look that follows there is a round trip."""

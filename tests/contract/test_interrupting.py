@@ -11,7 +11,8 @@ import redis
 from rqttl import AlreadySettled, Broker, LeaseLost, WaitEvent
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies
-from tests.contract.test_waking import LONG, PATIENCE, Waiters
+from tests.contract.test_waking import LONG, Waiters
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_afterwards_nobody_waits_but_everything_works(broker: Broker) -> None:
         assert list(deliveries) == []
 
 
-def test_what_was_handed_to_a_wait_that_ends_is_received(broker: Broker, client: redis.Redis) -> None:
+def test_a_message_that_was_handed_to_a_wait_that_ends_is_received(broker: Broker, client: redis.Redis) -> None:
     queue = broker.declare_queue("q")
 
     def act(_: WaitEvent) -> None:

@@ -90,7 +90,7 @@ def test_with_keep_the_first_call_after_that_may_be_any(clocked: Clocked) -> Non
         queue.delete()
 
 
-def test_a_listing_ends_no_queue_and_has_the_target_as_soon_as_somebody_has(clocked: Clocked) -> None:
+def test_a_listing_ends_no_queue_and_has_the_target_as_soon_as_a_call_made_it(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="dead-letter", dead_letter="d")
     queue.enqueue(b"x")
     clocked.advance(LIFE)

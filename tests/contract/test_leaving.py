@@ -1,4 +1,4 @@
-"""Leaving a consumer: what was never handed out goes back, and nothing is taken from a handler that works."""
+"""The end of a consumer: unseen messages go back, and a handler at work keeps its message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rqttl import AlreadySettled, Broker, Delivery, LeaseLost, Queue, QueueNotFo
 from tests.contract.clocked import Clocked
 from tests.contract.handling import Renewals
 from tests.contract.looks import bodies, one, ready
-from tests.contract.test_waking import PATIENCE
+from tests.waiting import PATIENCE
 
 
 def test_an_exception_that_leaves_the_loop_takes_nothing_from_a_thread_that_works(
@@ -43,7 +43,7 @@ def test_an_exception_that_leaves_the_loop_takes_nothing_from_a_thread_that_work
     assert (stats.acked, stats.redelivered) == (1, 0)
 
 
-def test_what_was_handed_out_and_not_settled_stays_leased_and_comes_again_as_failed(
+def test_an_unsettled_delivery_stays_leased_and_comes_again_as_failed(
     clocked: Clocked, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = clocked.declare_queue("q", lease="30s")

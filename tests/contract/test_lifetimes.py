@@ -73,7 +73,7 @@ def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
 @pytest.mark.spec("QTL-04", "QTL-05", "QTL-07", "QTL-08", "C-27", "C-29", "S-073")
 @pytest.mark.parametrize("name", USES)
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
-def test_what_counts_as_use_begins_the_time_anew(clocked: Clocked, name: str, option: str) -> None:
+def test_only_uses_begin_the_time_anew(clocked: Clocked, name: str, option: str) -> None:
     use, *counts = USES[name]
     queue = clocked.declare_queue("q", **dict[str, Any]({option: ms(LIFE)}))
     clocked.advance(LIFE * 3 // 4)
@@ -136,7 +136,7 @@ def test_messages_of_an_expired_queue_are_dropped_by_default(clocked: Clocked) -
 
 
 @pytest.mark.spec("WS-23")
-def test_with_dead_letter_all_its_messages_go_first_whatever_their_state(clocked: Clocked) -> None:
+def test_with_dead_letter_its_messages_of_all_states_go_first(clocked: Clocked) -> None:
     options: dict[str, Any] = {"expires": ms(LIFE), "on_expire": "dead-letter", "dead_letter": "dead"}
     queue = clocked.declare_queue("q", lease="1h", **options)
     queue.enqueue_many([b"%d" % i for i in range(600)])

@@ -138,7 +138,7 @@ def test_a_consumer_that_waits_takes_a_message_before_a_limit_acts(
 
 @pytest.mark.spec("LEN-09")
 @pytest.mark.parametrize("limit", [{"max_length": 0}, {"max_length_bytes": 2}], ids=str)
-def test_what_can_never_fit_is_refused(clocked: Clocked, limit: dict[str, Any]) -> None:
+def test_a_message_that_can_never_fit_is_refused(clocked: Clocked, limit: dict[str, Any]) -> None:
     queue = clocked.declare_queue("q", overflow="reject-publish", **limit)
 
     with pytest.raises(QueueFull) as caught:
@@ -267,7 +267,7 @@ def test_one_update_of_limit_and_overflow_acts_as_a_whole(clocked: Clocked) -> N
 
 
 @pytest.mark.spec("LEN-32", "DLX-05")
-def test_what_a_limit_drops_without_a_target_is_counted(clocked: Clocked) -> None:
+def test_messages_that_a_limit_drops_without_a_target_are_counted(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_length=1)
 
     queue.enqueue_many([b"x"] * 1_000)

@@ -1,4 +1,4 @@
-"""Looking without touching: peek shows every message and its state, stats what there is and what has happened."""
+"""Looks without changes: `peek` shows every message with its state, `stats` numbers and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that users bring along: their pools and time-outs, whatever they are, are enough."""
+"""Clients of users: any pool and any time-out is enough."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import redis
 from rqttl import Broker, CommandEvent, InvalidInput, PoolExhausted, WaitEvent
 from rqttl.store import pools, retry
 from rqttl.store.driver import driver_of
-from tests.contract.test_waking import LONG, PATIENCE, Waiters, result
+from tests.contract.test_waking import LONG, Waiters, result
 from tests.servers import Server
+from tests.waiting import PATIENCE
 
 
 def test_a_pool_of_one_connection_is_enough(redis_url: str) -> None:
@@ -64,7 +65,7 @@ def broker_of(threads: ThreadPoolExecutor) -> Iterator[Callable[..., Broker]]:
         broker.close()
 
 
-def test_who_finds_no_place_to_wait_in_a_small_pool_is_told_its_limit_and_waits_no_more(
+def test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of_the_pool(
     redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
 ) -> None:
     with redis.Redis.from_url(redis_url, max_connections=3) as client:
@@ -82,7 +83,7 @@ def test_who_finds_no_place_to_wait_in_a_small_pool_is_told_its_limit_and_waits_
         assert sorted(result(one).body for one in waiting) == [b"1", b"2"]
 
 
-def test_what_came_in_the_moment_in_which_a_wait_found_no_place_is_received(
+def test_a_message_that_came_while_a_wait_found_no_connection_is_received(
     redis_url: str, client: redis.Redis, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
 ) -> None:
     with redis.Redis.from_url(redis_url, max_connections=2) as small:

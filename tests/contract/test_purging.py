@@ -54,7 +54,7 @@ def test_a_chosen_message_whose_lease_has_ended_is_ready_and_goes(clocked: Clock
     assert queue.purge_many(places(queue, b"x")) == 1
 
 
-def test_what_has_expired_is_dead_already_and_not_purged(clocked: Clocked) -> None:
+def test_expired_messages_are_dead_already_and_not_purged(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue(Message(b"x", ttl="10ms"))
     chosen = places(queue, b"x")
@@ -93,7 +93,7 @@ def test_room_that_a_purge_makes_can_be_used(clocked: Clocked) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["1700000000000-100000", b"x", 5, ["nonsense"], [5], ["+"]], ids=str)
-def test_what_is_no_sequence_is_refused_before_anything_is_removed(broker: Broker, wrong: Any) -> None:
+def test_an_invalid_sequence_is_refused_before_anything_is_removed(broker: Broker, wrong: Any) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")
 

@@ -22,7 +22,7 @@ def test_messages_come_in_the_order_in_which_they_were_stored(clocked: Clocked) 
     assert received == list(range(700))
 
 
-def test_what_is_leased_is_handed_to_nobody_else(clocked: Clocked) -> None:
+def test_a_leased_message_is_delivered_to_no_other_consumer(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue_many([b"1", b"2"])
 
@@ -87,7 +87,7 @@ def test_the_first_delivery_counts_one_and_each_failed_one_adds_one(clocked: Clo
 
 
 @pytest.mark.spec("S-042")
-def test_what_nobody_looked_at_is_given_back_uncounted(clocked: Clocked) -> None:
+def test_messages_that_no_handler_saw_are_given_back_uncounted(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_deliveries=1)
     queue.enqueue(b"x")
 
@@ -168,7 +168,7 @@ def test_auto_ack_removes_at_once_and_never_brings_back(clocked: Clocked) -> Non
 
 @pytest.mark.spec("S-055")
 @pytest.mark.parametrize("settle", ["ack", "nack", "reject", "renew"])
-def test_what_came_with_auto_ack_cannot_be_settled(clocked: Clocked, settle: str) -> None:
+def test_a_delivery_with_auto_ack_cannot_be_settled(clocked: Clocked, settle: str) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue(b"x")
     delivery = queue.receive(auto_ack=True)

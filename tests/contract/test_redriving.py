@@ -46,7 +46,7 @@ def test_a_letter_without_an_id_of_its_own_keeps_the_one_it_got_first(clocked: C
     assert one(queue).id == receipt.id
 
 
-def test_what_it_was_before_and_what_its_sender_said_of_its_time_is_over(clocked: Clocked) -> None:
+def test_a_redriven_letter_keeps_neither_its_state_nor_the_ttl_of_its_sender(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue(Message(b"x", ttl="100ms"))
     clocked.advance(100)
@@ -79,7 +79,7 @@ def test_the_ttl_rules_of_its_queue_act_as_for_a_message_without_a_ttl(
         assert [death.reason for death in one(dead_ones).deaths] == ["expired", "rejected"]
 
 
-def test_where_a_ttl_of_0_acts_it_dies_again_at_once_and_the_call_ends(clocked: Clocked) -> None:
+def test_a_redriven_letter_with_ttl_0_dies_again_at_once_and_the_call_ends(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"x", b"y")
     queue.update(default_ttl=0)
 
@@ -92,7 +92,7 @@ def test_where_a_ttl_of_0_acts_it_dies_again_at_once_and_the_call_ends(clocked: 
 
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
-def test_what_finds_no_room_stays_where_it_is_and_dies_no_further_death(clocked: Clocked, overflow: Any) -> None:
+def test_a_letter_without_room_stays_where_it_is_and_dies_no_further_death(clocked: Clocked, overflow: Any) -> None:
     queue, dead_ones = letters(clocked, b"1", b"2", b"3")
     queue.update(max_length=2, overflow=overflow)
 
@@ -319,7 +319,7 @@ def test_a_death_in_the_queue_that_held_the_letter_is_no_circle_after_a_redrive(
     assert dropped(queue) == {}
 
 
-def test_what_went_in_has_come_out(clocked: Clocked) -> None:
+def test_every_message_that_went_in_has_come_out(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"1", b"2", b"3")
     dead_ones.redrive(limit=2)
     one(dead_ones).ack()

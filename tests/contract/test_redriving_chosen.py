@@ -12,7 +12,7 @@ from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies, letters, one, outcomes, places, ready
 
 
-def test_what_became_of_each_chosen_letter_is_told_in_their_order(clocked: Clocked) -> None:
+def test_the_outcome_of_each_chosen_letter_is_told_in_their_order(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"1", b"2", b"3", b"4", b"5")
     first, second, third, fourth, fifth = places(dead_ones)
     clocked.declare_queue("p", max_length=0, overflow="reject-publish")
@@ -58,7 +58,7 @@ def test_a_second_time_it_is_gone(clocked: Clocked) -> None:
 
 @pytest.mark.parametrize("bad", ["1600000000000-100000", [1], [("x", "q")], [("1600000000000-100000",)], 5,
                                  [("1600000000000-100000", "q", "r")], [("1600000000000-100000", "")]])  # fmt: skip
-def test_whatever_is_no_letter_is_refused(clocked: Clocked, bad: Any) -> None:
+def test_a_sequence_that_is_no_letter_is_refused(clocked: Clocked, bad: Any) -> None:
     with pytest.raises(InvalidInput):
         clocked.declare_queue("d").redrive_many(bad)
 
@@ -66,7 +66,9 @@ def test_whatever_is_no_letter_is_refused(clocked: Clocked, bad: Any) -> None:
 @pytest.mark.parametrize(
     "words", [{"limit": 0}, {"limit": True}, {"limit": "5"}, {"reason": "tired"}, {"to": "d"}, {"reason": 5}]
 )
-def test_what_a_redrive_cannot_take_is_refused_before_anything_goes(clocked: Clocked, words: dict[str, Any]) -> None:
+def test_an_argument_that_a_redrive_cannot_take_is_refused_before_anything_moves(
+    clocked: Clocked, words: dict[str, Any]
+) -> None:
     queue, dead_ones = letters(clocked, b"x")
 
     with pytest.raises(InvalidInput):

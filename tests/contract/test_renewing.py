@@ -101,7 +101,7 @@ def test_settling_and_renewing_find_no_queue_after_the_end_of_its_lifetime(clock
     assert clocked.queues() == []
 
 
-def test_who_holds_a_lease_of_a_deleted_queue_finds_no_queue(broker: Broker) -> None:
+def test_the_holder_of_a_lease_of_a_deleted_queue_finds_no_queue(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue_many([b"%d" % i for i in range(4)])
     held = queue.receive_many(4)

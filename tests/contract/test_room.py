@@ -17,7 +17,7 @@ def numbered(first: int, last: int) -> list[bytes]:
 
 
 def depths(clocked: Clocked) -> list[int]:
-    """What looks see of `q` before, between and after the bounded steps of a sweep."""
+    """Return the depths of `q` before, between and after the bounded steps of a sweep."""
     queue, seen = clocked.queue("q"), []
     while True:
         seen.append(queue.stats(sweep=False).ready)
@@ -53,7 +53,7 @@ def test_no_look_sees_more_than_the_limit_while_messages_come_back(
     assert bodies(clocked.queue("d")) == numbered(0, 290)
 
 
-def test_what_comes_back_is_dropped_only_as_one_of_the_oldest(clocked: Clocked) -> None:
+def test_a_returned_message_is_dropped_only_as_one_of_the_oldest(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", max_length=4, dead_letter="d")
     queue.enqueue_many(numbered(0, 4))
     first = take(queue, 2)

@@ -13,9 +13,9 @@ from rqttl import Broker, Delivery, Queue, RunCounts
 from rqttl.runner import Runner
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
-from tests.contract.handling import Renewals, fail, until
+from tests.contract.handling import Renewals, fail
 from tests.contract.looks import dead, one
-from tests.contract.test_waking import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -222,7 +222,7 @@ def test_a_lease_that_ended_under_the_handler_is_logged_and_counted(
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_what_is_no_exception_gives_the_message_back_and_ends_the_run(
+def test_a_base_exception_gives_the_message_back_and_ends_the_run(
     queue: Queue, kind: type[BaseException], threads: int
 ) -> None:
     queue.enqueue_many([b"fatal", b"next"])

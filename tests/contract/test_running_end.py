@@ -12,9 +12,10 @@ import pytest
 
 from rqttl import Broker, Delivery, InvalidDuration, InvalidInput, Queue, QueueNotFound, RunCounts
 from tests.contract.clocked import Clocked, at
-from tests.contract.handling import fail, forget, until
+from tests.contract.handling import fail, forget
 from tests.contract.looks import one, ready
-from tests.contract.test_waking import PATIENCE, Waiters
+from tests.contract.test_waking import Waiters
+from tests.waiting import PATIENCE, until
 
 
 def test_a_run_with_nothing_to_do_ends_after_its_wait(clocked: Clocked) -> None:

@@ -1,4 +1,4 @@
-"""Settling: once, by whoever holds the lease, one or many at a time."""
+"""Settling: once, by the holder of the lease, one or many at a time."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_an_exception_in_the_context_gives_back_and_goes_on(clocked: Clocked) ->
     assert one(queue).delivery_count == 2
 
 
-def test_what_was_settled_inside_the_context_stays_so(clocked: Clocked) -> None:
+def test_a_delivery_that_was_settled_inside_the_context_stays_settled(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue(b"x")
 

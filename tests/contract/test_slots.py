@@ -1,4 +1,4 @@
-"""Names with a hash tag: whatever selects the slot, scripts know the name of the queue."""
+"""Names with a hash tag: scripts know the name of the queue for any rule of the slot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.contract.looks import one, take
 
 
 @pytest.mark.parametrize("name", ["orders", "orders/eu", "{billing}.orders", "{billing}.orders/eu", "{eu}:a/b"])
-def test_letters_name_their_queue_whatever_its_hash_tag(clocked: Clocked, name: str) -> None:
+def test_letters_name_their_queue_with_any_hash_tag(clocked: Clocked, name: str) -> None:
     queue = clocked.declare_queue(name, dead_letter="{queue}/dead", expires="1h", on_expire="dead-letter")
     queue.enqueue(b"x")
     one(queue).reject()

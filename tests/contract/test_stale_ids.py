@@ -1,4 +1,4 @@
-"""Ids in a set of a queue that no message has: whoever reads by them takes them out, and nobody does so for ever."""
+"""Sequences without a message in a set of a queue: a reader removes them, and no call does so without an end."""
 
 from __future__ import annotations
 

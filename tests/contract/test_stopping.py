@@ -10,9 +10,10 @@ import redis
 
 from rqttl import Broker, Consumer, Delivery, Message, Queue, WaitEvent
 from tests.contract.clocked import Clocked
-from tests.contract.handling import Renewals, until
+from tests.contract.handling import Renewals
 from tests.contract.looks import dead, ready
-from tests.contract.test_waking import LONG, PATIENCE, Waiters, blocked
+from tests.contract.test_waking import LONG, Waiters, blocked
+from tests.waiting import PATIENCE, until
 
 
 def test_leases_are_renewed_after_stop_until_the_handler_is_done(broker: Broker, queue: Queue) -> None:
@@ -44,7 +45,7 @@ def test_an_ack_after_stop_is_sent_while_the_next_handler_works(queue: Queue) ->
     assert queue.stats().acked == 2
 
 
-def test_what_was_prefetched_is_free_for_others_as_soon_as_the_consumer_stops(queue: Queue) -> None:
+def test_prefetched_messages_are_free_for_others_as_soon_as_the_consumer_stops(queue: Queue) -> None:
     queue.update(max_deliveries=1)
     queue.enqueue_many([b"1", b"2", b"3"])
 
@@ -114,7 +115,7 @@ def test_stopping_one_consumer_leaves_the_others_waiting(
 
 
 @pytest.mark.parametrize("ready_too", [False, True], ids=["alone", "beside a ready message"])
-def test_what_was_handed_to_a_wait_that_stop_ends_dies_of_its_ttl_and_of_nothing_else(
+def test_a_message_that_was_handed_to_a_stopped_wait_dies_of_its_ttl_only(
     clocked: Clocked, client: redis.Redis, ready_too: bool
 ) -> None:
     queue = clocked.declare_queue("q", max_deliveries=1, dead_letter="d")
@@ -137,7 +138,9 @@ def test_what_was_handed_to_a_wait_that_stop_ends_dies_of_its_ttl_and_of_nothing
     assert ready(queue) == ([b"later"] if ready_too else [])
 
 
-def test_what_arrives_while_stop_ends_the_wait_is_released_uncounted(broker: Broker, client: redis.Redis) -> None:
+def test_a_message_that_arrives_while_stop_ends_the_wait_is_released_uncounted(
+    broker: Broker, client: redis.Redis
+) -> None:
     queue = broker.declare_queue("q", max_deliveries=1)
     other = Broker(client).queue("q")
 

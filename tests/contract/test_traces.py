@@ -1,4 +1,4 @@
-"""What a queue leaves behind when it is deleted: a trace of what was lost with it, and nothing where nothing was."""
+"""A deleted queue leaves a trace of its lost messages, and nothing if it lost none."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_queue_whose_messages_were_all_handled_leaves_nothing(
 
 
 @WAYS
-def test_what_had_expired_before_is_told_as_well(
+def test_earlier_expired_messages_are_in_the_trace_as_well(
     clocked: Clocked, client: redis.Redis, delete: Callable[[Clocked], None]
 ) -> None:
     queue = clocked.declare_queue("q", expires=ms(LIFE))
@@ -75,7 +75,9 @@ def test_what_had_expired_before_is_told_as_well(
     assert trace(client) == ("0-0", place)
 
 
-def test_what_its_end_of_life_dead_letters_has_left_the_queue_unhandled(clocked: Clocked, client: redis.Redis) -> None:
+def test_messages_that_the_end_of_a_lifetime_dead_letters_have_left_the_queue_unhandled(
+    clocked: Clocked, client: redis.Redis
+) -> None:
     queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="dead-letter", dead_letter="d")
     place = queue.enqueue(b"x").id
     clocked.advance(LIFE)

@@ -1,4 +1,4 @@
-"""Which TTL a message gets: the whole truth table, at the boundary of each rule."""
+"""The TTL of a message: the whole truth table, at the boundary of each rule."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_long_ttls_are_taken_exactly(clocked: Clocked, ttl: int) -> None:
 @pytest.mark.spec("A-002", "S-001")
 def test_a_relative_ttl_counts_on_the_servers_clock(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
-    clocked.advance(-HOUR)  # the server is an hour behind whatever this process takes for the time
+    clocked.advance(-HOUR)  # the server is an hour behind the clock of this process
 
     assert queue.enqueue(b"x", ttl="1m").expires_at == at(60_000 - HOUR)
 

@@ -41,7 +41,7 @@ def test_ttl_zero_is_handed_to_a_consumer_that_waits(
 
 @pytest.mark.spec("A-003", "A-001")
 @pytest.mark.parametrize("ago", [0, 1, 5_000])
-def test_what_had_expired_before_it_came_goes_to_nobody(clocked: Clocked, ago: int) -> None:
+def test_a_message_that_expired_before_it_came_goes_to_no_consumer(clocked: Clocked, ago: int) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     batch = [Message(b"late", expires_at=clocked.now - ago), Message(b"zero", ttl=0)]
     clocked.while_waiting(lambda: queue.enqueue_many(batch))
@@ -82,7 +82,7 @@ def test_ttl_zero_that_nobody_fetches_expires(clocked: Clocked) -> None:
 
     def arrive() -> None:
         queue.enqueue(b"zero", ttl=0)
-        driver_of(clocked).store.client.delete("rqttl:{q}:wakeup")  # the consumer dies with what the bell gave it
+        driver_of(clocked).store.client.delete("rqttl:{q}:wakeup")  # the consumer dies with the element that it took
 
     clocked.while_waiting(arrive)
     assert queue.receive(wait="1ms") is None

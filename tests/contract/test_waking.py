@@ -1,4 +1,4 @@
-"""Waiting without polling, and waking: nobody sleeps on, whoever leaves messages behind wakes the next one."""
+"""Waiting without polling, and waking: a consumer that leaves messages behind wakes the next one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rqttl import Broker, Delivery, Message, Queue, WaitEvent
 from rqttl.delivery import lease_of
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
+from tests.waiting import PATIENCE
 
-LONG = "10m"  # much longer than a test may take: whoever gets something was woken
-PATIENCE = 60.0
+LONG = "10m"  # much longer than a test may take: a consumer that gets a message was woken
 
 
 class Waiters:
@@ -44,7 +44,7 @@ class Waiters:
 def blocked(client: redis.Redis, count: int) -> bool:
     """Ask until Redis has so many blocked clients."""
     if FAKE:
-        return True  # it cannot tell, and need not: who has said that he waits finds whatever the bell gets from now on
+        return True  # it cannot tell, and need not: a registered waiter takes each later element of the list
     return any(int(client.info("clients")["blocked_clients"]) >= count for _ in range(100_000))
 
 
@@ -52,12 +52,12 @@ def blocked(client: redis.Redis, count: int) -> bool:
 def waiters(broker: Broker) -> Iterator[Waiters]:
     with ThreadPoolExecutor(32) as pool:
         yield Waiters(broker, pool)
-        for name in broker.queues():  # whoever waits still, because a test has failed, finds no queue then
+        for name in broker.queues():  # a consumer that still waits, because a test has failed, finds no queue then
             broker.queue(name).delete()
 
 
 def calls(client: redis.Redis) -> dict[str, int]:
-    """How often Redis has carried out which command."""
+    """Return how often Redis carried out each command."""
     stats: Any = client.info("commandstats")
     return {name.removeprefix("cmdstat_"): int(told["calls"]) for name, told in stats.items()}
 
@@ -187,7 +187,7 @@ def test_a_batch_that_waits_takes_what_there_is(broker: Broker, waiters: Waiters
     assert [delivery.body for delivery in waiting.result(timeout=PATIENCE)] == [b"1", b"2", b"3"]
 
 
-def test_the_bell_holds_one_token_at_most_and_nobody_waits_after_all(
+def test_the_wakeup_list_holds_at_most_one_wakeup_and_every_waiting_consumer_gets_its_message(
     broker: Broker, client: redis.Redis, waiters: Waiters
 ) -> None:
     queue = broker.declare_queue("q")

@@ -46,7 +46,7 @@ def main() -> None:
     url, seed = sys.argv[1:]
     broker = rqttl.connect(url)
     chance = random.Random(seed)
-    print("begun", flush=True)  # noqa: T201  # whoever started this waits for it
+    print("begun", flush=True)  # noqa: T201  # the parent process waits for it
     turn = 0
     while not select.select([sys.stdin], [], [], 0)[0]:
         work(broker, chance, f"own-{seed}-{turn % 3}")

@@ -1,4 +1,4 @@
-"""What a doctor says, in a form that tests can hold against something."""
+"""Findings of the doctor, in a form that tests can compare."""
 
 from __future__ import annotations
 

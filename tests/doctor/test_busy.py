@@ -54,7 +54,7 @@ def test_a_busy_server_gives_no_false_alarm(broker: Broker, busy: list[subproces
     assert broker.queue(QUEUE).stats().enqueued > before
 
 
-def test_what_is_really_wrong_is_found_and_mended_in_the_middle_of_it(
+def test_real_damage_is_found_and_repaired_while_clients_work(
     broker: Broker, client: redis.Redis, busy: list[subprocess.Popen[bytes]]
 ) -> None:
     named = [f"1600000000000-{i}" for i in range(100_000, 100_400)]

@@ -140,7 +140,7 @@ def test_a_name_that_gets_its_queue_meanwhile_stays(broker: Broker, client: redi
 
 
 @pytest.mark.parametrize("made", [True, False])
-def test_what_a_client_is_just_doing_is_no_finding(broker: Broker, client: redis.Redis, made: bool) -> None:
+def test_the_unfinished_work_of_a_client_is_no_finding(broker: Broker, client: redis.Redis, made: bool) -> None:
     broker.declare_queue("orders")
     if made:
         client.srem("rqttl:queues", "orders")  # a dead letter made it, and its client enters it next
@@ -221,7 +221,7 @@ def test_a_queue_of_which_there_is_no_trace_is_not_found(broker: Broker) -> None
         list(examine(broker, ["orders", "ghost"]))
 
 
-def test_who_may_not_list_keys_is_told_so(broker: Broker, client: redis.Redis, redis_url: str) -> None:
+def test_a_user_without_the_right_to_list_keys_is_told_so(broker: Broker, client: redis.Redis, redis_url: str) -> None:
     broker.declare_queue("orders")
     client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-scan")
     with Broker(redis.Redis.from_url(redis_url, username="half")) as half:
@@ -250,7 +250,7 @@ def test_a_due_time_that_nothing_is_behind_is_not_overdue(broker: Broker, client
     assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
 
 
-def test_what_lies_overdue_says_that_no_reaper_runs(broker: Broker, client: redis.Redis) -> None:
+def test_overdue_work_says_that_no_reaper_runs(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("later").enqueue(b"x", ttl="1h")
     broker.declare_queue("orders").enqueue(b"x", ttl="1h")
     assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
@@ -263,7 +263,9 @@ def test_what_lies_overdue_says_that_no_reaper_runs(broker: Broker, client: redi
     assert "`rqttl reaper`" in advice
 
 
-def test_what_was_due_a_moment_ago_or_nobody_knows_when_is_not_overdue(broker: Broker, client: redis.Redis) -> None:
+def test_work_that_was_due_a_moment_ago_or_at_an_unknown_time_is_not_overdue(
+    broker: Broker, client: redis.Redis
+) -> None:
     broker.declare_queue("orders").update(max_length=5)
     broker.declare_queue("new")
     client.hset("rqttl:{new}:meta", "due_at", 0)
@@ -286,7 +288,7 @@ def test_reapers_that_listen_are_counted(broker: Broker, client: redis.Redis) ->
     heard.close()
 
 
-def test_who_may_not_count_listeners_still_sees_what_is_overdue(
+def test_a_user_who_may_not_count_listeners_still_sees_overdue_work(
     broker: Broker, client: redis.Redis, redis_url: str
 ) -> None:
     client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-pubsub")

@@ -60,7 +60,7 @@ def test_damage_is_found_in_a_busy_queue(broker: Broker, client: redis.Redis) ->
     assert [level for _, level, _ in found] == ["problem", "warning"]
 
 
-def test_what_cannot_be_counted_is_mended_but_for_that(broker: Broker, client: redis.Redis) -> None:
+def test_a_queue_that_cannot_be_counted_is_repaired_except_for_its_counts(broker: Broker, client: redis.Redis) -> None:
     orders = broker.declare_queue("orders")
     orders.enqueue_many([b"x"] * 100)
     client.zadd(part("requeued"), {NOBODY: 1})

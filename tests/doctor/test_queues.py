@@ -194,7 +194,7 @@ def test_entries_of_others_are_a_problem_that_a_person_solves(broker: Broker, cl
     assert findings[0].repair is None
 
 
-def test_loose_messages_are_counted_too(broker: Broker, client: redis.Redis, ids: list[str]) -> None:
+def test_detached_messages_are_counted_too(broker: Broker, client: redis.Redis, ids: list[str]) -> None:
     for one in ids[3:]:
         entry: Any = client.xrange(part("log"), one, one)
         header, body = next(iter(entry[0][1].items()))

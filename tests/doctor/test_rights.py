@@ -1,4 +1,4 @@
-"""What a user may do is found out without doing it."""
+"""The doctor finds the rights of a user without using them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def as_user(server: Server, client: redis.Redis) -> Iterator[As]:
     client.execute_command("ACL", "DELUSER", "half")
 
 
-def test_who_may_do_everything_is_told_so(as_user: As) -> None:
+def test_a_user_with_all_rights_is_told_so(as_user: As) -> None:
     assert as_user() == [("ok", "half has all rights that rqttl needs", "")]
 
 
@@ -119,7 +119,7 @@ def reader(server: Server, client: redis.Redis) -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("names", [(), ("orders",)])
-def test_who_may_only_look_is_told_of_no_problem_where_none_is(
+def test_a_user_who_may_only_read_is_told_of_no_problem_without_one(
     client: redis.Redis, reader: Broker, names: tuple[str, ...]
 ) -> None:
     Broker(client).declare_queue("orders").enqueue(b"x")
@@ -134,7 +134,7 @@ def test_who_may_only_look_is_told_of_no_problem_where_none_is(
     assert everything(client) == before
 
 
-def test_who_may_only_look_sees_damage_and_what_is_overdue(client: redis.Redis, reader: Broker) -> None:
+def test_a_user_who_may_only_read_sees_damage_and_overdue_work(client: redis.Redis, reader: Broker) -> None:
     Clocked(client).declare_queue("late").enqueue(b"x", ttl="1s")
     Broker(client).declare_queue("bad")
     client.set("rqttl:{bad}:log", "not ours")
@@ -149,7 +149,7 @@ def test_who_may_only_look_sees_damage_and_what_is_overdue(client: redis.Redis, 
     assert re.search("overdue by up to .*: late", said)
 
 
-def test_who_may_only_look_finds_no_queue_that_is_not_there(reader: Broker) -> None:
+def test_a_user_who_may_only_read_sees_no_missing_queue(reader: Broker) -> None:
     with pytest.raises(QueueNotFound):
         list(examine(reader, ["never"]))
 
@@ -181,7 +181,7 @@ def test_an_administrator_is_asked_for_no_more_than_anybody(broker: Broker) -> N
     assert only(examine(broker), "rights") == ("ok", "default has all rights that rqttl needs", "")
 
 
-def test_what_may_not_run_is_a_problem_of_the_scripts_too(server: Server, client: redis.Redis) -> None:
+def test_a_forbidden_command_is_a_problem_of_the_scripts_too(server: Server, client: redis.Redis) -> None:
     client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-evalsha", "-script")
     with Broker(server.client(username="half")) as broker:
         levels = [level for level, _ in of(examine(broker), "scripts")]

@@ -18,9 +18,9 @@ from rqttl.store.driver import driver_of
 from tests.doctor.looking import Told, of, only, server
 from tests.servers import Server
 from tests.unit.test_flows import Drive
+from tests.waiting import until
 
 Configured = Callable[..., Broker]
-PATIENCE = 20.0
 
 
 def test_a_well_kept_server_has_no_problem(configured: Configured) -> None:
@@ -140,7 +140,7 @@ def test_the_memory_policy(configured: Configured, config: dict[str, Any], level
     assert told in found[1]
 
 
-def test_what_was_evicted_before_is_told(configured: Configured) -> None:
+def test_earlier_evictions_are_told(configured: Configured) -> None:
     broker = configured(maxmemory_policy="allkeys-lru")
     client = driver_of(broker).store.client
     client.set("x", "y" * 100)
@@ -159,7 +159,7 @@ def test_what_was_evicted_before_is_told(configured: Configured) -> None:
 
 @pytest.mark.parametrize("share, level, told", [(10.0, "ok", " used"), (1.05, "warning", "refused soon"),
                                                 (0.5, "problem", "refused now")])  # fmt: skip
-def test_how_much_memory_is_left(configured: Configured, share: float, level: str, told: str) -> None:
+def test_the_check_of_memory_says_how_much_is_left(configured: Configured, share: float, level: str, told: str) -> None:
     broker = configured()
     driver_of(broker).store.client.set("ballast", b"x" * 20_000_000)
     used: Any = driver_of(broker).store.client.info("memory")
@@ -198,7 +198,9 @@ def test_fragmentation_is_told_only_where_it_matters(ratio: float, held: float, 
         ({}, "problem", "loses every message"),
     ],
 )
-def test_what_a_crash_can_lose(configured: Configured, config: dict[str, Any], level: str, told: str) -> None:
+def test_the_check_of_persistence_says_what_a_crash_can_lose(
+    configured: Configured, config: dict[str, Any], level: str, told: str
+) -> None:
     found = server(configured(**config), "persistence")
 
     assert found[0] == level
@@ -254,12 +256,12 @@ def test_a_failed_snapshot_stops_all_writes(
 
 def fail_to_save(client: redis.Redis) -> None:
     client.bgsave()
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        facts: Any = client.info("persistence")
-        if not facts["rdb_bgsave_in_progress"] and facts["rdb_last_bgsave_status"] == "err":
-            return
-    pytest.fail("the snapshot did not fail")
+
+    def has_failed() -> bool:
+        info: Any = client.info("persistence")
+        return not info["rdb_bgsave_in_progress"] and info["rdb_last_bgsave_status"] == "err"
+
+    until(has_failed)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +322,7 @@ def denied(place: Server, client: redis.Redis, *rules: str) -> Broker:
     return Broker(place.client(username="half"))
 
 
-def test_what_a_managed_service_hides_is_told_and_no_failure(server: Server, client: redis.Redis) -> None:
+def test_a_fact_that_a_managed_service_hides_is_named_and_is_no_failure(server: Server, client: redis.Redis) -> None:
     with denied(server, client, "-config") as broker:
         findings = list(examine(broker))
 

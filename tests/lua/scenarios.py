@@ -1,4 +1,4 @@
-"""One call of every kind, each on the state that makes it go its way: for what must hold on all ways."""
+"""One call of every kind, each on the state that makes it go its way: for rules that hold on all ways."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ PRODUCERS = {
         lambda lab: enqueue_encoded(lab.known(), [(b";3;;new", b"a"), (b";3;;old", b"b")], window=9, now=NOW),
         parts={"dedup": {";1;;x": NOW - 9}, "dedup_ids": [";3;;old"], "dedup_windows": {";3;;old": NOW + 8}},
     ),
-    "stored and rung for": Scenario(_enqueue(b"a"), parts=_WAITING),
+    "stored, with a wake-up": Scenario(_enqueue(b"a"), parts=_WAITING),
     "dead on arrival, no target": Scenario(_enqueue(Message(b"a", ttl=0))),
     "dead on arrival": Scenario(_enqueue(Message(b"a", ttl=0)), _DEAD),
     "dead on arrival, target to be made": Scenario(_enqueue(Message(b"a", ttl=0)), _DEAD, target=False),
@@ -175,7 +175,7 @@ PRODUCERS = {
     ),
     "redriven": Scenario(_redrive),
     "redriven where there is a lifetime": Scenario(_redrive, _MORTAL, {"meta": {"last_active_at": NOW - 1}}),
-    "redriven and rung for": Scenario(_redrive, {"max_ttl": 9}, _WAITING),
+    "redriven, with a wake-up": Scenario(_redrive, {"max_ttl": 9}, _WAITING),
     "redriven and handed over": Scenario(_redrive, {"message_ttl": 0}, _WAITING),
     "redriven, dead again, no target": Scenario(_redrive, {"default_ttl": 0}),
     "redriven, dead again": Scenario(_redrive, {"default_ttl": 0, **_DEAD}),
@@ -199,7 +199,7 @@ CONSUMERS = {
     ),
     "ack of what is lost": Scenario(_ack, parts=_READY),
     "nack": Scenario(_nack(), parts=_LEASED),
-    "nack, rung for": Scenario(_nack(), parts={**_LEASED, **_WAITING}),
+    "nack, with a wake-up": Scenario(_nack(), parts={**_LEASED, **_WAITING}),
     "nack with a delay": Scenario(_nack(delay=5), parts=_LEASED),
     "nack with a description": Scenario(_nack(description=b"why"), parts=_LEASED),
     "nack with a pause": Scenario(_nack(description=b"why"), {"redelivery_delay": "5ms"}, _LEASED),
@@ -276,7 +276,7 @@ CONSUMERS = {
     "nack with a delay beyond retention": Scenario(_nack(delay=5000), {"message_ttl": 1000}, _LEASED),
     "stats": Scenario(_stats, parts=_LEASED),
     "stats of a queue that is looked at for nothing": Scenario(_stats, parts={"meta": {"due_at": 0}}),
-    "stats that rings": Scenario(_stats, parts={**_READY, **_WAITING}),
+    "stats with a wake-up": Scenario(_stats, parts={**_READY, **_WAITING}),
     "stats that expires": Scenario(_stats, _DEAD, _OVER, target=False),
     "stats that reclaims": Scenario(_stats, parts={**_LATE, **_WAITING}),
     "peek": Scenario(_peek, parts={**_LEASED, **_RETURNED}),

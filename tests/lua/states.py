@@ -1,6 +1,6 @@
-"""Whole queue states as data: what a test puts into Redis, and what a command has made of it.
+"""Whole queue states as data: before a command, and after it.
 
-A state maps each queue to its parts, a part to its contents, all by name. What is empty is not in a state.
+A state maps each queue to its parts, a part to its contents, all by name. A state has no empty parts.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Lab:
         self._options: dict[str, QueueOptions] = {}
 
     def seed(self, queue: str = "orders", options: Mapping[str, Any] | None = None, **parts: Any) -> State:
-        """Declare a queue and put `parts` into it. What follows from them is filled in, unless `meta` says otherwise.
+        """Declare a queue and put `parts` into it. Derived values are filled in, unless `meta` has them.
 
         Returns the whole state of the server.
         """
@@ -98,7 +98,7 @@ class Lab:
         return self.snapshot()
 
     def known(self, queue: str = "orders", version: str = VERSION) -> QueueConfig:
-        """What a client knows that has seen the seeded options."""
+        """Return the config of a client that has seen the seeded options."""
         return QueueConfig(self.keyspace, queue, version.encode(), self._options[queue])
 
     def run(self, command: Command) -> Reply:

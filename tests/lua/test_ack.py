@@ -32,7 +32,7 @@ def test_an_ack_forgets_the_message_wherever_it_is(lab: Lab) -> None:
 
 LOST = {
     "another token": (place(-1), token(5, 1)),
-    "a lease of somebody else": (place(-2), token(4)),
+    "a lease of another consumer": (place(-2), token(4)),
     "no lease": (place(-3), token(5)),
     "no message": (place(-9), token(5)),
     "no number": (place(-1), "x"),
@@ -63,7 +63,7 @@ def test_a_lease_ends_with_its_millisecond_whether_or_not_anybody_has_noticed(la
     assert reply[-1] == []
 
 
-def test_those_that_are_held_are_acked_although_others_are_lost(lab: Lab) -> None:
+def test_held_deliveries_are_acked_although_others_are_lost(lab: Lab) -> None:
     lab.seed(log=plain(place(-2), place(-1)), leases={place(-2): token(5), place(-1): token(6)})
 
     reply = lab.run(ack(lab, place(-2), token(4), place(-1), token(6)))
@@ -83,7 +83,7 @@ def test_repeated_after_a_lost_reply_our_own_success_is_not_lost_to_us(lab: Lab)
     assert lab.snapshot() == after
 
 
-def test_repeated_after_a_lost_reply_a_message_that_somebody_else_holds_is_lost(lab: Lab) -> None:
+def test_repeated_after_a_lost_reply_a_message_of_another_consumer_is_lost(lab: Lab) -> None:
     before = lab.seed(log=plain(place(-1)), leases={place(-1): token(9)})
 
     assert lab.run(ack(lab, place(-1), token(5)).as_replay())[-1] == [place(-1).encode()]

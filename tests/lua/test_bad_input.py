@@ -1,4 +1,4 @@
-"""Whatever is wrong with an argument is told by a typed error, before a single byte in Redis has changed."""
+"""A bad argument is a typed error, before a single byte in Redis has changed."""
 
 from __future__ import annotations
 

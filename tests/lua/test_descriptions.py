@@ -16,7 +16,7 @@ ODD = [b" ", b"5", b" 7 ", b"\n", b"a\x00b 1", "é😀".encode(), b"x" * 4096]
 
 
 def held(lab: Lab, redelivered: object = None, *, ends: int = 500, **options: Any) -> None:
-    """One message out, with what `redelivered` has of it."""
+    """Seed one leased message, with its value in `failures`."""
     parts: dict[str, Any] = {} if redelivered is None else {"failures": {PLACE: redelivered}}
     lab.seed("dead")
     lab.seed(options={"dead_letter": "dead", **options}, log={PLACE: (at(900), b"x")}, leases={PLACE: token(ends)},
@@ -104,7 +104,7 @@ def test_a_message_that_failed_too_often_says_its_last_error(lab: Lab, before: o
 
 @pytest.mark.parametrize("how", ["nack", "lease"])
 @pytest.mark.parametrize("why", [WHY, *ODD])
-def test_where_the_last_failure_says_nothing_the_death_says_the_error_before(lab: Lab, how: str, why: bytes) -> None:
+def test_a_death_has_the_error_before_if_the_last_failure_had_no_description(lab: Lab, how: str, why: bytes) -> None:
     held(lab, b"2 " + why, ends=0 if how == "lease" else 500, max_deliveries=3)
 
     lab.run(commands.sweep(lab.known(), now=NOW) if how == "lease" else nack(lab))

@@ -214,7 +214,7 @@ def test_ttl_zero_is_handed_to_a_consumer_that_waits_with_a_ticket(lab: Lab, opt
 
 
 def test_only_as_many_are_handed_out_as_wait(lab: Lab) -> None:
-    """Who takes a hint, and finds nothing ready, takes a ticket then."""
+    """A consumer that takes a hint and gets no ready message takes a ticket then."""
     lab.seed(waiters={"gone": NOW, "c1": NOW + 1, "c2": NOW + 1}, wakeup=[""])
 
     lab.run(enqueue(lab, *[Message(b"x", ttl=0)] * 3))
@@ -292,7 +292,7 @@ def test_nothing_is_handed_to_consumers_while_there_is_room(lab: Lab) -> None:
     assert "leases" not in lab.snapshot()["orders"]
 
 
-def test_what_is_waiting_but_expired_does_not_keep_a_message_from_a_consumer(lab: Lab) -> None:
+def test_an_expired_message_ahead_does_not_keep_a_message_from_a_consumer(lab: Lab) -> None:
     lab.seed(
         options={"max_length": 1, "overflow": "reject-publish"}, log={place(-9): (at(0), b"o")},
         expiry={place(-9): NOW}, waiters={"c1": NOW + 1},

@@ -27,7 +27,7 @@ def ticket(one: str, grant: int = 0) -> str:
     return f"{one} {token(PICKUP, grant)}"
 
 
-def test_what_is_ready_is_handed_over_before_a_message_with_ttl_zero(lab: Lab) -> None:
+def test_ready_messages_are_handed_over_before_a_message_with_ttl_zero(lab: Lab) -> None:
     before = lab.seed(
         log={place(-3): (b"", b"back"), place(-2): (at(70), b"own"), place(-1): (b"", b"ahead")},
         requeued={place(-3): NOW - 3}, expiry={place(-2): NOW + 70}, waiters=waiting(4), wakeup=[""],
@@ -76,7 +76,7 @@ def test_fewer_that_wait_than_are_ready_take_the_oldest_before_a_limit_acts(lab:
     assert list(state["log"]) == [place(-3), place(-2), place(), place(0, 1), place(0, 2)]
 
 
-def test_what_is_overdue_goes_to_nobody_and_makes_room_first(lab: Lab) -> None:
+def test_overdue_messages_go_to_no_consumer_and_make_room_first(lab: Lab) -> None:
     lab.seed(
         options={"max_length": 2}, log={place(-2): (at(0), b"x"), place(-1): (b"", b"y")}, expiry={place(-2): NOW},
         waiters=waiting(1),
@@ -97,8 +97,8 @@ def test_one_call_hands_over_a_bounded_number(lab: Lab) -> None:
     steps = [enqueue(lab, Message(b"x", ttl=0)) for _ in range(3)]
 
     assert [reply[0] for reply in steps] == [b"refused", b"refused", b"ok"]
-    bell = lab.snapshot()["orders"]["wakeup"]
-    assert [one.split()[0] for one in bell] == [*places, place()]
+    wakeup = lab.snapshot()["orders"]["wakeup"]
+    assert [one.split()[0] for one in wakeup] == [*places, place()]
 
 
 @pytest.mark.parametrize("ready", [1, 2])
@@ -133,7 +133,9 @@ def test_a_ticket_that_was_shown_or_whose_time_is_over_is_under_way_no_more(lab:
 
 
 @pytest.mark.parametrize("count, noted", [(1, True), (2, True), (3, False)])
-def test_who_finds_fewer_than_it_has_room_for_goes_on_waiting(lab: Lab, count: int, noted: bool) -> None:
+def test_a_consumer_that_gets_fewer_messages_than_it_has_room_for_goes_on_waiting(
+    lab: Lab, count: int, noted: bool
+) -> None:
     lab.seed(log=plain(*[place(-1 - i) for i in range(count)]))
     presence: Any = commands.Presence("me", 300, room=3)
 
@@ -142,16 +144,16 @@ def test_who_finds_fewer_than_it_has_room_for_goes_on_waiting(lab: Lab, count: i
     assert ("waiters" in lab.snapshot()["orders"]) == noted
 
 
-def test_who_stops_waiting_takes_a_ticket_behind_a_hint_and_behind_tickets_that_hold_no_longer(lab: Lab) -> None:
-    bell = ["", ticket(place(-5)), ticket(place(-1)), ticket(place())]
+def test_a_consumer_that_stops_waiting_takes_a_ticket_behind_a_hint_and_behind_ended_tickets(lab: Lab) -> None:
+    wakeup = ["", ticket(place(-5)), ticket(place(-1)), ticket(place())]
     lab.seed(
         log=plain(place(-1), place()),
         leases=dict.fromkeys([place(-1), place()], token(PICKUP)),
-        wakeup=bell,
+        wakeup=wakeup,
         waiters={"other": NOW + 9},
     )
 
     reply = lab.run(commands.receive(lab.known(), 9, 9, presence=commands.Presence("me", 0), now=NOW))
 
     assert [one[0] for one in reply[7]] == [place(-1).encode()]
-    assert lab.snapshot()["orders"]["wakeup"] == bell[3:]
+    assert lab.snapshot()["orders"]["wakeup"] == wakeup[3:]

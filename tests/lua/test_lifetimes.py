@@ -1,4 +1,4 @@
-"""`touch`, and what a lifetime adds to the other commands."""
+"""`touch`, and the effects of a lifetime on the other commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_nobody_can_touch_what_is_not_there_or_over(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("what", ["lookup", "declare"])
-def test_what_is_over_is_told_with_its_version_and_options(lab: Lab, what: str) -> None:
+def test_an_ended_queue_is_refused_with_its_version_and_options(lab: Lab, what: str) -> None:
     lab.seed(options={"auto_delete_on_idle": LIFE})
     options = QueueOptions.read("orders", {})
     command = {
@@ -57,7 +57,7 @@ def test_an_update_of_what_is_over_is_refused(lab: Lab) -> None:
     ]
 
 
-def test_what_is_over_goes_with_every_key_in_one_step(lab: Lab) -> None:
+def test_an_ended_queue_goes_with_every_key_in_one_step(lab: Lab) -> None:
     entries = plain(*[place(-i) for i in range(900, 0, -1)])
     lab.seed(options={"expires": LIFE}, log=entries, leases={place(-900): token(70)}, delayed={place(-899): NOW + 90})
 

@@ -88,7 +88,7 @@ def test_a_batch_larger_than_the_limit_keeps_its_own_end(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("overflow", [REFUSE, DLX])
-def test_what_does_not_fit_is_refused_one_by_one(lab: Lab, overflow: str) -> None:
+def test_messages_that_do_not_fit_are_refused_one_by_one(lab: Lab, overflow: str) -> None:
     before = lab.seed(options={"max_length": 3, "max_length_bytes": 6, "overflow": overflow}, log=plain(place(-1)))
 
     reply = lab.run(enqueue(lab, b"12345", b"123456", b"", b"x"))

@@ -1,4 +1,4 @@
-"""`peek` and `stats`: looking without touching, but for what is due."""
+"""`peek` and `stats`: looking without changes, except for due work."""
 
 from __future__ import annotations
 

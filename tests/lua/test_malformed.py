@@ -42,7 +42,7 @@ IDS = [b";3;;id%d" % i for i in range(5)]
 
 
 def enqueue(lab: Lab, headers: list[bytes], form: str = "") -> Command:
-    """The call that somebody makes by hand."""
+    """The call of a user without the client."""
     known, script = lab.known(), scripts.load("enqueue")
     words = [word for i, header in enumerate(headers) for word in (header, b"%d" % i)]
     return Command(script, "orders", (*known.keys_for(script), NOW, "", form, *words))
@@ -180,6 +180,6 @@ def test_no_header_makes_a_message_vanish_that_comes_back(lab: Lab, back: str, h
 
 
 def holds(lab: Lab, body: bytes) -> bool:
-    """Whether the body is in one of the queues, once, under a header that can be read."""
+    """Return True if the body is in one of the queues, once, under a readable header."""
     entries = [one for state in lab.snapshot().values() for one in state.get("log", {}).values() if one[1] == body]
     return len(entries) == 1 and codec.unpack_header(entries[0][0]) is not None

@@ -19,7 +19,7 @@ from tests.lua.states import Lab, State
 
 @pytest.fixture
 def full_memory(client: redis.Redis) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Redis refuses whatever needs memory, within the context."""
+    """Redis refuses all calls that need memory, within the context."""
 
     @contextmanager
     def full() -> Iterator[None]:
@@ -69,7 +69,7 @@ def run_with_and_without_memory(lab: Lab, full_memory: Full, scenario: Scenario)
 
 
 @pytest.mark.parametrize("way", CONSUMERS)
-def test_whoever_settles_looks_sweeps_or_removes_goes_on_as_ever(lab: Lab, full_memory: Full, way: str) -> None:
+def test_settles_looks_sweeps_and_removals_go_on_as_ever(lab: Lab, full_memory: Full, way: str) -> None:
     expected, reply = run_with_and_without_memory(lab, full_memory, CONSUMERS[way])
 
     assert reply[0] == b"ok"

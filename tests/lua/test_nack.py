@@ -28,7 +28,7 @@ def test_a_message_is_ready_again_at_its_old_place_as_a_failed_delivery(lab: Lab
     )
 
 
-def test_what_nobody_has_looked_at_is_no_failed_delivery(lab: Lab) -> None:
+def test_an_uncounted_return_is_no_failed_delivery(lab: Lab) -> None:
     before = lab.seed(options={"max_deliveries": 1}, log=plain(place(-1)), leases={place(-1): token(5)})
 
     lab.run(nack(lab, place(-1), token(5), counted=False))
@@ -122,7 +122,7 @@ def test_dead_by_count_and_by_time_it_is_dead_by_count(lab: Lab) -> None:
     assert lab.snapshot()["orders"]["meta"]["deaths:delivery_limit"] == 1
 
 
-def test_what_comes_back_may_push_the_oldest_out_of_a_full_queue(lab: Lab) -> None:
+def test_a_returned_message_may_push_the_oldest_out_of_a_full_queue(lab: Lab) -> None:
     lab.seed(options={"max_length": 1}, log=plain(place(-2, 2), place(-1, 1)), leases={place(-2, 2): token(5)})
 
     lab.run(nack(lab, place(-2, 2), token(5)))
@@ -133,7 +133,7 @@ def test_what_comes_back_may_push_the_oldest_out_of_a_full_queue(lab: Lab) -> No
     assert state["meta"]["ready_bytes"] == 1
 
 
-def test_what_comes_back_may_exceed_the_limit_of_a_queue_that_refuses(lab: Lab) -> None:
+def test_a_returned_message_may_exceed_the_limit_of_a_queue_that_refuses(lab: Lab) -> None:
     lab.seed(
         options={"max_length": 1, "overflow": "reject-publish"}, log=plain(place(-2), place(-1)),
         leases={place(-2): token(5)},
@@ -171,7 +171,7 @@ def test_repeated_after_a_lost_reply_our_own_success_is_not_lost_and_counts_once
     assert lab.snapshot() == after
 
 
-def test_repeated_after_a_lost_reply_a_message_that_somebody_else_holds_is_lost(lab: Lab) -> None:
+def test_repeated_after_a_lost_reply_a_message_of_another_consumer_is_lost(lab: Lab) -> None:
     before = lab.seed(log=plain(place(-1)), leases={place(-1): token(9)})
 
     assert lab.run(nack(lab, place(-1), token(5)).as_replay())[-1] == [place(-1).encode()]

@@ -26,7 +26,7 @@ def nack(lab: Lab, **words: Any) -> None:
 
 
 def ready_at(lab: Lab) -> int | None:
-    """How many ms after the test's now the message is ready; `None` = it is ready."""
+    """Return the ms from the `now` of the test until the message is ready; `None` if it is ready."""
     state = lab.snapshot()["orders"]
     if "delayed" not in state:
         assert PLACE in state["requeued"]
@@ -80,7 +80,7 @@ def test_a_delay_that_the_caller_gives_goes_before_the_pause(lab: Lab, delay: in
     assert ready_at(lab) == pause
 
 
-def test_what_nobody_has_looked_at_makes_no_pause(lab: Lab) -> None:
+def test_an_uncounted_return_makes_no_pause(lab: Lab) -> None:
     held(lab, GROWING)
 
     nack(lab, counted=False)
@@ -90,7 +90,7 @@ def test_what_nobody_has_looked_at_makes_no_pause(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("who", ["sweep", "receive", "stats"])
-def test_a_lease_that_ended_is_a_failure_too_whoever_notices(lab: Lab, who: str) -> None:
+def test_a_lease_that_ended_is_a_failure_in_each_command_that_notices_it(lab: Lab, who: str) -> None:
     held(lab, GROWING, failed=1, ends=0)
     known = lab.known()
 

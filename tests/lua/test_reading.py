@@ -1,4 +1,4 @@
-"""How much a script reads in one call: 4 MB and the message that exceeds them, however large bodies are, and where."""
+"""One call of a script reads 4 MB and the message that exceeds them, wherever large bodies are."""
 
 from __future__ import annotations
 
@@ -243,11 +243,11 @@ def test_every_way_in_notes_a_large_message(lab: Lab, way: str) -> None:
 def test_a_page_of_a_compacted_queue_reads_no_more(lab: Lab, server: Server) -> None:
     fill(lab, [b"x" * MB] * 60)
     client: Any = lab.client
-    log, loose, returned = (lab.keyspace.key("orders", part) for part in ("log", "detached", "requeued"))
+    log, detached, returned = (lab.keyspace.key("orders", part) for part in ("log", "detached", "requeued"))
     moved = client.xrange(log, count=40)
     for id, fields in moved:
         ((header, body),) = fields.items()
-        client.hset(loose, id, b"%d:%b%b" % (len(header), header, body))
+        client.hset(detached, id, b"%d:%b%b" % (len(header), header, body))
         client.zadd(returned, {id: int(id[:13])})
         client.xdel(log, id)
     client.hset(lab.keyspace.key("orders", "meta"), "cursor", moved[-1][0])

@@ -130,7 +130,7 @@ def test_a_lease_that_has_ended_is_reclaimed_before_messages_are_taken(lab: Lab)
     )
 
 
-def test_where_all_that_was_met_had_expired_more_is_announced(lab: Lab) -> None:
+def test_a_receive_that_met_only_expired_messages_announces_more(lab: Lab) -> None:
     places = [place(-1000, i) for i in range(600)]
     lab.seed(log={one: (at(-1), b"x") for one in places}, expiry=dict.fromkeys(places, NOW - 1), meta={"due_at": ""})
 
@@ -205,7 +205,7 @@ def test_repeated_after_a_lost_reply_what_is_gone_is_not_lost(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 1])
-def test_what_expires_is_dead_lettered_in_the_order_of_the_deadlines(lab: Lab, delay: int) -> None:
+def test_expired_messages_are_dead_lettered_in_the_order_of_their_deadlines(lab: Lab, delay: int) -> None:
     lab.seed(
         options={"dead_letter": "dead", "message_ttl": 100},
         log={place(-99, 1): (at(-2), b"second"), place(-98, 2): (at(-3), b"first"), place(-100): (b"", b"third")},

@@ -100,7 +100,7 @@ def test_a_second_time_is_counted_in_the_record_of_the_first(lab: Lab) -> None:
     assert [death.reason for death in unpack_header(header).deaths] == ["rejected"]
 
 
-def test_what_the_sender_said_goes_along_untouched(lab: Lab) -> None:
+def test_extras_of_the_sender_go_along_unchanged(lab: Lab) -> None:
     extras = b"\x92\x01\x81\xa1n\x05"
     lab.seed("dead", log={place(-9): letter(extras=extras)})
     lab.seed(options={"max_ttl": 70})
@@ -129,7 +129,7 @@ def test_a_ttl_of_0_brings_it_back_with_one_more_death(lab: Lab, options: Mappin
     assert header.decode().split(";", 3)[3].startswith(f"meorders expired 1 {NOW} {NOW} {NOW} ")
 
 
-def test_the_queue_that_is_left_is_the_target_of_what_is_pushed_out_and_its_record_fits_both(lab: Lab) -> None:
+def test_the_source_queue_is_the_target_of_pushed_out_messages_and_its_record_fits_both(lab: Lab) -> None:
     lab.seed(
         "dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"de")}, meta={"holds_dead_letters": 1}
     )
@@ -145,7 +145,7 @@ def test_the_queue_that_is_left_is_the_target_of_what_is_pushed_out_and_its_reco
     assert state["orders"]["meta"]["trimmed_upto"] == place(-7)
 
 
-def test_where_there_is_no_room_the_letter_stays_and_only_that_is_noted(lab: Lab) -> None:
+def test_a_letter_without_room_stays_and_only_that_is_noted(lab: Lab) -> None:
     lab.seed("dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"")})
     before = lab.seed(options={"max_length": 2, "max_length_bytes": 2, "overflow": "reject-publish-dlx",
                                "dead_letter": "dead"}, log=plain(place(-7)))  # fmt: skip
@@ -186,7 +186,7 @@ def test_after_a_lost_reply_the_queue_that_held_them_may_be_gone(lab: Lab) -> No
     assert lab.snapshot() == before
 
 
-def test_what_must_go_first_goes_step_by_step_and_no_letter_before(lab: Lab) -> None:
+def test_messages_that_must_go_first_go_step_by_step_and_no_letter_before_them(lab: Lab) -> None:
     lab.seed("dead", log={place(-9): letter()})
     lab.seed(options={"max_length": 1}, log=plain(*[place(-1000, i) for i in range(600)]))
 
@@ -220,7 +220,7 @@ def test_neighbours_at_the_beginning_go_and_nobody_between_them(lab: Lab) -> Non
     assert list(lab.snapshot()["dead"]["log"]) == [places[2]]
 
 
-def test_who_waits_is_handed_what_a_ttl_of_0_would_end(lab: Lab) -> None:
+def test_a_waiting_consumer_gets_a_redriven_letter_with_ttl_0(lab: Lab) -> None:
     lab.seed("dead", log={place(-9): letter()})
     lab.seed(options={"message_ttl": 0}, waiters={"c": NOW + 9})
 

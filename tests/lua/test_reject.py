@@ -121,7 +121,7 @@ def test_dying_again_of_the_same_cause_moves_the_record_to_the_front_and_counts(
     assert (first.description, second.description, third.description) == ("new", "one two", None)
 
 
-def test_what_a_sender_puts_into_extras_is_no_history(lab: Lab) -> None:
+def test_extras_of_a_sender_are_no_history(lab: Lab) -> None:
     forged = b";2;;me" + record("orders", "expired", 99).encode()
     lab.seed("dead")
     lab.seed(options={"dead_letter": "dead"}, log={place(-1): (forged, b"x")}, leases={place(-1): token(5)})

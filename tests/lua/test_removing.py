@@ -1,4 +1,4 @@
-"""`purge` and `delete`: what goes, and what stays."""
+"""`purge` and `delete`: removed and remaining messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_purge_of_an_empty_queue_changes_nothing(lab: Lab) -> None:
     assert lab.snapshot() == before
 
 
-def test_where_nothing_is_out_all_goes_at_once(lab: Lab) -> None:
+def test_a_queue_without_leases_and_delays_is_deleted_at_once(lab: Lab) -> None:
     before = lab.seed(
         log={place(-2): (at(9), b"a"), **plain(place(-1))}, detached=plain(place(-3)), requeued={place(-3): NOW - 3},
         expiry={place(-2): NOW + 9}, failures={place(-3): 1},
@@ -57,7 +57,7 @@ def test_leased_and_delayed_messages_stay(lab: Lab) -> None:
     )
 
 
-def test_what_arrives_after_the_purge_began_stays(lab: Lab) -> None:
+def test_messages_that_arrive_after_the_purge_began_stay(lab: Lab) -> None:
     lab.seed(log=plain(place(-3), place(-2), place(-1)))
 
     assert purge(lab, place(-2))[2:4] == [2, 0]

@@ -1,4 +1,4 @@
-"""`audit`, `repair` and `clear`: finding damage, putting it right, and leaving alone what is sound."""
+"""`audit`, `repair` and `clear`: finding damage, repairing it, and leaving sound parts alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def repair(lab: Lab, *ids: str, **more: Any) -> dict[str, int]:
 
 
 def mended(before: State, **parts: Any) -> State:
-    """A repair makes what follows from it due at once."""
+    """A repair makes its consequences due at once."""
     return changed(before, **{**parts, "meta": {"due_at": 0, **parts.get("meta", {})}})
 
 
@@ -206,7 +206,7 @@ def test_a_queue_that_is_not_there_is_not_found(lab: Lab) -> None:
     assert lab.refusal(calls.repair(lab.keyspace, "orders", [A])) == [b"not_found"]
 
 
-def test_what_is_left_of_a_queue_is_cleared_and_a_queue_is_not(lab: Lab) -> None:
+def test_leftover_keys_are_cleared_and_a_queue_is_not(lab: Lab) -> None:
     before = lab.seed(**SOUND, wakeup=[""], waiters={"w": NOW}, consumers={"w": NOW})
     assert lab.run(calls.clear(lab.keyspace, "orders"))[2] == 0
     assert lab.snapshot() == before

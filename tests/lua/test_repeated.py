@@ -29,7 +29,7 @@ SETTLES: dict[str, Settle] = {
 
 
 def outcome(lab: Lab, how: str, now: int) -> str:
-    """What the repeated settle says of the message; nothing has changed by it."""
+    """Repeat a settle. Returns its outcome; the repeat changed nothing."""
     before = lab.snapshot()
     reply = lab.run(SETTLES[how](lab, now).as_replay())
     assert lab.snapshot() == before
@@ -55,7 +55,7 @@ def test_of_a_message_that_is_gone_after_the_lease_nobody_knows_the_end(lab: Lab
 
 @pytest.mark.parametrize("how", SETTLES)
 @pytest.mark.parametrize("now", [NOW + 4, NOW + LATER])
-def test_a_message_that_somebody_else_holds_is_lost(lab: Lab, how: str, now: int) -> None:
+def test_a_message_of_another_consumer_is_lost(lab: Lab, how: str, now: int) -> None:
     lab.seed(log=plain(ME), leases={ME: token(99)})
 
     assert outcome(lab, how, now) == "lost"

@@ -1,4 +1,4 @@
-"""`sweep`: what is due, done in bounded steps, and when something is due next."""
+"""`sweep`: the due work in bounded steps, and the next due time."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_retention_takes_the_head(lab: Lab) -> None:
     )
 
 
-def test_what_is_over_the_limit_is_trimmed_from_the_head(lab: Lab) -> None:
+def test_messages_over_the_limit_are_trimmed_from_the_head(lab: Lab) -> None:
     before = lab.seed(options={"max_length": 1}, log=plain(place(-3), place(-2), place(-1)))
 
     assert sweep(lab)["trimmed"] == 2
@@ -235,7 +235,7 @@ def test_consumers_that_were_not_heard_of_are_forgotten(lab: Lab) -> None:
     assert lab.snapshot() == changed(before, waiters={"old": None}, consumers={"old": None})
 
 
-def test_what_comes_back_rings_for_consumers_that_wait(lab: Lab) -> None:
+def test_a_returned_message_wakes_a_waiting_consumer(lab: Lab) -> None:
     lab.seed(log=plain(place(-1)), leases={place(-1): token(0)}, waiters={"c": NOW + 5})
 
     sweep(lab)
@@ -264,7 +264,7 @@ def holey(lab: Lab, dead: int = 60, **parts: Any) -> None:
 
 
 def compacted(lab: Lab) -> list[int]:
-    """What each sweep moved, until one moves nothing."""
+    """Sweep until a sweep moves no message. Returns the number of moved messages of each sweep."""
     moved = []
     while n := sweep(lab)["compacted"]:
         moved.append(n)
@@ -290,7 +290,7 @@ def test_survivors_move_aside_from_the_beginning_in_their_order_and_with_their_d
 
 
 @pytest.mark.parametrize("away", ["leases", "delayed", "requeued"])
-def test_what_lies_behind_the_cursor_moves_aside_and_stays_what_it_is(lab: Lab, away: str) -> None:
+def test_messages_behind_the_cursor_are_detached_and_keep_their_state(lab: Lab, away: str) -> None:
     step = 61
     everyone = [place(-9, i) for i in range(200 * step)]
     living = everyone[::step]

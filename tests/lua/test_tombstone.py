@@ -1,4 +1,4 @@
-"""`tombstone`: the trace that a deleted queue leaves of what was lost with it."""
+"""`tombstone`: the trace of the messages that were lost with a deleted queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEEK = 7 * 24 * 3_600_000
 
 
 def trace(lab: Lab) -> Any:
-    """What is left of the queue, which is its trace or nothing."""
+    """Return the remains of the deleted queue: its trace, or nothing."""
     left = lab.snapshot().get("orders", {})
     assert set(left) <= {"tombstone"}
     return left.get("tombstone")
@@ -69,7 +69,7 @@ HELD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("how", HELD)
-def test_the_highest_of_what_was_deleted_is_told_whatever_its_state(lab: Lab, how: str) -> None:
+def test_the_highest_deleted_sequence_of_any_state_is_told(lab: Lab, how: str) -> None:
     parts, highest = HELD[how]
     lab.seed(**parts)
     lab.client.hset("rqttl:{orders}:meta", "last_id", place(-1))
@@ -90,7 +90,7 @@ def test_a_queue_that_is_empty_and_lost_nothing_leaves_no_trace(lab: Lab) -> Non
     assert delete(lab) is None
 
 
-def test_what_had_been_trimmed_is_told_too(lab: Lab) -> None:
+def test_earlier_trimmed_messages_are_in_the_tombstone_too(lab: Lab) -> None:
     lab.seed(log=plain(place(-9)), meta={"trimmed_upto": place(-7), "last_id": place(-7)})
 
     assert delete(lab) == lost(place(-9), place(-7))

@@ -38,7 +38,7 @@ SETTLED: dict[str, Callable[[Lab], Command]] = {
 
 
 @pytest.mark.parametrize("how", SETTLED)
-def test_what_is_settled_or_only_moved_is_not_trimmed(lab: Lab, how: str) -> None:
+def test_settled_and_moved_messages_are_not_trimmed(lab: Lab, how: str) -> None:
     lab.seed(**LEASED)
 
     assert lab.run(SETTLED[how](lab))[0] == b"ok"
@@ -125,7 +125,7 @@ def test_a_purge_of_what_was_moved_aside_counts(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
-def test_what_never_was_in_the_log_is_not_missed(lab: Lab, overflow: str) -> None:
+def test_a_message_that_never_was_in_the_log_is_not_missed(lab: Lab, overflow: str) -> None:
     lab.seed(options={"max_length": 0, "overflow": overflow, "dead_letter": "dead"})
 
     lab.run(enqueue(lab, b"refused", Message(b"dead", ttl=0)))
@@ -134,7 +134,7 @@ def test_what_never_was_in_the_log_is_not_missed(lab: Lab, overflow: str) -> Non
 
 
 @pytest.mark.parametrize("away", ["leases", "delayed", ""])
-def test_the_end_of_a_lifetime_trims_whatever_it_takes(lab: Lab, away: str) -> None:
+def test_the_end_of_a_lifetime_trims_every_message_that_it_takes(lab: Lab, away: str) -> None:
     places = [place(-9, i) for i in range(300)]
     ends = {"leases": token(50), "delayed": NOW + 50}
     parts: dict[str, Any] = {away: dict.fromkeys(places, ends[away])} if away else {}

@@ -1,4 +1,4 @@
-"""`receive` of consumers that wait: presence, tickets, and passing the bell on."""
+"""`receive` of consumers that wait: presence, tickets, and passing a wake-up on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bodies(reply: Any) -> list[bytes]:
     return [body for _, (_, body) in reply[7]]
 
 
-def test_who_finds_nothing_is_noted_until_it_has_looked_again_and_as_a_consumer(lab: Lab) -> None:
+def test_a_consumer_without_messages_is_noted_as_waiting_and_as_a_consumer(lab: Lab) -> None:
     before = lab.seed()
 
     lab.run(receive(lab, Presence("me", 300, 60_000)))
@@ -34,7 +34,7 @@ def test_who_finds_nothing_is_noted_until_it_has_looked_again_and_as_a_consumer(
     )
 
 
-def test_who_finds_something_waits_no_longer_but_stays_a_consumer(lab: Lab) -> None:
+def test_a_consumer_that_got_messages_waits_no_longer_but_stays_a_consumer(lab: Lab) -> None:
     lab.seed(log=plain(place(-1)), waiters={"me": NOW + 5}, consumers={"me": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 300, 60_000)))
@@ -44,7 +44,7 @@ def test_who_finds_something_waits_no_longer_but_stays_a_consumer(lab: Lab) -> N
     assert state["consumers"] == {"me": NOW + 60_000}
 
 
-def test_who_stops_waiting_is_forgotten(lab: Lab) -> None:
+def test_a_consumer_that_stops_waiting_is_forgotten(lab: Lab) -> None:
     before = lab.seed(waiters={"me": NOW + 5, "other": NOW + 5}, consumers={"me": NOW + 5, "other": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 0, 0)))
@@ -68,7 +68,7 @@ def test_a_sign_of_life_never_shortens_the_time_for_which_a_consumer_counts(lab:
     assert lab.snapshot() == before
 
 
-def test_a_bell_that_was_rung_is_looked_after_five_seconds_later(lab: Lab) -> None:
+def test_a_queue_is_due_five_seconds_after_a_wakeup(lab: Lab) -> None:
     before = lab.seed(waiters={"other": NOW + 240_000})
 
     lab.run(enqueue_encoded(lab.known(), [(b"", b"x")], now=NOW))
@@ -79,7 +79,7 @@ def test_a_bell_that_was_rung_is_looked_after_five_seconds_later(lab: Lab) -> No
     assert state["waiters"] == before["orders"]["waiters"]
 
 
-def test_a_sweep_rings_again_while_messages_are_ready_and_somebody_waits(lab: Lab) -> None:
+def test_a_sweep_adds_a_wakeup_while_messages_are_ready_and_a_consumer_waits(lab: Lab) -> None:
     lab.seed(log=plain(place(-1)), waiters={"other": NOW + 240_000}, meta={"due_at": NOW})
 
     reply = lab.run(commands.sweep(lab.known(), now=NOW))
@@ -88,14 +88,14 @@ def test_a_sweep_rings_again_while_messages_are_ready_and_somebody_waits(lab: La
     assert reply[3] == NOW + 5_000
 
 
-def test_a_sweep_does_not_ring_where_nothing_is_ready_or_the_bell_still_rings(lab: Lab) -> None:
+def test_a_sweep_adds_no_wakeup_if_no_message_is_ready_or_the_last_wakeup_was_not_taken(lab: Lab) -> None:
     lab.seed(waiters={"other": NOW + 240_000}, meta={"due_at": NOW})
     assert lab.run(commands.sweep(lab.known(), now=NOW))[3] == b""
     lab.seed(log=plain(place(-1)), waiters={"other": NOW + 240_000}, wakeup=[""], meta={"due_at": NOW})
     assert lab.run(commands.sweep(lab.known(), now=NOW))[3] == b""
 
 
-def test_who_leaves_messages_behind_wakes_the_next(lab: Lab) -> None:
+def test_a_consumer_that_leaves_messages_behind_wakes_the_next(lab: Lab) -> None:
     lab.seed(log=plain(place(-2), place(-1)), waiters={"other": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 300)))
@@ -103,7 +103,7 @@ def test_who_leaves_messages_behind_wakes_the_next(lab: Lab) -> None:
     assert lab.snapshot()["orders"]["wakeup"] == [""]
 
 
-def test_who_leaves_nothing_behind_wakes_nobody(lab: Lab) -> None:
+def test_a_consumer_that_leaves_no_message_behind_wakes_no_other(lab: Lab) -> None:
     lab.seed(log=plain(place(-2)), waiters={"other": NOW + 5})
 
     lab.run(receive(lab, Presence("me", 300), 5))
@@ -164,7 +164,7 @@ def test_a_handed_message_without_a_deadline_comes_back_when_the_pickup_ends(lab
     assert bodies(lab.run(receive(lab, Presence("me", 300)))) == [b"0"]
 
 
-def test_who_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: Lab) -> None:
+def test_a_consumer_that_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: Lab) -> None:
     lab.seed(
         log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, wakeup=[ticket(4999).decode()],
         waiters={"me": NOW + 300},
@@ -179,7 +179,7 @@ def test_who_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: L
     assert "waiters" not in state
 
 
-def test_who_stops_waiting_takes_the_handed_message_before_one_that_is_ready(lab: Lab) -> None:
+def test_a_consumer_that_stops_waiting_takes_the_handed_message_before_a_ready_one(lab: Lab) -> None:
     lab.seed(
         log={place(-1): (at(-1), b"handed"), place(): (b"", b"ready")}, leases={place(-1): token(4999)},
         meta={"cursor": place(-1)}, wakeup=[ticket(4999).decode()], waiters={"me": NOW + 300},
@@ -191,7 +191,7 @@ def test_who_stops_waiting_takes_the_handed_message_before_one_that_is_ready(lab
     assert bodies(lab.run(receive(lab, Presence("other", 0), 1))) == [b"ready"]
 
 
-def test_who_still_waits_leaves_tickets_in_the_bell(lab: Lab) -> None:
+def test_a_consumer_that_still_waits_leaves_tickets_in_the_wakeup_list(lab: Lab) -> None:
     lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, wakeup=[ticket(4999).decode()])
 
     assert bodies(lab.run(receive(lab, Presence("me", 300)))) == []

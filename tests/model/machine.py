@@ -1,4 +1,4 @@
-"""What the rules of the model test stand on: clients, the model beside them, and the comparison after every step."""
+"""The basis of the model test: clients, the model beside them, and the comparison after every step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIELDS = [name.encode() for name in OPTIONS]
 
 @dataclass
 class Waiter:
-    """A consumer that found nothing and waits for the bell."""
+    """A consumer that found nothing and waits for a wake-up."""
 
     consumer: str
     queue: str
@@ -59,7 +59,7 @@ class Machine(RuleBasedStateMachine):
         self.settled: list[tuple[Command, Callable[[bool], object]] | None] = [None] * CLIENTS
         #: Queues that a client made and died before it could enter them.
         self.unlisted: set[str] = set()
-        #: The consumers that found nothing and wait for the bell.
+        #: The consumers that found nothing and wait for a wake-up.
         self.waiters: list[Waiter] = []
         self.bodies = 0
 
@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
 
     @staticmethod
     def compare_indexes(q: ModelQueue, raw: RawQueue) -> None:
-        """Who is leased under which token, delayed until when, has an own deadline, and has failed how often."""
+        """Compare the tokens of leases, the ends of delays, the deadlines and the numbers of failures."""
         leased = q.in_state("leased")
         assert raw.leases.keys() == {m.seq for m in leased}, f"{q.name}: leased"
         for m in leased:
@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
             assert raw.due <= next_due, f"{q.name}: due {raw.due}, should be {next_due}"
 
     def check_limits(self, q: ModelQueue, raw: RawQueue) -> None:
-        """Never over under `drop-head`, but after a change that somebody has yet to act on, and that is due."""
+        """Never over under `drop-head`, except after a change that no call has acted on yet, and that is due."""
         if not q.is_over():
             q.may_exceed = False
         elif q.drops_head:
@@ -191,7 +191,7 @@ class Machine(RuleBasedStateMachine):
             assert raw.due <= self.clock.latest, f"{q.name}: over its limit, and acted upon too late"
 
     def check_hints(self, q: ModelQueue, raw: RawQueue) -> None:
-        """No consumer waits beside a ready message without a hint in the bell, and every ticket is of this queue."""
+        """A consumer that waits beside a ready message has a hint. Every ticket is of this queue."""
         waits = any(until > self.clock.now for until in raw.waiters.values())
         if waits and any(not q.expired(m, self.clock.now) for m in q.ready):
             assert raw.wakeup, f"{q.name}: a consumer sleeps beside a ready message"

@@ -75,8 +75,8 @@ class QueueMachine(QueueRules):
                  finished: Sequence[Pair] = (), again: bool = False, dies: bool = False,
                  presence: Presence = ABSENT) -> bool:  # fmt: skip
         """Returns whether anything was taken."""
-        now, due, bell = self.clock.now, self.raw[name].due, self.raw[name].wakeup
-        late = bell[:10] if presence.consumer and not presence.block else []
+        now, due, wakeup = self.clock.now, self.raw[name].due, self.raw[name].wakeup
+        late = wakeup[:10] if presence.consumer and not presence.block else []
         expected = []
         broker = self.clients[who]
         flow = flows.receive_once(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
@@ -106,7 +106,7 @@ class QueueMachine(QueueRules):
           meanwhile=st.lists(st.sampled_from(MEANWHILE), max_size=3), more=items)  # fmt: skip
     def work(self, who: int, name: str, count: int, action: str, delay: int | None, description: str | None, dies: bool,
              meanwhile: list[str | int], more: list[Said]) -> None:  # fmt: skip
-        """What a consumer does most of the time: take something, wherever it is, and settle it after a while."""
+        """The usual work of a consumer: it takes a message from any queue, and settles it after a while."""
         if not self._exists(who, name):
             return
         if not self.world.queues[name].ready:
@@ -154,7 +154,7 @@ class QueueMachine(QueueRules):
           name=names, strange=rarely, again=rarely, dies=rarely)  # fmt: skip
     def redrive(self, who: int, first: int, chosen: list[int], home: bool, name: str, strange: bool, again: bool,
                 dies: bool) -> None:  # fmt: skip
-        """Dead letters go back to where they died, or elsewhere; whatever their state; a strange one is not there."""
+        """Dead letters go back to where they died, or elsewhere, from any state; a foreign one is not there."""
         letters = [(q, m) for q in self.world.queues.values() for m in q.messages if m.deaths]
         if not letters:
             return
@@ -205,12 +205,12 @@ class QueueMachine(QueueRules):
             self.waiters.append(waiter)
 
     @precondition(lambda self: self.waiters)
-    @rule(which=st.integers(0, 3), block=st.sampled_from((0, 50, 1000)), rings=st.sampled_from((True, True, False)))
-    def wake(self, which: int, block: int, rings: bool) -> None:
-        """A consumer hears the bell, or its time is over; then it looks again, and may go on waiting."""
+    @rule(which=st.integers(0, 3), block=st.sampled_from((0, 50, 1000)), woken=st.sampled_from((True, True, False)))
+    def wake(self, which: int, block: int, woken: bool) -> None:
+        """A consumer is woken, or its wait is over. Then it looks again, and may go on waiting."""
         waiter = self.waiters.pop(which % len(self.waiters))
-        bell = self.clients[0].keyspace.key(waiter.queue, "wakeup")
-        ticket: Any = self.client.lpop(bell) if rings else None
+        wakeup = self.clients[0].keyspace.key(waiter.queue, "wakeup")
+        ticket: Any = self.client.lpop(wakeup) if woken else None
         if ticket is not None:
             self.raw[waiter.queue].wakeup.pop(0)
         self._look(waiter, block, ticket or b"")
@@ -266,7 +266,7 @@ class QueueMachine(QueueRules):
     @precondition(lambda self: any(self.settled))
     @rule(who=clients)
     def settle_again(self, who: int) -> None:
-        """The reply to the last settle was lost, so the client repeats it, in whatever has become of the queue."""
+        """The reply to the last settle was lost, so the client repeats it, in any later state of the queue."""
         settled = self.settled[who]
         if settled is None:
             return

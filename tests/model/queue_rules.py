@@ -87,7 +87,7 @@ class QueueRules(Machine):
 
     @rule(who=clients, name=names, chosen=picks, strange=rarely)
     def purge_some(self, who: int, name: str, chosen: list[int], strange: bool) -> None:
-        """Whatever their state; a strange one is not in the queue."""
+        """Purge chosen messages in any state; a foreign sequence is not in the queue."""
         q = self.world.queues.get(name)
         if q is not None and q.messages:
             seqs = [q.messages[pick % len(q.messages)].seq for pick in chosen]

@@ -71,7 +71,7 @@ class Msg:
 
 @dataclass
 class Taken:
-    """What a receive is to give."""
+    """The expected result of a receive."""
 
     messages: list[Msg]
     lost: list[bytes]
@@ -89,7 +89,7 @@ class ModelQueue:
         self.trimmed = b"0-0"
         #: Deaths of messages that were refused: they never were in the queue.
         self.refused_deaths = 0
-        #: Over its limits until somebody sweeps: the options have changed, or the client that should sweep died.
+        #: Over its limits until the next sweep: the options have changed, or the client that should sweep died.
         self.may_exceed = False
 
     def number(self, option: str) -> int | None:
@@ -129,7 +129,7 @@ class ModelQueue:
         return min(ends) if ends else None
 
     def is_mortal(self, m: Msg, now: int) -> bool:
-        """Whether a message that arrives now is dead, unless a waiting consumer gets it."""
+        """Return True if a message that arrives now is dead, unless a waiting consumer gets it."""
         return (m.own is not None and m.own <= now) or self.number("message_ttl") == 0
 
     def expired(self, m: Msg, now: int) -> bool:
@@ -155,7 +155,7 @@ class ModelQueue:
         return min(times, default=None)
 
     def pause(self, m: Msg, at: int) -> int:
-        """How long a message is away after one more failure, which was at `at`; 0 where the queue makes no pause."""
+        """Return the pause of a message after one more failure, at `at`; 0 if the queue makes no pause."""
         first = self.number("redelivery_delay")
         if first is None:
             return 0
@@ -205,7 +205,7 @@ def as_written(options: Options) -> dict[str, Any]:
 
 
 def consistent(name: str, options: Options) -> bool:
-    """Whether the options fit together.
+    """Return True if the options fit together.
 
     A floor above the ceiling does not, nor a queue as its own target for a reason but `rejected`, nor what shapes a
     pause where there is none, nor a longest pause below the first.

@@ -1,4 +1,4 @@
-"""The whole state of all queues, raw from Redis in one transaction, and what must hold in it whatever has happened."""
+"""The whole state of all queues, raw from Redis in one transaction, and the invariants that must always hold in it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RawQueue:
         return {seq: n + text for seq, (n, text) in numbers.items() if n != b"0"}
 
     def free(self, now: int) -> int:
-        """How many consumers wait to whom no message is under way; those that are have negative times."""
+        """The number of waiting consumers without a message under way: such messages have negative times."""
         ends = self.waiters.values()
         return max(0, sum(until > now for until in ends) - sum(-until > now for until in ends))
 

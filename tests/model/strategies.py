@@ -1,4 +1,4 @@
-"""What the rules of the model test draw: options, messages, times."""
+"""Strategies of the model test: options, messages, times."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ actions = st.sampled_from(("ack", "nack", "nack", "reject", "reject", "renew"))
 delays = st.sampled_from((None, None, None, None, 0, 5, 30, 200))
 descriptions = maybe("no good", "é 1 2", " ")
 #: What may happen between a delivery and its settling: others fill the queue, also with messages that expire unnoticed;
-#: somebody sweeps; the deadline comes; milliseconds pass.
+#: a client sweeps; the deadline comes; milliseconds pass.
 MEANWHILE = ("fade", "fade", "fill", "sweep", "deadline", 1, 20)

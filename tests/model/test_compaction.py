@@ -33,7 +33,7 @@ class Waves(QueueMachine):
         return self.clients[0].keyspace.key("a", part)
 
     @property
-    def loose(self) -> int:
+    def detached(self) -> int:
         return int(self.client.hlen(self.key("detached")))
 
     @property
@@ -91,12 +91,12 @@ def test_survivors_keep_their_order_and_give_memory_back(waves: Waves) -> None:
 
     survivors = len(waves.world.queues["a"].ready)
     assert 200 < survivors < 500
-    assert waves.loose > survivors / 2
+    assert waves.detached > survivors / 2
     assert waves.memory < full / 4
     waves.peek(0, "a", 1000, 0)
     waves.drain()
     # what was leased is all there is, and it has moved too
-    assert waves.loose == 20
+    assert waves.detached == 20
     assert {m.state for m in waves.world.queues["a"].messages} == {"leased"}
 
 
@@ -109,7 +109,7 @@ def test_life_goes_on_between_waves_of_expiry(waves: Waves, seed: int) -> None:
         for _ in range(10):
             waves.step()
         waves.expire()
-        moved = max(moved, waves.loose)
+        moved = max(moved, waves.detached)
         for _ in range(30):
             waves.step()
         waves.peek(0, "a", 1000, 0)
@@ -118,14 +118,14 @@ def test_life_goes_on_between_waves_of_expiry(waves: Waves, seed: int) -> None:
     waves.clock.move(SHORT)
     waves.drain()
     assert waves.world.queues["a"].messages == []
-    assert waves.loose == 0
+    assert waves.detached == 0
 
 
 def test_retention_and_limits_reach_what_was_moved_aside(waves: Waves) -> None:
     waves.begin(5)
     waves.fill(8)
     waves.expire()
-    assert waves.loose > 50
+    assert waves.detached > 50
 
     waves.update(0, "a", {"max_length": 40, "dead_letter_maxlen": "dead"}, dies=False)
     assert len(waves.world.queues["a"].ready) == 40
@@ -147,4 +147,4 @@ def test_a_queue_that_holds_dead_letters_is_left_whole(waves: Waves) -> None:
 
     waves.expire()
 
-    assert waves.loose == 0
+    assert waves.detached == 0

@@ -54,7 +54,7 @@ class Model:
         return value if isinstance(value, int) else None
 
     def look(self, now: int) -> bool:
-        """Whether the queue is there for a call at `now`."""
+        """Return True if the queue is there for a call at `now`."""
         expires, idle = self.number("expires"), self.number("auto_delete_on_idle")
         ends = [since + life for since, life in ((self.used, expires), (self.active, idle)) if life is not None]
         if self.there and ends and min(ends) <= now:

@@ -1,6 +1,6 @@
 """All queues of the model, and what each script call does to them.
 
-Only what is dead leaves a queue by itself, and only when somebody comes by: a sweep, a receive or a statistic takes
+Only what is dead leaves a queue by itself, and only when a call comes by: a sweep, a receive or a statistic takes
 everything that is due; an arrival or a return that meets a limit takes what is expired before it drops anything else.
 """
 
@@ -25,7 +25,7 @@ class World:
 
     def bury(self, q: ModelQueue, now: int, reason: str, dead: Iterable[Msg], *, cause: int = 0,
              description: str | None = None) -> None:  # fmt: skip
-        """Messages die. `cause` is 1 if the delivery at hand is what they die of."""
+        """Messages die. `cause` is 1 if they die of the current delivery."""
         for m in dead:
             if m in q.messages:
                 q.messages.remove(m)
@@ -103,7 +103,7 @@ class World:
         self.bury(q, now, "expired", dead, cause=int(failed))
 
     def sweep(self, name: str, now: int) -> None:
-        """What is overdue goes first, then what a limit drops; then others come back, and make room for themselves."""
+        """Overdue messages go first, then those over a limit. Then others return, and make room for themselves."""
         q = self.queues[name]
         self.bury(q, now, "expired", q.overdue(now))
         self._trim(q, now)
@@ -196,7 +196,7 @@ class World:
 
     @staticmethod
     def _refused(q: ModelQueue, arriving: list[Msg], overdue: list[Msg]) -> dict[Msg, str]:
-        """Which messages find no room, and the limit that they meet."""
+        """Return the messages without room, each with the limit that it meets."""
         refused: dict[Msg, str] = {}
         count = len(q.ready) - len(overdue)
         size = q.size - sum(len(m.body) for m in overdue)
@@ -210,7 +210,7 @@ class World:
 
     def receive(self, name: str, now: int, count: int, lease: int, *, auto: bool, finished: Sequence[Pair], again: bool,
                 due: int | None, ticket: bytes = b"", late: Sequence[bytes] = ()) -> Taken:  # fmt: skip
-        """`due` is when the queue believes to be due; `late` what a leaving consumer finds in the bell."""
+        """`due` is when the queue believes to be due; `late` has the wake-up list for a consumer that leaves."""
         q = self.queues[name]
         lost = self.ack(name, now, finished, again=again)
         if due is not None and due <= now:
@@ -296,7 +296,7 @@ class World:
         return len(gone)
 
     def delete(self, name: str) -> int:
-        """The queue is gone, and its trace tells what was lost, if anything. Returns how many messages were ready."""
+        """The queue is gone, and its trace has the lost messages, if any. Returns how many messages were ready."""
         q = self.queues.pop(name)
         held = max([m.seq for m in q.messages], default=b"0-0")
         if max(held, q.trimmed) > b"0-0":
@@ -304,7 +304,7 @@ class World:
         return len(q.ready)
 
     def update(self, name: str, changes: Options) -> bool:
-        """Whether the changed options are in force; they are not where they contradict each other."""
+        """Update options. Returns False if they contradict each other; then they are not in force."""
         q = self.queues[name]
         merged = {option: value for option, value in {**q.options, **changes}.items() if value is not None}
         if not consistent(name, merged):
@@ -313,7 +313,7 @@ class World:
         return True
 
     def declare(self, name: str, options: Options, now: int) -> bool:
-        """Whether the queue is as asked for: new, adopted, or there with the same options."""
+        """Declare a queue. Returns True if it is new, adopted, or there with the same options."""
         q = self.queues.get(name)
         if q is not None and q.adopted:
             return q.options == options

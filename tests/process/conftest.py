@@ -1,4 +1,4 @@
-"""What the tests of the embedded server share: which server, a folder for its data, and processes that use it."""
+"""Fixtures of the embedded server's tests: the server, a folder for its data, and processes that use it."""
 
 from __future__ import annotations
 

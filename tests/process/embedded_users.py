@@ -1,4 +1,4 @@
-"""What the tests of the embedded server share: processes that use it, and a look at what runs."""
+"""Helpers of the embedded server's tests: processes that use it, and a list of running ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,19 +15,12 @@ import pytest
 import redis
 
 from tests.servers import find_binary
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0  # seconds; only a hang reaches it
 
 Users = Callable[..., "subprocess.Popen[str]"]
 USE = "server = embedded.acquire(os.environ['FOLDER']); print(server.url, flush=True); sys.stdin.read()"
-
-
-def poll(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def running(folder: Path, what: str = "") -> list[int]:
@@ -91,7 +83,7 @@ def data_folder() -> Iterator[Path]:
     base = Path(tempfile.mkdtemp(prefix="rqttl-")).resolve()
     yield base / "data"
     try:
-        poll(lambda: not running(base))
+        until(lambda: not running(base))
     finally:
         for pid in running(base):
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A program whose signal handler raises again and again, in the middle of whatever is under way. Run as a process.
+"""A program whose signal handler raises again and again, in the middle of any work. Run as a process.
 
 Arguments: the URL, and the number of interrupts. It prints, as JSON, what it was told and how many connections it has.
 """

@@ -28,7 +28,7 @@ Stop = Callable[[], object]
 
 
 class Lines:
-    """Raises a signal at one line of what the main thread does."""
+    """Raises a signal at one line of the main thread's code."""
 
     def __init__(self, at: int) -> None:
         self.left = at

@@ -15,8 +15,7 @@ import redis
 
 import rqttl
 from rqttl.store.driver import driver_of
-
-PATIENCE = 60.0
+from tests.waiting import PATIENCE
 
 
 def wait(queue: rqttl.Queue) -> str:

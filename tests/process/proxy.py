@@ -29,7 +29,7 @@ class Proxy:
         self._threads[0].start()
 
     def spoil(self, *faults: bytes | str, script: str = "", command: str = "EVALSHA") -> None:
-        """What befalls the next script calls (of one script, if it is named), or calls of `command`, one fault each.
+        """Set the faults of the next script calls (of one script, if it is named), or of calls of `command`, one each.
 
         `cut`: carried out, but the connection ends before the reply. `swallow`: carried out, and no reply ever comes.
         `refuse`: the next connections are closed at once. Bytes are answered instead of Redis.

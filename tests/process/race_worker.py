@@ -82,7 +82,7 @@ class Worker:
         try:
             call()
         except rqttl.LeaseLost:
-            return  # somebody else has it, or it is dead
+            return  # another consumer has it, or it is dead
 
     def both(self) -> None:
         self.random.choice((self.produce, self.consume))()

@@ -14,9 +14,8 @@ from rqttl import Broker, flows
 from rqttl.protocol import commands
 from rqttl.protocol.envelope import Envelope
 from rqttl.store.driver import driver_of
+from tests.waiting import PATIENCE
 
-#: Seconds to wait for what happens at once on any machine that is not broken.
-PATIENCE = 60.0
 #: An instant long ago, for messages whose time is over.
 PAST = 1_700_000_000_000
 

@@ -77,12 +77,12 @@ class Worker:
         return self._process.poll() is not None
 
     def end(self) -> tuple[int, str]:
-        """Wait for the end of the process, and return its exit code and what it wrote to stderr."""
+        """Wait for the end of the process, and return its exit code and its stderr."""
         told = self._pipe(self._process.stderr).read()
         return self._process.wait(), told
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """End it at once, in the middle of its work."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):

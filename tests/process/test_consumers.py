@@ -1,4 +1,4 @@
-"""Consumers that crash, are slow, stop in the middle: what becomes of their messages."""
+"""The messages of consumers that crash, are slow, or stop in the middle."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, SweepEvent, Wa
 from rqttl.reaper import Reaper
 from tests.drivers import broker_of
 from tests.process.consuming import Process
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 60.0
 LONG = "10m"  # much longer than a test may take
 
 
@@ -35,10 +35,10 @@ def spawn(redis_url: str) -> Iterator[Callable[..., Process]]:
         process.kill()
 
 
-def drain(queue: Queue, until: Callable[[], bool]) -> dict[str, Delivery]:
+def drain(queue: Queue, is_done: Callable[[], bool]) -> dict[str, Delivery]:
     """Receive and ack until a condition holds; each message by its id."""
     found: dict[str, Delivery] = {}
-    while not until():
+    while not is_done():
         for delivery in queue.receive_many(100, wait="50ms"):
             found[delivery.id] = delivery
             delivery.ack()
@@ -51,13 +51,9 @@ def enqueue(queue: Queue, count: int) -> list[str]:
     return ids
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Ask until it holds. What hangs is ended by the time-out of the test."""
-    while not condition():
-        threading.Event().wait(0.01)
-
-
-def test_what_a_killed_consumer_held_comes_back_after_the_lease(queue: Queue, spawn: Callable[..., Process]) -> None:
+def test_the_messages_of_a_killed_consumer_come_back_after_the_lease(
+    queue: Queue, spawn: Callable[..., Process]
+) -> None:
     ids = enqueue(queue, 20)
     consumer = spawn("consume", lease="3s")
     for _ in range(4):
@@ -104,7 +100,7 @@ def test_a_killed_consumer_that_waited_takes_no_wake_up_with_it(queue: Queue, sp
     assert next(line for line in iter(second.hear, []) if line != ["waiting"]) == ["received", "mine"]
 
 
-def test_a_consumer_that_dies_between_the_bell_and_its_look_is_made_up_for(
+def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
     listening = threading.Event()
@@ -177,7 +173,7 @@ def test_a_slow_handler_keeps_its_messages(
     assert (stats.acked, stats.delivered, stats.redelivered, deliveries.lost) == (3, 3, 0, [])
 
 
-def test_what_was_prefetched_and_never_shown_is_released_uncounted(queue: Queue) -> None:
+def test_prefetched_messages_that_no_handler_saw_are_released_uncounted(queue: Queue) -> None:
     queue.update(max_deliveries=1)
     ids = enqueue(queue, 10)
 
@@ -189,7 +185,7 @@ def test_what_was_prefetched_and_never_shown_is_released_uncounted(queue: Queue)
     assert [(one.id, one.delivery_count) for one in queue.receive_many(10)] == [(id, 1) for id in ids[1:]]
 
 
-def test_what_was_handed_out_and_not_settled_comes_again_as_failed_when_its_lease_ends(queue: Queue) -> None:
+def test_an_unsettled_delivery_comes_again_as_failed_when_its_lease_ends(queue: Queue) -> None:
     queue.update(lease="500ms")
     enqueue(queue, 2)
 

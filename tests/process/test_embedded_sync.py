@@ -1,4 +1,4 @@
-"""The guard of an embedded server brings what Redis appends to the disk, once a second."""
+"""The guard of an embedded server writes the append-only file of Redis to the disk, once a second."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from rqttl.embedded import guard
 from rqttl.embedded.guard import sync
 from rqttl.embedded.server import acquire
-from tests.process.embedded_users import poll
+from tests.waiting import until
 
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """The names of what was synced since the last call."""
+    """The names of the files that were synced since the last call."""
     names: list[str] = []
     fsync = os.fsync
 
@@ -102,5 +102,5 @@ def test_a_guard_syncs_while_its_server_runs(folder: Path) -> None:
 
     (place / "loop").symlink_to("loop")  # what cannot be opened is seen in the log
 
-    poll(lambda: f"rqttl: {place / 'loop'} was not synced: " in (folder / "server.log").read_text())
+    until(lambda: f"rqttl: {place / 'loop'} was not synced: " in (folder / "server.log").read_text())
     server.close()

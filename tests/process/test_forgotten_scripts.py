@@ -54,7 +54,7 @@ def test_batches_that_went_out_together_keep_their_order_where_the_script_is_gon
 
 @contextmanager
 def forgotten(broker: rqttl.Broker, script: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Let the first three calls of one script fail as if somebody flushed the scripts all the time. Gives the calls."""
+    """Let the first three calls of one script fail as if a user flushed the scripts all the time. Gives the calls."""
     store, calls = driver_of(broker).store, []
     run = store.run
 

@@ -1,4 +1,4 @@
-"""Ending a wait from a signal handler never blocks, whatever the main thread holds at that moment."""
+"""Ending a wait from a signal handler never blocks, with any lock in the hands of the main thread."""
 
 from __future__ import annotations
 

@@ -21,12 +21,11 @@ from rqttl.errors import ContractError
 from rqttl.store import pools
 from rqttl.store.driver import driver_of
 from tests.servers import Server
-
-PATIENCE = 60.0
+from tests.waiting import PATIENCE
 
 
 class Interrupt(BaseException):
-    """What a signal handler raises."""
+    """The exception of a signal handler."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Blocking calls on connections that fall silent, and what a wait leaves behind on its connection."""
+"""Blocking calls on connections that fall silent, and the state of a connection after a wait."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store import blocking
 from rqttl.store.blocking import patiently
 from rqttl.store.driver import driver_of
-from tests.contract.handling import until
 from tests.process.proxy import Proxy
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
-BELL = "rqttl:{q}:wakeup"
-PATIENCE = 60.0
+WAKEUP = "rqttl:{q}:wakeup"
 
 
 def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
@@ -39,7 +38,7 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
         broker.declare_queue("q")
         server.process.send_signal(signal.SIGSTOP)
         try:
-            assert driver_of(broker).store.listen("q", BELL, 50) is None
+            assert driver_of(broker).store.listen("q", WAKEUP, 50) is None
         finally:
             server.process.send_signal(signal.SIGCONT)
         broker.queue("q").enqueue(b"x")
@@ -94,7 +93,7 @@ def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(start_server: Calla
         broker.declare_queue("q")
         client.replicaof("127.0.0.1", 1)
 
-        assert driver_of(broker).store.listen("q", BELL, 600_000) is None
+        assert driver_of(broker).store.listen("q", WAKEUP, 600_000) is None
 
 
 def test_a_connection_on_which_redis_broke_off_a_wait_is_not_used_again(start_server: Callable[..., Server]) -> None:
@@ -102,7 +101,7 @@ def test_a_connection_on_which_redis_broke_off_a_wait_is_not_used_again(start_se
     server = start_server()
     with server.client() as client, rqttl.connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
         broker.declare_queue("q")
-        waits = pool.submit(driver_of(broker).store.listen, "q", BELL, 600_000)
+        waits = pool.submit(driver_of(broker).store.listen, "q", WAKEUP, 600_000)
         until(lambda: bool(client.info("clients")["blocked_clients"] == 1))
         [before] = [one["id"] for one in client.client_list() if one["cmd"] == "blpop"]
 
@@ -120,7 +119,7 @@ def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: S
         ended = threading.Timer(0.1, proxy.stop_listening)
         ended.start()
 
-        assert driver_of(broker).store.listen("q", BELL, 600_000) is None
+        assert driver_of(broker).store.listen("q", WAKEUP, 600_000) is None
         ended.join()
 
 
@@ -145,7 +144,7 @@ def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
 
 
 @pytest.mark.parametrize("timeout, longest", [(None, 5_000), (4, 2_000), (0.001, 10)])
-def test_where_redis_py_shows_no_socket_a_call_blocks_for_half_of_the_time_out(
+def test_a_call_blocks_for_half_of_the_time_out_if_redis_py_shows_no_socket(
     timeout: float | None, longest: int
 ) -> None:
     connection = redis.Connection(socket_timeout=timeout)

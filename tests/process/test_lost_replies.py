@@ -1,4 +1,4 @@
-"""What happens when a call reaches Redis and its reply does not come back."""
+"""Calls that reach Redis, and whose replies do not come back."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_messages_handed_out_for_good_may_be_lost_with_the_reply(orders: rqttl.Q
 
 
 @pytest.mark.parametrize("action", ["purge", "delete"])
-def test_what_removes_messages_is_not_repeated(orders: rqttl.Queue, proxy: Proxy, action: str) -> None:
+def test_a_call_that_removes_messages_is_not_repeated(orders: rqttl.Queue, proxy: Proxy, action: str) -> None:
     proxy.spoil("cut", "cut", script=action)
 
     with pytest.raises(rqttl.OutcomeUnknown) as unknown:
@@ -220,7 +220,7 @@ def test_letters_go_back_once_and_count_as_moved(orders: rqttl.Queue, proxy: Pro
 
 
 @pytest.mark.parametrize("settle", ["ack", "nack", "reject"])
-def test_a_repeated_settle_is_too_late_where_somebody_else_holds_the_message(
+def test_a_repeated_settle_is_too_late_if_another_consumer_holds_the_message(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis, settle: str
 ) -> None:
     delivery = leased(orders)
@@ -275,7 +275,7 @@ def test_after_the_last_attempt_the_error_of_redis_py_passes_unchanged(orders: r
 
 
 @pytest.mark.parametrize("broker", ["no retries"], indirect=True)  # redis-py's own take 20 seconds
-def test_where_nobody_listens_the_error_of_redis_py_passes_unchanged_and_nothing_is_sent(
+def test_the_error_of_redis_py_passes_unchanged_and_nothing_is_sent_if_no_server_listens(
     orders: rqttl.Queue, proxy: Proxy, client: redis.Redis
 ) -> None:
     proxy.stop_listening()
@@ -324,7 +324,7 @@ def test_a_server_that_cannot_serve_now_is_asked_again(
     assert client.xlen(LOG) == 1
 
 
-def test_what_else_redis_answers_passes_unchanged(orders: rqttl.Queue, proxy: Proxy, client: redis.Redis) -> None:
+def test_other_errors_of_redis_pass_unchanged(orders: rqttl.Queue, proxy: Proxy, client: redis.Redis) -> None:
     proxy.spoil(b"-OOM command not allowed when used memory > 'maxmemory'.\r\n")
 
     with pytest.raises(redis.ResponseError, match="command not allowed"):

@@ -32,7 +32,7 @@ REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
 
 @dataclass
 class Race:
-    """What all processes know together, and what was seen of the queue meanwhile."""
+    """The common knowledge of all processes, and the states of the queue meanwhile."""
 
     sent: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Watcher:
 
 
 def drain(queue: Queue) -> list[str]:
-    """Ack all that is left, also what is still leased or delayed."""
+    """Ack all remaining messages, also leased and delayed ones."""
     left: list[str] = []
     while True:
         stats = queue.stats()

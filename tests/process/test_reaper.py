@@ -9,8 +9,9 @@ import pytest
 import redis
 
 from rqttl import Broker, Message
-from tests.process.reapers import PATIENCE, drain, enqueue_dead, reaping
+from tests.process.reapers import drain, enqueue_dead, reaping
 from tests.servers import Server
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -18,8 +17,9 @@ from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.loop import HINTS
 from rqttl.reaper.registry import STALE, Record, Registry
 from rqttl.store.driver import driver_of
-from tests.process.reapers import PATIENCE, enqueue_dead
+from tests.process.reapers import enqueue_dead
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 REGISTRY = "rqttl:queues"
 
@@ -266,9 +266,7 @@ def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
     counted: list[int] = []
 
     def count(_: SweepEvent) -> None:
-        ends = time.monotonic() + PATIENCE
-        while broker.reaper_count() == 0 and time.monotonic() < ends:  # it listens in a thread of its own
-            time.sleep(0.01)
+        until(broker.reaper_count)  # the reaper listens in a thread of its own
         counted.append(broker.reaper_count())
         reaper.stop()
 
@@ -298,8 +296,7 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
     thread.start()
     try:
         assert swept.wait(PATIENCE)
-        while broker.reaper_count() == 0:
-            threading.Event().wait(0.01)
+        until(broker.reaper_count)
         for start in range(0, 50_000, 1_000):
             with client.pipeline(transaction=False) as pipeline:
                 for i in range(start, start + 1_000):

@@ -15,17 +15,11 @@ from rqttl import Broker, connect
 from rqttl.reaper import Reaper
 from tests.process.reapers import reaping
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 60.0
 REGISTRY = "rqttl:queues"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Ask until it holds. What hangs is ended by the time-out of the test."""
-    while not condition():
-        threading.Event().wait(0.01)
 
 
 class Refusing:

@@ -11,13 +11,12 @@ import pytest
 import redis
 
 from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, RunCounts, WaitEvent, connect
-from tests.contract.handling import until
 from tests.process.running import Worker
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 60.0
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 
 
@@ -132,7 +131,7 @@ def test_a_second_signal_ends_the_worker_as_ever(
 
 @pytest.fixture
 def server(start_server: Callable[..., Server]) -> Server:
-    """A server of the test's own that keeps what it has acknowledged, whatever ends it."""
+    """A server of the test's own that keeps all acknowledged writes after any end."""
     return start_server(appendonly="yes", appendfsync="always")
 
 

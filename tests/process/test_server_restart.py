@@ -1,4 +1,4 @@
-"""What a restart of the server leaves: everything, with its deadlines running on, and clients that recover."""
+"""A restart of the server loses nothing: deadlines go on, and clients recover."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from rqttl import (
     connect,
 )
 from tests.servers import Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
-
-PATIENCE = 60.0
 
 
 @pytest.fixture
 def server(start_server: Callable[..., Server]) -> Server:
-    """A server of the test's own that keeps what it has acknowledged, whatever ends it."""
+    """A server of the test's own that keeps all acknowledged writes after any end."""
     return start_server(appendonly="yes", appendfsync="always")
 
 
@@ -52,12 +51,6 @@ def restart(request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.
         server.start()
 
     return restart
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Ask until it holds. What hangs is ended by the time-out of the test."""
-    while not condition():
-        threading.Event().wait(0.01)
 
 
 def servers_time(server: Server) -> int:
@@ -94,7 +87,7 @@ def test_messages_deadlines_leases_and_counters_survive(broker: Broker, restart:
 
 
 @pytest.mark.spec("TTL-28", "A-007", "TTL-27")
-def test_what_expires_while_the_server_is_down_is_dead_lettered_and_not_delivered(
+def test_messages_that_expire_while_the_server_is_down_are_dead_lettered_and_not_delivered(
     broker: Broker, server: Server, restart: Callable[[], None]
 ) -> None:
     queue = broker.declare_queue("q", dead_letter="d")

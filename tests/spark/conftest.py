@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a JVM; it has more time than others, since a first query takes seconds on a busy machine."""
+    """Mark tests that need a JVM. They have more time: a first query takes seconds on a busy machine."""
     for item in items:
         if item.path.is_relative_to(HERE) and "java" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Whether Spark can run here; asks once."""
+    """Return True if Spark can run here; asks once."""
     if lacking := java_problem():
         missing = pytest.fail if os.environ.get("CI") else pytest.skip
         missing(lacking)
@@ -44,7 +44,7 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session of this process, `local[2]`. What a test sets in it belongs into `spark_conf`."""
+    """The session of this process, `local[2]`. Settings of a test belong into `spark_conf`."""
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.spark.jvm import settings
-from tests.spark.writing import until
+from tests.waiting import until
 
 #: The longest that anything of a driver may take.
 PATIENCE = 240
 
 
 class Drivers:
-    """Runs the text of a program, again and again; what is left of it goes with `end`."""
+    """Runs the text of a program, again and again; `end` ends the processes that are left."""
 
     def __init__(self, folder: Path, program: str) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Python environments of chosen modules: what a machine of a cluster has, and has not."""
+"""Python environments of chosen modules: the packages of a machine in a cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def environment(folder: Path, *modules: str) -> Path:
 
 
 def site_packages(folder: Path) -> Path:
-    """Where an environment keeps what is installed."""
+    """Return the folder of the packages of an environment."""
     return folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 
 

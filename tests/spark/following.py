@@ -32,7 +32,7 @@ def again(offset: Offset) -> Offset:
 
 
 def rows(client: redis.Redis, planner: StreamPlanner, start: Offset, end: Offset) -> dict[str, int]:
-    """How many entries the ranges of a batch hold, by queue."""
+    """Return the number of entries in the ranges of a batch, by queue."""
     return {
         watched.range.queue: len(
             client.xrange(Keyspace().key(watched.range.queue, "log"), f"({watched.range.after}", watched.range.upto)

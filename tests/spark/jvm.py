@@ -38,7 +38,7 @@ def settings(folder: Path, *, level: str = "ERROR") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Done:
-    """How a program ended, what it printed, and all that it, its JVM and its executors logged."""
+    """The end of a program: its exit code, its output, and the logs of it, its JVM and its executors."""
 
     code: int
     out: str
@@ -102,6 +102,6 @@ class Submitter:
         return {name: value for name, value in every.items() if value is not None}
 
     def executor_logs(self) -> str:
-        """What the executors of a cluster wrote."""
+        """Return the logs of the executors of a cluster."""
         logs = sorted((self.home / "work").glob("app-*/*/std*"))
         return "".join(log.read_text(errors="replace") for log in logs)

@@ -1,4 +1,4 @@
-"""Loading in a Spark session, and what its user is told."""
+"""Loading in a Spark session, and the messages for its user."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ class Job:
 
     @property
     def ranges(self) -> list[list[Range]]:
-        """What each task reads."""
+        """The ranges of each task."""
         return [[watched.range for watched in one.ranges] for one in self.partitions if isinstance(one, BatchPartition)]
 
     def batches(self, index: int, rows: int) -> Iterator[pa.RecordBatch]:
-        """The batches of one task, each of about so many rows; what is not asked for is not read."""
+        """The batches of one task, each of about so many rows; a batch is read when it is asked for."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("spark_connectors.read.scan._BUILT_ROWS", rows)
             yield from self._reader.read(self.partitions[index])
@@ -70,7 +70,7 @@ def hourly(clocked: Clocked, count: int = 10) -> list[tuple[str, int]]:
 
 
 def copied(value: Any) -> Any:
-    """What arrives of a value in another process."""
+    """Return a value as another process gets it."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301  # what was just pickled
 
 

@@ -32,7 +32,7 @@ class Stream:
         self.meanwhile: Callable[[], object] = int
 
     def run(self, **changed: object) -> list[int]:
-        """Read all that is there now; gives the number of rows of each batch. Raises what the query raised."""
+        """Read all present messages. Returns the number of rows of each batch. Raises the error of the query."""
         before = {number: len(of) for number, of in self.attempts.items()}
         query = self.start(available_now=True, **changed)
         try:

@@ -170,7 +170,7 @@ def test_a_hash_tag_in_a_name_is_kept(broker: Broker, load: Load) -> None:
 
 @pytest.fixture
 def compacted(clocked: Clocked) -> list[str]:
-    """The ids of what is in queue `plain`: of 8,000 messages those that live long, moved to `loose` but for some."""
+    """The ids of the messages in queue `plain`: the long-lived ones of 8,000, most of them moved to `detached`."""
     queue = clocked.declare_queue("plain")
     queue.enqueue_many(
         [Message(b"%d" % i, id=f"m-{i}", ttl="10d" if i % 20 == 0 else "1s", headers={"n": i}) for i in range(8_000)]
@@ -183,7 +183,7 @@ def compacted(clocked: Clocked) -> list[str]:
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_what_compaction_moved_out_of_the_log_is_read_too(
+def test_messages_that_compaction_detached_are_read_too(
     client: redis.Redis, load: Load, compacted: list[str], partitions: int
 ) -> None:
     assert client.hlen("rqttl:{plain}:detached") > 0
@@ -194,7 +194,9 @@ def test_what_compaction_moved_out_of_the_log_is_read_too(
     assert {row["message_id"]: row["headers"] for row in job.rows()}["m-40"] == [("n", "40")]
 
 
-def test_what_is_moved_while_it_is_read_is_read_once(clocked: Clocked, client: redis.Redis, load: Load) -> None:
+def test_messages_that_are_detached_during_the_read_are_read_once(
+    clocked: Clocked, client: redis.Redis, load: Load
+) -> None:
     queue = clocked.declare_queue("plain")
     queue.enqueue_many([Message(b"x", id=f"m-{i}", ttl="10d" if i % 20 == 0 else "1s") for i in range(8_000)])
     job = load(queues="plain", fetchEntries=100, numPartitions=1)

@@ -1,4 +1,4 @@
-"""What a batch has missed of queues that were deleted while it read, without Spark; and what is no loss."""
+"""Losses of a batch with queues that were deleted while it read, without Spark; and cases that are no loss."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_batch_fails_if_the_queue_went_before_the_rest_was_read(broker: Broker
 
 
 @pytest.mark.parametrize("handled", [False, True])
-def test_what_lay_beside_the_log_and_went_before_it_was_looked_at_fails_the_batch(
+def test_detached_messages_that_went_before_the_read_fail_the_batch(
     clocked: Clocked, client: redis.Redis, load: Load, handled: bool
 ) -> None:
     queue = clocked.declare_queue("a")

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down narrow what is read, outward: never less than they leave."""
+"""Filters that Spark pushes down narrow the read range, and keep every matching row."""
 
 from __future__ import annotations
 

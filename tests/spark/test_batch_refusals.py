@@ -1,4 +1,4 @@
-"""What keeps a batch read from starting, or from going on: told before any task starts wherever it can be known."""
+"""Refusals of a batch read: before any task starts, where the reason can be known by then."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from spark_connectors.redis.connect import READ_COMMANDS
 from spark_connectors.redis.relaxed_gc import relaxed_gc
 from tests.servers import Server
 from tests.spark.logs import LOG, fill, options, sequences_of
-from tests.spark.writing import until
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000, 2500])
@@ -140,7 +140,7 @@ def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Ser
     assert found == sequences
 
 
-def test_whoever_stops_in_the_middle_can_ask_something_else(client: redis.Redis, redis_url: str) -> None:
+def test_a_reader_that_stops_in_the_middle_can_ask_something_else(client: redis.Redis, redis_url: str) -> None:
     sequences = fill(client, 3000)
 
     with BulkReader(options(redis_url)) as reader:

@@ -1,4 +1,4 @@
-"""Pages over a real connection: however they come, whatever bodies look like, and what comes in their sequence."""
+"""Pages over a real connection, in any pieces, with any bodies, and what comes in their sequence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORGED = b"*2\r\n$20\r\n1700000000000-100000\r\n*2\r\n$1\r\na\r\n$2\r\nxx\r\n"
 
 
 @pytest.mark.parametrize("body", [b"x" * 10, b"", FORGED, FORGED * 9, FORGED[:-5], b"*2\r\n$20\r\n", b"\r\n" * 30])
-def test_entries_are_found_however_they_come_and_whatever_bodies_look_like(
+def test_entries_with_any_bodies_are_found_in_any_pieces(
     client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     sequences = [b"%013d-100000" % (1_700_000_000_000 + i) for i in range(120)]
@@ -87,7 +87,9 @@ def test_a_refusal_in_place_of_a_page_is_told_with_its_command(client: redis.Red
         assert list(reader.pages(LOG, FIRST, LAST)) == []
 
 
-def test_what_cannot_be_sent_is_sent_anew(client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_cannot_be_sent_is_sent_anew(
+    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sequences = fill(client, 500)
 
     with BulkReader(options(redis_url, fetchEntries="100")) as reader:

@@ -1,4 +1,4 @@
-"""What a stream has missed of queues that were deleted, on real queues without Spark; and what is no loss."""
+"""Losses of a stream with deleted queues, on real queues without Spark; and cases that are no loss."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def follow(server: Server) -> Follow:
 
 
 def read_all(follow: Follow, queue: str = "a") -> Offset:
-    """Where a query of this queue has got to when it has read everything, as the next process finds it."""
+    """Return the position of a query that has read the whole queue, as the next process gets it."""
     return again(follow(queues=queue).latest(follow(queues=queue).initial(), None))
 
 
@@ -45,7 +45,7 @@ THEN = pytest.mark.parametrize("then", MEANWHILE)
 
 
 @THEN
-def test_what_came_after_the_last_look_and_went_with_the_queue_is_a_loss(
+def test_messages_that_came_after_the_last_look_and_went_with_the_queue_are_a_loss(
     broker: Broker, follow: Follow, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "spark_connectors")
@@ -66,7 +66,7 @@ def test_what_came_after_the_last_look_and_went_with_the_queue_is_a_loss(
 
 @THEN
 @pytest.mark.parametrize("held", ["ready", "leased", "delayed", "expired"])
-def test_what_had_been_read_is_no_loss_in_whatever_state_it_went(
+def test_messages_that_had_been_read_are_no_loss_in_any_state(
     clocked: Clocked, follow: Follow, held: str, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "spark_connectors")
@@ -89,7 +89,7 @@ def test_what_had_been_read_is_no_loss_in_whatever_state_it_went(
 
 
 @THEN
-def test_what_was_handled_before_the_queue_went_is_no_loss_and_is_logged(
+def test_messages_that_were_handled_before_the_queue_went_are_no_loss_and_are_logged(
     broker: Broker, follow: Follow, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "spark_connectors")
@@ -130,7 +130,9 @@ def test_messages_that_were_left_for_later_and_went_with_the_queue_are_a_loss(br
         follow(queues="a").latest(cut, None)
 
 
-def test_what_expired_unread_and_was_forgotten_with_its_queue_is_a_loss(clocked: Clocked, follow: Follow) -> None:
+def test_messages_that_expired_unread_before_their_queue_was_deleted_are_a_loss(
+    clocked: Clocked, follow: Follow
+) -> None:
     queue = clocked.declare_queue("a", message_ttl="500ms")
     letters(queue, 5)
     read = read_all(follow)

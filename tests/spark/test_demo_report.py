@@ -18,8 +18,9 @@ from rqttl.demo.names import boarding, dead_letters
 from rqttl.demo.report import PATTERN, ask_spark
 from spark_connectors import demo_report
 from tests.process.demo_runs import check_document, family, start
-from tests.process.embedded_users import data_folder, poll, running
+from tests.process.embedded_users import data_folder, running
 from tests.spark.letters import bury
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -69,12 +70,12 @@ def test_a_run_that_is_ended_while_spark_works_leaves_no_spark_behind(
         return any(b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in family(folder))
 
     with start(folder, "--url", redis_url, spark=True) as process:
-        poll(at_work)
+        until(at_work)
         os.kill(process.pid, number)
         process.communicate()
 
     assert process.returncode == {signal.SIGINT: 130}.get(signal.Signals(number), -number)
-    poll(lambda: family(folder) == [])
+    until(lambda: family(folder) == [])
 
 
 @pytest.mark.slow

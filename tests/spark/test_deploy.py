@@ -1,4 +1,4 @@
-"""The examples of `deploy/spark`: the job does what it says, and the image, not built, is made of what is there."""
+"""The examples of `deploy/spark`: the job does what it says, and the image, not built, is made of existing files."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_the_image_has_a_python_and_a_java_that_serve() -> None:
     assert [name for name, _ in instructions() if name == "USER"] == ["USER"], "not as root"
 
 
-def test_what_the_image_leaves_behind_is_nothing_that_the_package_needs() -> None:
+def test_the_image_leaves_nothing_behind_that_the_package_needs() -> None:
     ignored = (SPARK / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
 
     assert set(ignored).isdisjoint({"rqttl", "lua", "spark_connectors", "pyproject.toml", "README.md", "LICENSE"})

@@ -164,7 +164,7 @@ def test_of_what_is_no_header_columns_show_what_the_codec_reads(packed: bytes) -
     ([b"1700000001-234100007", [b"", b""]], "its id is not a sequence"),
     ([b"1700000001234-1000-7", [b"", b""]], "its id is not a sequence"),
 ])  # fmt: skip
-def test_what_other_programs_wrote_is_refused(entry: list[Any], told: str) -> None:
+def test_entries_of_other_programs_are_refused(entry: list[Any], told: str) -> None:
     with pytest.raises(MalformedEntry, match=told):
         rows(("q", [[SEQUENCE, [b"", b""]], entry]))
 
@@ -213,7 +213,7 @@ def test_a_message_that_never_died_has_its_own_times() -> None:
     assert (found["death_count"], found["deaths"], found["headers"]) == (0, [], None)
 
 
-def test_what_is_not_utf_8_is_shown_and_keeps_nobody_from_reading_the_rest() -> None:
+def test_text_that_is_not_utf_8_is_shown_and_the_other_messages_are_read() -> None:
     first, second = rows(
         (
             "q",

@@ -70,7 +70,7 @@ def test_the_text_of_an_offset_is_short_and_in_order() -> None:
     {"v": 1, "queues": {"a": ["nowhere", 1, 2]}}, {"v": 1, "queues": {"a": [at(1), 1, 2, "", 0, 9]}},
     {"v": 1, "queues": {"a": 5}}, {"v": 1, "queues": {}, "began": {"a": [7]}},
 ])  # fmt: skip
-def test_what_is_no_offset_is_refused_by_name(found: dict[str, object]) -> None:
+def test_an_invalid_offset_is_refused_by_name(found: dict[str, object]) -> None:
     with pytest.raises(InvalidOffset, match=r"^\[RQTTL_INVALID_OFFSET\] offset in the checkpoint: "):
         Offset.parse(found)
 
@@ -152,7 +152,7 @@ def test_nothing_is_lost_of_what_was_read_or_was_gone_before_anybody_looked(
     (QueuePosition(at(50), BORN, 0, at(70)), state(trimmed=71)),
     (before_first(state()), state(trimmed=1)),
 ])  # fmt: skip
-def test_what_was_trimmed_beyond_the_position_is_lost(position: QueuePosition, there: QueueState) -> None:
+def test_messages_trimmed_beyond_the_position_are_lost(position: QueuePosition, there: QueueState) -> None:
     loss = detect_loss("q", position, there)
 
     assert loss is not None
@@ -161,7 +161,7 @@ def test_what_was_trimmed_beyond_the_position_is_lost(position: QueuePosition, t
 
 
 def tombstone(held: int = 0, *, trimmed: int = 0, born: int = BORN) -> Tombstone:
-    """What a deleted queue left; a sequence of 0 says that there was none."""
+    """Return the tombstone of a deleted queue; a sequence of 0 means none."""
     return Tombstone(born, at(held) if held else "0-0", at(trimmed) if trimmed else "0-0")
 
 
@@ -181,7 +181,7 @@ GONE = pytest.mark.parametrize("there, what", [(None, "deleted"), (state(born=BO
     # of a queue that was made and deleted meanwhile nothing had been read
     (QueuePosition(at(50), BORN), tombstone(7, born=BORN + 1), 7),
 ])  # fmt: skip
-def test_what_was_deleted_beyond_the_position_is_lost(
+def test_messages_deleted_beyond_the_position_are_lost(
     there: QueueState | None, what: str, position: QueuePosition, left: Tombstone, highest: int
 ) -> None:
     loss = detect_loss("q", position, there, left)
@@ -200,7 +200,7 @@ def test_what_was_deleted_beyond_the_position_is_lost(
     (QueuePosition(at(50), BORN, 0, at(70)), tombstone(50, trimmed=70)),
     (QueuePosition(at(50), BORN, 0, "", 7), tombstone(50)),
 ])  # fmt: skip
-def test_what_was_deleted_and_had_been_read_is_no_loss(
+def test_deleted_messages_that_had_been_read_are_no_loss(
     there: QueueState | None, what: str, position: QueuePosition, left: Tombstone
 ) -> None:
     assert detect_loss("q", position, there, left, unchecked_for=TOMBSTONE_LIFETIME + 1) is None

@@ -140,7 +140,7 @@ def test_only_one_limit_of_a_trigger_may_be_given() -> None:
         Options.parse("stream", {"queues": "a", "maxEntriesPerTrigger": "1", "maxBytesPerTrigger": "1"})
 
 
-def test_what_spark_puts_among_the_options_is_no_option_of_ours() -> None:
+def test_options_that_spark_adds_are_no_options_of_rqttl() -> None:
     assert dict(Options.parse("write", {"checkpointLocation": "/x", "queryName": "q", "path": "a"}).explicit) == {
         "queue": "a"
     }

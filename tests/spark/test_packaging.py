@@ -1,4 +1,4 @@
-"""How the data source gets onto a cluster: installed there, or along with the job, on two executors."""
+"""The ways of the data source onto a cluster: installed there, or with the job, on two executors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def letters(broker: Broker) -> list[str]:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """The Python of a machine that has what Spark needs, and nothing that rqttl needs."""
+    """The Python of a machine with the packages that Spark needs, and without those of rqttl."""
     return environment(tmp_path / "bare", *SPARKS)
 
 
@@ -82,7 +82,7 @@ def read(
     return told
 
 
-def test_where_it_is_installed_spark_finds_the_format_by_itself(
+def test_spark_finds_an_installed_format_by_itself(
     submitter: Submitter, letters: list[str], redis_url: str, tmp_path: Path
 ) -> None:
     words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT]
@@ -96,7 +96,7 @@ def test_where_it_is_installed_spark_finds_the_format_by_itself(
     assert told == {"found": True, "ids": letters, "modules": ["hiredis", "redis"], "executors": 2}
 
 
-def test_where_it_comes_along_it_needs_to_be_registered_and_nothing_else(
+def test_a_format_that_comes_with_the_job_only_needs_to_be_registered(
     submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path
 ) -> None:
     archive = spark_connectors.bundle.write(tmp_path / "rqttl.zip")

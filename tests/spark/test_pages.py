@@ -1,4 +1,4 @@
-"""Replies taken apart in one look: held to what was put into them, however they are cut, whatever bodies look like."""
+"""Replies taken apart in one pass: they give back all entries, cut anywhere, with any bodies."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def taken_apart(page: Page) -> list[tuple[bytes, bytes, bytes]]:
 @given(st.lists(ENTRIES, min_size=1, max_size=4), TEXTS, GARBAGE)
 @example([[(b"", b"x")]], b"", b"\r\n" * 32)
 @example([[(b"h", b"*2\r\n$20\r\n")] * 2, [], [(b"", FORGED)]], FORGED, FORGED[:36] + b"0" * 28)
-def test_what_was_put_in_is_found(lists: list[list[tuple[bytes, bytes]]], rest: bytes, behind: bytes) -> None:
+def test_every_entry_of_a_page_is_found(lists: list[list[tuple[bytes, bytes]]], rest: bytes, behind: bytes) -> None:
     raw = replies(*lists)
 
     found = look(raw + rest, len(lists), behind)
@@ -76,7 +76,7 @@ def test_what_was_put_in_is_found(lists: list[list[tuple[bytes, bytes]]], rest: 
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=4), GARBAGE, st.data())
-def test_what_is_cut_off_is_waited_for_and_the_rest_is_found(
+def test_a_cut_entry_is_waited_for_and_the_others_are_found(
     lists: list[list[tuple[bytes, bytes]]], behind: bytes, data: st.DataObject
 ) -> None:
     raw = replies(*lists)
@@ -115,7 +115,7 @@ def test_a_text_of_many_digits_at_the_end_is_not_waited_for(size: int, others: l
     b"*2\r\n" + entry(SEQUENCE, b"", b"") + b"*2\r\n" + bulk(SEQUENCE) + b"*4\r\n" + 4 * bulk(b""),
     b"*2\r\n" + entry(SEQUENCE, b"", FORGED) + b"*2\r\n" + bulk(b"1-1") + b"*2\r\n" + 2 * bulk(b""),
 ])  # fmt: skip
-def test_what_is_no_page_of_messages_is_unexpected(raw: bytes) -> None:
+def test_a_reply_that_is_no_page_of_messages_is_unexpected(raw: bytes) -> None:
     with pytest.raises(UnexpectedReply):
         look(raw, 1)
 

@@ -1,4 +1,4 @@
-"""What a user of a Spark session is told when a batch read cannot be, before any task starts."""
+"""Refusals of a batch read in a Spark session, before any task starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch reads in a Spark session: what an analyst gets, and what he is told."""
+"""Batch reads in a Spark session: rows and errors for an analyst."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.spark.letters import DEATHS, bury
 from tests.spark.loading import Loader, ids, told
 from tests.spark.reading import numbers
 from tests.spark.test_schema import TYPES
-from tests.spark.writing import until
+from tests.waiting import until
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -33,7 +33,7 @@ def load(spark: SparkSession, redis_url: str) -> Loader:
 
 
 def bodies(client: redis.Redis, queue: str) -> dict[str, bytes]:
-    """What Redis holds in a log, by sequence."""
+    """Return the bodies in a log, by sequence."""
     entries: Any = client.xrange(Keyspace().key(queue, "log"))
     return {sequence.decode(): body for sequence, fields in entries for body in fields.values()}
 

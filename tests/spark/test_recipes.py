@@ -1,4 +1,4 @@
-"""The README of the data source: each of its examples is run on real dead letters, and does what it is there for."""
+"""The README of the data source: each of its examples runs on real dead letters, with the result that it claims."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def examples() -> list[tuple[str, str]]:
 
 
 def rows(printed: str) -> list[list[str]]:
-    """What `show()` has printed, without its heading."""
+    """Return the rows that `show()` printed, without its heading."""
     lines = [line for line in printed.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
 

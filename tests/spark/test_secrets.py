@@ -127,7 +127,7 @@ def giving(way: str, url: str, folder: Path, *, user: str = "reader", password: 
 
 
 def traces(text: str | bytes) -> list[str]:
-    """How the password is held in a text: as it is, in base64 after any other bytes, or as hexadecimal digits."""
+    """Return the forms of the password in a text: plain, in base64 after any other bytes, or as hexadecimal digits."""
     data = text.encode(errors="replace") if isinstance(text, str) else text
     plain = PASSWORD.encode()
     forms = {"plain": plain, "hex": plain.hex().encode()}
@@ -141,7 +141,7 @@ def traces(text: str | bytes) -> list[str]:
     f"x{PASSWORD}y", base64.b64encode(f"a{PASSWORD}b".encode()), base64.b64encode(f"abc{PASSWORD}".encode()),
     base64.b64encode(f"ab{PASSWORD}d".encode()), PASSWORD.encode().hex(), PASSWORD.upper(),
 ])  # fmt: skip
-def test_what_holds_the_password_is_found(text: str | bytes) -> None:
+def test_every_form_of_the_password_is_found(text: str | bytes) -> None:
     assert len(traces(text)) == 1
 
 

@@ -1,4 +1,4 @@
-"""That the fixtures of these tests do what they say."""
+"""The fixtures of these tests keep their promises."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_java_that_is_too_old_is_named_with_what_to_install(
     assert not told or "openjdk-17-jre-headless" in lacking
 
 
-def test_where_there_is_no_java_the_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     assert java.java_problem().startswith(f"no Java runs as {tmp_path}/bin/java; Spark needs Java 17 or later")

@@ -113,7 +113,7 @@ def test_parts_are_about_equal_after_few_looks(arrival: str, parts: int) -> None
 
 
 @pytest.mark.parametrize("arrival", ARRIVALS)
-def test_how_much_lies_in_a_part_is_seen_roughly(arrival: str) -> None:
+def test_the_size_of_a_part_is_estimated_roughly(arrival: str) -> None:
     times, _ = ARRIVALS[arrival]
     there = sequence_numbers([BEGIN + time for time in times(random.Random(1))])
     low, high = there[COUNT // 5], there[COUNT * 4 // 5 - 1]

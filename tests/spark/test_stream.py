@@ -38,7 +38,7 @@ def into(broker: Broker, queue: str, count: int) -> None:
 
 
 def held(broker: Broker, *queues: str) -> list[tuple[str, str]]:
-    """What these queues hold, in the order in which a batch has it."""
+    """Return the messages of these queues, in the order of a batch."""
     return [(name, letter.sequence) for name in sorted(queues) for letter in broker.queue(name).peek(100_000)]
 
 

@@ -156,7 +156,7 @@ def test_with_more_queues_than_the_limit_each_has_its_turn_also_after_restarts(
     )
 
 
-def test_what_was_handled_takes_nothing_of_a_limit(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+def test_handled_messages_take_nothing_of_a_limit(client: redis.Redis, broker: Broker, follow: Follow) -> None:
     for name in "ab":
         letters(broker.declare_queue(name), 100)
     start = follow(queuePattern="#").initial()

@@ -50,7 +50,7 @@ class Queues:
         return ReadResult(request.upto, len(sizes) - begin, taken, True)
 
     def batch(self, limit: int) -> dict[str, int]:
-        """What a batch reads of each queue."""
+        """Read a batch. Returns the number of messages of each queue."""
         parts = {
             name: QueueShare(at(self.read[name]), at(len(sizes)))
             for name, sizes in self.sizes.items()
@@ -65,7 +65,7 @@ class Queues:
         return taken
 
     def size(self, taken: Mapping[str, int]) -> int:
-        """What a batch that was just read cost."""
+        """Return the size of the batch that was just read."""
         return sum(sum(self.sizes[name][self.read[name] - n : self.read[name]]) for name, n in taken.items())
 
     def left(self) -> int:
@@ -76,7 +76,7 @@ def letters(**counts: int) -> Queues:
     return Queues({name: [1] * count for name, count in counts.items()})
 
 
-def test_what_one_queue_does_not_need_goes_to_the_others() -> None:
+def test_the_unused_share_of_a_queue_goes_to_the_others() -> None:
     assert letters(a=5, b=200, c=1_000).batch(300) == {"a": 5, "b": 148, "c": 147}
 
 

@@ -1,4 +1,4 @@
-"""What a stream has missed in queues that are there, on real queues without Spark; and what is no loss."""
+"""Losses of a stream with existing queues, on real queues without Spark; and cases that are no loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def follow(server: Server) -> Follow:
 
 
 @pytest.mark.parametrize("how", TRIMS)
-def test_what_was_trimmed_unread_fails_the_query_or_is_passed_over(
+def test_messages_trimmed_unread_fail_the_query_or_are_passed_over(
     how: str, client: redis.Redis, clocked: Clocked, follow: Follow, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "spark_connectors")
@@ -51,7 +51,7 @@ def test_what_was_trimmed_unread_fails_the_query_or_is_passed_over(
 
 
 @pytest.mark.parametrize("how", TRIMS)
-def test_what_had_been_read_may_be_trimmed(how: str, clocked: Clocked, follow: Follow) -> None:
+def test_messages_that_had_been_read_may_be_trimmed(how: str, clocked: Clocked, follow: Follow) -> None:
     letters(clocked.declare_queue("a"), 15)
     read = follow(queues="a").latest(follow(queues="a").initial(), None)
     TRIMS[how](clocked)
@@ -60,7 +60,7 @@ def test_what_had_been_read_may_be_trimmed(how: str, clocked: Clocked, follow: F
 
 
 @pytest.mark.parametrize("how", TRIMS)
-def test_what_was_gone_before_the_query_began_is_no_loss(
+def test_messages_that_left_before_the_query_began_are_no_loss(
     how: str, client: redis.Redis, clocked: Clocked, follow: Follow
 ) -> None:
     letters(clocked.declare_queue("a"), 15)
@@ -73,7 +73,7 @@ def test_what_was_gone_before_the_query_began_is_no_loss(
         assert rows(client, planner, planner.initial(), end) == {"a": 3 if how == "limit" else 2}
 
 
-def test_what_was_trimmed_after_a_new_queue_was_first_seen_is_a_loss(clocked: Clocked, follow: Follow) -> None:
+def test_messages_trimmed_after_a_new_queue_was_first_seen_are_a_loss(clocked: Clocked, follow: Follow) -> None:
     strict, lenient = follow(queuePattern="#"), follow(queuePattern="#", failOnDataLoss="false")
     start = strict.initial()
     clocked.declare_queue("a")
@@ -90,7 +90,7 @@ def test_what_was_trimmed_after_a_new_queue_was_first_seen_is_a_loss(clocked: Cl
 
 
 @pytest.mark.parametrize("how", TRIMS)
-def test_what_a_queue_that_was_made_again_lost_before_the_next_look_is_a_loss(
+def test_messages_that_a_new_queue_of_the_same_name_lost_before_the_next_look_are_a_loss(
     how: str, client: redis.Redis, clocked: Clocked, follow: Follow
 ) -> None:
     letters(clocked.declare_queue("a"), 5)
@@ -113,9 +113,7 @@ def test_what_a_queue_that_was_made_again_lost_before_the_next_look_is_a_loss(
     assert follow(queues="a").latest(again(end), None).positions == end.positions
 
 
-def test_what_lay_behind_a_starting_sequence_of_the_user_and_is_gone_is_a_loss(
-    clocked: Clocked, follow: Follow
-) -> None:
+def test_missing_messages_behind_a_starting_sequence_of_the_user_are_a_loss(clocked: Clocked, follow: Follow) -> None:
     sequences = letters(clocked.declare_queue("a"), 15)
     by_limit(clocked)
 
@@ -144,7 +142,7 @@ def test_a_batch_is_not_repeated_with_less_than_it_had(
     assert rows(client, lenient, again(start), again(end)) == {"a": 3 if how == "limit" else 0}
 
 
-def test_what_was_acked_redriven_or_rejected_is_no_loss(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+def test_acked_redriven_and_rejected_messages_are_no_loss(client: redis.Redis, broker: Broker, follow: Follow) -> None:
     source = broker.declare_queue("orders", dead_letter="orders/dead")
     letters(source, 40)
     source.update(max_length=0)

@@ -121,7 +121,7 @@ def test_the_newest_offset_is_told_beyond_what_a_limit_admits(reader: Readers, b
     assert end["queues"]["a"][0] == held(broker, "a")[2][1]
 
 
-def test_what_is_trimmed_between_the_pages_of_a_task_is_noticed(reader: Readers, broker: Broker) -> None:
+def test_messages_trimmed_between_the_pages_of_a_task_are_noticed(reader: Readers, broker: Broker) -> None:
     fill(broker, "a", 12_000)
     there = held(broker, "a")
     strict, lenient = reader(queues="a"), reader(queues="a", failOnDataLoss="false")
@@ -140,7 +140,7 @@ def test_what_is_trimmed_between_the_pages_of_a_task_is_noticed(reader: Readers,
     assert len(got) < 12_000
 
 
-def test_what_a_task_has_read_already_may_be_trimmed(reader: Readers, broker: Broker) -> None:
+def test_messages_that_a_task_has_read_already_may_be_trimmed(reader: Readers, broker: Broker) -> None:
     fill(broker, "a", 12_000)
     there = held(broker, "a")
     made = reader(queues="a")
@@ -184,7 +184,9 @@ def acl(client: redis.Redis) -> Iterator[Callable[..., dict[str, str]]]:
     client.acl_deluser("reader")
 
 
-def test_who_may_only_read_can_follow(acl: Callable[..., dict[str, str]], reader: Readers, broker: Broker) -> None:
+def test_a_user_who_may_only_read_can_follow(
+    acl: Callable[..., dict[str, str]], reader: Readers, broker: Broker
+) -> None:
     fill(broker, "a", 20_000)
     user = acl(*READ_COMMANDS)
     made = reader(queuePattern="#", numPartitions=3, **user)
@@ -195,7 +197,7 @@ def test_who_may_only_read_can_follow(acl: Callable[..., dict[str, str]], reader
     assert read(made, start, end) == held(broker, "a")[:15_000]
 
 
-def test_who_may_not_read_logs_is_told_before_a_task_starts(
+def test_a_user_who_may_not_read_logs_is_told_before_a_task_starts(
     acl: Callable[..., dict[str, str]], reader: Readers, broker: Broker
 ) -> None:
     fill(broker, "a", 5)

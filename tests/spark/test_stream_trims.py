@@ -50,7 +50,7 @@ def by_purge(letters: Queue) -> None:
 
 
 @pytest.mark.parametrize("trim", [by_retention, by_limit, by_purge])
-def test_what_was_trimmed_unread_fails_the_query_and_with_false_it_goes_on_with_the_rest(
+def test_messages_trimmed_unread_fail_the_query_and_with_false_it_goes_on_with_the_others(
     trim: Callable[[Queue], None], stream: Streams, broker: Broker
 ) -> None:
     letters = bury(broker, 10)
@@ -118,7 +118,7 @@ def test_letters_that_were_acked_redriven_or_rejected_are_no_loss(stream: Stream
 
 
 def handled(letters: Queue) -> None:
-    """Somebody handles what is there, so the queue is empty when it is deleted."""
+    """A consumer handles all messages, so the queue is empty when it is deleted."""
     letters.ack_many(letters.receive_many(100))
 
 

@@ -1,4 +1,4 @@
-"""Reading over TLS: which certificates are trusted, and what one is told otherwise."""
+"""Reading over TLS: trusted certificates, and errors for the others."""
 
 from __future__ import annotations
 

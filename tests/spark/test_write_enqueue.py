@@ -1,4 +1,4 @@
-"""`operation=enqueue`: every row once, what is said of it, and which rows are refused, alone."""
+"""`operation=enqueue`: every row once, with its columns; only bad rows are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 from rqttl import Broker
 from rqttl.store.driver import driver_of
-from tests.spark.writing import MESSAGES, Job, batch, counts, ids, numbered, until
+from tests.spark.writing import MESSAGES, Job, batch, counts, ids, numbered
+from tests.waiting import until
 
 Write = Callable[..., Job]
 
@@ -31,7 +32,7 @@ def test_rows_become_messages_in_their_order(write: Write, broker: Broker) -> No
     assert [(one.id, one.body) for one in broker.queue("q").peek(5_000)] == numbered(2_345)
 
 
-def test_what_a_row_says_is_in_the_message(write: Write, broker: Broker) -> None:
+def test_every_column_of_a_row_is_in_the_message(write: Write, broker: Broker) -> None:
     ends = datetime(2100, 1, 2, 3, 4, 5, 678_999, tzinfo=timezone.utc)
     ddl = f"{MESSAGES}, content_type string, headers map<string,string>, ttl string, expires_at timestamp"
     write(ddl).task([
@@ -82,7 +83,7 @@ def test_columns_may_have_several_types(
     assert (message.expires_at and message.expires_at - message.enqueued_at) == lives
 
 
-def test_what_was_written_before_is_not_written_again(write: Write, broker: Broker) -> None:
+def test_rows_that_were_written_before_are_not_written_again(write: Write, broker: Broker) -> None:
     job = write()
     job.task(numbered(400))
 
@@ -91,7 +92,7 @@ def test_what_was_written_before_is_not_written_again(write: Write, broker: Brok
     assert ids(broker.queue("q")) == [f"m-{i}" for i in range(602)]
 
 
-def test_what_was_consumed_since_is_not_written_again(write: Write, broker: Broker) -> None:
+def test_rows_that_were_consumed_since_are_not_written_again(write: Write, broker: Broker) -> None:
     job = write()
     job.task(numbered(10))
     queue = broker.queue("q")
@@ -245,7 +246,7 @@ def test_the_rules_of_the_queue_act_as_for_any_message(write: Write, broker: Bro
     assert ids(broker.queue("d")) == ["m-0", "m-1"]
 
 
-def test_what_expires_as_it_comes_dies_through_the_normal_path(write: Write, broker: Broker) -> None:
+def test_a_row_that_expires_on_arrival_dies_through_the_normal_path(write: Write, broker: Broker) -> None:
     broker.queue("q").update(dead_letter="d")
 
     assert counts(write(f"{MESSAGES}, expires_at timestamp").task([("a", b"x", NOW)]))["stored"] == 1

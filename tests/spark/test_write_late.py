@@ -1,4 +1,4 @@
-"""The times that rows say: what has passed is stored all the same and counted, what has no unit is refused."""
+"""Times in rows: a past deadline is stored and counted as expired, a time without a unit is refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_row_whose_ttl_has_no_unit_is_refused_with_what_it_may_mean(broker: Br
     assert ids(queue) == ["c"]
 
 
-def test_where_messages_never_expire_none_is_late(broker: Broker, redis_url: str) -> None:
+def test_no_row_is_late_if_messages_never_expire(broker: Broker, redis_url: str) -> None:
     queue = broker.declare_queue("q", never_expire=True)
 
     report = Job(redis_url, TIMED, {"queue": "q"}).task(ROWS)
@@ -57,7 +57,7 @@ def test_where_messages_never_expire_none_is_late(broker: Broker, redis_url: str
     assert len(ids(queue)) == 5
 
 
-def test_what_is_refused_or_was_written_before_is_not_late(broker: Broker, redis_url: str) -> None:
+def test_refused_rows_and_rows_that_were_written_before_are_not_late(broker: Broker, redis_url: str) -> None:
     broker.declare_queue("q", max_length=2, overflow="reject-publish")
     job = Job(redis_url, TIMED, {"queue": "q"})
     rows = [("a", b"1", None, FUTURE), ("b", b"2", None, FUTURE), ("c", b"3", None, FUTURE), ("d", b"4", None, PAST)]

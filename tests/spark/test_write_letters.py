@@ -66,7 +66,7 @@ def test_a_second_time_they_are_unavailable(job: Make, broker: Broker) -> None:
     assert len(ids(broker.queue("orders"))) == 100
 
 
-def test_what_died_again_is_another_letter(job: Make, broker: Broker) -> None:
+def test_a_message_that_died_again_is_another_letter(job: Make, broker: Broker) -> None:
     letters = bury(broker, 3)
     chosen = rows(letters)
     job("redrive").task(chosen)
@@ -96,7 +96,7 @@ def test_two_attempts_of_one_partition_at_a_time_move_each_letter_once(job: Make
     assert ids(letters) == []
 
 
-def test_what_finds_no_room_stays_and_is_told(job: Make, broker: Broker) -> None:
+def test_a_letter_without_room_stays_and_is_told(job: Make, broker: Broker) -> None:
     letters = bury(broker, 10)
     broker.queue("orders").update(max_length=6, overflow="reject-publish")
     chosen = rows(letters)
@@ -135,7 +135,7 @@ def test_without_the_column_source_a_message_that_never_died_stays(job: Make, br
 
 
 @pytest.mark.parametrize("operation", ["redrive", "purge"])
-def test_letters_in_somebodys_hands_stay(operation: str, job: Make, broker: Broker) -> None:
+def test_leased_letters_stay(operation: str, job: Make, broker: Broker) -> None:
     letters = bury(broker, 3)
     chosen = rows(letters)
     held = letters.receive()

@@ -1,4 +1,4 @@
-"""`operation=enqueue` while somebody changes the largest body that the queue takes."""
+"""`operation=enqueue` while another client changes the largest body that the queue takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before any task starts, with the option or the column to look at."""
+"""Refusals before any task starts, with the name of the option or the column."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ BAD = ("x" * 300, b"\0\xff", {"a": "b", "c": None}, AT, None)
 
 
 def lines(folder: Path) -> dict[str, list[Any]]:
-    """What the files of a folder hold, hidden ones too."""
+    """Return the lines of all files in a folder, hidden ones too."""
     return {file.name: [json.loads(line) for line in file.read_text().splitlines()] for file in folder.iterdir()}
 
 
@@ -61,7 +61,7 @@ def test_refused_rows_are_kept_whole_with_the_reason(broker: Broker, redis_url: 
     }
 
 
-def test_where_nothing_is_refused_there_is_no_file(broker: Broker, redis_url: str, tmp_path: Path) -> None:
+def test_without_refused_rows_there_is_no_file(broker: Broker, redis_url: str, tmp_path: Path) -> None:
     broker.declare_queue("q")
 
     report = Job(redis_url, MESSAGES, {"queue": "q", "rejectedPath": str(tmp_path)}).task(numbered(5))
@@ -208,7 +208,7 @@ class TestDriver:
         )
 
 
-def test_what_the_driver_is_told_holds_no_bodies(broker: Broker, redis_url: str) -> None:
+def test_the_report_to_the_driver_holds_no_bodies(broker: Broker, redis_url: str) -> None:
     broker.declare_queue("q")
     job = Job(redis_url, MESSAGES, {"queue": "q"})
 

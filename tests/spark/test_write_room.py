@@ -48,7 +48,7 @@ def test_time_counts_from_the_last_progress() -> None:
     assert len(waits) == 10
 
 
-def test_who_does_not_wait_fails_at_once() -> None:
+def test_a_writer_that_does_not_wait_fails_at_once() -> None:
     waits: list[float] = []
 
     with pytest.raises(QueueIsFull):

@@ -103,7 +103,7 @@ def test_other_save_modes_are_refused(
     ({"queue": "q", "maxQueueDeph": "1"}, "[RQTTL_UNKNOWN_OPTION] maxqueuedeph: no such option; did you mean max"),
     ({"queue": "q", "url": "redis://:canary@127.0.0.1:1", "connectRetries": "0"}, "[RQTTL_UNREACHABLE] url: redis://"),
 ])  # fmt: skip
-def test_what_is_wrong_is_told_before_any_task_starts(
+def test_wrong_options_and_columns_are_told_before_any_task_starts(
     options: dict[str, str], told: str, rqttl: SparkSession, save: Save, broker: Broker
 ) -> None:
     broker.declare_queue("q")
@@ -177,7 +177,7 @@ class Sink:
         self._options = {"queue": "copies", **options}
 
     def run(self) -> None:
-        """Write what is there."""
+        """Write all rows."""
         letters = self._spark.readStream.format("rqttl").option("url", self._url).option("queues", "orders/dead")
         rows = (
             letters.option("maxEntriesPerTrigger", "40").load().select("message_id", "body", "headers", "content_type")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -75,11 +74,3 @@ def ids(queue: Queue) -> list[str]:
 
 def counts(report: Report) -> dict[str, int]:
     return dict(report.counts) | {f"refused {reason}": count for reason, count in report.refused.items()}
-
-
-def until(condition: Callable[[], bool], patience: float = 60.0) -> None:
-    """Ask again and again until it holds: a server learns a little later that a connection was closed."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)

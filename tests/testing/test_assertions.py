@@ -1,4 +1,4 @@
-"""Looking at queues in a test: what there is, what died, and failures that say what is there instead."""
+"""Looking at queues in a test: ready messages, dead letters, and failures that name the actual contents."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_bodies_are_what_was_sent(orders: Queue) -> None:
     assert bodies([]) == []
 
 
-def test_what_is_due_happens_first(fake: FakeBroker, orders: Queue) -> None:
+def test_due_work_happens_first(fake: FakeBroker, orders: Queue) -> None:
     orders.enqueue_many([Message(b"x", ttl="5s"), b"y"])
     orders.receive_many(2)
     fake.clock.advance("30s")
@@ -86,7 +86,7 @@ def test_a_letter_that_died_again_is_one_of_its_second_queue(fake: FakeBroker, o
     assert (ids(dead_letters(orders)), ids(dead_letters(dead))) == ([], ["x"])
 
 
-def test_what_came_back_is_no_dead_letter(fake: FakeBroker, orders: Queue) -> None:
+def test_a_returned_message_is_no_dead_letter(fake: FakeBroker, orders: Queue) -> None:
     orders.update(dead_letter_rejected="orders")
     orders.enqueue(b"x")
 

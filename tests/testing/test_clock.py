@@ -1,4 +1,4 @@
-"""The clock of a fake broker: it stands still, goes where it is told, and refuses what is no time."""
+"""The clock of a fake broker: it stands still, moves on request, and refuses invalid times."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_it_goes_forward_by_every_form_of_a_duration(fake: FakeBroker, duration:
 
 
 @pytest.mark.parametrize("wrong", ["5", 5, -1, 1.5, timedelta(seconds=-1), None], ids=str)
-def test_what_is_no_duration_is_refused_and_no_time_passes(fake: FakeBroker, wrong: Any) -> None:
+def test_an_invalid_duration_is_refused_and_no_time_passes(fake: FakeBroker, wrong: Any) -> None:
     with pytest.raises(InvalidDuration, match="duration"):
         fake.clock.advance(wrong)
 
@@ -54,7 +54,7 @@ def test_what_is_no_duration_is_refused_and_no_time_passes(fake: FakeBroker, wro
 @pytest.mark.parametrize(
     "wrong", ["2023-11-14", datetime(2023, 1, 1), 10**12 - 1, 10**13, True], ids=str  # noqa: DTZ001  # naive on purpose
 )  # fmt: skip
-def test_what_is_no_time_or_too_far_away_is_refused(wrong: Any) -> None:
+def test_an_invalid_time_or_one_too_far_away_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidInput, match="start"):
         fake_broker(start=wrong)
     with pytest.raises(InvalidInput, match="now"):

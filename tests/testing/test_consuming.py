@@ -1,4 +1,4 @@
-"""`consume` on a fake broker: what its keeper does in real time is done whenever the clock is advanced."""
+"""`consume` on a fake broker: its leases are renewed whenever the clock advances, as its thread does in real time."""
 
 from __future__ import annotations
 

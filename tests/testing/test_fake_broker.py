@@ -23,7 +23,7 @@ from tests.contract.looks import bodies, one
 
 
 def api(kind: type) -> dict[str, inspect.Signature]:
-    """The public methods of a class, but what only a fake one has."""
+    """The public methods of a class, without those that only a fake has."""
     return {
         name: inspect.signature(method)
         for name, method in inspect.getmembers(kind, inspect.isfunction)
@@ -156,7 +156,7 @@ def test_a_reaper_that_runs_for_ever_takes_a_server(fake: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("command", [("INFO",), ("CONFIG", "GET", "maxmemory"), ("MEMORY", "USAGE", "x")], ids=str)
-def test_what_only_a_server_can_tell_is_refused(fake: FakeBroker, command: tuple[str, ...]) -> None:
+def test_a_question_that_only_a_server_can_answer_is_refused(fake: FakeBroker, command: tuple[str, ...]) -> None:
     with pytest.raises(NotSupportedByFake, match=f"command {command[0]}"):
         driver_of(fake).store.client.execute_command(*command)
 

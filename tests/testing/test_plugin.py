@@ -68,7 +68,7 @@ def test_each_test_has_a_server_of_its_own_that_is_gone_afterwards(project: pyte
     project.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=3)
 
 
-def test_what_is_missing_is_said_in_one_line(project: pytest.Pytester, tmp_path: Path) -> None:
+def test_a_missing_package_is_named_in_one_line(project: pytest.Pytester, tmp_path: Path) -> None:
     project.makeconftest("import sys; sys.modules['fakeredis'] = None")
     project.makepyfile("""
         def test_fake(rqttl_broker): ...

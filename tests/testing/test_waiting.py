@@ -13,9 +13,7 @@ from rqttl import Delivery, Queue, WaitEvent
 from rqttl.testing import FakeBroker, WaitWouldNeverEnd
 from tests.contract.clocked import at
 from tests.contract.looks import one
-
-PATIENCE = 60.0
-
+from tests.waiting import PATIENCE
 
 # In the thread of the test
 
@@ -30,7 +28,7 @@ def test_a_wait_in_vain_takes_its_time_by_the_clock_only(fake: FakeBroker, wait:
     assert queue.stats().consumers == 0
 
 
-def test_what_is_there_needs_no_wait(fake: FakeBroker) -> None:
+def test_a_ready_message_needs_no_wait(fake: FakeBroker) -> None:
     queue = fake.declare_queue("q")
     queue.enqueue(b"x")
 

@@ -65,7 +65,7 @@ def spelled(option: click.Option, context: click.Context) -> str:
 
 
 def meaning(option: click.Option, context: click.Context) -> tuple[str, str]:
-    """What an option does, and its default."""
+    """Return the meaning of an option, and its default."""
     said = option.help or ""
     if found := _DEFAULT.search(said):
         return prose(said[: found.start()]), found[1]
@@ -101,7 +101,7 @@ def paragraphs(said: str) -> Iterator[str]:
 
 
 def described(path: tree.Path) -> Iterator[str]:
-    """A command: how it is called, what it does, its options, an example."""
+    """The reference of a command: its call, its meaning, its options, an example."""
     command, context = tree.found(path), context_of(path)
     yield f"#### {' '.join(('rqttl', *path))}"
     yield f"```text\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```"

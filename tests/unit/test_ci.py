@@ -1,4 +1,4 @@
-"""`.ci/run`: its environment is empty but for what it needs, whatever the machine happens to set."""
+"""`.ci/run`: its environment has only the variables that it needs, and no others of the machine."""
 
 from __future__ import annotations
 

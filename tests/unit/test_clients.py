@@ -1,4 +1,4 @@
-"""Which clients and URLs a broker takes, and that no error about them tells a password."""
+"""Brokers take clients and URLs of Redis, and no error about them tells a password."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_no_error_of_a_connection_shows_its_password(server: Server, monkeypatch
 @pytest.mark.parametrize(
     "url", [5, b"redis://localhost", "localhost:6379", "redis:/localhost", "redis", "ftp://localhost"]
 )
-def test_what_is_no_url_of_redis_is_refused(url: object) -> None:
+def test_a_value_that_is_no_url_of_redis_is_refused(url: object) -> None:
     with pytest.raises(rqttl.InvalidInput, match=r"^url: "):
         rqttl.connect(url)  # type: ignore[arg-type]  # what people pass
 
@@ -96,7 +96,7 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("client", [None, "redis://localhost", redis.ConnectionPool()])
-def test_what_is_no_client_is_refused(client: object) -> None:
+def test_a_value_that_is_no_client_is_refused(client: object) -> None:
     with pytest.raises(rqttl.InvalidInput, match=r"^client: "):
         rqttl.Broker(client)  # type: ignore[arg-type]  # what people pass
 

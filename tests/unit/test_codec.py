@@ -45,7 +45,7 @@ def test_any_other_value_is_packed_and_comes_back(value: object) -> None:
 
 
 @pytest.mark.parametrize("body", [object(), {1}, 2**64, "\ud800", ...])
-def test_what_msgpack_cannot_hold_is_refused(body: object) -> None:
+def test_a_value_that_msgpack_cannot_hold_is_refused(body: object) -> None:
     with pytest.raises(InvalidInput, match=r"^body: expected bytes or a value that msgpack can hold"):
         codec.pack_body(body)
 
@@ -83,7 +83,7 @@ def test_unpacking_is_safe(data: bytes) -> None:
 
 
 def packed(deadline: int | None, id: str | None, deaths: bytes, content_type: str | None, given: object) -> bytes:
-    """A header as scripts write it, for what a sender says."""
+    """A header as scripts write it, for an envelope of a sender."""
     envelope, _ = commands.pack(Message(b"", id=id, content_type=content_type, headers=given))  # type: ignore[arg-type]  # generated
     own = b"%d" % deadline if deadline is not None else b""
     length = b"%d" % len(envelope.id) if envelope.id else b""
@@ -93,7 +93,7 @@ def packed(deadline: int | None, id: str | None, deaths: bytes, content_type: st
 
 
 @given(st.none() | st.integers(0, MAX_INSTANT), st.none() | ids, st.none() | words.filter(str.isprintable), headers)
-def test_what_a_sender_says_comes_back(
+def test_the_envelope_of_a_sender_comes_back(
     deadline: int | None, id: str | None, content_type: str | None, given: dict[str, object]
 ) -> None:
     read = codec.unpack_header(packed(deadline, id, b"", content_type, given))

@@ -173,7 +173,7 @@ def test_keys_that_no_limit_and_no_ttl_of_zero_can_need_are_left_out(
     assert (bound(command)["targets"] == "") == (short or "dead_letter" not in options)
 
 
-def test_what_may_be_repeated_says_so_to_the_script_and_nothing_else_changes() -> None:
+def test_a_repeatable_command_says_so_to_the_script_and_nothing_else_changes() -> None:
     here = known()
     for command in (
         commands.ack(KEYSPACE, "orders", DELIVERIES, now=5), commands.nack(here, DELIVERIES, now=5),
@@ -185,7 +185,7 @@ def test_what_may_be_repeated_says_so_to_the_script_and_nothing_else_changes() -
     assert commands.sweep(here).as_replay() == commands.sweep(here)
 
 
-def test_what_must_not_be_repeated() -> None:
+def test_commands_without_a_safe_repeat_are_not_repeatable() -> None:
     here = known()
 
     assert not enqueue_encoded(here, [(b"", b"x")]).repeatable
@@ -203,7 +203,7 @@ def test_what_must_not_be_repeated() -> None:
         ({"v": 1}, b";;;\x92\x01\xc0"), (Message({"v": 1}, content_type="text/x"), b";;;\x92\xa6text/x\xc0"),
     ],
 )  # fmt: skip
-def test_what_a_sender_says_is_packed_for_the_script(message: object, said: bytes) -> None:
+def test_the_envelope_of_a_sender_is_packed_for_the_script(message: object, said: bytes) -> None:
     envelope, _ = commands.pack(message)
     assert envelope.encode() == said
 
@@ -244,7 +244,7 @@ def test_only_a_batch_of_nothing_but_ids_has_that_form(envelopes: list[Envelope]
         assert command == enqueue_encoded(known(), encoded, window=window)
 
 
-def test_what_has_ids_may_be_repeated_where_somebody_knows_duplicates() -> None:
+def test_an_enqueue_with_ids_may_be_repeated_if_a_window_knows_duplicates() -> None:
     some = [(ID, b"x"), (Envelope(b"+5", b"b", b"\x92\x01\xc0"), b"x")]
 
     assert commands.enqueue(known(), some, window=5).repeatable

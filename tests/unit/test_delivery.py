@@ -1,4 +1,4 @@
-"""A delivery: what it shows, and that it is settled once. No Redis; a settler that only writes down what it is told."""
+"""A delivery: its attributes, and its single settle. No Redis: its settler only records calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACE = b"1700000000000-100000"
 
 
 class Notebook:
-    """A settler that writes down what it is told."""
+    """A settler that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
@@ -80,7 +80,7 @@ def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:
     assert repr(one) == f"<Delivery '{PLACE.decode()}' of 'orders', 1 bytes, delivery 1>"
 
 
-def test_what_the_sender_said_is_shown() -> None:
+def test_the_header_of_the_sender_is_shown() -> None:
     one = delivery(b"1700000000500;2;;me\x92\x01\x81\xa1a\x01", b"\x93\x01\x02\x03", failed=2)
 
     assert (one.id, one.headers, one.content_type, one.delivery_count) == ("me", {"a": 1}, "application/msgpack", 3)
@@ -181,7 +181,7 @@ def test_the_handlers_exception_is_not_hidden_by_a_lost_lease_but_a_lost_ack_is_
     [QueueNotFound("orders"), OutcomeUnknown("orders", "nack"), redis.ConnectionError("gone"), BrokerClosed()],
     ids=lambda failure: type(failure).__name__,
 )
-def test_the_handlers_exception_gets_through_whatever_fails_in_giving_back(
+def test_the_exception_of_the_handler_gets_through_any_failure_of_the_return(
     failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     book = Notebook()

@@ -1,4 +1,4 @@
-"""The description of a failure: class and text of an error, whatever the error does."""
+"""The description of a failure: class and text of any error, also of a hostile one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Odd(Exception):
 
 
 class Text(str):
-    """Text that fails at whatever is done with it."""
+    """Text that fails in each of its methods."""
 
     __slots__ = ()
 
@@ -68,5 +68,5 @@ def test_a_long_text_is_cut_at_a_character(text: str) -> None:
     assert f"ValueError: {text.encode('utf-8', 'backslashreplace').decode()}".startswith(described)
 
 
-def test_what_utf8_cannot_hold_is_escaped() -> None:
+def test_text_that_utf8_cannot_hold_is_escaped() -> None:
     assert codec.describe(OSError("caf\udce9.txt")) == "OSError: caf\\udce9.txt"

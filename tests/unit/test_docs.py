@@ -34,9 +34,9 @@ from tests.unit.test_size import ROOT, lua_files
 README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
 TESTING, DEPLOY, SPARK = "rqttl/testing/README.md", "deploy/README.md", "spark_connectors/README.md"
 OPTION_TYPES = "rqttl/option_types.py"
-OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md")
+OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md", "tests/chaos/README.md")
 DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, TESTING, DEPLOY, SPARK, *OTHERS)
-#: What a reader may be told to run, beside `rqttl` and `make`.
+#: Programs that an example may run, beside `rqttl` and `make`.
 PROGRAMS = {"printf", "export", "cp", "install", "python3", "systemctl", "docker"}
 
 
@@ -52,7 +52,7 @@ def blocks(name: str, language: str) -> list[str]:
 
 
 def header(path: Path) -> tuple[str, dict[str, str]]:
-    """What a command does, in its first sentence, and its tags."""
+    """Return the first sentence of a command's header, and its tags."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("--"):
@@ -74,7 +74,7 @@ def refusals(tags: dict[str, str]) -> list[str]:
 
 
 def explained(said: str) -> str:
-    """Names, and what follows them behind a colon."""
+    """Names, and the explanation behind a colon."""
     names, colon, meaning = said.partition(":")
     return f"`{names}`{colon}{meaning}" if names else "–"
 
@@ -164,7 +164,7 @@ def test_the_python_examples_print_what_they_say(
 
 
 def calls(document: str) -> list[tuple[str, list[str]]]:
-    """The lines of shell examples, each with what it prints, where the document says so."""
+    """The lines of shell examples, each with its output, if the document has it."""
     found: list[tuple[str, list[str]]] = []
     for line in "".join(blocks(document, "sh")).splitlines():
         if line.startswith("#> "):
@@ -191,7 +191,7 @@ def test_shell_examples_name_only_programs_and_commands_that_exist(document: str
 
 
 def told(text: str) -> list[str]:
-    """What was printed, without what is another in each run: ages, and the width of columns and lines."""
+    """Return printed lines without the parts that differ in each run: ages, and the width of columns and lines."""
     text = re.sub(r"\d[\d.]*(ms|s|m)( \d+s)?( ago)?", "AGE", re.sub("─+", "", text))
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 

@@ -1,4 +1,4 @@
-"""What docstrings must not hold."""
+"""Docstrings name no rows of the behaviour specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What errors say: the queue, the option, both values, the rule; and that each has a word of its own."""
+"""Errors name the queue, the option, both values and the rule, and each has a code of its own."""
 
 from __future__ import annotations
 

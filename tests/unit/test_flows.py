@@ -35,7 +35,7 @@ def known(version: bytes = b"v1", **options: object) -> QueueConfig:
 
 
 class Drive:
-    """A flow in the hands of a test. `step` is what it asks for now; after its end `result` is what it returned."""
+    """A flow in the hands of a test. `step` is its current step; after its end `result` is its return value."""
 
     def __init__(self, flow: flows.Flow[Any]) -> None:
         self._flow = flow
@@ -90,7 +90,7 @@ def test_a_call_that_had_to_make_room_first_is_repeated_as_it_was() -> None:
     second = drive.answer([REFUSED, b"retry"])
     assert second == first
     drive.answer(stored(PLACE))
-    assert drive.result.ids == [PLACE]
+    assert drive.result.results == [PLACE]
 
 
 def test_a_queue_that_is_gone_is_looked_for_once_more_and_then_not_found() -> None:
@@ -117,7 +117,7 @@ def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept(
     notes = [b"created", b"dead", b"sweep", b"late", b"deleted", b"orders"]
     assert drive.answer([OK, notes, [PLACE]]) == HandleNotes(notes)
     drive.answer(None)
-    assert drive.result.ids == [PLACE]
+    assert drive.result.results == [PLACE]
 
     drive = Drive(flows.follow(notes))
     assert drive.step == Register("dead")

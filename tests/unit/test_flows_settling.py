@@ -1,4 +1,4 @@
-"""How a flow cuts what it settles into calls."""
+"""A flow divides many deliveries into several settling calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rqttl.protocol.commands import Ok, Refused, Word
 
 
 def cut(sizes: Sequence[int], count: int = 0) -> list[int]:
-    """How many deliveries each call settles."""
+    """Return the number of deliveries that each call settles."""
     calls: list[int] = []
 
     def run(words: Sequence[Word]) -> Flow[Ok]:

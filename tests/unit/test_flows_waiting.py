@@ -33,7 +33,7 @@ def again(drive: Drive, clock: int) -> None:
         drive.answer(known())
 
 
-def test_who_waits_listens_looks_again_and_gives_up_when_its_time_is_over() -> None:
+def test_a_wait_listens_looks_again_and_ends_when_its_time_is_over() -> None:
     drive = wait_loop(700)
 
     assert 700 in drive.step.words
@@ -48,7 +48,7 @@ def test_who_waits_listens_looks_again_and_gives_up_when_its_time_is_over() -> N
     assert drive.result.entries == []
 
 
-def test_who_waits_long_looks_at_the_queue_once_in_a_period() -> None:
+def test_a_long_wait_looks_at_the_queue_once_in_a_period() -> None:
     drive = wait_loop(3_600_000)
 
     assert blocks(drive.answer(received())) == flows.period("me")
@@ -63,7 +63,7 @@ def test_consumers_have_periods_of_their_own_between_half_and_all_of_the_longest
 
 
 @pytest.mark.parametrize("there", [0, 1])
-def test_who_gets_no_connection_to_wait_with_looks_once_more_and_fails_only_if_nothing_has_come(there: int) -> None:
+def test_a_wait_without_a_connection_looks_once_more_and_fails_only_without_a_message(there: int) -> None:
     drive = wait_loop(3_600_000)
     drive.answer(received())
     exhausted = PoolExhausted(3, 2)
@@ -97,7 +97,7 @@ def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | Non
     assert (step.ms, step.left, step.due) == (min(flows.period("me"), due or flows.PERIOD), 3_600_000, due)
 
 
-def test_a_ticket_from_the_bell_goes_into_the_next_look() -> None:
+def test_a_ticket_from_the_wakeup_list_goes_into_the_next_look() -> None:
     drive = wait_loop(700)
     drive.answer(received())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,57 @@ def test_two_fragments_of_one_name_are_a_bug(lua: Path) -> None:
 
     with pytest.raises(ContractError, match="two fragments are named a"):
         scripts.load("go")
+
+
+def top_level_locals(text: str) -> Iterator[tuple[str, str]]:
+    """The local names at the top level of a fragment, each with the assignment that defines it."""
+    for line in re.findall(r"^local .*$", re.sub(r"[ \t]*--.*", "", text), re.MULTILINE):
+        if function := re.match(r"local function (\w+)", line):
+            yield function[1], line
+            continue
+        names, _, _ = line.removeprefix("local ").partition("=")
+        yield from ((name.strip(), line) for name in names.split(","))
+
+
+def clashes(fragments: Mapping[str, str]) -> dict[str, set[str]]:
+    """The names that fragments define differently, with their definitions. A linked text is one scope for all of them.
+
+    The linker defines some names itself: for these each definition of a fragment is a clash.
+    """
+    definitions: dict[str, set[str]] = {name: {f"local {name}"} for name in ("q", "arg", "call", "built", "lazy")}
+    for fragment, text in fragments.items():
+        for name, line in top_level_locals(text):
+            own = f"{line} in {fragment}" if line.startswith("local function") else line
+            definitions.setdefault(name, set()).add(own)
+    return {name: lines for name, lines in definitions.items() if len(lines) > 1}
+
+
+def test_fragments_do_not_give_one_name_different_values() -> None:
+    fragments = {path.stem: path.read_text(encoding="utf-8") for path in lua_files("lib")}
+
+    assert clashes(fragments) == {}
+    assert {"DIGITS", "LAST", "dedup", "unread"} <= {
+        name for text in fragments.values() for name, _ in top_level_locals(text)
+    }
+
+
+@pytest.mark.parametrize(
+    "first,second,names",
+    [
+        ("local MOST = 5\n", "local MOST = 5 -- the same\n", set()),
+        ("local MOST = 5\n", "local MOST = 6\n", {"MOST"}),
+        ("local FEW, MOST = 1, 5\n", "local MOST = 5\n", {"MOST"}),
+        ("local left = 5\n", "local left = 6\n", {"left"}),
+        ("local LIMIT2 = 5\n", "local LIMIT2 = 6\n", {"LIMIT2"}),
+        ("local left\n", "local left = 6\n", {"left"}),
+        ("local function help()\n", "local function help()\n", {"help"}),
+        ("local b = {}\n", "local b = 1\n", {"b"}),
+        ("function a.one()\n  local most = 1\nend\n", "function b.one()\n  local most = 2\nend\n", set()),
+        ("local call = 1\n", "", {"call"}),
+    ],
+)
+def test_a_name_that_two_fragments_define_differently_is_a_clash(first: str, second: str, names: set[str]) -> None:
+    assert set(clashes({"a": first, "b": second})) == names
 
 
 def test_every_fragment_lies_in_a_folder_of_its_subject() -> None:

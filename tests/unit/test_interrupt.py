@@ -16,12 +16,12 @@ import pytest
 from rqttl.runtime import stop_signals
 from rqttl.runtime.interrupt import Gate, Interrupt, Wakeup
 from rqttl.runtime.stop_signals import StopSignals
+from tests.waiting import PATIENCE
 
-PATIENCE = 60.0
 LONG = 3_600.0
 
 
-def test_a_wait_ends_when_somebody_asks_and_no_later_one_begins() -> None:
+def test_a_wait_ends_on_request_and_no_later_one_begins() -> None:
     interrupt = Interrupt()
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(interrupt.wait, LONG) for _ in range(3)]
@@ -39,7 +39,7 @@ def test_a_wait_in_vain_says_that_nobody_asked() -> None:
     assert not interrupt.asked()
 
 
-def test_what_ends_a_wait_is_called_within_its_block_only() -> None:
+def test_the_end_of_a_wait_is_called_within_its_block_only() -> None:
     interrupt = Interrupt()
     called: list[str] = []
 
@@ -51,7 +51,7 @@ def test_what_ends_a_wait_is_called_within_its_block_only() -> None:
     assert called == ["within"]
 
 
-def test_a_gate_may_be_opened_twice_and_before_somebody_comes() -> None:
+def test_a_gate_may_be_opened_twice_and_before_a_wait() -> None:
     gate = Gate()
     gate.open()
     gate.open()
@@ -184,7 +184,7 @@ def test_a_forked_child_has_the_previous_handlers(own: list[int]) -> None:
         assert signal.getsignal(signal.SIGTERM) != before
 
 
-def test_who_heard_of_signals_before_hears_of_them_still(own: list[int]) -> None:
+def test_an_earlier_receiver_of_signals_still_receives_them(own: list[int]) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     outside = signal.set_wakeup_fd(writer)

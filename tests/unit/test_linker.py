@@ -1,4 +1,4 @@
-"""The linker: what a header states, and what the linked text and its `Script` make of it."""
+"""The linker: from a header to the linked text and its `Script`."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_header_names_values_and_arguments_by_words_that_python_can_use(lua: P
         scripts.load("go")
 
 
-def test_arguments_stand_in_the_order_of_the_header_whatever_the_order_of_a_call(lua: Path) -> None:
+def test_arguments_of_a_call_in_any_order_stand_in_the_order_of_the_header(lua: Path) -> None:
     write(lua, commands_go="--- Go.\n-- @keys meta\n-- @args version targets one two rest...\n\nreturn q.meta\n")
 
     script = scripts.load("go")
@@ -190,14 +190,14 @@ def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["command", "fragment"])
-def test_what_is_missing_is_named(lua: Path, missing: str) -> None:
+def test_a_missing_command_or_fragment_is_named(lua: Path, missing: str) -> None:
     write(lua, commands_go="--- Go.\n-- @use nobody\n-- @keys\n-- @args\n\nreturn 1\n")
 
     with pytest.raises(FileNotFoundError, match=r"nobody\.lua"):
         scripts.load("nobody" if missing == "command" else "go")
 
 
-def test_what_is_rarely_needed_is_built_when_it_is_first_called(lua: Path, client: redis.Redis) -> None:
+def test_a_lazy_function_is_built_at_its_first_call(lua: Path, client: redis.Redis) -> None:
     lib = "--- A.\nlocal a = {}\nlocal N = 40\nfunction a.hot()\n  return lazy(a).cold() + lazy(a).cold()\nend\n"
     lib += "function a.cold()\n  return a.colder() + N\nend\nfunction a.colder()\n  return 2\nend\n"
     write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.hot()\n")

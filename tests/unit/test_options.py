@@ -40,7 +40,7 @@ def test_the_table_holds_these_options() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_not_given_has_its_default() -> None:
+def test_an_option_that_is_not_given_has_its_default() -> None:
     options = read()
 
     assert dict(options) == {name: option.default for name, option in OPTIONS.items()}
@@ -117,7 +117,7 @@ def test_equal_numbers_are_one_option_and_the_defaults_are_left_out() -> None:
         ("redelivery_jitter", 0.5, "0.5"),
     ],
 )
-def test_what_shapes_a_pause_is_refused_where_there_is_none(name: str, value: object, said: str) -> None:
+def test_options_that_shape_a_pause_are_refused_without_a_pause(name: str, value: object, said: str) -> None:
     complaint = f"^{name}: {said} does nothing without redelivery_delay; set both or none$"
     with pytest.raises(InvalidOption, match=complaint):
         read(**{name: value})
@@ -255,8 +255,8 @@ def test_changes_are_checked_together_with_what_stays() -> None:
 def test_a_change_reads_what_is_written_and_leaves_what_is_stored() -> None:
     stored = QueueOptions.from_json("orders", '{"lease":5,"message_ttl":60000}')
 
-    assert stored.changed({"lease": "7s"}).declared == {"lease": 7_000, "message_ttl": 60_000}
-    assert stored.changed({"message-ttl": None}).declared == {"lease": 5}
+    assert stored.changed({"lease": "7s"}).non_default == {"lease": 7_000, "message_ttl": 60_000}
+    assert stored.changed({"message-ttl": None}).non_default == {"lease": 5}
     with pytest.raises(InvalidDuration, match=r"^lease: expected a duration with a unit, got 5: write '5s' or '5ms'$"):
         stored.changed({"lease": 5})
 

@@ -1,4 +1,4 @@
-"""Flows are performed by whoever can answer their steps: a driver without Redis is enough for a queue."""
+"""Any driver that answers the steps of flows can perform them: a queue works on one without Redis."""
 
 from __future__ import annotations
 

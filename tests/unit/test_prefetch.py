@@ -239,7 +239,7 @@ def test_a_consumer_shows_itself_in_a_third_of_the_time_for_which_it_counts() ->
     schedule = RenewalSchedule()
     assert schedule.is_report_due(0)
 
-    schedule.heard()  # by a call of any thread, which has no clock
+    schedule.contacted()  # by a call of any thread, which has no clock
 
     third = 1_000 + CONSUMER_TTL_MS // 3
     assert [schedule.is_report_due(now) for now in (1_000, third, third + 1)] == [False, False, True]
@@ -248,7 +248,7 @@ def test_a_consumer_shows_itself_in_a_third_of_the_time_for_which_it_counts() ->
 def test_a_consumer_that_waits_need_not_show_itself_until_the_wait_is_over() -> None:
     schedule = RenewalSchedule()
     schedule.begin_wait()
-    schedule.heard()
+    schedule.contacted()
     assert not schedule.is_report_due(0)
     assert not schedule.is_report_due(10 * CONSUMER_TTL_MS)
 

@@ -26,7 +26,7 @@ ALL_COMMANDS = "import click; from rqttl.cli import cli; cli.get_help(click.Cont
 @pytest.mark.parametrize(
     "statement", ["import rqttl", "import rqttl.errors", "from rqttl import InvalidInput", ALL_COMMANDS]
 )
-def test_what_needs_no_redis_does_not_wait_for_its_client(statement: str) -> None:
+def test_imports_that_need_no_redis_do_not_wait_for_its_client(statement: str) -> None:
     told = f"{statement}; import sys; print('redis' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -1,4 +1,4 @@
-"""What a user can reach by name on the four classes that everybody holds. Everything else begins with an underscore."""
+"""Public names of the four classes of users. All other names begin with an underscore."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_public_method_and_property_says_what_it_does(kind: type) -> None:
     ] == []  # fmt: skip
 
 
-def test_how_a_delivery_was_settled_is_not_for_others_to_say() -> None:
+def test_users_cannot_change_how_a_delivery_was_settled() -> None:
     queue = fake_broker().declare_queue("orders")
     queue.enqueue(b"x")
     delivery = queue.receive()

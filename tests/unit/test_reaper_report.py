@@ -53,7 +53,7 @@ def test_endless_work_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.messages[1:] == ["queue a: expired 250"]
 
 
-def test_what_was_done_is_told_before_a_queue_fails(caplog: pytest.LogCaptureFixture) -> None:
+def test_finished_work_is_told_before_a_queue_fails(caplog: pytest.LogCaptureFixture) -> None:
     report = Report(lambda: 0.0)
     with caplog.at_level(logging.INFO, "rqttl.reaper"):
         report.swept("a", swept(250, more=True), None, more=True)

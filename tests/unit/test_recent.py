@@ -1,4 +1,4 @@
-"""What was used last is remembered, and no more than a bound."""
+"""A bounded memory keeps the values that were used last."""
 
 from __future__ import annotations
 

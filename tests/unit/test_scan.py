@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Queues:
-    """A registry without Redis. `records` is what is there; `tidied` counts ends of scans, `away` makes looks fail."""
+    """A registry without Redis. `records` has its contents; `tidied` counts ends of scans, `away` makes looks fail."""
 
     def __init__(self, count: int) -> None:
         self.records = {f"q{i:05}": Record(None, (b"v", b"", b"%d" % i)) for i in range(count)}
@@ -103,7 +103,7 @@ def test_a_queue_that_has_changed_is_swept(record: Record) -> None:
     assert run(scan, thorough=False) == ["q00000"]
 
 
-def test_what_is_due_is_told_whether_it_is_swept_or_not() -> None:
+def test_the_next_time_of_each_queue_is_told_swept_or_not() -> None:
     queues = Queues(3)
     queues.records["q00001"] = Record(5, (b"v", b"5", b"1"))
     scan = scan_of(queues)

@@ -126,18 +126,6 @@ def test_a_fragment_names_exactly_the_fragments_that_it_calls_and_defines_one_mo
     assert sorted(fragments_named(text)) == sorted(fragments_called(text) - {name})
 
 
-def test_fragments_do_not_give_one_name_different_values() -> None:
-    """A linked text is one scope: what a fragment defines last would be what all others read."""
-    found: dict[str, set[str]] = {}
-    for fragment in FRAGMENTS:
-        for names, values in re.findall(r"^local ([A-Z][A-Z_, ]*) = (.*)$", source("lib", fragment), re.MULTILINE):
-            for name in names.split(", "):
-                found.setdefault(name, set()).add(f"{names} = {values}")
-
-    assert {name: values for name, values in found.items() if len(values) > 1} == {}
-    assert len(found) > 10
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_linked_text_calls_only_functions_that_it_holds_and_holds_only_functions_that_it_calls(name: str) -> None:
     text = scripts.load(name).text

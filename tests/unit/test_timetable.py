@@ -32,7 +32,7 @@ def test_queues_have_their_turns_in_order_of_their_due_times() -> None:
     assert turns(timetable, 10) == ["a", "b", "c"]
 
 
-def test_what_is_learned_later_replaces_what_was_expected() -> None:
+def test_a_later_time_replaces_the_expected_one() -> None:
     timetable = Timetable()
     timetable.schedule("a", 10)
     timetable.schedule("a", 30)
@@ -134,5 +134,5 @@ def test_a_hint_is_a_due_time_and_a_queue() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"orders", b"1", b"x orders", b"1 a b", b"1 \xff", b"1 " + b"a" * 999, b" orders"]
 )
-def test_what_is_no_hint_is_ignored_since_anybody_can_publish(data: bytes) -> None:
+def test_a_message_that_is_no_hint_is_ignored_since_anyone_can_publish(data: bytes) -> None:
     assert read_hint(data) is None

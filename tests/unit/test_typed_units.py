@@ -1,4 +1,4 @@
-"""What a type checker says of durations and instants: numbers without a unit are refused before the program runs."""
+"""Type checkers refuse durations and instants without a unit, before the program runs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return found
 
 
-def test_what_says_its_unit_is_taken(refused: dict[str, list[str]]) -> None:
+def test_a_value_with_a_unit_is_taken(refused: dict[str, list[str]]) -> None:
     assert refused["right"] == []
 
 

@@ -1,4 +1,4 @@
-"""What a type checker says to a user: of the options of a queue, and of the examples in the documentation.
+"""Type checkers know the options of a queue, and accept the examples of the documentation.
 
 All snippets go through one run of `mypy --strict`, for the oldest Python.
 """

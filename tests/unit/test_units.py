@@ -63,7 +63,7 @@ def test_a_number_without_a_unit_is_refused_with_what_it_may_mean(written: Any, 
 
 
 @given(st.integers(1, MAX_DURATION) | st.floats(0.0001, MAX_DURATION) | st.decimals(1, MAX_DURATION, places=3))
-def test_what_a_refusal_says_to_write_is_taken(number: Any) -> None:
+def test_the_spelling_that_a_refusal_proposes_is_taken(number: Any) -> None:
     with pytest.raises(InvalidDuration) as refused:
         units.duration(number, "ttl")
 
@@ -79,7 +79,7 @@ def test_what_a_refusal_says_to_write_is_taken(number: Any) -> None:
      MAX_DURATION + 1, 10**30, "315360000001ms", "521.5w", "9" * 18 + "w"],
     ids=repr,
 )  # fmt: skip
-def test_what_is_negative_or_too_long_is_refused_with_the_range(written: Any) -> None:
+def test_a_negative_or_too_long_duration_is_refused_with_the_range(written: Any) -> None:
     with pytest.raises(InvalidDuration) as refused:
         units.duration(written, "ttl")
 
@@ -93,7 +93,7 @@ def test_what_is_negative_or_too_long_is_refused_with_the_range(written: Any) ->
      np.timedelta64(5, "s"), np.bool_(True)],
     ids=repr,
 )  # fmt: skip
-def test_what_is_no_duration_is_refused_with_name_and_value(written: Any) -> None:
+def test_an_invalid_duration_is_refused_with_name_and_value(written: Any) -> None:
     with pytest.raises(InvalidDuration) as refused:
         units.duration(written, "message_ttl")
 
@@ -120,7 +120,7 @@ def test_a_duration_may_have_a_least_value() -> None:
 
 
 @given(st.integers(0, MAX_DURATION))
-def test_what_is_shown_is_read_back_as_the_same(ms: int) -> None:
+def test_a_printed_duration_is_read_back_as_the_same(ms: int) -> None:
     assert units.duration(units.as_text(ms), "ttl") == ms
 
 
@@ -189,7 +189,7 @@ def test_a_number_that_is_no_time_in_milliseconds_is_refused_with_the_right_one(
      "٢٠٢٦-11-21 10:00Z", "9" * 5000, float("nan"), 10**5_000],
     ids=lambda written: str(type(written)),
 )  # fmt: skip
-def test_what_is_no_instant_is_refused_in_a_short_line(written: Any) -> None:
+def test_an_invalid_instant_is_refused_in_a_short_line(written: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
         units.instant(written, "expires_at")
 
@@ -218,5 +218,5 @@ def test_an_instant_is_shown_and_read_back_as_the_same(ms: int) -> None:
     assert units.instant(shown, "x") == ms
 
 
-def test_what_lies_beyond_the_last_year_is_shown_as_its_last_moment() -> None:
+def test_an_instant_beyond_the_last_year_is_shown_as_its_last_moment() -> None:
     assert units.as_datetime(MAX_INSTANT + MAX_DURATION) == units.as_datetime(MAX_INSTANT)

@@ -1,4 +1,4 @@
-"""The built packages: what is in them, and that they work where there is no checkout. Spark: `tests/spark`."""
+"""The built packages: their contents, and their work without a checkout. Spark: `tests/spark`."""
 
 from __future__ import annotations
 

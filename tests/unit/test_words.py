@@ -1,25 +1,22 @@
-"""Names are nouns and verbs of their subject, and docstrings begin with a noun or a verb."""
+"""Names are nouns and verbs of their subject, docstrings begin with a noun or a verb, documents have no old words."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.unit.test_docs import DOCUMENTS
 from tests.unit.test_docstrings import docstrings
-from tests.unit.test_size import name_of, python_files
+from tests.unit.test_size import ROOT, name_of, python_files
 
 PACKAGES = ("rqttl", "spark_connectors")
-#: Folders whose local variables follow the rules, too.
-LOCALS = (
-    "rqttl/cli", "rqttl/consuming", "rqttl/demo", "rqttl/inspector", "rqttl/reaper", "rqttl/runtime", "rqttl/testing",
-)  # fmt: skip
 #: Words that fit any variable, and so say nothing about one.
 FILLERS = re.compile(
-    "_*(?:found|one|said|told|some|wanted|given|shown|meant|chosen|there|here|way|rest|facts|what|who)"
+    "_*(?:found|one|said|told|heard|things?|some|wanted|given|shown|meant|chosen|there|here|way|rest|facts|what|who)"
 )
 #: Old names of functions and classes, which other names have replaced.
 DROPPED = re.compile(
@@ -29,6 +26,15 @@ DROPPED = re.compile(
     "pack_said|said_id|fenced|run_plain|Hints|NotOnFake|EndlessWait|Companion|take_along|leave_behind|Wire|Odd|Wish|"
     "Pump|Piece|Found|ShareOut|Walker|hungry|keep_gc_quiet|Alarm|Watcher|Follower)"
 )
+#: Old names of keys, fields, refusals and notes in Redis.
+DROPPED_KEYS = re.compile(
+    "loose|returned|bell|waiting|seen|named|windows|gone|given|plain|born|used|active|last|grants|attended|"
+    "lapsed|again|sweep_lag"
+)
+#: Words that no document has: old words for things, and subjects without a noun.
+DROPPED_WORDS = re.compile(r"(?i)\b(?:bells?|loose|handovers?|hand-overs?|whoever|whatever|somebody)\b")
+#: The first name in code marks.
+CODE = re.compile(r"`(\w+)(?:\(…?\))?`")
 VAGUE = re.compile(r"(?:What|Whatever|Whether|How|Those|Where|Which|Who|Whoever|One (?:who|that|which))\b")
 
 
@@ -79,37 +85,32 @@ def all_names(path: Path) -> Iterator[tuple[str, int]]:
             yield node.arg, node.lineno
 
 
+def banned(folder: str, names: Callable[[Path], Iterable[tuple[str, int]]], words: re.Pattern[str]) -> list[str]:
+    """Names in the modules of a folder that a pattern bans, with their places."""
+    return [
+        f"{name_of(path)}:{line}: {name}"
+        for path in python_files(folder)
+        for name, line in names(path)
+        if words.fullmatch(name)
+    ]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_name_that_other_code_sees_is_a_filler(package: str) -> None:
-    assert [
-        f"{name_of(path)}:{line}: {name}"
-        for path in python_files(package)
-        for name, line in shared_names(path)
-        if FILLERS.fullmatch(name)
-    ] == []
+    assert banned(package, shared_names, FILLERS) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_function_or_class_has_a_dropped_name(package: str) -> None:
-    assert [
-        f"{name_of(path)}:{line}: {name}"
-        for path in python_files(package)
-        for name, line in definitions(path)
-        if DROPPED.fullmatch(name)
-    ] == []
-
-
-@pytest.mark.parametrize("folder", LOCALS)
-def test_no_local_name_is_a_filler(folder: str) -> None:
-    assert [
-        f"{name_of(path)}:{line}: {name}"
-        for path in python_files(folder)
-        for name, line in all_names(path)
-        if FILLERS.fullmatch(name)
-    ] == []
+    assert banned(package, definitions, DROPPED) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+def test_no_local_name_is_a_filler(package: str) -> None:
+    assert banned(package, all_names, FILLERS) == []
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "tests"])
 def test_no_docstring_begins_with_a_relative_clause(package: str) -> None:
     assert [
         f"{name_of(path)}: {name}: {text.splitlines()[0]}"
@@ -117,6 +118,38 @@ def test_no_docstring_begins_with_a_relative_clause(package: str) -> None:
         for name, text in docstrings(path)
         if VAGUE.match(text)
     ] == []
+
+
+def test_the_subject_of_a_test_name_is_a_noun() -> None:
+    clause = r"test_(?:what|whether|how|those|where|which|who|one_(?:who|that))_.*"
+    pronoun = r"test_(?:.*_)?(?:bell|whatever|whoever|somebody)(?:_.*)?"
+
+    assert banned("tests", definitions, re.compile(f"{clause}|{pronoun}")) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_document_has_a_dropped_word_or_a_subject_without_a_noun(document: str) -> None:
+    assert dropped_words((ROOT / document).read_text(encoding="utf-8"), history=document == "CHANGELOG.md") == []
+
+
+def dropped_words(text: str, *, history: bool = False) -> list[str]:
+    """Words of a document that others have replaced. A `history` may name old names of Python as code."""
+    words = DROPPED_WORDS.findall(text)
+    return words if history else words + [code for code in CODE.findall(text) if is_dropped(code)]
+
+
+def is_dropped(code: str) -> bool:
+    """Return True for an old name of Python, or an old key, field or code of Redis."""
+    return bool(DROPPED.fullmatch(code) or DROPPED_KEYS.fullmatch(code))
+
+
+def test_the_rules_see_a_dropped_word_in_a_document_and_no_other() -> None:
+    text = (
+        "The Bell rings: `seen` and `Peeked(…)` are gone. Whoever looks has seen it. `waiters` and `MessageView` stay."
+    )
+
+    assert dropped_words(text) == ["Bell", "Whoever", "seen", "Peeked"]
+    assert dropped_words(text, history=True) == ["Bell", "Whoever"]
 
 
 def test_the_rules_see_each_kind_of_name(tmp_path: Path) -> None:

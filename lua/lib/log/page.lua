@@ -1,4 +1,4 @@
---- Pages of all messages in order, whatever their state: those of the log, and between them those of `detached`.
+--- Pages of all messages in order, in any state: those of the log, and between them those of `detached`.
 --
 -- @use log budget states
 local page = {}

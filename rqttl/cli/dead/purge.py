@@ -11,16 +11,7 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.settings import Settings
 from rqttl.cli.common.signals import Interrupted
-from rqttl.cli.dead.selection import (
-    Action,
-    Request,
-    Selection,
-    in_batches,
-    perform,
-    print_result,
-    report_skipped,
-    selecting,
-)
+from rqttl.cli.dead.selection import Action, Request, Selection, in_batches, perform, selecting
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
@@ -43,7 +34,7 @@ def purge(request: Request, settings: Settings) -> None:
     action = Action("purge", _DONE, _PARTICIPLE, lambda letters: f"Remove {letters}?", remove)
     with settings.using() as broker:
         selection = perform(broker, request, action)
-    report_skipped(request, selection, hint=" (`rqttl queue purge` removes all)")
+    request.report_skipped(selection, hint=" (`rqttl queue purge` removes all)")
 
 
 def _remove(request: Request, queue: Queue, selection: Selection) -> None:
@@ -55,7 +46,7 @@ def _remove(request: Request, queue: Queue, selection: Selection) -> None:
         removed += queue.purge_many(batch)
 
     received = in_batches(
-        selection.sequences, remove, lambda: print_result(request, _DONE, _PARTICIPLE, selection, removed)
+        selection.sequences, remove, lambda: request.print_result(_DONE, _PARTICIPLE, selection, removed)
     )
     if received:
         left = len(selection.sequences) - removed

@@ -15,16 +15,7 @@ from rqttl.cli.common.option_text import flag
 from rqttl.cli.common.queue_names import complete_queues
 from rqttl.cli.common.settings import Settings
 from rqttl.cli.common.signals import Interrupted
-from rqttl.cli.dead.selection import (
-    Action,
-    Request,
-    Selection,
-    in_batches,
-    perform,
-    print_result,
-    report_skipped,
-    selecting,
-)
+from rqttl.cli.dead.selection import Action, Request, Selection, in_batches, perform, selecting
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
@@ -58,7 +49,7 @@ def redrive(request: Request, to: str | None, settings: Settings) -> None:
         if to is not None:
             broker.queue(to).options()  # raises if it does not exist
         selection = perform(broker, request, action)
-    report_skipped(request, selection)
+    request.report_skipped(selection)
     _refuse_remaining(remaining)
 
 
@@ -74,7 +65,7 @@ def _redrive(request: Request, queue: Queue, selection: Selection, to: str | Non
 
     def print_moved() -> None:
         moved = sum(result.outcome == "moved" for result in results)
-        print_result(request, _DONE, _PARTICIPLE, selection, moved)
+        request.print_result(_DONE, _PARTICIPLE, selection, moved)
 
     received = in_batches(letters, send, print_moved)
     if received:

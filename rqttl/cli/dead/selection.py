@@ -51,6 +51,22 @@ class Request:
     dry_run: bool
     as_json: bool
 
+    def print_result(self, done: str, participle: str, selection: Selection, number: int) -> None:
+        """Print the number of processed letters."""
+        if self.as_json:
+            output.answer_json({"queue": self.queue, done: number, **selection.to_json()})
+        else:
+            output.answer(f"{text.plural(number, 'letter')} of {self.queue} {participle}")
+
+    def report_skipped(self, selection: Selection, *, hint: str = "") -> None:
+        """Print notes on letters that were left alone. Raises `Refused` for ids without a letter."""
+        if not_ready := format_not_ready(selection.leased, selection.delayed):
+            output.note(f"{not_ready}: not ready, left alone")
+        if self.letter_filter.is_empty and selection.never_died:
+            never = text.plural(selection.never_died, "message")
+            output.note(f"{never} never died: left alone{hint}")
+        refuse_missing(self.queue, selection.missing)
+
 
 @dataclass(frozen=True)
 class Action:
@@ -145,28 +161,10 @@ def perform(broker: Broker, request: Request, action: Action) -> Selection:
         confirm(action.question(_describe(request, selection)), yes=request.yes)
         action.run(source, selection)
     else:
-        print_result(request, action.done, action.participle, selection, 0)
+        request.print_result(action.done, action.participle, selection, 0)
     if not selection.sequences:
         note_targets(source)
     return selection
-
-
-def report_skipped(request: Request, selection: Selection, *, hint: str = "") -> None:
-    """Print notes on letters that were left alone. Raises `Refused` for ids without a letter."""
-    if not_ready := format_not_ready(selection.leased, selection.delayed):
-        output.note(f"{not_ready}: not ready, left alone")
-    if request.letter_filter.is_empty and selection.never_died:
-        never = text.plural(selection.never_died, "message")
-        output.note(f"{never} never died: left alone{hint}")
-    refuse_missing(request.queue, selection.missing)
-
-
-def print_result(request: Request, done: str, participle: str, selection: Selection, number: int) -> None:
-    """Print the number of processed letters."""
-    if request.as_json:
-        output.answer_json({"queue": request.queue, done: number, **selection.to_json()})
-    else:
-        output.answer(f"{text.plural(number, 'letter')} of {request.queue} {participle}")
 
 
 def _describe(request: Request, selection: Selection) -> str:
@@ -204,4 +202,4 @@ def _print_dry_run(request: Request, action: Action, selection: Selection, now: 
     if not request.as_json and selection.sequences:
         print_groups(selection.groups, now, utc=request.utc)
     done, participle = f"would_{action.name}", f"would be {action.participle}"
-    print_result(request, done, participle, selection, len(selection.sequences))
+    request.print_result(done, participle, selection, len(selection.sequences))

@@ -121,10 +121,10 @@ def _deaths(stats: QueueStats, targets: Mapping[str, str]) -> list[list[str]]:
 
 
 def _options(options: QueueOptions, *, every: bool) -> list[tuple[str, str]]:
-    """The declared options, or every option, with their values."""
+    """The options that differ from their defaults, or every option, with their values."""
     lines = []
     for name, option in OPTIONS.items():
-        if name in options.declared:
+        if name in options.non_default:
             lines.append((flag(name), format_value(option, options[name])))
         elif every:
             default = " (default)" if option.default is not None else ""

@@ -23,8 +23,8 @@ def pack(message: Message | object) -> tuple[Envelope, bytes]:
     if not isinstance(message, Message):
         message = Message(message)
     body, content_type = codec.pack_body(message.body)
-    given = message.content_type
-    kind = content_type if given is None or plain_text(given) == "" else given
+    chosen_type = message.content_type
+    kind = content_type if chosen_type is None or plain_text(chosen_type) == "" else chosen_type
     return envelope_of(message, kind), body
 
 
