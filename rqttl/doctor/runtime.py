@@ -33,7 +33,7 @@ def scripts(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
             )
         ]
     findings = yield from _loaded()
-    if any(one.level == "problem" for one in findings):
+    if any(finding.level == "problem" for finding in findings):
         return findings
     try:
         yield repair.audit(keyspace, queue, "log", "", 1)

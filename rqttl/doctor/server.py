@@ -151,11 +151,11 @@ def patience(info: ServerInfo) -> Iterator[Finding]:
         yield ok("connections", f"timeout is {idle} s, tcp-keepalive {alive} s")
 
 
-def clock(here: Callable[[], float] = time.time, timer: Callable[[], float] = time.perf_counter) -> Flow[list[Finding]]:
+def clock(wall: Callable[[], float] = time.time, timer: Callable[[], float] = time.perf_counter) -> Flow[list[Finding]]:
     """Compare the clock of Redis, which decides, with the clock of this machine, which may give `expires_at`."""
-    trip, ahead = yield from _compare(here, timer)
+    trip, ahead = yield from _compare(wall, timer)
     for _ in range(2):
-        trip, ahead = min((trip, ahead), (yield from _compare(here, timer)))
+        trip, ahead = min((trip, ahead), (yield from _compare(wall, timer)))
     if abs(ahead) - trip / 2 > CLOCKS:
         return [
             warning(
@@ -167,9 +167,9 @@ def clock(here: Callable[[], float] = time.time, timer: Callable[[], float] = ti
     return [ok("clock", f"within {max(abs(ahead), trip, 0.001):.3f} s of this machine")]
 
 
-def _compare(here: Callable[[], float], timer: Callable[[], float]) -> Flow[tuple[float, float]]:
+def _compare(wall: Callable[[], float], timer: Callable[[], float]) -> Flow[tuple[float, float]]:
     """Seconds of a round trip, and seconds by which Redis is ahead if it read its clock in the middle of the trip."""
-    asked, started = here(), timer()
+    asked, started = wall(), timer()
     remote = yield from moment()
     trip = timer() - started
     return trip, remote - (asked + trip / 2)

@@ -21,7 +21,7 @@ def test_a_queue_that_nobody_has_asked_for_is_asked_for_once() -> None:
     assert cache.answer(GetConfig("orders")) is drive.result
 
 
-def test_a_fresh_look_asks_redis_whatever_is_known() -> None:
+def test_a_fresh_look_always_asks_redis() -> None:
     cache = ConfigCache()
     cache.put("orders", known())
 
@@ -29,7 +29,7 @@ def test_a_fresh_look_asks_redis_whatever_is_known() -> None:
     assert cache.answer(GetConfig("orders")) == known()
 
 
-def test_what_a_reply_has_brought_replaces_what_was_known() -> None:
+def test_the_newest_options_replace_the_known_ones() -> None:
     cache, newest = ConfigCache(), known(b"v2")
     cache.put("orders", known())
 
