@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from redis.exceptions import RedisError
-
 from rqttl.errors import QueueNotFound, ScriptsForgotten
 from rqttl.flows.steps import SWEEPS, Flow, Register, Unregister, sweep
 
@@ -30,5 +28,9 @@ def follow(notes: Sequence[bytes]) -> Flow[None]:
                 yield from sweep(queue, rounds=SWEEPS)
         except QueueNotFound:
             continue  # deleted meanwhile, so there is nothing left to do
-        except (RedisError, ScriptsForgotten) as error:
+        except Exception as error:
+            from redis.exceptions import RedisError  # slow to load: a program that only prints help has no use for it
+
+            if not isinstance(error, (RedisError, ScriptsForgotten)):
+                raise
             logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, kind.decode(), error)
