@@ -12,6 +12,7 @@ import redis
 
 from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, SweepEvent, WaitEvent
 from rqttl.reaper import Reaper
+from tests.drivers import broker_of
 from tests.process.consuming import Process
 from tests.waiting import PATIENCE, until
 
@@ -103,8 +104,8 @@ def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
     listening = threading.Event()
-    queue.broker.events.subscribe(lambda _: listening.set(), SweepEvent)
-    reaper = Reaper(queue.broker, scan_period="1h")
+    broker_of(queue).events.subscribe(lambda _: listening.set(), SweepEvent)
+    reaper = Reaper(broker_of(queue), scan_period="1h")
     running = pool.submit(reaper.run)
     stolen = pool.submit(client.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
