@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 SPREAD   := -n 2 --dist worksteal
 PARALLEL := $(SPREAD) -m 'not spark'
 
-.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark chaos coverage-of-spec
+.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark bench-instructions chaos coverage coverage-of-spec
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
@@ -19,7 +19,9 @@ help:
 	@echo 'make setup             only the environment'
 	@echo 'make bench             measurements against raw redis-py, as a table'
 	@echo 'make bench-spark       the same for the Spark data source'
+	@echo 'make bench-instructions BASE=v1  instructions of a message, compared with the revision v1'
 	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under kills, refusals and bad input'
+	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
 	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
 
 # This is quick without changes: only pyproject.toml names the packages.
@@ -65,11 +67,19 @@ bench: setup
 bench-spark: setup
 	@$(BIN)/python -m tests.bench.spark
 
+bench-instructions: setup
+	@$(if $(BASE),,$(error BASE: expected a revision, as in make bench-instructions BASE=main))$(BIN)/python -m tests.bench.instructions $(BASE)
+
 # Each variable is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2.
 chaos: $(READY)
 	@bash .ci/setup server
 	@$(BIN)/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(NEMESES),--nemeses $(NEMESES)) $(if $(SERVER),--server $(SERVER))
+
+# Without code that only child processes run, and without Spark. The scripts of Redis are not counted.
+coverage: setup
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) -q --cov=rqttl --cov-branch --cov-report=term:skip-covered \
+		tests/unit tests/lua tests/contract tests/cli
 
 coverage-of-spec: $(READY)
 	@$(BIN)/python -m tests.spec_coverage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -239,6 +239,11 @@ def by_lease(deliveries: Sequence[Delivery]) -> dict[int, list[Delivery]]:
     return groups
 
 
+def unsettled(deliveries: Iterable[Delivery]) -> list[Delivery]:
+    """Return the deliveries that are not settled."""
+    return [item for item in deliveries if item._settled is None]  # noqa: SLF001  # of this module
+
+
 def options_of(delivery: Delivery) -> QueueOptions:
     """Return the options that the queue had when the message was handed out."""
     return delivery._known.options  # noqa: SLF001  # of this module
@@ -271,7 +276,7 @@ def lend(delivery: Delivery, lease: int) -> None:
 
 def check_unsettled(delivery: Delivery) -> None:
     """Raise `LeaseLost` if an earlier settle met a lost lease, else `AlreadySettled` if the delivery was settled."""
-    how = delivery.settled
+    how = delivery._settled  # noqa: SLF001  # of this module
     if how == LOST:
         raise LeaseLost(delivery.queue, [delivery.id])
     if how is not None:

@@ -22,6 +22,7 @@ from redis.retry import Retry
 
 _LONGEST_SOCKET_PATH = 100  # the kernel takes 107 bytes on Linux, 103 on macOS
 _READY_TRIES = 4000
+_ANSWER = 60.0  # seconds: a server under valgrind takes long for its first answer
 _READY_PAUSE = 0.005  # seconds, so 20 s in all: a slow machine may have a large append-only file to load
 
 
@@ -127,7 +128,7 @@ class Server:
 
     def _answers(self, process: subprocess.Popen[bytes]) -> bool:
         """Ask until the process answers, ends, or has had all the time that it gets."""
-        with self.client() as client:
+        with self.client(socket_timeout=_ANSWER) as client:
             for _ in range(_READY_TRIES):
                 if process.poll() is not None:
                     return False

@@ -29,7 +29,7 @@ elseif q.retry then
   return lazy(reply).refuse('retry')
 end
 local limited = q.max_length or q.max_length_bytes
-if items.count < items.n or limited and limits.would_exceed(q, items.count, items.size) then
+if items.count < items.n or limited and lazy(limits).would_exceed(q, items.count, items.size) then
   lazy(record).open_rest(q)
   if items.step then items = lazy(batch).read(q, now, arg.batch, step) end
   plan = lazy(admission).decide(q, now, items)

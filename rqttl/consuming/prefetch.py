@@ -11,7 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
-from rqttl.delivery import LOST, UNKNOWN, Delivery, by_lease, lease_words, mark
+from rqttl.delivery import LOST, UNKNOWN, Delivery, by_lease, lease_words, mark, unsettled
 from rqttl.protocol.commands import BATCH, Word
 
 #: The ms after its last call for which a consumer counts as present.
@@ -74,7 +74,7 @@ class Prefetch:
 
     def unsettled(self) -> list[Delivery]:
         """Return the deliveries that are not settled."""
-        return [delivery for delivery in list(self._held) if delivery.settled is None]
+        return unsettled(list(self._held))
 
     def leases(self) -> dict[int, list[Delivery]]:
         """Return the deliveries whose leases are to be renewed, by the length of their leases in ms."""

@@ -53,8 +53,12 @@ def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tupl
 def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFull]:
     """Store one message."""
     config: QueueConfig = yield GetConfig(queue)
-    packed = (commands.pack(message),)
-    config, results = yield from _store(config, len(packed[0][1]), lambda config: commands.enqueue(config, packed))
+    if type(message) is bytes:
+        bodies = (message,)
+        config, results = yield from _store(config, len(message), lambda newest: commands.enqueue_plain(newest, bodies))
+    else:
+        packed = (commands.pack(message),)
+        config, results = yield from _store(config, len(packed[0][1]), lambda newest: commands.enqueue(newest, packed))
     return _receipt(config, results[0], message)
 
 

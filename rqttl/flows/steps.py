@@ -22,7 +22,7 @@ from rqttl.types import SweepResult
 T = TypeVar("T")
 
 
-class GetConfig(NamedTuple):
+class GetConfig(NamedTuple):  # each call makes one, and a named tuple costs the least
     """Step: get the `QueueConfig` of a queue from the cache; with `fresh`, from Redis.
 
     `newest` is the config from a reply that has just come. It goes into the cache, and it is the answer.

@@ -20,21 +20,6 @@ class Envelope(NamedTuple):
     id: bytes = b""
     extras: bytes = b""
 
-    @property
-    def has_id(self) -> bool:
-        """The message has an id of its sender."""
-        return self.id != b""
-
-    @property
-    def id_only(self) -> bool:
-        """The message has an id, and neither a TTL nor extras."""
-        return self.id != b"" and self.ttl == b"" and self.extras == b""
-
-    @property
-    def may_be_over(self) -> bool:
-        """The TTL may have ended when the message arrives."""
-        return ttl_may_be_over(self.ttl)
-
     def encode(self) -> bytes:
         """The envelope as enqueue.lua takes it: a packed header with the TTL where the deadline will be."""
         ttl, id, extras = self

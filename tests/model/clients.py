@@ -13,6 +13,8 @@ from rqttl.store.driver import RedisDriver
 
 #: How many clients there are, each with what it knows of the queues.
 CLIENTS = 2
+#: Commands that one operation takes at most. A wrong script may ask for more of them forever.
+MOST = 1000
 
 
 @dataclass
@@ -29,8 +31,9 @@ class Clock:
 class Client(RedisDriver):
     """Everything it runs is the real thing, except for the `now` of each script call.
 
-    `log` holds the commands that were carried out since it was cleared, with their replies. While it is `deaf`, what
-    scripts ask to do for other queues is not done, as if the process died after its call.
+    `log` holds the commands that were carried out since it was cleared, with their replies; `steps` counts all commands
+    since then. While it is `deaf`, what scripts ask to do for other queues is not done, as if the process died after
+    its call.
     """
 
     def __init__(self, client: redis.Redis) -> None:
@@ -42,14 +45,21 @@ class Client(RedisDriver):
         self.configs.clear()
         self.clock = clock
         self.log: list[tuple[Command, Reply]] = []
+        self.steps = 0
         self.stale = 0
         self.deaf = False
+
+    def clear_log(self) -> None:
+        self.log.clear()
+        self.steps = 0
 
     def step(self, step: Step) -> Any:
         if not isinstance(step, Command):
             return super().step(step)
         command = self.at_now(step)
         reply = super().step(command)
+        self.steps += 1
+        assert self.steps <= MOST, f"the operation does not end: {command.script.name} {reply!r}"
         if reply[0] == b"ok":
             self.log.append((command, reply))
             if self.deaf:

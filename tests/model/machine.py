@@ -69,7 +69,7 @@ class Machine(RuleBasedStateMachine):
             *, deaf: bool = False) -> T:  # fmt: skip
         """Carry out a flow; `apply` does to the model what its call of `script` does; sweeps follow as they ran."""
         broker = self.clients[who]
-        broker.log.clear()
+        broker.clear_log()
         broker.deaf = deaf
         before = set(self.world.queues)
         result = broker.perform(flow)

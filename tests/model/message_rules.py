@@ -273,7 +273,7 @@ class QueueMachine(QueueRules):
         command, apply = settled
         if command.queue in self.raw:
             broker = self.clients[who]
-            broker.log.clear()
+            broker.clear_log()
             reply = broker.step(command.as_replay())
             if reply[0] == b"ok":
                 lost = apply(True)

@@ -154,7 +154,8 @@ def test_a_queue_that_is_its_own_target_is_named_by_a_dot_and_has_no_further_key
     "options,message,short",
     [
         ({}, b"x", True), ({}, Message(b"x", ttl="5ms"), True), ({}, Message(b"x", ttl=0), False),
-        ({}, Message(b"x", expires_at=10**12), False), ({"max_length": 5}, b"x", False),
+        ({}, Message(b"x", expires_at=10**12), False), ({}, Message(b"x", id="a", ttl=0), False),
+        ({}, Message(b"x", id="a", ttl="5ms"), True), ({"max_length": 5}, b"x", False),
         ({"max_length_bytes": 5}, b"x", False),
         ({"message_ttl": 0}, b"x", False), ({"max_ttl": 0}, b"x", False), ({"default_ttl": 0}, b"x", False),
         ({"message_ttl": 5, "dead_letter": "dead"}, b"x", True),
@@ -209,21 +210,6 @@ def test_the_envelope_of_a_sender_is_packed_for_the_script(message: object, said
 
 
 ID, TTL, HEADERS = Envelope(id=b"a"), Envelope(ttl=b"+5"), Envelope(extras=b"\x92\x01\xc0")
-
-
-@pytest.mark.parametrize(
-    "envelope,has_id,id_only,may_be_over",
-    [
-        (Envelope(), False, False, False), (ID, True, True, False), (TTL, False, False, False),
-        (Envelope(b"+5", b"a"), True, False, False), (Envelope(b"", b"a", b"\x92"), True, False, False),
-        (HEADERS, False, False, False), (Envelope(b"+0", b"a"), True, False, True),
-        (Envelope(b"@5"), False, False, True),
-    ],
-)  # fmt: skip
-def test_an_envelope_knows_whether_it_has_an_id_and_whether_it_may_be_over(
-    envelope: Envelope, has_id: bool, id_only: bool, may_be_over: bool
-) -> None:
-    assert (envelope.has_id, envelope.id_only, envelope.may_be_over) == (has_id, id_only, may_be_over)
 
 
 @pytest.mark.parametrize(

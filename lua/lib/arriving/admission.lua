@@ -70,7 +70,7 @@ function admission.plan(q, now, items)
   local over_count, over_bytes = limits.excess(q, count + items.count, bytes + items.size)
   local pressed = over_count > 0 or over_bytes > 0
   if q.due_at and q.due_at <= now then
-    plan.dead = expiry.overdue(q, now, BUDGET)
+    plan.dead = lazy(expiry).overdue(q, now, BUDGET)
     for _, entries in ipairs({plan.dead.past_retention, plan.dead.past_deadline}) do
       count, bytes = count - #entries, bytes - log.size(entries)
     end
@@ -97,7 +97,7 @@ function admission.make_room(q, plan, items, count, bytes, over_count, over_byte
     for _, entries in ipairs({dead and dead.all or {}, plan.older and plan.older.taken or {}}) do
       for _, entry in ipairs(entries) do going[#going + 1] = entry end
     end
-    plan.victims, enough = limits.victims(q, over_count, over_bytes, BUDGET, going)
+    plan.victims, enough = lazy(limits).victims(q, over_count, over_bytes, BUDGET, going)
     plan.retry = not enough
   else
     admission.refuse(q, items, count, bytes)

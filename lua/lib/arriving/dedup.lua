@@ -35,7 +35,7 @@ end
 
 --- The positions of the names that are within a window.
 function dedup.known(q, now, names)
-  local known = q.remember and dedup.known_to_calls(q, now, names) or {}
+  local known = q.remember and lazy(dedup).known_to_calls(q, now, names) or {}
   if q.window then
     for k, at in ipairs(redis.call('ZMSCORE', q.dedup, unpack(names))) do
       if at and at + q.window > now then known[k] = true end
@@ -56,7 +56,7 @@ function dedup.note(q, now, items)
   end
   if #names > 0 then
     if q.window then dedup.remember(q, now, names) end
-    if q.remember then dedup.open_window(q, now, names) end
+    if q.remember then lazy(dedup).open_window(q, now, names) end
     dedup.forget(q, now, #names)
   end
   return duplicates
@@ -85,7 +85,7 @@ function dedup.known_to_calls(q, now, names)
   for k, is_known in ipairs(redis.call('SMISMEMBER', q.dedup_ids, unpack(names))) do
     if is_known == 1 then known[k] = true end
   end
-  if next(known) then q.retry = dedup.drop_expired(q, now) end
+  if next(known) then q.retry = lazy(dedup).drop_expired(q, now) end
   return known
 end
 

@@ -40,7 +40,7 @@ function handoff.decide(q, now, plan, items, ready, pressed)
     return
   elseif n > 0 then
     local older = {taken = {}, seqs = {}, with_header = {}, expired = {}, size = 0, older = true}
-    take.choose(q, now, math.min(n, BUDGET), older)
+    lazy(take).choose(q, now, math.min(n, BUDGET), older)
     plan.older, plan.retry = older, #older.seqs < n and #older.seqs + #older.expired > 0
     if #older.seqs < n then last = 0 end -- no message overtakes an unread one
   end

@@ -20,7 +20,7 @@ function dead_letter.bury(q, now, reason, entries, more, description)
   if into then
     description = description or ''
     if reason ~= 'delivery_limit' or description ~= '' then descriptions = {} end
-    dead_letter.move(q, into, now, entries, {queue = q.name or reaper_hint.queue_name(q.meta), reason = reason,
+    lazy(dead_letter).move(q, into, now, entries, {queue = q.name or reaper_hint.queue_name(q.meta), reason = reason,
       now = string.format('%d', now), failed = failed, more = more or 0, descriptions = descriptions,
       description = dead_letter.described(description)})
   else

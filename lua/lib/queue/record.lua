@@ -17,7 +17,7 @@ function record.open(q, version, now, ...)
   q.last_id, q.ready_bytes, q.due_at = last_id, tonumber(ready_bytes), tonumber(due_at)
   q.has_waiters, q.had_waiters, q.drops_head = has_waiters, has_waiters, true
   if option_set ~= 'default' then
-    options.read(q)
+    lazy(options).read(q)
     if option_set == 'expiring' and lazy(queue_lifetime).read(q, now) then return 'queue_expired' end
   end
   return nil, unpack(m, 7)

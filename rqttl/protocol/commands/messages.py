@@ -10,7 +10,7 @@ from rqttl.protocol import codec, scripts
 from rqttl.protocol.commands.call import Command
 from rqttl.protocol.commands.settle import runs
 from rqttl.protocol.contract import Word
-from rqttl.protocol.envelope import NO_ENVELOPE, Envelope, envelope_of
+from rqttl.protocol.envelope import NO_ENVELOPE, Envelope, envelope_of, ttl_may_be_over
 from rqttl.protocol.queue_config import QueueConfig
 from rqttl.text import plain_text
 from rqttl.types import Message
@@ -42,12 +42,14 @@ def enqueue(
     The call is repeatable if each message has an id, and the queue or the call has a window for duplicates.
     """
     words: list[Word] = []
-    may_be_over, has_ids, ids_only = False, True, True
+    may_be_over, has_ids, ids_only, last_ttl = False, True, True, b""
     for envelope, body in packed:
         words += (envelope.encode(), body)
-        if not (ids_only := ids_only and envelope.id_only):
-            has_ids = has_ids and envelope.has_id
-            may_be_over = may_be_over or (envelope.ttl != b"" and envelope.may_be_over)
+        ttl, id, extras = envelope
+        has_ids = has_ids and id != b""
+        ids_only = has_ids and ids_only and not (ttl or extras)
+        if ttl != last_ttl:  # messages of a batch are often alike
+            last_ttl, may_be_over = ttl, may_be_over or ttl_may_be_over(ttl)
     return enqueue_encoded(
         config, words, has_ids=has_ids, ids_only=ids_only, may_be_over=may_be_over, window=window, now=now
     )
