@@ -1,9 +1,9 @@
 """rqttl: queues on Redis whose messages live and die by their TTL.
 
-Public is what is listed in `__all__`. Everything else may change in any release.
+The names in `__all__` are public. All others may change in any release.
 
-A name is imported when it is first used: redis-py takes 100 ms to import, and half of what the command line does when a
-person waits for it (help, completion, a typing error) needs none of it.
+A public name is imported at its first use. The import of redis-py takes 100 ms, and a person who waits for help,
+completion or a usage error of the command line does not need it.
 """
 
 from importlib import import_module
@@ -106,15 +106,15 @@ __all__ = [
     "connect",
 ]
 
-#: Where the public names are, those first that are imported soonest.
+#: The modules with the public names, in the order of their import.
 _MODULES = (
     "errors", "units", "options", "types", "option_types", "events", "delivery", "queue", "consumer", "broker",
 )  # fmt: skip
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that exists
+if not TYPE_CHECKING:  # with this function a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """A public name, imported now."""
+        """Import a public name."""
         if name in __all__:
             for module in _MODULES:
                 value = vars(import_module(f"rqttl.{module}")).get(name)

@@ -1,4 +1,4 @@
-"""The broker: connecting, declaring queues, and looking at all of them. The work is done by its driver."""
+"""The broker: it connects, declares queues, and reads all of them. Its driver performs the work."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
     """Connect to Redis: the given URL, else `$RQTTL_URL`, else an embedded server that all processes of the user share.
 
     URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own: an
-    absolute path, %-encoded, of a folder that is new, empty or marked by rqttl. An embedded server that is killed is
-    started again by its users. Connections are opened when they are needed.
-    Raises `InvalidInput`, and `EmbeddedUnavailable` where there is no redis-server to start.
+    absolute path, %-encoded, of a folder that is new, empty or marked by rqttl. The users of an embedded server start
+    it again if it is killed. Connections are opened when they are needed. Raises `InvalidInput`, and
+    `EmbeddedUnavailable` if no redis-server can be started.
     """
     text = os.environ.get("RQTTL_URL") or "embedded://" if url is None else plain_text(url)
     if text == "":
@@ -74,22 +74,22 @@ class Broker:
 
     @property
     def events(self) -> Events:
-        """The listeners of this broker: `events.subscribe(function)` tells commands, waits, renewals and sweeps."""
+        """The listeners of this broker. `events.subscribe(function)` reports commands, waits, renewals and sweeps."""
         return self._driver.events
 
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
-        """Make a queue, or find it with the same options.
+        """Create a queue, or find it with the same options.
 
-        Each option is explained in `rqttl.OptionArguments`, all of them in a table of the README. `None` leaves one
-        out; names may have hyphens (`**{"max-length": 5}`). Declaring again with equal options changes nothing; a
-        queue that only a dead letter has made is adopted. `declared` of the handle says which of these happened.
+        `rqttl.OptionArguments` and a table in the README explain the options. An option with the value `None` is left
+        out. Names may have hyphens (`**{"max-length": 5}`). A second declaration with equal options changes nothing. A
+        queue that a dead letter has created is adopted. `Queue.declared` has the outcome.
         Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
         """
         read = QueueOptions.read(name, options)
         return Queue(self._driver, read.queue, self._driver.perform(flows.declare(self._driver.keyspace, read)))
 
     def queue(self, name: str) -> Queue:
-        """A handle on a queue, without asking Redis whether it exists. Raises `InvalidName`."""
+        """A handle on a queue. The queue need not exist: there is no call to Redis. Raises `InvalidName`."""
         self._driver.check_open()
         return Queue(self._driver, check_queue_name(name))
 
@@ -100,9 +100,9 @@ class Broker:
     def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> PerQueue[QueueStats]:
         """`Queue.stats` of many queues (without names: of all), in few round trips.
 
-        Queues that are not there are left out. A damaged queue is left out and named in `damaged` of the answer. With
-        `sweep=False` the call only reads: a user who may not write can make it, and it costs Redis a tenth as much;
-        `next_lease_end` and `next_delay_end` are `None` then. Raises `InvalidName`.
+        Missing queues are left out. A damaged queue is left out, and `damaged` of the answer names it. With
+        `sweep=False` the call only reads: it needs no right to write, and it costs Redis a tenth as much. Then
+        `next_lease_end` and `next_delay_end` are `None`. Raises `InvalidName`.
         """
         queues, keyspace = self._checked_names(names), self._driver.keyspace
         return self._driver.perform(flows.stats_of(keyspace, queues) if sweep else flows.look(keyspace, queues))
@@ -120,27 +120,27 @@ class Broker:
     def reaper_count(self) -> int:
         """Number of reapers that run for this namespace.
 
-        A reaper counts while it listens for due work: `run_once` and a reaper that is still connecting do not count.
+        A reaper counts while it listens for due work. `run_once` and a reaper that is still connecting do not count.
         Raises redis-py's `NoPermissionError` if the user has no right for `PUBSUB`.
         """
         return self._driver.perform(flows.reaper_count(self._driver.keyspace))
 
     def server_time(self) -> datetime:
-        """The time by the clock of Redis, which is the one that counts."""
+        """The time by the clock of Redis. All deadlines follow this clock."""
         return units.as_datetime(self._driver.perform(flows.server_time()))
 
     def interrupt(self) -> None:
         """End every wait of this broker, in all threads and from now on, as if its time were over.
 
-        For the end of a process: it may be called from a signal handler, and nothing that was handed out gets lost.
+        It is for the end of a process. A signal handler may call it, and no message that was handed out gets lost.
         """
         self._driver.interrupt()
 
     def close(self) -> None:
         """Close the connections, and leave the embedded server if this broker uses one.
 
-        Every later call of the broker, its queues, consumers and deliveries raises `BrokerClosed`; so does one that
-        waits in another thread. Closing twice does no harm.
+        Every later call of the broker, its queues, consumers and deliveries raises `BrokerClosed`. So does a call that
+        waits in another thread. A second `close` has no effect.
         """
         self._driver.close()
         if self._server is not None:

@@ -1,7 +1,7 @@
-"""The loop behind `queue.consume()`: prefetching, batched acks, and leases that are renewed while handlers work.
+"""The loop behind `queue.consume()`: prefetching, batched acks, and the renewal of leases while handlers work.
 
-`rqttl.consuming` has the parts: `prefetch` keeps the books, `sending` makes the calls to Redis, `renewer` is the thread
-that keeps leases. The caller's thread iterates, and fetches what it needs.
+`rqttl.consuming` has the parts: `prefetch` does the bookkeeping, `sending` makes the calls to Redis, `renewer` is the
+thread that renews leases. The caller's thread iterates and fetches messages.
 """
 
 from __future__ import annotations
@@ -33,27 +33,26 @@ logger = logging.getLogger("rqttl.consumer")
 
 
 class Consumer:
-    """An iterator over deliveries, and the context that ends them.
+    """An iterator over deliveries, and a context that renews their leases.
 
-    Up to `prefetch` messages are fetched at a time and leased. A thread of its own renews the leases of all that are
-    not settled, so a handler may take as long as it likes (only code that never lets other Python threads run can
-    prevent that). Acks are collected and sent with the next fetch, after a second at the latest. An ack that comes too
-    late all the same is logged, counted in `lost_count` and listed in `lost`. An ack whose reply was lost, and whose
-    lease ended before it could be sent again, is logged, counted in `unknown_count` and listed in `unknown`. Both lists
-    hold the newest 1,000 ids. `nack` and `reject` are sent at once.
+    The consumer leases up to `prefetch` messages at a time. A thread renews the leases of all unsettled deliveries, so
+    a handler may take any time. Only code that blocks all other Python threads can prevent a renewal. Acks are
+    collected and sent with the next fetch, after a second at the latest. An ack that comes too late even so is logged,
+    counted in `lost_count` and listed in `lost`. An ack that got no reply until its lease ended is logged, counted in
+    `unknown_count` and listed in `unknown`. Both lists hold the newest 1,000 ids. `nack` and `reject` are sent at once.
 
-    Iteration ends when no message has come for `wait` (never, without it), or after `stop()`. While Redis is away it
-    goes on trying, for `wait` at most.
+    The iteration ends when no message has come for `wait` (never, without `wait`), or after `stop()`. While Redis is
+    away it goes on trying, for `wait` at most.
 
-    Two things end one after the other. `stop()` ends fetching: deliveries that iteration has not handed out go back at
-    once, and count as no failed delivery. Leases of all others are renewed, and acks are sent, until the context is
-    left. Then what was acked is sent, and nothing is taken from a handler: a delivery that was handed out and not
-    settled stays leased, and whoever has it may settle it, which is sent at once from then on. If nobody does, its
-    lease ends, and the message comes again as after any failed delivery. So an exception that leaves the loop costs
-    nothing but that time; `with delivery:` gives the message back without it.
+    A consumer ends in two steps. `stop()` ends the fetching: deliveries that the iteration has not handed out go back
+    at once, and count as no failed delivery. The leases of all others are renewed, and acks are sent, until the context
+    is left. The exit of the context sends the last acks. Deliveries that handlers still hold stay leased, and a handler
+    may settle its delivery later; that call is sent at once. If it does not, the lease ends, and the message comes
+    again as after any failed delivery. So an exception that leaves the loop only costs the rest of the lease.
+    `with delivery:` gives the message back at once.
 
-    Threads that handle deliveries have to end before the consumer does. So the consumer is the outer context and the
-    pool the inner one, whose exit waits for its threads while the consumer still renews:
+    Threads that handle deliveries must end before the consumer. So the consumer is the outer context and the pool the
+    inner one. The exit of the pool waits for its threads while the consumer still renews leases:
 
         with queue.consume(prefetch=8) as deliveries, ThreadPoolExecutor(8) as pool:
             for delivery in deliveries:
@@ -72,7 +71,7 @@ class Consumer:
         wait: Duration | None = None,
     ) -> None:
         prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
-        #: The name of the queue that it consumes.
+        #: The name of the consumed queue.
         self.queue = queue
         self._driver = driver
         self._driver.check_open()
@@ -125,7 +124,7 @@ class Consumer:
         except (RedisError, RqttlError) as failure:
             if error is None:
                 raise
-            # the exception that leaves the block is the news; what is still leased comes back when its lease ends
+            # the caller must see the exception of the block; leased messages come back when their leases end
             logger.warning("queue %s: acks could not be sent, or messages not given back: %s", self.queue, failure)
 
     def __iter__(self) -> Consumer:
@@ -143,16 +142,16 @@ class Consumer:
         raise StopIteration
 
     def stop(self) -> None:
-        """End the iteration after the message at hand, and a wait for the next one at once.
+        """End the iteration after the present message, and a wait for the next one at once.
 
-        Leases are renewed until the context is left. May be called from any thread or a signal handler.
+        Leases are renewed until the context is left. Any thread and any signal handler may call this.
         """
         self._stop.ask()
 
     def close(self) -> None:
-        """Send what was acked, release what was never handed out, and leave the queue. Leases are renewed no more.
+        """Send all acks, release the deliveries that were not handed out, and leave the queue. Ends renewals.
 
-        Raises `BrokerClosed` if the broker was closed before: the messages come again when their leases end.
+        Raises `BrokerClosed` if the broker was closed before. Then the messages come again when their leases end.
         """
         self._entered.close()
         self.stop()
@@ -168,11 +167,11 @@ class Consumer:
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "
-                "those that nobody settles come again when their leases end", self.queue, unsettled,
+                "unsettled messages come again when their leases end", self.queue, unsettled,
             )  # fmt: skip
 
     def release(self, delivery: Delivery) -> None:
-        """Give a delivery back, at once, as if nobody had looked at it: it is no failed delivery.
+        """Give a delivery back, at once. It does not count as a failed delivery.
 
         Raises `LeaseLost`, `AlreadySettled`.
         """
@@ -180,10 +179,10 @@ class Consumer:
             self._settling.nack([delivery], counted=False)
         self._settled.notify()
 
-    # The settler of its deliveries
+    # The settler of the deliveries
 
     def _ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Collect acks; see the class."""
+        """Collect acks for the next fetch."""
         self._driver.check_open()
         if self._renewer.closed.asked():
             self._settling.ack(deliveries)
@@ -192,7 +191,7 @@ class Consumer:
             delivery.check_unsettled(item)
             self._prefetch.finish(item)
         if self._renewer.closed.asked():
-            # closed in between: its last call may have missed these
+            # the renewer was closed meanwhile, so its last call may have missed these acks
             self._sender.report()
         self._settled.notify()
 
@@ -209,7 +208,7 @@ class Consumer:
         self._settled.notify()
 
     def _prolong(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
-        """Extend leases, at once. With a `lease` the consumer goes on renewing them for so long."""
+        """Extend leases, at once. With `lease` the consumer renews them for that length from now on."""
         with self._sender.lock:
             self._settling.renew(deliveries, lease)
             if lease is not None:
@@ -236,7 +235,7 @@ class Consumer:
         return bool(fetched)
 
     def _wait_for_room(self) -> int:
-        """Wait until one more message may be fetched. Returns how many may; 0 after `stop`."""
+        """Wait until one more message may be fetched. Returns the number that may be fetched; 0 after `stop`."""
         while not (room := self._prefetch.room()):
             self._settled.wait(self._stop, lambda: 0.0 if self._prefetch.room() else 1.0)
             if self._stop.asked():
@@ -244,9 +243,9 @@ class Consumer:
         return room
 
 
-# For `Queue.run`. A user has no need of it, so it is no method.
+# For `Queue.run`. Users do not need it, so it is no method.
 
 
 def serve(consumer: Consumer, idle: Callable[[], int]) -> None:
-    """Tell a consumer how many messages can be begun now: one that finds fewer comes back at once."""
+    """Set the function that returns the number of messages that handlers can begin now. Fewer count as a wait."""
     consumer._idle = idle  # noqa: SLF001  # of this module

@@ -30,22 +30,22 @@ class Settler:
     renew: Callable[[Sequence[Delivery], Duration | None], None]
 
 
-#: The outcome of a delivery whose lease had ended.
+#: The outcome of a delivery whose lease had ended before the settle.
 LOST = "lease lost"
-#: The outcome of a delivery if nobody knows it: the reply was lost, and the lease had ended before the next try.
+#: The outcome of a delivery without a known outcome: the reply was lost, and the lease ended before the next try.
 UNKNOWN = "outcome unknown"
-#: The outcome of a delivery that could not be settled: its lease is renewed no more, and the message comes again.
+#: The outcome of a delivery that could not be settled: its lease ends, and the message comes again.
 LEFT = "left to its lease"
 
 
 class Delivery:
-    """A message that was handed out. As a context manager it acks on success and gives back on an exception.
+    """A message that was handed out. As a context manager it acks on success and nacks on an exception.
 
-    A message that is given back so is a failed delivery. Its description is the class and the text of the exception.
+    Such a nack counts as a failed delivery. Its description is the class and the text of the exception.
 
-    Settle it once: `ack` (done), `nack` (give back) or `reject` (refuse for good). Until then nobody else gets the
-    message while the lease lasts; afterwards somebody else may, and settling raises `LeaseLost`. A lease is no lock:
-    work that must not happen twice has to check for itself.
+    Settle a delivery once: `ack` (done), `nack` (give back) or `reject` (refuse for good). No other consumer gets the
+    message while the lease lasts. After the end of the lease another consumer may get it, and settling raises
+    `LeaseLost`. A lease is no lock: work that must not happen twice needs a check of its own.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ class Delivery:
         self._unpacked: codec.ParsedHeader | None = None
         #: The stored bytes.
         self.body = body
-        #: The lease, as scripts know it: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
+        #: The token of the lease: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
         self._token = token
         self._settled: str | None = None if token else "auto_ack"
 
@@ -103,7 +103,7 @@ class Delivery:
         """The outcome: `ack`, `nack`, `reject`, `auto_ack`, or `lease lost`. `None` until then.
 
         `outcome unknown`: the reply to a settle was lost, and the lease ended before it could be sent again.
-        `left to its lease`: `Queue.run` could not settle it, and renews its lease no more.
+        `left to its lease`: `Queue.run` could not settle it, and no longer renews its lease.
         """
         return self._settled
 
@@ -139,7 +139,7 @@ class Delivery:
 
     @property
     def delivery_count(self) -> int:
-        """The number of this delivery: 1 for the first, and one more after each that failed."""
+        """The number of this delivery: 1, and one more for each failed delivery before it."""
         return self._failed + 1
 
     @property
@@ -148,26 +148,26 @@ class Delivery:
         return self._header_values.deaths
 
     def decode(self) -> Any:
-        """Return the value that was sent: unpacked if msgpack has packed it, else the bytes. Raises `InvalidInput`."""
+        """Return the sent value: unpacked for the content type of msgpack, else the bytes. Raises `InvalidInput`."""
         return codec.unpack(self.body) if self.content_type == codec.MSGPACK else self.body
 
     def ack(self) -> None:
-        """Settle: the work is done, the message is removed.
+        """Settle: the work is done, and the message is removed.
 
-        Raises `LeaseLost`, `AlreadySettled`; `OutcomeUnknown` if the reply was lost, and the lease had ended and the
-        message was gone before the call could be repeated.
+        Raises `LeaseLost`, `AlreadySettled`; `OutcomeUnknown` if the reply was lost, and before the repeated call the
+        lease had ended and the message did not exist any more.
         """
         self._settler.ack([self])
 
     def nack(self, delay: Duration | None = None, description: str | None = None) -> None:
         """Settle: give the message back as a failed delivery, to its old place and with its old deadline.
 
-        With `delay` it is handed out again no sooner than that, with `0` at once, and without one after the pause that
-        the queue's `redelivery_delay` makes. It is dead at once if its deadline has passed (`expired`) or if this was
-        delivery number `max_deliveries` (`delivery_limit`).
+        With `delay` the message is ready again after that time, with `0` at once; without `delay` after the pause of
+        the queue's `redelivery_delay`. It dies at once if its deadline has passed (`expired`), or if this was delivery
+        number `max_deliveries` (`delivery_limit`).
 
-        `description`, up to 4096 bytes, says why it failed. The message keeps the last one that it was given, and a
-        death by `delivery_limit` records it.
+        `description`, up to 4096 bytes, explains the failure. The message keeps the last description, and a death by
+        `delivery_limit` records it.
 
         Raises `LeaseLost`, `AlreadySettled`, `OutcomeUnknown` (see `ack`), `InvalidDuration`, `InvalidInput`.
         """
@@ -183,9 +183,9 @@ class Delivery:
         self._settler.reject([self], description)
 
     def renew(self, lease: Duration | None = None) -> None:
-        """Extend the lease to `lease` from now; without it, to as long as it was given for.
+        """Extend the lease to `lease` from now; without `lease`, by its last length.
 
-        A consumer renews the lease of its delivery for as long as the last `renew(lease)` says.
+        The consumer of this delivery then renews the lease for the same length.
         Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`.
         """
         self._settler.renew([self], lease)
@@ -204,8 +204,8 @@ class Delivery:
         try:
             self._settler.nack([self], None, None if error is None else codec.describe(error))
         except LeaseLost:
-            pass  # a lost lease has brought the message back already
-        except Exception as failure:  # whatever fails here, the handler's own exception is the news
+            pass  # the message is back already
+        except Exception as failure:  # the caller must see the exception of the block, not this failure
             logger.warning(
                 "queue %s: message %s was not given back, and comes again when its lease ends: %s",
                 self.queue, self.sequence, failure, exc_info=failure,
@@ -245,12 +245,12 @@ def options_of(delivery: Delivery) -> QueueOptions:
 
 
 def lease_words(delivery: Delivery) -> tuple[bytes, bytes]:
-    """Return the sequence and the token, which a script checks before it settles anything."""
+    """Return the sequence and the token. Scripts check them before they settle."""
     return delivery._sequence, delivery._token  # noqa: SLF001  # of this module
 
 
 def size(delivery: Delivery) -> int:
-    """Return the number of bytes that a script reads of the message."""
+    """Return the size of the message for a script that reads it, in bytes."""
     return len(delivery._header) + len(delivery.body)  # noqa: SLF001  # of this module
 
 
@@ -270,7 +270,7 @@ def lend(delivery: Delivery, lease: int) -> None:
 
 
 def check_unsettled(delivery: Delivery) -> None:
-    """Raise `AlreadySettled` if the delivery was settled before, `LeaseLost` if its lease was lost by then."""
+    """Raise `LeaseLost` if an earlier settle met a lost lease, else `AlreadySettled` if the delivery was settled."""
     how = delivery.settled
     if how == LOST:
         raise LeaseLost(delivery.queue, [delivery.id])

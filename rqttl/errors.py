@@ -94,7 +94,7 @@ class QueueFull(RqttlError):
 
 
 class QueueInUse(RqttlError):
-    """`delete(if_unused=True)` found consumers, or `delete(if_empty=True)` found messages.
+    """The queue has consumers (`delete(if_unused=True)`) or messages (`delete(if_empty=True)`).
 
     Stop the consumers, empty the queue, or leave the condition out.
     """

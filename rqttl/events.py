@@ -1,4 +1,4 @@
-"""Events: values that tell an application the work of the library, such as metrics and traces need them.
+"""Events: values that describe the work of the library, for metrics, traces and the like.
 
 They are the only hook of the library. Without a listener they cost one comparison with `None` for each call.
 """
@@ -20,9 +20,9 @@ class CommandEvent:
     """The broker sent a command to Redis and got its reply, or an error.
 
     `name` is a script of rqttl in lower case (`enqueue`) or a command of Redis in upper case (`HMGET`, `BLPOP`).
-    `queue` is the queue of a script or of a wait, `None` for a command of Redis. `seconds` holds all attempts; commands
-    that travel together share the time of their round trip. `outcome` is `ok`, the code of a refusal (`stale`), or the
-    class of an exception (`ConnectionError`); of a wait also `timeout` or `interrupted`.
+    `queue` is the queue of a script or of a wait, `None` for a command of Redis. `seconds` is the time of all attempts;
+    each command of a pipeline has the time of the whole round trip. `outcome` is `ok`, the code of a refusal (`stale`),
+    or the class of an exception (`ConnectionError`); for a wait also `timeout` or `interrupted`.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Events:
     def __init__(self) -> None:
         self._changing = threading.Lock()
         self._listeners: tuple[tuple[Callable[[Any], object], type | None], ...] = ()
-        #: For the library: tells an event to all listeners. `None` while there are none.
+        #: For the library: a function that calls all listeners with an event. `None` without listeners.
         self.notify: Callable[[Event], None] | None = None
 
     @overload
@@ -79,7 +79,7 @@ class Events:
     def subscribe(self, listener: Callable[[E], object], kind: type[E]) -> None: ...
 
     def subscribe(self, listener: Callable[[Any], object], kind: type | None = None) -> None:
-        """Call `listener(event)` for each event from now on, or only for those of one class. Raises `InvalidInput`."""
+        """Call `listener(event)` for each event, or for each event of class `kind`. Raises `InvalidInput`."""
         if not callable(listener):
             raise InvalidInput(f"listener: expected a function of an event, got {format_value(listener)}")
         if kind is not None and not any(kind is event for event in _KINDS):
@@ -90,7 +90,7 @@ class Events:
             self.notify = self._notify
 
     def unsubscribe(self, listener: Callable[[Any], object]) -> None:
-        """Call a listener no more. A listener may leave while it is called. Unknown listeners are ignored."""
+        """Stop calling a listener. A listener may unsubscribe while it is called. Unknown listeners are ignored."""
         with self._changing:
             self._listeners = tuple(entry for entry in self._listeners if entry[0] != listener)
             if not self._listeners:

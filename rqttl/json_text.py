@@ -27,7 +27,7 @@ def dump_with(
     ascii_only: bool = False,
     separators: tuple[str, str] | None = None,
 ) -> str:
-    """Format a value as one line of strict JSON. `replace` maps each value and key that JSON lacks to one it has."""
+    """Format a value as one line of strict JSON. `replace` maps values and keys that JSON lacks to ones that it has."""
 
     def encode(value: Any) -> str:
         return json.dumps(value, default=replace, ensure_ascii=ascii_only, allow_nan=False, separators=separators)

@@ -155,7 +155,7 @@ OPTIONS: Mapping[str, Option] = {
     )
 }  # fmt: skip
 
-#: The options that scripts read: fields of the record of a queue, if they are set.
+#: The options that scripts read. A set option is a field of the queue's record.
 SCRIPT_OPTIONS: Mapping[str, ScriptUse] = {option.name: option.scripts for option in OPTIONS.values() if option.scripts}
 #: The options that act with `redelivery_delay` only.
 _PAUSES = tuple(name for name, use in SCRIPT_OPTIONS.items() if use == "failure")
@@ -285,8 +285,8 @@ class UpdateResult(NamedTuple):
     """The effect of changed options on one queue.
 
     `before` and `after` are the options. `expired` counts the ready messages that a shorter `message_ttl` ended.
-    `trimmed` counts those that a lower `max_length` or `max_length_bytes` pushed out under `drop-head`. Each went to
-    the target for its reason, if there is one.
+    `trimmed` counts ready messages that a lower `max_length` or `max_length_bytes` pushed out under `drop-head`. Each
+    message went to the target for its reason, if there is one.
     """
 
     before: QueueOptions

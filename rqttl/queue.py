@@ -1,4 +1,4 @@
-"""The face of one queue. Every method is one flow, carried out by the driver of the broker."""
+"""The public interface of one queue. Every method is one flow, and the driver of the broker performs it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 class Queue:
-    """A handle on one queue. All methods but those that only make handles raise `QueueNotFound` if there is none."""
+    """A handle on one queue. Every method that calls Redis raises `QueueNotFound` if the queue does not exist."""
 
     def __init__(self, driver: Driver, name: str, declared: Declared | None = None) -> None:
         #: The name of the queue.
         self.name = name
-        #: `created`, `adopted` or `found` on a handle that `declare_queue` returned, else `None`.
+        #: `created`, `adopted` or `existing` on a handle from `declare_queue`, else `None`.
         self.declared = declared
         self._driver = driver
         self._settling = Settling(driver, name)
@@ -64,18 +64,18 @@ class Queue:
     ) -> Receipt:
         """Store one message at the end of the queue.
 
-        `body`: bytes as they are, any other value as msgpack, or a `Message`. Stored once if this returns. The receipt
-        says when the message expires, that it was dead on arrival (`expired`), or that its id was seen within the
-        queue's `duplicate_window`, so that it was not stored again.
+        `body` is bytes (stored unchanged), any other value (stored as msgpack), or a `Message`. The message is stored
+        once if the call returns. The receipt has the deadline. `expired` marks a message that was dead on arrival, and
+        `duplicate` one that was not stored, because the queue had its id within its `duplicate_window`.
 
-        Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was lost, and then the
-        message may be stored or not. With an id and such a window the call is repeated instead; its receipt may then
-        call the message a duplicate of itself.
+        Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was lost: the message may
+        be stored or not. With an id and such a window the call is repeated instead, and its receipt may call the
+        message a duplicate of itself.
         """
         if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
             message: object = body
         elif isinstance(body, Message):
-            raise InvalidInput("body: a Message says everything itself; give no further arguments with it")
+            raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
         else:
             message = Message(body, ttl, expires_at, headers, id, content_type)
         result = self._driver.perform(flows.enqueue_one(self.name, message))
@@ -88,14 +88,14 @@ class Queue:
     ) -> list[Receipt | QueueFull]:
         """Store many messages, in order, in few round trips.
 
-        The answer has for each message its receipt, or the `QueueFull` that refused it; all others are stored. A
-        message that is not valid raises, as in `enqueue`, before any is stored. Where somebody lowers
-        `max_message_bytes` while the call goes on, `MessageTooLarge` may come after some batches of 250 were stored.
+        The result has for each message its receipt, or the `QueueFull` that refused it; all others are stored. An
+        invalid message raises an error, as in `enqueue`, before any message is stored. If another client lowers
+        `max_message_bytes` during the call, `MessageTooLarge` may come after some batches of 250 were stored.
 
-        With `duplicate_window` the ids of these messages are remembered for so long, whether the queue has such an
-        option or not, and an id is not stored again that a call with a window has had remembered, or the queue's own
-        option knows. So a writer that names all its messages may send them once more, and after a lost reply the call
-        is repeated.
+        With `duplicate_window` the queue remembers the ids of these messages for that time, in addition to its own
+        option. A message is not stored again if its id is in the window of an earlier call or of the option. So a
+        writer that gives each message an id may send all of them once more, and the call is repeated after a lost
+        reply.
         """
         if isinstance(messages, Mapping):
             raise InvalidInput(f"messages: expected a sequence of messages, got {format_value(messages)}")
@@ -108,10 +108,10 @@ class Queue:
     def receive(
         self, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
     ) -> Delivery | None:
-        """Take the oldest ready message, waiting up to `wait` for one. An expired one is never handed out.
+        """Take the oldest ready message. Wait up to `wait` for one. An expired message is never handed out.
 
-        It is leased for `lease` (else the queue's `lease`) and comes back if it is not settled in time. With
-        `auto_ack` it is removed at once, and lost if this process dies before it is done.
+        The message is leased for `lease` (else the queue's `lease`), and comes back if it is not settled in time. With
+        `auto_ack` it is removed at once; it is lost if this process dies before its work is done.
         """
         deliveries = self.receive_many(1, wait, lease, auto_ack=auto_ack)
         return deliveries[0] if deliveries else None
@@ -119,9 +119,9 @@ class Queue:
     def receive_many(
         self, count: int, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
     ) -> list[Delivery]:
-        """Take up to `count` of the oldest ready messages, waiting up to `wait` for the first. See `receive`.
+        """Take up to `count` of the oldest ready messages. Wait up to `wait` for the first one. See `receive`.
 
-        Fewer may come although more are ready where bodies are large: one answer holds about 4 MB.
+        Large bodies may bring fewer messages than are ready: one answer holds about 4 MB.
         """
         count = checks.whole(count, "count")
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
@@ -133,7 +133,7 @@ class Queue:
         return [delivered for claimed in batches for delivered in delivery.deliveries(settler, claimed, ms)]
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
-        """Iterate over deliveries, `prefetch` at a time, renewing leases in the background. See `Consumer`."""
+        """Iterate over deliveries. Lease up to `prefetch` at a time; a thread renews the leases. See `Consumer`."""
         return Consumer(self._driver, self.name, prefetch, lease=lease, wait=wait)
 
     def run(
@@ -146,20 +146,21 @@ class Queue:
         wait: Duration | None = None,
         stop: Event | None = None,
     ) -> RunCounts:
-        """Call `handler` with each message: ack it when the handler returns, give it back when the handler raises.
+        """Call `handler` with each message: ack it when the handler returns, nack it when the handler raises.
 
-        The loop goes on after an exception, which is logged (`rqttl.run`) and kept with the message, as by
-        `with delivery:`. The message comes again as the option `redelivery_delay` says; where the queue has none, after
-        1 s, doubled by each failure up to 10 minutes, less up to a quarter at random. A handler may settle by itself.
+        The loop goes on after an exception. The exception is logged (`rqttl.run`) and kept with the message, as by
+        `with delivery:`. The message comes again after the pause of the option `redelivery_delay`. Without that option
+        the pause is 1 s, doubled by each failure up to 10 minutes, less up to a quarter at random. A handler may settle
+        the delivery itself.
 
-        With one thread the handler runs in the thread that calls `run`, else in so many threads of its own. Up to
-        `prefetch` messages (10 for each thread) are fetched at a time; their leases are renewed while handlers work.
+        With one thread the handler runs in the thread that calls `run`, else in `threads` threads of its own. Up to
+        `prefetch` messages (10 for each thread) are fetched at a time. Their leases are renewed while handlers work.
 
-        The run ends when no message has come for `wait` (never, without it), when `stop` is set, and, in the main
-        thread only, on SIGTERM or SIGINT. It returns when the handlers that work are done; what they have not begun is
-        released at once, uncounted. A second signal, a second later or more, does what it did before `run`: usually it
-        ends the process. An exception that is no `Exception` (`SystemExit`, `KeyboardInterrupt`) gives the message back
-        and ends the run. While Redis is away the run goes on trying, for `wait` at most.
+        The run ends when no message has come for `wait` (never, without `wait`), when `stop` is set, and, in the main
+        thread only, on SIGTERM or SIGINT. It returns when the working handlers are done. Fetched messages without a
+        handler are released at once, uncounted. A second signal, a second later or more, has its effect from before
+        `run`: usually it ends the process. An exception that is no `Exception` (`SystemExit`, `KeyboardInterrupt`)
+        gives the message back and ends the run. While Redis is away the run goes on trying, for `wait` at most.
 
         Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
         """
@@ -171,7 +172,7 @@ class Queue:
     # Settling
 
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
-        """Settle many deliveries: done. All whose lease holds are settled, then `LeaseLost` names the others."""
+        """Settle many deliveries: done. Settles all whose lease holds, then raises `LeaseLost` for the others."""
         self._settling.ack(deliveries)
 
     def nack_many(
@@ -184,8 +185,8 @@ class Queue:
     ) -> None:
         """Give many deliveries back; see `Delivery.nack` and `ack_many`.
 
-        With `counted=False` it is no failed delivery: for messages that nobody has looked at. So the queue's pause does
-        not act, and there is nothing to describe.
+        `counted=False` is for messages that no handler has seen: these are no failed deliveries. So the queue's pause
+        does not act, and `description` is refused.
         """
         self._settling.nack(deliveries, delay, description, counted=counted)
 
@@ -194,19 +195,19 @@ class Queue:
         self._settling.reject(deliveries, description)
 
     def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
-        """Extend many leases to `lease` from now; without it, each to as long as it was given for. See `ack_many`.
+        """Extend many leases to `lease` from now; without `lease`, each by its last length. See `ack_many`.
 
-        Without `lease` there is one round trip for each length among them.
+        Without `lease` the call takes one round trip for each different length.
         """
         self._settling.renew(deliveries, lease)
 
     # Looking and changing
 
     def peek(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
-        """Look at up to `limit` messages in order, ready, leased and delayed ones, without changing anything.
+        """Return up to `limit` messages in order, in any state. The call changes nothing.
 
-        `after` is the `sequence` of the last one seen, for the next page. Expired messages that nobody has swept yet
-        are left out. Where more than 5,000 messages are leased or delayed after a compaction, some may be missing.
+        For the next page, `after` is the `sequence` of the last message of this one. Expired messages are left out.
+        After a compaction some messages may be missing if more than 5,000 are not ready.
         """
         limit = checks.whole(limit, "limit")
         return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
@@ -214,8 +215,8 @@ class Queue:
     def stats(self, *, sweep: bool = True) -> QueueStats:
         """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
 
-        With `sweep=False` the call only reads, and counts expired messages, ended leases and ended delays as they are
-        stored; see `QueueStats`. Such a call raises `QueueDamaged` where a key has another type.
+        With `sweep=False` the call only reads. It counts expired messages, ended leases and ended delays as they are
+        stored; see `QueueStats`. Such a call raises `QueueDamaged` if a key has another type.
         """
         look = flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True))
         return self._driver.perform(flows.stats(self.name) if sweep else look)
@@ -225,7 +226,7 @@ class Queue:
         return self._driver.perform(flows.options(self._driver.keyspace, self.name))
 
     def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
-        """Change options; `None` unsets one. They act at once, also on messages that are there already.
+        """Change options; `None` resets one to its default. Options act at once, also on the present messages.
 
         A shorter `message_ttl` and a lower limit (under `drop-head`) let ready messages die. The result counts them;
         `preview_update` counts them beforehand. Raises `InvalidOption`, `InvalidDuration`, and changes nothing then.
@@ -235,19 +236,20 @@ class Queue:
     def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Count the messages that `update` would let die now, without changing an option.
 
-        Messages whose time is over under the options in force die as in every look (they are swept), and are not
-        counted. The counts are exact while nobody else uses the queue. Raises as `update` does.
+        The call sweeps the queue: expired messages die first, and are not counted. The counts are exact while no other
+        client uses the queue. Raises as `update` does.
         """
         return self._driver.perform(flows.preview(self.name, changes))
 
     def touch(self) -> None:
-        """Use the queue without doing anything: its `expires` and `auto_delete_on_idle` begin anew."""
+        """Mark the queue as used, so that its `expires` and `auto_delete_on_idle` start again."""
         self._driver.perform(flows.touch(self._driver.keyspace, self.name))
 
     def sweep(self) -> list[SweepResult]:
-        """Do what is due: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do it on time.
+        """Do the due work: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do it on time.
 
-        A queue whose lifetime is over is deleted; the last of what is returned says so.
+        Returns the result of each bounded step. At the end of its lifetime the queue is deleted; then the last result
+        has a `retired` that is not `None`.
         """
         return self._driver.perform(flows.sweep(self.name))
 
@@ -268,14 +270,14 @@ class Queue:
     def redrive(
         self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
     ) -> int:
-        """Put dead letters back into the queues where they died last, the oldest first. Returns how many went.
+        """Put dead letters back into the queues where they died last, the oldest first. Returns their number.
 
-        Only letters that are ready now, at most `limit`, only of `reason`, only those that died in `source`; with `to`
-        all go there. Each leaves and arrives in one step, with its id, its headers and its deaths, as if it had just
-        been sent without a TTL: its new queue's TTLs and limits act. A letter stays whose queue is gone, is this one,
-        or has no room (`reject-publish`); that queue gets no further ones by this call. A message that dies again may
-        come back here: a redrive ends the check for circles, as a rejection does. Raises `QueueNotFound` if `to` is
-        not there.
+        The call moves letters that are ready now: at most `limit`, and only letters that died of `reason` and in
+        `source`. With `to` all letters go to that queue. Each letter leaves and arrives in one step, with its id, its
+        headers and its deaths, like a message without a TTL: the TTLs and limits of its new queue act. A letter stays
+        here if its queue does not exist, is this one, or has no room (`reject-publish`). Such a queue gets no further
+        letter by this call. A message that dies again may come back here: a redrive ends the check for circles, as a
+        rejection does. Raises `QueueNotFound` if `to` does not exist.
         """
         flow = flows.redrive(self._driver.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
         return self._driver.perform(flow)
@@ -283,16 +285,16 @@ class Queue:
     def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:
         """Put chosen letters back: pairs of a letter's `sequence` and the queue to go to. See `redrive`.
 
-        Returns what became of each, in the order of `letters`. After a lost reply the call is repeated; a letter that
-        is not there any more counts as moved then.
+        Returns the result of each letter, in the order of `letters`. After a lost reply the call is repeated; then a
+        missing letter counts as moved.
         """
         return self._driver.perform(flows.redrive_many(self._driver.keyspace, self.name, letters))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete the queue with all that is in it, without dead-lettering anything.
+        """Delete the queue with all its messages, without dead-lettering them.
 
-        Returns how many ready messages went. Raises `QueueInUse` if it has consumers (with `if_unused`) or messages in
-        any state (with `if_empty`).
+        Returns the number of ready messages. Raises `QueueInUse` if the queue has consumers (with `if_unused`) or
+        messages in any state (with `if_empty`).
         """
         flow = flows.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
         return self._driver.perform(flow)

@@ -1,4 +1,4 @@
-"""The loop behind `queue.run()`: a handler for each message, errors that are logged, back-off, and a graceful end."""
+"""The loop behind `queue.run()`: it calls the handler, logs errors, backs off, and ends gracefully."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ logger = logging.getLogger("rqttl.run")
 
 Handler = Callable[[Delivery], object]
 
-#: The number of messages to fetch for each thread, if the caller gives none.
+#: The default number of messages to fetch for each thread.
 EACH = 10
 #: Seconds between two checks of the caller's `stop` event. An event can only be polled.
 LOOK = 0.2
@@ -62,14 +62,14 @@ class Runner:
         self._fatal: BaseException | None = None
 
     def stop(self) -> None:
-        """Begin no further message. May be called from any thread or a signal handler."""
+        """Begin no further message. Any thread and any signal handler may call it."""
         self._halt.ask()
         self._deliveries.stop()
 
     def run(self, stop: threading.Event | None = None) -> RunCounts:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `Queue.run`."""
         with StopSignals(self.stop), _watched(stop, self.stop):
-            # a server that is away at the start is waited for, as later on
+            # this call waits for a server that is away at the start, as the loop does later
             if patiently(self._look, self._queue, self._wait, self._halt, self._driver.timing, logger) is not None:
                 with self._deliveries as deliveries:
                     if self._threads == 1:
@@ -88,7 +88,8 @@ class Runner:
     def _share_out(self, deliveries: Consumer) -> None:
         """Share the messages among threads, each with one message at a time. Returns when all threads have ended.
 
-        The threads are daemons: an exception in this one, such as `KeyboardInterrupt`, ends the run without them.
+        The threads are daemons: `KeyboardInterrupt` and the like in the calling thread end the run without waiting for
+        them.
         """
         free = threading.Semaphore(self._threads)
         begun: SimpleQueue[Delivery | None] = SimpleQueue()
@@ -129,7 +130,7 @@ class Runner:
         while (delivery := begun.get()) is not None:
             try:
                 self._handle(delivery)
-            except BaseException as error:  # noqa: BLE001  # told to the thread that called `run`
+            except BaseException as error:  # noqa: BLE001  # the thread that called `run` raises it
                 self._fatal = error
                 self.stop()
             finally:
@@ -141,7 +142,7 @@ class Runner:
             self._begun += number
 
     def _idle(self) -> int:
-        """Return how many messages can be begun now: one for each thread that has none."""
+        """Return the number of messages that can be begun now: one for each idle thread."""
         return max(1, self._threads - self._begun)
 
     def _handle(self, delivery: Delivery) -> None:
@@ -172,13 +173,13 @@ class Runner:
         self._count(delivery, failed=True)
 
     def _settle(self, delivery: Delivery, how: Callable[[], None]) -> None:
-        """Settle a delivery unless the handler has; a failure is logged, and the lease ends by itself then."""
+        """Settle a delivery unless the handler has done so. A failure is logged; then the lease ends by itself."""
         if delivery.settled not in (None, LOST):
             return
         try:
             how()
-        except (LeaseLost, OutcomeUnknown) as told:
-            logger.warning("%s", told)
+        except (LeaseLost, OutcomeUnknown) as error:
+            logger.warning("%s", error)
         except (RedisError, RqttlError) as error:
             mark(delivery, LEFT)
             logger.warning(
@@ -195,10 +196,10 @@ class Runner:
 
 
 def _name(delivery: Delivery) -> str:
-    """Return the id for the log; the sequence if the header is damaged, which may be why the handler failed."""
+    """Return the id for the log; the sequence if the header is damaged. Such damage may have failed the handler."""
     try:
         return delivery.id
-    except Exception:  # noqa: BLE001  # what a foreign header holds is unknown
+    except Exception:  # noqa: BLE001  # the header of another program may have any content
         return delivery.sequence
 
 
@@ -236,7 +237,7 @@ def _checked(handler: Handler) -> Handler:
 
 
 def _crew(threads: int, prefetch: int | None) -> tuple[int, int]:
-    """Return the numbers of threads and of messages to fetch, checked."""
+    """Check and return the number of threads and the number of messages to fetch."""
     threads = checks.whole(threads, "threads", 1, BATCH)
     if prefetch is None:
         return threads, min(EACH * threads, BATCH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 from rqttl.errors import QueueDamaged
 from rqttl.units import Duration, Instant
@@ -72,7 +72,7 @@ class Death:
     """Deaths of one message in one queue for one reason (RabbitMQ: `x-death`).
 
     `first_at` is the time of the first death; all other fields describe the newest one. `expires_at` is the deadline in
-    force at that death, whatever its reason; `None` if the message had no deadline.
+    force at that death, for any reason; `None` if the message had no deadline.
     """
 
     queue: str
@@ -113,9 +113,9 @@ class MessageView:
 class QueueStats:
     """Numbers of messages in a queue, and counters since the queue was created.
 
-    `deaths` counts all deaths by reason. `dropped` counts by reason those whose message was not kept as a letter;
-    `cycle` counts letters that would have entered a queue they already died in (their deaths count under their own
-    reasons). `redriven` counts letters that went from here to another queue.
+    `deaths` counts all deaths by reason. `dropped` counts, by reason, deaths whose message was not kept as a letter.
+    Its `cycle` counts letters that would have entered a queue they already died in; their deaths also count under their
+    own reasons. `redriven` counts letters that went from here to another queue.
 
     `overdue` is the age of the oldest due work (an expired message, an ended lease or an ended delay); 0 if nothing is
     due. It stays near 0 while a reaper runs. Without a reaper it grows until the next call on the queue.
@@ -149,6 +149,11 @@ class QueueStats:
     next_delay_end: datetime | None = None
     ends_at: datetime | None = None
 
+    @property
+    def depth(self) -> int:
+        """The number of messages in the queue, in any state."""
+        return sum(getattr(self, state) for state in get_args(State))
+
 
 class PerQueue(dict[str, T], Generic[T]):
     """Answers for many queues, by name. Missing queues are left out.
@@ -167,9 +172,9 @@ class PerQueue(dict[str, T], Generic[T]):
 class RunCounts:
     """Counts of one `Queue.run`.
 
-    `handled` counts calls of the handler that returned, and `failed` calls that raised. `lost` counts the messages of
-    them whose lease ended before they were settled (Redis was away for longer than the lease): they are handled again.
-    `unknown` counts the messages whose settle got no reply before the lease ended: they may be handled again.
+    `handled` counts calls of the handler that returned, and `failed` calls that raised. `lost` counts messages whose
+    lease ended before the settle, because Redis was away for longer than the lease: they are handled again. `unknown`
+    counts messages whose settle got no reply before the lease ended: they may be handled again.
     """
 
     handled: int

@@ -13,7 +13,7 @@ OLDEST_JAVA = 17
 
 
 def java_problem() -> str:
-    """Describe in one line why the Java of this machine does not serve, and what to install; empty if it serves."""
+    """Describe the problem with the Java of this machine and the remedy, in one line; empty for a suitable Java."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
     advice = f"Spark needs Java {OLDEST_JAVA} or later (Debian: apt-get install openjdk-17-jre-headless)"

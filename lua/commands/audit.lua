@@ -4,7 +4,7 @@
 -- and `last` are right values (`due`: at the latest); `record` is the whole record as text.
 --
 -- @use    record sweep integrity reply log
--- @keys   meta log detached expiry leases requeued delayed failures
+-- @keys   meta log detached expiry requeued states failures
 -- @args   source after limit
 -- @reply  next record due cursor last seen ready bytes faults: faults are sequences and words in turn
 -- @refuse not_found

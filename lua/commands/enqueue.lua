@@ -7,7 +7,7 @@
 -- duplicates of this call in ms.
 --
 -- @use     clock record queue_lifetime fast_path batch store admission append limits dedup wakeup reply
--- @keys    meta log expiry wakeup waiters | detached leases requeued delayed failures dedup dedup_ids dedup_windows
+-- @keys    meta log expiry wakeup waiters | detached requeued states failures dedup dedup_ids dedup_windows
 -- @targets expired maxlen
 -- @args    version targets now window form batch...
 -- @reply   results: for each message `<sequence>` or `<sequence> <own deadline>`, with `~` before it if it was dead on

@@ -4,7 +4,7 @@
 -- consumer never looked at: they have not failed. `description` is the error of the delivery, or empty.
 --
 -- @use     clock record lease restore limits expiry wakeup reply
--- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters
+-- @keys    meta log detached expiry requeued states failures wakeup waiters
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay delay counted description deliveries...
 -- @reply   unknown lost: sequences that an earlier try may have settled, and sequences whose lease had ended

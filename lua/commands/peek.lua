@@ -1,10 +1,10 @@
---- Look at messages in order without touching them: ready, leased and delayed ones.
+--- Look at messages in order without touching them, in any state.
 --
 -- @use    clock page queue_lifetime budget reply memory
--- @keys   meta log detached leases requeued delayed failures
+-- @keys   meta log detached requeued states failures
 -- @args   now after limit
--- @reply  now retention entries facts: facts are, for each entry, state, until (ms or empty), failures as `failures`
--- @reply  holds them
+-- @reply  now retention entries details: details are, for each entry, state, until (ms or empty) and the value of
+-- @reply  `failures`
 -- @refuse not_found queue_expired
 
 local now = clock.now(arg.now)
@@ -21,12 +21,15 @@ if option_set == 'expiring' then
 end
 q.large_upto = budget.large_upto(large_upto)
 local entries = page.read(q, arg.after, tonumber(arg.limit))
-local facts = {}
+local details = {}
 for i, entry in ipairs(entries) do
   local seq = entry[1]
-  local leased, delayed = redis.call('ZSCORE', q.leases, seq), redis.call('ZSCORE', q.delayed, seq)
-  facts[3 * i - 2] = leased and 'leased' or delayed and 'delayed' or 'ready'
-  facts[3 * i - 1] = leased and string.format('%.0f', math.floor(leased / 1000)) or delayed or ''
-  facts[3 * i] = redis.call('HGET', q.failures, seq) or '0'
+  local name, ends
+  for state in each('states') do
+    local score = redis.call('ZSCORE', q[state.part], seq)
+    if score and not name then name, ends = state.name, string.format('%.0f', math.floor(score / state.per_ms)) end
+  end
+  details[3 * i - 2], details[3 * i - 1] = name or 'ready', ends or ''
+  details[3 * i] = redis.call('HGET', q.failures, seq) or '0'
 end
-return reply.ok(q, now, retention or '', entries, facts)
+return reply.ok(q, now, retention or '', entries, details)

@@ -5,7 +5,7 @@
 -- the walk: the position in `requeued`, the position in the log, and the counts so far with the bytes of their bodies.
 --
 -- @use    clock record log fetch budget reply ready
--- @keys   meta log detached leases requeued delayed
+-- @keys   meta log detached requeued states
 -- @args   version now message_ttl max_length max_length_bytes behind after expired trimmed size
 -- @reply  more behind after expired trimmed size
 -- @refuse not_found stale queue_expired

@@ -1,10 +1,10 @@
 --- Remove ready messages: those of `seqs`, or all since the purge began; at most a few hundred in one call.
 --
--- Leased, delayed and unknown messages stay. Nothing is dead-lettered. `seqs` rise. Without leased and delayed messages
--- all go at once.
+-- Messages in another state stay, and so do unknown ones. Nothing is dead-lettered. `seqs` rise. If all messages are
+-- ready, all go at once.
 --
 -- @use     record ready stale reply purge states
--- @keys    meta log detached expiry leases requeued delayed failures
+-- @keys    meta log detached expiry requeued states failures
 -- @args    upto seqs...
 -- @reply   purged more upto: the end of the whole purge, or the last of `seqs` that was looked at
 -- @refuse  not_found
@@ -17,8 +17,8 @@ end
 local upto, more = arg.upto ~= '' and arg.upto or q.last_id, false
 local purged
 if arg.seqs[1] then
-  local chosen, last = purge.find(q, arg.seqs)
-  purged, more, upto = purge.remove(q, chosen, false), last ~= arg.seqs[#arg.seqs], last
+  local entries, last = purge.find(q, arg.seqs)
+  purged, more, upto = purge.remove(q, entries, false), last ~= arg.seqs[#arg.seqs], last
 elseif states.count_away(q) == 0 and upto >= q.last_id then
   purged = purge.clear(q)
 else

@@ -5,7 +5,7 @@
 -- `ticket` is the value that the consumer got from the list `wakeup`.
 --
 -- @use     clock record queue_lifetime lease sweep handoff take failures wakeup reply
--- @keys    meta log detached expiry leases requeued delayed failures wakeup waiters consumers
+-- @keys    meta log detached expiry requeued states failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay count lease auto room consumer block stay ticket finished...
 -- @reply   now due more token lost entries failures unknown: failures are `<sequence> <failed deliveries>` in turn; for

@@ -5,9 +5,9 @@
 -- the same.
 --
 -- @use     clock record admission store reply redrive memory
--- @keys    meta log expiry wakeup waiters detached leases requeued delayed failures
+-- @keys    meta log expiry wakeup waiters detached requeued states failures
 -- @targets expired maxlen
--- @source  expiry leases requeued delayed failures
+-- @source  expiry requeued states failures
 -- @args    version targets now replay seqs...
 -- @reply   results: for each of the first `seqs`, `<new sequence>` or `<new sequence> <own deadline>`, with `~` before
 -- @reply   it if it was dead on arrival, `!<the limit that refused it>`, `-` if it is not there or not ready, or `=` if

@@ -5,7 +5,7 @@
 -- due next.
 --
 -- @use    reaper_hint integrity reply memory
--- @keys   meta log detached expiry leases requeued delayed failures
+-- @keys   meta log detached expiry requeued states failures
 -- @args   record bytes seqs...
 -- @reply  done: the repaired damage, words and numbers in turn
 -- @refuse not_found

@@ -9,10 +9,10 @@
 -- @reply  done
 -- @refuse not_found stale queue_expired
 
-local found = redis.call('HGET', q.meta, 'version')
-if not found then
+local version = redis.call('HGET', q.meta, 'version')
+if not version then
   return reply.refuse('not_found')
-elseif found ~= arg.version then
+elseif version ~= arg.version then
   return reply.refuse('stale')
 elseif queue_lifetime.is_over(q, clock.now(arg.now)) then
   return reply.refuse('queue_expired')

@@ -50,7 +50,7 @@ def doctor(
 
     The command checks all queues, or those named or matched by a QUEUE (with
     *, ? and [...]). It prints a line for each check: ok, warning or problem,
-    and what to do. Without --repair it changes nothing. The exit code is 3 if
+    with the remedy. Without --repair it changes nothing. The exit code is 3 if
     a problem is left.
     """
     if (yes or dry_run) and not repair:

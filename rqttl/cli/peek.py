@@ -37,7 +37,7 @@ _BODY = 200
 def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, settings: Settings) -> None:
     """Look at messages in order, and leave them as they are.
 
-    The list has ready, leased and delayed messages, each with the beginning of
+    The list has the messages of all states, each with the beginning of
     its body, its number of deliveries, and the reason of its last failure. The
     sequence follows the id in brackets if it is another. Expired messages are
     left out, also before a sweep has removed them.

@@ -29,7 +29,7 @@ def prepare() -> None:
 def flush_or_drop(stream: TextIO) -> None:
     """Write the buffer of a stream, or drop it if that fails.
 
-    The interpreter flushes both streams once more at its end. If that fails, its exit code is 120, whatever ours is.
+    The interpreter flushes both streams once more at its end. If that fails, it exits with code 120 and ours is lost.
     """
     try:
         stream.flush()

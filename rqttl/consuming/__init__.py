@@ -1,1 +1,1 @@
-"""The parts of a consumer beside its loop: its books, its calls, its second thread, settling, waiting for Redis."""
+"""The parts of a consumer beside its loop: bookkeeping, calls, the renewer thread, settling, waiting for Redis."""

@@ -1,4 +1,4 @@
-"""Repeated calls while Redis is away, with longer and longer pauses."""
+"""Repeated calls while Redis is away. Each pause is longer than the one before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AGAIN = "queue %s: %s, trying again"
 def patiently(
     call: Callable[[], T], queue: str, wait: int, stop: Interrupt, timing: Timing, logger: logging.Logger
 ) -> T | None:
-    """Call until it succeeds, while Redis is away and for `wait` ms at most. Returns `None` once `stop` is asked."""
+    """Repeat a call while Redis is away, for `wait` ms at most. Returns its result; `None` after `stop`."""
     started, pause = timing.now(), FIRST
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The bookkeeping of a consumer: the deliveries that it holds, the acks that it has to send, and when to renew what.
+"""The bookkeeping of a consumer: the deliveries that it holds, the acks to send, and the times of renewals.
 
 No threads, no locks, no clock and no I/O: the renewer passes each time, in ms. The threads of a consumer may share
 these objects, because each change is one operation on an attribute, a list or a deque. Only an `AckBatch` needs a lock
@@ -14,11 +14,11 @@ from collections.abc import Collection, Sequence
 from rqttl.delivery import LOST, UNKNOWN, Delivery, by_lease, lease_words, mark
 from rqttl.protocol.commands import BATCH, Word
 
-#: A consumer counts as present for this time after its last call, in ms.
+#: The ms after its last call for which a consumer counts as present.
 CONSUMER_TTL_MS = 60_000
-#: The longest rest between two turns of the renewer, in ms. Acks wait no longer than that.
+#: The longest pause between two turns of the renewer, in ms. Acks wait no longer than that.
 LONGEST_REST = 1_000
-#: The number of ids that a list of missed acks holds at most.
+#: The largest number of ids in a list of missed acks.
 LISTED = 1_000
 
 
@@ -36,17 +36,17 @@ class Prefetch:
         self.unknown = Missed(UNKNOWN)
 
     def room(self) -> int:
-        """Return the number of messages that may be fetched now. Only the thread that fetches may ask."""
+        """Return the number of messages that may be fetched now. Only the thread that fetches may call this."""
         self._held = self.unsettled()
         return max(0, self._limit - len(self._held))
 
     def add(self, deliveries: Sequence[Delivery]) -> None:
-        """Add fetched deliveries. Only the thread that fetches may do so."""
+        """Add fetched deliveries. Only the thread that fetches may call this."""
         self._held += deliveries
         self._fetched.extend(deliveries)
 
     def hand_out(self) -> Delivery | None:
-        """Remove and return the next delivery that nobody has seen; `None` if there is none."""
+        """Remove and return the next delivery that was not handed out; `None` if there is none."""
         while self._fetched:
             try:
                 delivery = self._fetched.popleft()
@@ -57,14 +57,14 @@ class Prefetch:
         return None
 
     def take_unseen(self) -> list[Delivery]:
-        """Remove and return all deliveries that nobody has seen."""
+        """Remove and return all deliveries that were not handed out."""
         unseen = []
         while (delivery := self.hand_out()) is not None:
             unseen.append(delivery)
         return unseen
 
     def put_back_unseen(self, deliveries: Sequence[Delivery]) -> None:
-        """Put deliveries back that `take_unseen` gave."""
+        """Put deliveries back that `take_unseen` returned."""
         self._fetched.extend(deliveries)
 
     @property
@@ -81,7 +81,7 @@ class Prefetch:
         return by_lease(self.unsettled())
 
     def finish(self, delivery: Delivery) -> None:
-        """Mark a delivery as acked, and let its ack wait for the next call."""
+        """Mark a delivery as acked. The next call sends its ack."""
         mark(delivery, "ack")
         self._acks.append(delivery)
 
@@ -111,18 +111,18 @@ class Missed:
 
 
 class AckBatch:
-    """The acks that the calls of one flow carry. The caller's lock guards `next_words` and `put_back`."""
+    """The acks that the calls of one flow send. The caller's lock guards `next_words` and `put_back`."""
 
     def __init__(self, waiting: deque[Delivery]) -> None:
         self._waiting = waiting
         self._under_way: list[Delivery] = []
-        #: The acks that calls have carried successfully.
+        #: The acks that calls have sent successfully.
         self.sent: list[Delivery] = []
 
     def next_words(self) -> list[Word]:
-        """Return the acks of the next call as words of a command: the oldest ones, as many as a call may carry.
+        """Return the acks of the next call as words of a command: the oldest ones, at most `BATCH`.
 
-        A call that is made again carries the same acks.
+        A repeated call sends the same acks.
         """
         if not self._under_way:
             number = min(len(self._waiting), BATCH)
@@ -130,12 +130,12 @@ class AckBatch:
         return [word for delivery in self._under_way for word in lease_words(delivery)]
 
     def confirm(self) -> None:
-        """Note that the call has succeeded."""
+        """Record the success of the call."""
         self.sent += self._under_way
         self._under_way = []
 
     def put_back(self) -> None:
-        """Return the acks of a call that failed to those that wait, in their old order."""
+        """Put the acks of a failed call back in front of the waiting ones, in their old order."""
         self._waiting.extendleft(reversed(self._under_way))
         self._under_way = []
 
@@ -171,7 +171,7 @@ class RenewalSchedule:
         self._waits = False
 
     def follow(self, leases: Collection[int]) -> bool:
-        """Follow leases of these lengths, in ms; keep the rhythm if there are none. Return True if it got shorter."""
+        """Set the period by the lengths of leases, in ms. Without leases it stays. Returns True if it got shorter."""
         if not leases:
             return False
         before, self.renew_every = self.renew_every, min(leases) / 3
@@ -180,14 +180,14 @@ class RenewalSchedule:
     def next_turn(self, now: float) -> float:
         """Return the ms until the renewer's next turn.
 
-        A turn that came a little too early is made again when the renewal is due, not a third of a lease later. After
-        a renewal that failed the next turn is such a third away.
+        After a turn that came a little too early, the next turn comes when the renewal is due, not a period later.
+        After a failed renewal it comes a period later.
         """
         left = self._renewed_at + self.renew_every - now
         return min(LONGEST_REST, left if left > 0 else self.renew_every)
 
     def renewed(self, now: float) -> None:
-        """Note that leases were renewed, or that the consumer begins."""
+        """Record a renewal of the leases, or the start of the consumer."""
         self._renewed_at = now
 
     def contacted(self) -> None:
@@ -195,21 +195,21 @@ class RenewalSchedule:
         self._contacted = True
 
     def begin_wait(self) -> None:
-        """Note that the consumer waits. Redis knows it for longer than the wait, so it need not show itself."""
+        """Record the start of a wait. Redis counts the consumer as present for longer than the wait."""
         self._waits = True
 
     def end_wait(self) -> None:
-        """Note that the consumer waits no more."""
+        """Record the end of a wait."""
         self.contacted()
         self._waits = False
 
     def is_report_due(self, now: float) -> bool:
-        """Return True if the consumer has to show that it is present."""
+        """Return True if the consumer must show its presence."""
         waits = self._waits  # first: `end_wait` says last that the wait is over
         if self._contacted:
             self._contacted, self._contact_at = False, now
         return not waits and now - self._contact_at > CONSUMER_TTL_MS / 3
 
     def is_renewal_due(self, now: float) -> bool:
-        """Return True if the leases have to be renewed."""
+        """Return True if the leases must be renewed."""
         return now - self._renewed_at >= self.renew_every

@@ -1,4 +1,4 @@
-"""The thread of a consumer that renews leases, sends acks that wait, and shows that the consumer is present."""
+"""The renewer: the thread of a consumer that renews leases, sends waiting acks, and shows the consumer's presence."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ logger = logging.getLogger("rqttl.consumer")
 class Renewer:
     """Takes a turn at a third of the shortest lease, and once in a second at least, until `close`.
 
-    After `stop` a turn releases what was not handed out. Leases are renewed until `close`. Each renewal notifies
-    `settled`, because it may show that leases were lost.
+    After `stop` a turn releases the deliveries that were not handed out. Leases are renewed until `close`. Each renewal
+    notifies `settled`, because it may show lost leases.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Renewer:
         self._stop = stop
         self._settled = settled
         self._sooner = Wakeup()
-        #: Asked once, when no lease is to be renewed any more.
+        #: The interrupt that ends the renewal of leases.
         self.closed = Interrupt()
         self._thread = threading.Thread(target=self._run, name=f"rqttl-renewer-{settling.queue}", daemon=True)
 
@@ -55,7 +55,7 @@ class Renewer:
         self._thread.start()
 
     def follow_leases(self) -> None:
-        """Take the next turn in time for the leases at hand."""
+        """Take the next turn early enough for the present leases."""
         if self._schedule.follow(self._books.leases().keys()):
             self._sooner.notify()
 
@@ -66,7 +66,7 @@ class Renewer:
             self._thread.join()
 
     def prepare(self, leap: int) -> None:
-        """Show the consumer, and hold all leases, throughout a leap of the clock by so many ms. See `Timing.leaps`."""
+        """Keep the presence and all leases throughout a leap of the clock by `leap` ms. See `Timing.leaps`."""
         try:
             self._sender.report(prefetch.CONSUMER_TTL_MS + leap)
             self._renew(leap)
@@ -74,7 +74,7 @@ class Renewer:
             self._log_failure(error)
 
     def release_unseen(self) -> None:
-        """Give back, uncounted, what iteration has not handed out."""
+        """Give back, uncounted, the deliveries that the iteration has not handed out."""
         unseen = self._books.take_unseen()
         if not unseen:
             return
@@ -98,9 +98,9 @@ class Renewer:
             try:
                 self._take_turn()
             except BrokerClosed:
-                return  # nothing can be sent any more; the thread that iterates raises it
+                return  # no call can be sent any more; the thread that iterates raises the error
             except (RedisError, RqttlError) as error:
-                # tried again at the next turn: a queue may come back, as a server does; settling tells lost leases
+                # the next turn tries again: queue and server may come back; a later settle reports lost leases
                 self._log_failure(error)
             except Exception:
                 # a listener of events failed: without a renewer all leases would end
@@ -120,7 +120,7 @@ class Renewer:
             self._schedule.renewed(now())
 
     def _renew(self, leap: int) -> None:
-        """Renew all leases, for as long as they were given for and `leap` ms."""
+        """Renew all leases for their own lengths plus `leap` ms."""
         with self._sender.lock:
             leases = self._books.leases()
             for lease, group in leases.items():

@@ -1,4 +1,4 @@
-"""The calls of a consumer to Redis, one at a time. Acks that wait travel with them."""
+"""The calls of a consumer to Redis, one at a time. They carry the waiting acks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sender:
         self._books = books
         self._schedule = schedule
         self._stop = stop
-        #: Guards the line to Redis. Renewing changes tokens and settling presents them: one of them at a time.
+        #: The lock for calls to Redis. Only one call at a time may change tokens (renewals) or present them (settles).
         self.lock = threading.Lock()
 
     def fetch(self, count: int, lease: int | None, wait: int, room: int) -> ReceiveResult:
@@ -49,7 +49,7 @@ class Sender:
         return self._perform(flow, acks)
 
     def report(self, ttl: int = 0, *, leaves: bool = False) -> None:
-        """Send all acks that wait. Show that the consumer is present for `ttl` ms, or that it leaves the queue."""
+        """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue."""
         presence = Presence(self._consumer, 0 if leaves else -1, ttl)
         while True:
             acks = self._books.acks()
@@ -78,7 +78,7 @@ class Sender:
         return claimed
 
     def _carry_out(self, flow: Flow[ReceiveResult], acks: AckBatch) -> ReceiveResult:
-        """Carry out a flow under the lock, which is free while the flow waits for a message."""
+        """Carry out a flow under the lock. The lock is free while the flow waits for a message."""
         answer: Any = None
         failure: Exception | None = None
         while True:

@@ -13,10 +13,10 @@ from rqttl.protocol.commands import Ok, Word
 from rqttl.text import format_value
 from rqttl.units import Duration
 
-#: The ways to settle whose scripts read the message.
+#: The settle commands whose scripts read the message.
 READING = ("nack", "reject")
 
-#: Settles the deliveries (sequence and token in turn) of one call.
+#: A function that settles the deliveries of one call. Its argument has sequence and token in turn.
 Run = Callable[[Sequence[Word]], Flow[Ok]]
 
 
@@ -125,7 +125,7 @@ def _raise_lost(queue: str, deliveries: Sequence[Delivery], cause: Exception | N
 
 
 def _newest(queue: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Check deliveries and return them. Of two of one message only the newer lease can hold; the older is lost."""
+    """Check deliveries and return them. Of two deliveries of one message the older has lost its lease."""
     check_deliveries(deliveries)
     newest: dict[bytes, tuple[bytes, Delivery]] = {}
     older = []
@@ -147,7 +147,7 @@ def _newest(queue: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
 
 
 def check_deliveries(deliveries: object) -> None:
-    """Raise `InvalidInput` unless it is a sequence of deliveries."""
+    """Raise `InvalidInput` unless the argument is a sequence of deliveries."""
     if not isinstance(deliveries, Sequence) or isinstance(deliveries, (str, bytes, bytearray, memoryview)):
         raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {format_value(deliveries)}")
     for item in deliveries:

@@ -41,7 +41,7 @@ def count_calls(broker: Broker, carrier: str) -> Counts:
         handled=stats.acked,
         expired=stats.deaths.get("expired", 0),
         rejected=stats.deaths.get("rejected", 0),
-        waiting=stats.ready + stats.leased + stats.delayed,
+        waiting=stats.depth,
     )
 
 

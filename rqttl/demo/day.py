@@ -1,8 +1,8 @@
 """The time of the demo: the flights of many dates as one day, in which a minute takes some milliseconds.
 
 Each flight keeps its time of day, so the rush hours of the real schedule are the rush hours of the demo. Its boarding
-call is useful until the same carrier's next departure from the same airport, in the schedule of its own date. That gap,
-with the same milliseconds for a minute, is the TTL of the message.
+call is useful until the same carrier's next departure from the same airport, in the schedule of its own date. The TTL
+of the message is this gap, with the same milliseconds for a minute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Flows that compare the parts of a queue and repair them, page by page, so that no call is long.
 
-One script checks each page, so its verdict about a message is exact at that moment, whatever other clients do. Only
-the sum of all bodies needs a queue that does not change: the pages tell whether it changed.
+One script checks each page, so its verdict about a message is exact at that moment, while other clients use the queue.
+Only the sum of all bodies needs a queue that does not change. The pages show a change.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from rqttl.flows import Flow, run
 from rqttl.protocol.commands import Ok, repair
-from rqttl.protocol.keys import PARTS, Keyspace
+from rqttl.protocol.keys import HARM, PARTS, Keyspace
 
 #: Parts that hold messages, and parts that only name them.
 CONTENTS = tuple(part.name for part in PARTS.values() if part.has_messages)
-INDEXES = ("leases", "delayed", "requeued", "expiry", "failures")
+INDEXES = tuple(HARM)
 #: Attempts to count the bodies before a queue is too busy for it.
 TRIES = 5
 #: Sequences of a page, at most. The script cuts pages of large bodies.
@@ -28,10 +28,10 @@ _EXAMPLES = 3
 class Audit:
     """The result of looking through a queue.
 
-    `counts` has the number of wrong sequences by kind of damage, in the words of `damage.judge`; for a sequence without
-    a message the part that still names it follows (`orphan:leases`). `examples` has some sequences of each kind. If
-    `still` is true, nothing changed meanwhile, and `messages`, `ready` and `size` (body bytes of ready messages) belong
-    together.
+    `counts` has the number of wrong sequences by kind of damage, in the words of `integrity.check`; for a sequence
+    without a message the part that still names it follows (`orphan:leases`). `examples` has some sequences of each
+    kind. If `still` is true, nothing changed meanwhile, and `messages`, `ready` and `size` (body bytes of ready
+    messages) belong together.
     """
 
     record: dict[str, str] = field(default_factory=dict)

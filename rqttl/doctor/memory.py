@@ -61,7 +61,7 @@ def left(info: ServerInfo) -> Iterator[Finding]:
         yield warning(
             check,
             f"{as_size(used)} used without a limit, on a machine with {as_size(machine)}",
-            "set maxmemory to what the machine can spare, or the system will end Redis",
+            "set maxmemory to the memory that the machine can spare, or the system will end Redis",
         )
     else:
         yield ok(

@@ -15,7 +15,7 @@ from rqttl.errors import QueueNotFound
 from rqttl.flows import Flow
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.protocol import replies
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import HARM, Keyspace
 from rqttl.text import plural
 from rqttl.units import as_datetime, as_size
 
@@ -26,15 +26,11 @@ NUMBERS = ("explicit", "ready_bytes", "lease_grants", "enqueued", "delivered")
 _ADVICE = "`rqttl doctor --repair` repairs it"
 #: Effects of each kind of fault.
 FAULTS = {
-    "orphan:leases": "in leases without a message: too few count as ready",
-    "orphan:delayed": "in delayed without a message: too few count as ready",
-    "orphan:requeued": "in requeued without a message: consumers do not get past",
-    "orphan:expiry": "in expiry without a message: the queue is due all the time",
-    "orphan:failures": "in failures without a message: they take memory",
+    **{f"orphan:{part}": f"in {part} without a message: {harm}" for part, harm in HARM.items()},
     "unreachable": "in the log, but nowhere else: no consumer would get them",
     "duplicate": "in two places: they would be delivered twice, or never",
-    "deadline": "whose deadline is not what expiry says: they expire at the wrong time, or never by themselves",
-    "header": "with a damaged header: they are delivered with what can be read of it",
+    "deadline": "whose deadline differs from expiry: they expire at the wrong time, or never by themselves",
+    "header": "with a damaged header: they are delivered with its readable parts",
     "foreign": "that rqttl did not write: scripts cannot read them",
 }
 
@@ -66,7 +62,7 @@ def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
         yield problem(
             CHECK,
             f"its record lacks {first_few(missing, 6)}: calls fail, or do the wrong thing",
-            "restore a backup, or put the fields back with HSET: lua/README.md says what they hold",
+            "restore a backup, or put the fields back with HSET: lua/README.md explains them",
             queue=queue,
         )
         return

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 PING, PONG = b"PING\r\n", b"+PONG"
-_WHO = b"INFO server\r\n"
+_INFO = b"INFO server\r\n"
 SHUTDOWN = b"SHUTDOWN NOSAVE\r\n"  # NOSAVE: no snapshot; the append-only file is flushed and synced all the same
 
 _ASK_TIMEOUT = 5.0  # seconds; a server that loads its data answers within one chunk of the file
@@ -108,8 +108,9 @@ class _Guard:
         with self._turn:
             self._stopping.set()
         if (child := self._child) is not None:
-            # The command acts at once, the signal at the next tick of the server's clock (and whoever listens there).
-            if f"process_id:{child.pid}\r".encode() in ask(self._address, _WHO):
+            # SHUTDOWN acts at once, the signal only at the next tick of the server's clock. Another server may listen
+            # at the address, so the process id is compared first.
+            if f"process_id:{child.pid}\r".encode() in ask(self._address, _INFO):
                 ask(self._address, SHUTDOWN)
             child.terminate()
 

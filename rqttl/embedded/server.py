@@ -14,8 +14,8 @@ the first `acquire` and ends after the last use, also if `kill -9` ended the las
 *   `acquire` takes `start.lock`, then its shared locks, then starts a guard if there is none. So two
     processes at the same instant start one server, and no process becomes a user of a server that is about to stop.
 *   The holder of `guard.lock` is the guard. The starting process takes this lock first and hands the open file over, so
-    no second guard can start in between. redis-server inherits `server.lock` in the same way, as its only descriptor:
-    no server starts on data that another server, left by a killed guard, still writes.
+    no second guard can start in between. redis-server inherits `server.lock` in the same way, as its only descriptor.
+    So no server starts on data that another server, left by a killed guard, still writes.
 
 If the guard is killed the server stops too (on Linux by itself; elsewhere the next `acquire` or the last `close` stops
 it). If the server is killed the guard starts it again; a server that is killed within a second of its start takes the

@@ -1,4 +1,4 @@
-"""Operations of more than one step, as generators that yield what is to be done. No I/O here."""
+"""Flows: operations of several steps, as generators that yield each step. No I/O here."""
 
 from rqttl.flows.config_cache import KNOWN, ConfigCache
 from rqttl.flows.looking import look, names, only, options, options_of

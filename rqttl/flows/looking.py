@@ -1,4 +1,4 @@
-"""Flows that look at many queues by plain reads of Redis: they change nothing, and need no right to run scripts."""
+"""Flows that read many queues by plain commands. They change nothing, and need no right to run scripts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rqttl.types import PerQueue, QueueStats
 
 T = TypeVar("T")
 Damaged = dict[str, QueueDamaged]
-#: Queues that are looked at together, in three round trips.
+#: The number of queues that three round trips read together.
 PAGE = 500
-#: Body bytes that one round trip should bring at most.
+#: The target for the body bytes of one round trip.
 BODIES = 2**22
 
 
 def names(keyspace: Keyspace) -> Flow[list[str]]:
-    """The names of all queues that are there, sorted. A damaged queue is there. Raises `RegistryDamaged`."""
+    """The names of all existing queues, sorted. A damaged queue exists. Raises `RegistryDamaged`."""
     (members,) = yield Read([("SMEMBERS", keyspace.registry)])
     if isinstance(members, Exception):
         raise RegistryDamaged(keyspace.registry)
@@ -56,7 +56,7 @@ def _options(record: Record) -> QueueOptions:
 
 
 def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Flow[PerQueue[QueueStats]]:
-    """Statistics of each queue, without a sweep. `ends`: with the ends of the next lease and the next delay."""
+    """Statistics of each queue, without a sweep. `ends` adds the ends of the next lease and of the next delay."""
     statistics: PerQueue[QueueStats] = PerQueue()
     for page in _pages(queues):
         now, records = yield from _existing(keyspace, page, STATISTICS, statistics.damaged)
@@ -73,7 +73,7 @@ def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Fl
 
 
 def only(queue: str, flow: Flow[PerQueue[T]]) -> Flow[T]:
-    """The answer of a look at one queue. Raises `QueueNotFound`, `QueueDamaged`."""
+    """The answer for one queue, from a flow for many. Raises `QueueNotFound`, `QueueDamaged`."""
     result = yield from flow
     if queue in result.damaged:
         raise result.damaged[queue]
@@ -88,7 +88,7 @@ def _pages(queues: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _groups(numbers: Sequence[Numbers]) -> Iterator[list[Numbers]]:
-    """Queues whose oldest messages may come in one reply."""
+    """Groups of queues. One round trip reads the oldest messages of a group."""
     group: list[Numbers] = []
     weight = 0
     for tally in numbers:
@@ -102,7 +102,7 @@ def _groups(numbers: Sequence[Numbers]) -> Iterator[list[Numbers]]:
 
 
 def _sound(records: Mapping[str, Record], read: Callable[[Record], T], damaged: Damaged) -> dict[str, T]:
-    """Read each record. One that is no record of a queue goes into `damaged`."""
+    """Read each record. A damaged record goes into `damaged`."""
     values = {}
     for name, record in records.items():
         try:
@@ -115,7 +115,7 @@ def _sound(records: Mapping[str, Record], read: Callable[[Record], T], damaged: 
 def _existing(
     keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], damaged: Damaged
 ) -> Flow[tuple[int, dict[str, Record]]]:
-    """The time of Redis in ms, and the records of the queues that are there: their lifetime is not over."""
+    """The time of Redis in ms, and the records of the existing queues: those whose lifetime is not over."""
     calls: list[Call] = [("HMGET", keyspace.key(queue, "meta"), *fields) for queue in queues]
     time, *replies = yield Read([("TIME",), *calls])
     now = int(time[0]) * 1000 + int(time[1]) // 1000
@@ -131,7 +131,7 @@ def _existing(
 
 
 def _ask(asked: Mapping[str, Mapping[str, Call]], damaged: Damaged) -> Flow[dict[str, dict[str, Any]]]:
-    """Ask each queue its questions, all in one round trip. Answers have the names of their questions."""
+    """Run the calls of all queues in one round trip. An answer has the name of its call."""
     calls = [call for questions in asked.values() for call in questions.values()]
     replies = iter((yield Read(calls)) if calls else ())
     answered: dict[str, dict[str, Any]] = {}

@@ -28,9 +28,9 @@ from rqttl.protocol.envelope import Envelope
 from rqttl.text import plain_text
 from rqttl.types import Message, Receipt
 
-#: The longest that a consumer blocks before it looks at the queue again, in ms.
+#: The ms after which a blocked consumer looks at the queue again at the latest.
 PERIOD = 240_000
-#: The answer to `WaitForWakeup` where no wait may go on.
+#: The answer to `WaitForWakeup` after an interrupt: the flow must not wait again.
 ENDED = b"ended"
 #: Calls that one round trip of `enqueue_many` carries at most.
 WINDOW = 8
@@ -59,10 +59,10 @@ def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFu
 
 
 def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
-    """Store messages in order; their ids are remembered for `window` ms.
+    """Store messages in order. The queue remembers their ids for `window` ms.
 
-    Without limits several batches go in one round trip; with limits, or a window of the call, one after the other,
-    because a batch that has to be repeated must not be overtaken.
+    If the queue has no limits and the call no window, several batches go in one round trip. Otherwise they go one after
+    the other, because no batch may overtake one that is repeated.
     """
     config: QueueConfig = yield GetConfig(queue)
     largest = _largest_of_plain(messages)
@@ -81,7 +81,7 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
 
 
 def _largest_of_plain(messages: Sequence[Message | object]) -> int | None:
-    """The size of the largest, if all are bodies as they are and fit into one batch."""
+    """The size of the largest body if all messages are bytes and fit into one batch, else `None`."""
     if len(messages) > BATCH or set(map(type, messages)) != {bytes}:
         return None
     sizes = list(map(len, messages))  # type: ignore[arg-type]  # all are bytes
@@ -93,9 +93,9 @@ _Stored = tuple[QueueConfig, Sequence[bytes]]
 
 
 def _store(config: QueueConfig, largest: int, build: Callable[[QueueConfig], Command]) -> Flow[_Stored]:
-    """Store messages in one call, of which the largest body has `largest` bytes.
+    """Store messages in one call. The largest body has `largest` bytes.
 
-    Raises `MessageTooLarge` by the options in force only, never by those that this client last saw.
+    Raises `MessageTooLarge` according to the options in force. Options in the cache never suffice for it.
     """
     config = yield from _roomy(config, largest)
 
@@ -110,7 +110,7 @@ def _store(config: QueueConfig, largest: int, build: Callable[[QueueConfig], Com
 
 
 def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
-    """Options that take a body of `largest` bytes: these, or those in force now. Raises `MessageTooLarge`."""
+    """A config that permits a body of `largest` bytes: this one, or the one in force now. Raises `MessageTooLarge`."""
     if largest > config.max_body:
         config = yield GetConfig(config.name, fresh=True)
         commands.check_size(config, largest)
@@ -120,7 +120,7 @@ def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
 def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], window: int) -> Flow[list[_Stored]]:
     pieces = list(_batches(packed))
     sizes = [max(len(body) for _, body in piece) for piece in pieces]
-    #: For each batch, the largest body of it and all later ones: none is stored before one that is refused.
+    #: For each batch, the largest body in it and in all later ones, so a refusal comes before any of them is stored.
     largest = list(accumulate(reversed(sizes), max))[::-1]
     stored: list[_Stored] = []
     while len(stored) < len(pieces):
@@ -167,9 +167,10 @@ def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> R
 
 
 class ReceiveResult(NamedTuple):
-    """The result of one receive: entries `(sequence, (header, body))`, one lease token for all, and what is next.
+    """The result of one receive: entries `(sequence, (header, body))`, and one lease token for all of them.
 
-    `lost` and `unknown` are sequences of deliveries that it was to finish; see `Settled`.
+    `lost` and `unknown` are sequences of deliveries that the call should settle; see `Settled`. `due` is the time of
+    the next due work in ms. `more` is true if the call met expired messages only.
     """
 
     config: QueueConfig
@@ -185,7 +186,7 @@ class ReceiveResult(NamedTuple):
 
 def receive_once(queue: str, count: int, lease: int | None, *, auto_ack: bool = False, presence: Presence = ABSENT,
           finished: Sequence[Word] = (), now: Word = "") -> Flow[ReceiveResult]:  # fmt: skip
-    """One receive call; repeated at once while all that was met had expired."""
+    """Make one receive call. Repeat it at once while it meets expired messages only."""
     used: QueueConfig
 
     def build(config: QueueConfig) -> Command:
@@ -214,19 +215,19 @@ def _claimed(config: QueueConfig, values: Ok, lost: Sequence[bytes], unknown: Se
 
 
 def period(consumer: str) -> int:
-    """The longest time in ms that this consumer blocks: between half of `PERIOD` and all of it.
+    """The ms for which this consumer blocks at most: between half of `PERIOD` and all of it.
 
-    Consumers that began together so do not go on looking at Redis together.
+    The time differs between consumers, so consumers that began together do not keep calling Redis together.
     """
     return PERIOD - crc32(consumer.encode()) % (PERIOD // 2)
 
 
 def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, ttl: int = 0,
             room: int = 1, finished: Callable[[], Sequence[Word]] = tuple) -> Flow[ReceiveResult]:  # fmt: skip
-    """Take up to `count` messages, waiting for the first one up to `wait` ms. Every time-out looks at the queue again.
+    """Take up to `count` messages. Wait up to `wait` ms for the first one, and look at the queue after every time-out.
 
-    `finished` is asked before every look for deliveries to finish with it. Who finds fewer messages than `room` counts
-    as waiting: it comes back at once.
+    Each look settles the deliveries that `finished()` returns as acked. A consumer that gets fewer messages than `room`
+    counts as waiting, because it comes back at once.
     """
     if wait <= 0:
         own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
@@ -235,23 +236,23 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     ticket, now = b"", started
     lost: list[bytes] = []
     unknown: list[bytes] = []
-    deaf: PoolExhausted | None = None
+    exhausted: PoolExhausted | None = None
     while True:
         left = max(0, started + wait - now)
         block = min(left, period(consumer))
         own = Presence(consumer, block, ttl, ticket, room)
         claimed = yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished())
         lost, unknown = [*lost, *claimed.lost], [*unknown, *claimed.unknown]
-        if deaf and not claimed.entries:
-            raise deaf
+        if exhausted and not claimed.entries:
+            raise exhausted
         if claimed.entries or block == 0:
             return claimed._replace(lost=lost, unknown=unknown)
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
         wakeup = yield WaitForWakeup(queue, block, left, due)
-        deaf = wakeup if isinstance(wakeup, PoolExhausted) else None
-        ticket = wakeup if wakeup and not deaf else b""
-        if deaf or ticket == ENDED:
-            # looks once more, and so leaves those who wait, with what was handed to it meanwhile
+        exhausted = wakeup if isinstance(wakeup, PoolExhausted) else None
+        ticket = wakeup if wakeup and not exhausted else b""
+        if exhausted or ticket == ENDED:
+            # one last look: it ends the presence among the waiters, and takes a message that was handed over meanwhile
             ticket, wait = b"", 0
         now = yield Now()
 
@@ -271,16 +272,16 @@ def receive_many(queue: str, count: int, lease: int | None, wait: int, *, auto_a
 
 
 def heartbeat(queue: str, presence: Presence, finished: Callable[[], Sequence[Word]]) -> Flow[ReceiveResult]:
-    """Finish deliveries and show that a consumer lives, without taking anything."""
+    """Settle deliveries as acked and show that a consumer is present. Takes no message."""
     return (yield from receive_once(queue, 0, 1, presence=presence, finished=finished()))
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The exceptions to what a settle was to do, by sequence; and the new token of each lease that was renewed.
+    """The sequences that a settle failed for, and the new token of each renewed lease.
 
     `lost`: the lease had ended. `unknown`: the reply to an earlier try was lost, the lease has ended since, and the
-    message is gone, so nobody knows whether that try settled it.
+    message does not exist any more. The earlier try may have settled it.
     """
 
     lost: set[bytes]
@@ -292,7 +293,7 @@ def settle(deliveries: Sequence[tuple[bytes, bytes]],
            run: Callable[[Sequence[Word]], Flow[Ok]], sizes: Sequence[int] = ()) -> Flow[Settled]:  # fmt: skip
     """Settle deliveries (sequence and token) in batches.
 
-    `sizes` are the bytes of each message, for a script that reads them: they cut the batches too.
+    `sizes` has the bytes of each message, for a script that reads messages. They bound the batches, too.
     """
     settled = Settled(set(), set(), {})
     for batch in _cut(deliveries, sizes):

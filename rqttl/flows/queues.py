@@ -34,10 +34,10 @@ DECLARED: tuple[Declared, ...] = ("existing", "created", "adopted")
 
 
 def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
-    """Make a queue, adopt it, or find it with the same options.
+    """Create a queue, adopt it, or find it with the same options.
 
-    The registry comes first, so that no queue is unlisted. A queue that is listed costs no write there: such a write
-    would be refused while Redis has no memory left.
+    The flow adds the name to the registry first, so every queue is listed. It writes nothing there for a listed queue:
+    Redis without free memory would refuse the write.
     """
     queue = options.queue
     yield from _listed(keyspace, queue)
@@ -50,11 +50,11 @@ def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
         if answer.code == "mismatch":
             raise _mismatch(options, in_force.options)
         yield from retire(in_force)
-        yield from _listed(keyspace, queue)  # `retire` took it out
+        yield from _listed(keyspace, queue)  # `retire` removed it
     if answer.made:
-        # whoever ended a queue of this name may have taken it out since, having looked before this one was made
+        # another client may have removed the name since, after the end of an older queue of this name
         yield from _listed(keyspace, queue)
-    # without a look at the queue, which may be over by now: the caller has declared it all the same
+    # the config comes from the call, not from a new look: the lifetime of the declared queue may be over by now
     yield GetConfig(queue, newest=QueueConfig(keyspace, queue, answer.version, options))
     made: int = answer.made
     return DECLARED[made]
@@ -75,12 +75,12 @@ def _listed(keyspace: Keyspace, queue: str) -> Flow[None]:
 
 
 def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
-    """Let the lifetime of a queue begin anew."""
+    """Restart the lifetime of a queue."""
     yield from existing(queue, commands.touch(keyspace, queue))
 
 
 def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
-    """Change options, let them act on the messages that are there, and count those that die by it."""
+    """Change options. They act on the present messages; the result counts the messages that die by the change."""
     first = yield from _fresh(queue, changes)
     keyspace, before, after = first.keyspace, first.options, first.options
 
@@ -89,7 +89,7 @@ def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
         before, after = config.options, config.options.changed(changes)
         return commands.update(config, after)
 
-    # Messages that are due under the options in force die before the change, and are not counted as its effect.
+    # Messages that are due under the old options die before the change, so the result does not count them.
     yield from sweep(queue)
     yield from with_config(queue, build)
     config = yield from config_if_exists(keyspace, queue)
@@ -101,7 +101,7 @@ def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
 
 
 def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flow[UpdateResult]:
-    """Count the messages that `update` would let die; the queue is swept first, as it is there."""
+    """Count the messages that `update` would let die. Sweeps the queue first, as `update` does."""
     yield from _fresh(queue, changes)
     yield from sweep(queue, now=now)
     before = after = (yield GetConfig(queue)).options
@@ -120,14 +120,14 @@ def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flo
 
 
 def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[QueueConfig]:
-    """The options in force, not those that this client last saw. Raises where the changes do not fit to them."""
+    """Read the options in force, past the cache. Raises `InvalidOption` if the changes do not fit to them."""
     config: QueueConfig = yield GetConfig(queue, fresh=True)
     config.options.changed(changes)
     return config
 
 
 def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
-    """Remove the ready messages that are there now. What has expired before is not among them: it dies first."""
+    """Remove the present ready messages. Expired messages die first and do not count."""
     yield from sweep(queue)
     upto: Word = ""
     purged: int = 0
@@ -139,7 +139,7 @@ def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
 
 
 def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flow[int]:
-    """Remove those of these messages that are ready. What has expired before is not among them: it dies first."""
+    """Remove the ready ones among these messages. Expired messages die first and do not count."""
     ids = sorted(_checked(sequences))
     yield from sweep(queue)
     purged = done = 0
@@ -157,7 +157,7 @@ def _checked(sequences: Iterable[str]) -> set[str]:
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
-    """Delete a queue and take it out of the registry. What has expired before dies first."""
+    """Delete a queue and remove its name from the registry. Expired messages die first."""
     yield from sweep(queue)
     command = commands.delete(keyspace, queue, if_unused=if_unused, if_empty=if_empty)
     answer = yield from dispatch(command, ("in_use",))
@@ -169,7 +169,7 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
 
 
 def config_of(keyspace: Keyspace, queue: str) -> Flow[QueueConfig]:
-    """Ask Redis what is in force. A queue whose lifetime is over is deleted first, as if a reaper had been in time."""
+    """Read the config in force. A queue at the end of its lifetime is deleted first, as by a reaper."""
     config = yield from config_if_exists(keyspace, queue)
     if config is None:
         raise QueueNotFound(queue)
@@ -177,7 +177,7 @@ def config_of(keyspace: Keyspace, queue: str) -> Flow[QueueConfig]:
 
 
 def config_if_exists(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]:
-    """The same, without an error where there is no such queue."""
+    """`config_of` that returns `None` for a missing queue."""
     command = commands.lookup(keyspace, queue)
     while True:
         answer = yield from dispatch(command, NOT_THERE)
@@ -193,7 +193,7 @@ def _config(keyspace: Keyspace, queue: str, version: bytes, options: bytes) -> Q
 
 
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[MessageView]]:
-    """Look at messages, in pages that a script can carry."""
+    """Read messages, in pages of bounded size."""
     place = "" if after is None else codec.check_sequence(after, "after")
     seen: list[MessageView] = []
     while len(seen) < limit:
@@ -202,7 +202,7 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
         page = yield from existing(queue, command)
         retention = int(page.retention) if page.retention else None
         for i, entry in enumerate(page.entries):
-            view = _peeked(queue, retention, entry, page.facts[3 * i : 3 * i + 3])
+            view = _peeked(queue, retention, entry, page.details[3 * i : 3 * i + 3])
             if view.state == "leased" or view.expires_at is None or view.expires_at > as_datetime(page.now):
                 seen.append(view)
         if not page.entries:
@@ -217,13 +217,13 @@ def _peeked(queue: str, retention: int | None, entry: Any, state_fields: Sequenc
     marks, _, description = failures.partition(b" ")
     failed, _, away = marks.partition(b"@")
     if state == b"delayed" and away:
-        until = away  # in `delayed` it stands with the end of its retention
+        until = away  # `delayed` has the end of the retention as its score
     read = codec.unpack_header(header)
     return MessageView(
         id=read.id or sequence.decode(),
         sequence=sequence.decode(),
         queue=queue,
-        state=state.decode(),  # type: ignore[arg-type]  # the script says one of the three words
+        state=state.decode(),  # type: ignore[arg-type]  # `ready`, or a name of the table `STATES`
         until=as_datetime(int(until)) if until else None,
         body=body,
         headers=read.headers,

@@ -1,4 +1,4 @@
-"""The record of a queue (`meta`) as its fields tell it, whether a script or a plain read of Redis gave them."""
+"""The record of a queue (`meta`) as a value. Its fields come from a script or from a plain read of Redis."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rqttl.units import as_datetime
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 _DEATHS = {reason: f"deaths:{reason}" for reason in REASONS}
 _DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
-#: Each field that restarts a lifetime, and the option that says how long it lasts from there.
+#: Pairs of a field with the start of a lifetime, and the option with its length.
 _LIVES = (("last_used_at", "expires"), ("last_active_at", "auto_delete_on_idle"))
-#: The fields that say whether the queue is there, and until when.
+#: The fields that show the existence of the queue and its end.
 LIFETIME = (
     "version", "last_used_at", "expires", "last_active_at", "auto_delete_on_idle", "on_expire",
     "emptied_last_id", "last_id",
 )  # fmt: skip
-#: The fields from which statistics are made.
+#: The fields that statistics need.
 STATISTICS = (
     *LIFETIME, "ready_bytes", "due_at", "cursor", "lease_grants", "compacted", "message_ttl", *COUNTERS,
     *_DEATHS.values(), *_DROPPED.values(),
@@ -36,18 +36,18 @@ class Record:
 
     @classmethod
     def read(cls, queue: str, names: Sequence[str], values: Sequence[Any]) -> Record | None:
-        """The fields `names`, as HMGET gives them. `None` if there is no such queue."""
+        """Read the answer of HMGET for the fields `names`. Returns `None` if the queue does not exist."""
         fields = {name: value for name, value in zip(names, values, strict=True) if value is not None}
         return cls(queue, fields) if "version" in fields else None
 
     def text(self, name: str) -> str:
-        """A field that every record has. Raises `QueueDamaged`."""
+        """The text of a field that every record has. Raises `QueueDamaged` if it is missing."""
         if name not in self.fields:
             raise QueueDamaged(self.queue, f"its record lacks the field {name}")
         return self.fields[name].decode("utf-8", "backslashreplace")
 
     def number(self, name: str) -> int:
-        """A number, 0 if the field is not set. Raises `QueueDamaged` if it holds something else."""
+        """The number in a field, 0 if the field is not set. Raises `QueueDamaged` if the field holds no number."""
         value = self.fields.get(name, b"0")
         try:
             return int(value or 0)
@@ -57,24 +57,24 @@ class Record:
 
     @property
     def end(self) -> int | None:
-        """When the lifetime of the queue is over, in ms; `None` for a queue without one."""
+        """The end of the lifetime of the queue, in ms; `None` for a queue without a lifetime."""
         ends = [self.number(since) + self.number(time) for since, time in _LIVES if time in self.fields]
         return min(ends, default=None)
 
     @property
     def keeps(self) -> bool:
-        """True if `keep` lets an empty queue live on at its end: messages came after its last end."""
+        """True if `on_expire=keep` extends the lifetime: messages came after its last end."""
         return self.fields.get("on_expire") == b"keep" and self.fields.get("last_id") != self.fields.get(
             "emptied_last_id", b"0-0"
         )
 
     @property
     def due(self) -> int | None:
-        """The earliest time at which anything can be due, in ms; `None` if nothing can be. 0: nobody knows when."""
+        """A lower bound of the next due time, in ms. `None`: nothing can become due. 0: the time is unknown."""
         return self.number("due_at") if self.fields.get("due_at") else None
 
     def totals(self) -> dict[str, Any]:
-        """The part of `QueueStats` that the record alone tells."""
+        """The fields of `QueueStats` that follow from the record alone."""
         end = self.end
         return {
             **{name: self.number(name) for name in COUNTERS},

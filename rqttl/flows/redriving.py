@@ -19,7 +19,7 @@ from rqttl.types import MessageView, Outcome, RedriveResult
 
 
 def redrive_many(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]]) -> Flow[list[RedriveResult]]:
-    """Put chosen letters, each a sequence and the queue that it goes to, back. What has expired dies first."""
+    """Move chosen letters back. Each is a pair: its sequence, and its target queue. Expired letters die first."""
     pairs = _checked(letters)
     yield from sweep(queue)
     results: dict[tuple[str, str], RedriveResult] = {}
@@ -47,7 +47,7 @@ def _by_origin(letters: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str]) -> Flow[list[RedriveResult]]:
-    """Send letters to one queue, in order. What went is told, also where the queue is deleted meanwhile."""
+    """Move letters to one queue, in order. Returns their results, also if the queue is deleted meanwhile."""
     if origin == queue:
         return [RedriveResult(sequence, origin, "same_queue") for sequence in sequences]
     done: list[RedriveResult] = []
@@ -60,7 +60,7 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
         if type(answer) is Refused:
             config = yield from config_if_exists(keyspace, origin)
         else:
-            # of large letters the script looks at the first ones only
+            # the script reads a bounded number of bytes, so it may handle the first letters only
             done += [
                 _redriven(sequence, origin, result) for sequence, result in zip(batch, answer.results, strict=False)
             ]
@@ -76,7 +76,7 @@ def _redriven(sequence: str, origin: str, result: bytes) -> RedriveResult:
 
 @dataclass
 class _Redrive:
-    """A redrive of whatever fits: which letters are meant, and how far it is."""
+    """A redrive of all letters that fit: the conditions on a letter, and the progress so far."""
 
     keyspace: Keyspace
     queue: str
@@ -86,7 +86,7 @@ class _Redrive:
     to: str | None
     last: str
     moved: int = 0
-    #: Queues that take no more.
+    #: Queues that take no further letter.
     closed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class _Redrive:
         return self.limit is not None and self.moved >= self.limit
 
     def chosen_letters(self, page: Sequence[MessageView]) -> Iterator[tuple[str, str]]:
-        """The letters of a page that may go, with where to."""
+        """The letters of a page that fulfil the conditions, each with its target queue."""
         for letter in page:
             if letter.state == "ready" and letter.deaths and letter.sequence <= self.last:
                 death = letter.deaths[0]
@@ -105,7 +105,7 @@ class _Redrive:
                     yield letter.sequence, self.to or death.queue
 
     def send(self, page: Sequence[MessageView]) -> Flow[None]:
-        """Send what may go of a page."""
+        """Move the letters of a page that fulfil the conditions."""
         letters = list(self.chosen_letters(page))
         while letters and not self.over:
             most = len(letters) if self.limit is None else self.limit - self.moved
@@ -121,7 +121,7 @@ class _Redrive:
 
 def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason: str | None = None,
             source: str | None = None, to: str | None = None) -> Flow[int]:  # fmt: skip
-    """Put letters back, the oldest first, that are there now. A queue that has no room for one gets no further ones."""
+    """Move the present letters back, the oldest first. A queue that has no room for a letter gets no further one."""
     limit = None if limit is None else checks.whole(limit, "limit")
     if reason is not None and plain_text(reason) not in REASONS:
         raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {format_value(reason)}")
@@ -135,7 +135,7 @@ def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason:
         yield GetConfig(to)
     counters = (yield from with_config(queue, commands.stats)).counters
     record = dict(zip(counters[::2], counters[1::2], strict=True))
-    # what dies anew while this goes on comes behind that place, so this ends
+    # letters that die during the redrive come behind the last sequence, so the redrive ends
     work = _Redrive(keyspace, queue, limit, reason, source, to, record[b"last_id"].decode())
     after = None
     while not work.over and (page := (yield from peek(keyspace, queue, BATCH, after))):

@@ -10,17 +10,17 @@ from rqttl.flows.steps import Flow, Read, Write, execute
 from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace
 
-#: Members that one page of a scan has, and queues whose records one round trip reads.
+#: The number of members in one page of a scan, and of records in one round trip.
 PAGE = 1000
 
 
 def register(keyspace: Keyspace, queue: str) -> Flow[int]:
-    """Enter a queue. Returns 1 if it was missing."""
+    """Add a queue. Returns 1 if it was missing."""
     return (yield from execute(replies.number, "SADD", keyspace.registry, queue))
 
 
 def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
-    """Take a deleted queue out. Returns 1 if it was there. A queue that was made again meanwhile stays."""
+    """Remove a deleted queue. Returns 1 if it was a member. A queue that was created again meanwhile stays."""
     removed = yield from execute(replies.number, "SREM", keyspace.registry, queue)
     if not (yield from execute(replies.number, "EXISTS", keyspace.key(queue, "meta"))):
         return removed
@@ -28,7 +28,7 @@ def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
 
 
 def members(keyspace: Keyspace, page: int = PAGE) -> Flow[set[bytes]]:
-    """All members, read in pages. Raises `RegistryDamaged` where the registry is no set."""
+    """All members, read in pages. Raises `RegistryDamaged` if the registry is no set."""
     entries: set[bytes] = set()
     cursor = 0
     while True:
@@ -53,7 +53,7 @@ def records(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) ->
 
 
 def remove_members(keyspace: Keyspace, strangers: Sequence[bytes]) -> Flow[list[Any]]:
-    """Take members out that are no names of queues. Returns 1, 0 or the error of Redis for each."""
+    """Remove members that are no names of queues. Returns 1, 0 or the error of Redis for each."""
     struck: list[Any] = []
     for start in range(0, len(strangers), PAGE):
         calls = [("SREM", keyspace.registry, member) for member in strangers[start : start + PAGE]]
@@ -62,5 +62,5 @@ def remove_members(keyspace: Keyspace, strangers: Sequence[bytes]) -> Flow[list[
 
 
 def remove(keyspace: Keyspace, names: Sequence[str]) -> Flow[None]:
-    """Take names out, in one call."""
+    """Remove names, in one call."""
     yield from execute(replies.number, "SREM", keyspace.registry, *names)

@@ -1,4 +1,4 @@
-"""Flows that sweep queues and then read their statistics, by a script for each queue."""
+"""Flows that sweep queues and then read their statistics. One script call does both for one queue."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Container, Sequence
 from datetime import timedelta
 
 from rqttl.errors import QueueDamaged
+from rqttl.flows.numbers import state_fields
 from rqttl.flows.records import Record
 from rqttl.flows.steps import NOT_THERE, OUTDATED, SWEEPS, Flow, Pipeline, dispatch, with_config
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Word
 from rqttl.protocol.contract import IncompleteReply
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import STATES, Keyspace
 from rqttl.types import PerQueue, QueueStats
-from rqttl.units import as_datetime
 
-#: Queues whose statistics are asked for in one round trip.
+#: The number of queues whose statistics one round trip reads.
 TOGETHER = 100
 NO_NUMBER = "a field of its record is missing or is no number"
 
@@ -32,7 +32,7 @@ def stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
 
 
 def _ask(queue: str, now: Word) -> Flow[Ok]:
-    """Run stats.lua. A number that the record lacks ends its reply early: raises `QueueDamaged`."""
+    """Run stats.lua. Raises `QueueDamaged` for an incomplete reply: a number that the record lacks ends it early."""
     try:
         return (yield from with_config(queue, lambda config: commands.stats(config, now=now)))
     except IncompleteReply:
@@ -56,7 +56,7 @@ def stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Fl
 
 
 class _SweepOutcome:
-    """The first and the last reply of each queue of a page, while it is swept."""
+    """The first and the last reply of each queue of a page during its sweep."""
 
     def __init__(self) -> None:
         self.firsts: dict[str, Ok] = {}
@@ -64,9 +64,12 @@ class _SweepOutcome:
         self.damaged: dict[str, QueueDamaged] = {}
 
     def sweep(self, keyspace: Keyspace, queues: Sequence[str], now: Word) -> Flow[list[str]]:
-        """One bounded step in each queue. Returns the queues that changed meanwhile, or in which more is due."""
+        """Sweep each queue by one bounded step. Returns the queues that need a further step.
+
+        More work is due in these queues, or their options changed meanwhile.
+        """
         for name in queues:
-            self.lasts.pop(name, None)  # deleted meanwhile, or asked again
+            self.lasts.pop(name, None)  # an earlier reply does not count if the queue was deleted since
         lookups = [commands.lookup(keyspace, name) for name in queues]
         looks = yield from self._in_one_round_trip(lookups, NOT_THERE)
         configs = [
@@ -99,7 +102,7 @@ class _SweepOutcome:
         return answers
 
     def statistics(self, name: str) -> QueueStats:
-        """The newest numbers, and for how long due work had waited before the first sweep."""
+        """The newest numbers of a queue, with the age of its due work before the first step."""
         return _statistics(name, self.lasts[name], self.firsts[name].overdue)
 
 
@@ -110,15 +113,15 @@ def _damage(queue: str, error: Exception) -> QueueDamaged:
 def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
     names, fields = values.counters[::2], values.counters[1::2]
     record = Record(queue, {name.decode(): value for name, value in zip(names, fields, strict=True)})
+    counts = dict(zip(STATES, values.states, strict=False))
+    scores = zip(STATES.items(), values.states[len(STATES) :], strict=True)
+    ends = {part: int(float(score)) // state.per_ms for (part, state), score in scores if score}
     return QueueStats(
         ready=values.ready,
         ready_bytes=values.bytes if isinstance(values.bytes, int) else int(values.bytes),
-        leased=values.leased,
-        delayed=values.delayed,
         oldest_ready_age=timedelta(milliseconds=max(0, values.oldest)) if isinstance(values.oldest, int) else None,
         consumers=values.consumers,
         **record.totals(),
         overdue=timedelta(milliseconds=overdue),
-        next_lease_end=as_datetime(values.lease_end) if values.lease_end else None,
-        next_delay_end=as_datetime(values.delay_end) if values.delay_end else None,
+        **state_fields(counts, ends),
     )

@@ -1,7 +1,7 @@
 """The steps that a flow asks its shell to perform, and the ways to run a command.
 
-A flow is a generator: it yields what is to be done and gets the result sent back. No I/O here. A shell performs the
-steps; every flow can be tested by sending answers into it.
+A flow is a generator. It yields a step and receives the answer to it. A shell performs the steps; a test sends answers
+itself. No I/O here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class GetConfig(NamedTuple):
-    """Step: what is known of a queue, from the cache unless `fresh`; the answer is `QueueConfig`.
+    """Step: get the `QueueConfig` of a queue from the cache; with `fresh`, from Redis.
 
-    `newest` goes into the cache: a reply has just brought it.
+    `newest` is the config from a reply that has just come. It goes into the cache, and it is the answer.
     """
 
     queue: str
@@ -35,9 +35,9 @@ class GetConfig(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Step: several commands in one round trip; the answer is the list of replies.
+    """Step: run several commands in one round trip. The answer is the list of replies.
 
-    `tolerant`: the error of a command that met a damaged queue takes the place of its reply.
+    `tolerant`: the error of a command on a damaged queue takes the place of its reply.
     """
 
     commands: Sequence[Command]
@@ -46,9 +46,9 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Step: plain commands of Redis that change nothing, in one round trip; the answer is the list of replies.
+    """Step: run plain commands of Redis that change nothing, in one round trip. The answer is the list of replies.
 
-    The error of a command that met a key of another type takes the place of its reply; with `keep_errors` that of any.
+    The error of a command on a key of another type takes the place of its reply; with `keep_errors` every error does.
     """
 
     calls: Sequence[tuple[Word, ...]]
@@ -57,7 +57,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Step: plain commands of Redis that may be repeated, in one round trip; see `Read`."""
+    """Step: run plain, repeatable commands of Redis in one round trip. See `Read`."""
 
     calls: Sequence[tuple[Word, ...]]
     keep_errors: bool = False
@@ -75,31 +75,31 @@ class Rehearse:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Step: enter a queue into the registry; the answer is 1 if it was missing."""
+    """Step: add a queue to the registry. The answer is 1 if it was missing."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unregister:
-    """Step: take a queue out of the registry."""
+    """Step: remove a queue from the registry."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandleNotes:
-    """Step: do what a script has asked for other queues; see `notes.follow`."""
+    """Step: carry out the notes of a script about other queues; see `notes.follow`."""
 
     notes: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class WaitForWakeup:
-    """Step: wait for an element of the wake-up list of a queue; the answer is that element, or `None`.
+    """Step: wait for an element of the wake-up list of a queue. The answer is the element, or `None`.
 
-    The wait ends in `left` ms. It may end before, and be begun anew after a look at the queue: in `longest` ms at the
-    latest, and when something becomes due, in `due` ms. `interrupt` ends it at once.
+    The whole wait ends in `left` ms. One step blocks for `longest` ms at most, and no longer than until the next due
+    work in `due` ms. Then the flow looks at the queue and waits again. `interrupt` ends the step at once.
     """
 
     queue: str
@@ -116,7 +116,7 @@ class WaitForWakeup:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Step: the answer is a clock of this process that never goes back, in ms."""
+    """Step: read a clock of this process that never goes back. The answer is a time in ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ Flow = Generator[Step, Any, T]
 
 
 class Driver(Protocol):
-    """Performs flows: what queues and consumers are given. One driver stands for one namespace of one server."""
+    """The object that performs flows for queues and consumers. It stands for one namespace of one server."""
 
     @property
     def keyspace(self) -> Keyspace:
@@ -142,7 +142,7 @@ class Driver(Protocol):
 
     @property
     def events(self) -> Events:
-        """The hooks that hear of calls, waits and renewals."""
+        """The listeners for events: calls, waits, renewals and sweeps."""
 
     @property
     def timing(self) -> Timing:
@@ -150,7 +150,7 @@ class Driver(Protocol):
 
     @property
     def closed(self) -> Interrupt:
-        """Ends each wait outside of Redis when the driver is closed."""
+        """The interrupt that ends each wait outside of Redis when the driver is closed."""
 
     def perform(self, flow: Flow[T]) -> T:
         """Carry out a flow: perform each step, and send its answer or throw its error back into the flow."""
@@ -162,13 +162,13 @@ class Driver(Protocol):
         """Raise `BrokerClosed` if the driver is closed."""
 
 
-#: How many bounded steps a sweep before a statistic may take.
+#: The largest number of bounded steps of a sweep before a statistic.
 SWEEPS = 50
 
 
-#: The refusal of a queue whose lifetime is over, and that nobody has deleted yet.
+#: The refusal of a queue that still exists after the end of its lifetime.
 EXPIRED = frozenset(("queue_expired",))
-#: Refusals of a queue that holds nothing any more.
+#: Refusals of a queue that does not exist, or is at its end.
 NOT_THERE = frozenset(("not_found", "queue_expired"))
 #: Refusals after which a client reads the options of the queue again, and repeats the call with them.
 OUTDATED = frozenset(("stale", "not_found", "queue_expired"))
@@ -177,8 +177,9 @@ OUTDATED = frozenset(("stale", "not_found", "queue_expired"))
 def dispatch(command: Command, answered: Container[str] = (), reply: Reply | None = None) -> Flow[Ok | Refused]:
     """Run a command to its end. This is the only place that knows the protocol between scripts and flows.
 
-    `ok` returns the values, after the notes were handled. `retry` runs the command again. Any other refusal is returned
-    if its code is among `answered`, and raises else. `reply` is the reply to a first run, which a pipeline made.
+    After `ok` it handles the notes and returns the values. After `retry` it runs the command again. Any other refusal
+    is returned if its code is in `answered`, else it raises an error. `reply` is the reply to a first run in a
+    pipeline.
     """
     while True:
         if reply is None:
@@ -205,7 +206,7 @@ def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok
 
 
 def execute(read: Callable[[Any], T], *words: Word) -> Flow[T]:
-    """Run one plain command that may be repeated. `read` reads its reply, and raises for one of another shape."""
+    """Run one plain, repeatable command. `read` reads its reply, and raises for a reply of another shape."""
     (reply,) = yield Write([words])
     if isinstance(reply, Exception):
         raise reply
@@ -221,28 +222,28 @@ def _error(command: Command, refused: Refused) -> Exception:
 
 
 def run(command: Command) -> Flow[Ok]:
-    """Run a command that no option can make stale."""
+    """Run a command that does not depend on the options of the queue."""
     return cast("Flow[Ok]", dispatch(command))  # no refusal is answered
 
 
 def existing(queue: str, command: Command) -> Flow[Ok]:
-    """Run a command that no option can make stale, but that a queue whose lifetime is over refuses."""
+    """Run a command that does not depend on options. A queue at the end of its lifetime refuses it."""
     while True:
         answer = yield from dispatch(command, EXPIRED)
         if type(answer) is not Refused:
             return answer
-        yield GetConfig(queue, fresh=True)  # deletes the queue, or finds that it lives on
+        yield GetConfig(queue, fresh=True)  # this step deletes the queue, or shows that it lives on
 
 
 def with_config(queue: str, build: Callable[[QueueConfig], Command], config: QueueConfig | None = None) -> Flow[Ok]:
-    """Run a command with the options of the queue. Repeat it with those in force while they are other ones."""
+    """Run a command with the options of the queue. Repeat it with newer options while it is refused as outdated."""
     if config is None:
         config = yield GetConfig(queue)
     while True:
         answer = yield from dispatch(build(config), OUTDATED)
         if type(answer) is not Refused:
             return answer
-        # a queue that was deleted and declared again is `not_found` for nobody: Look raises if it does not exist
+        # `not_found` may be outdated, too: the step raises `QueueNotFound` if the queue does not exist now
         config = yield GetConfig(queue, fresh=True)
 
 
@@ -265,7 +266,7 @@ def _swept(values: Ok) -> SweepResult:
 
 
 def retire(config: QueueConfig, *, now: Word = "") -> Flow[None]:
-    """Delete a queue whose lifetime is over, in bounded steps; or find that it lives on."""
+    """Delete a queue at the end of its lifetime, in bounded steps. A queue that was used meanwhile lives on."""
     while True:
         answer = yield from dispatch(commands.sweep(config, now=now), OUTDATED)
         if type(answer) is Refused or not answer.more:  # after a refusal: another client was faster

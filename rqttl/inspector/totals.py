@@ -16,11 +16,6 @@ _DURATIONS = tuple(field.name for field in fields(QueueStats) if "timedelta" in 
 _TIMES = tuple(field.name for field in fields(QueueStats) if "datetime" in str(field.type))
 
 
-def depth(stats: QueueStats) -> int:
-    """The number of messages of a queue in any state."""
-    return stats.ready + stats.leased + stats.delayed
-
-
 def deaths(stats: QueueStats) -> int:
     """The number of deaths in a queue, for all reasons."""
     return sum(stats.deaths.values())

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rqttl import text
 from rqttl.inspector.snapshot import Snapshot
-from rqttl.inspector.totals import aggregate, deaths, depth
+from rqttl.inspector.totals import aggregate, deaths
 from rqttl.types import QueueStats
 
 #: The number of snapshots whose depths, and whose late work, a trend remembers.
@@ -98,8 +98,8 @@ class Trend:
         before, self._depths = self._depths, {}
         for name, stats in snapshot.queues.items():
             self._depths[name] = before.get(name, deque(maxlen=DEPTHS))
-            self._depths[name].append(depth(stats))
-        self._all_depths.append(sum(map(depth, snapshot.queues.values())))
+            self._depths[name].append(stats.depth)
+        self._all_depths.append(sum(stats.depth for stats in snapshot.queues.values()))
         self._overdue.append(max((stats.overdue for stats in snapshot.queues.values()), default=timedelta(0)))
 
     def rows(self) -> list[Row]:

@@ -46,20 +46,20 @@ _NO_HEADERS: Mapping[str, Header] = {}
 
 
 def pack_body(body: object) -> tuple[bytes, str | None]:
-    """The stored bytes of a body, and its content type (`None` for bytes, which are stored as they are)."""
+    """The stored bytes of a body and its content type. Bytes are stored unchanged, with the content type `None`."""
     if type(body) is bytes:
         return body, None
     try:
         if isinstance(body, (bytes, bytearray, memoryview)):
             return memoryview(body).tobytes(), None
         return msgpack.packb(body, use_bin_type=True), MSGPACK
-    except Exception as error:  # also what the methods of the caller's own types raise
+    except Exception as error:  # methods of the caller's own types may raise any exception
         why = describe(error)[:200]
         raise InvalidInput(f"body: expected bytes or a value that msgpack can hold: {why}") from error
 
 
 def unpack(data: bytes) -> Any:
-    """The value of msgpack bytes, safely: no extension types, no size beyond the data itself. Raises `InvalidInput`."""
+    """Decode msgpack bytes. It refuses extension types and sizes beyond the data itself. Raises `InvalidInput`."""
     try:
         return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_refuse_extension)
     except (ValueError, TypeError, RecursionError) as error:
@@ -72,7 +72,7 @@ def _refuse_extension(code: int, _: bytes) -> object:
 
 
 def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) -> bytes:
-    """Content type and headers as the opaque end of a packed header; empty if there is nothing to say."""
+    """Encode content type and headers as the opaque end of a packed header. Empty if a message has neither."""
     if headers is None:
         if content_type is None:
             return b""
@@ -98,7 +98,7 @@ def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) 
 
 
 def _header(name: object, value: object) -> tuple[str, Header]:
-    """A header, checked: its name, and its value as a plain one."""
+    """Check one header. Returns its name and its value as plain types."""
     key = plain_text(name)
     if not key:
         raise InvalidInput(f"headers: expected non-empty text as name, got {format_value(name)}")
@@ -136,7 +136,7 @@ def check_id(id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ParsedHeader:
-    """A packed header, read. `deadline` is the message's own; `id` is `None` where the sequence is the id."""
+    """The contents of a packed header. `deadline` is the message's own. `id` is `None` if the sequence is the id."""
 
     deadline: int | None
     id: str | None
@@ -149,7 +149,7 @@ _PLAIN = ParsedHeader(None, None, BINARY, _NO_HEADERS, ())
 
 
 def unpack_header(header: bytes) -> ParsedHeader:
-    """Read a packed header. It never fails: whatever part of a header cannot be read counts as absent."""
+    """Read a packed header. It never fails: an unreadable part counts as absent."""
     if not header:
         return _PLAIN
     if header.isdigit():
@@ -166,7 +166,7 @@ def unpack_header(header: bytes) -> ParsedHeader:
 
 
 def sound_header(header: bytes) -> bytes:
-    """The same header without what `unpack_header` cannot read of deadline, id and deaths."""
+    """The same header without the unreadable parts of deadline, id and deaths."""
     if not header or header.isdigit():
         return header if len(header) <= _DIGITS else b""
     deadline, id, deaths, extras = _split(header)
@@ -176,7 +176,7 @@ def sound_header(header: bytes) -> bytes:
 
 
 def _split(header: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """Deadline, id, deaths and extras, as bytes. Where the lengths are damaged, only a deadline is there."""
+    """Deadline, id, deaths and extras, as bytes. Damaged lengths leave only the deadline."""
     match = _LENGTHS.match(header)
     start = match.end() if match else 0
     end_of_id = start + (_length(match[2]) if match else 0)
@@ -192,7 +192,7 @@ def _deadline(digits: bytes) -> int | None:
 
 
 def _length(digits: bytes) -> int:
-    """A length in a header. One that no header can have is larger than any header."""
+    """A length in a header. A number with too many digits gives a length beyond any header."""
     return int(digits or 0) if len(digits) <= _DIGITS else 10**_DIGITS
 
 
@@ -215,9 +215,9 @@ def _unpack_extras(extras: bytes) -> tuple[str, Mapping[str, Header]]:
 
 
 def _records(data: bytes) -> Iterator[tuple[Death | None, int]]:
-    """The records of a history up to the first that cannot be read: the death and the end of each.
+    """The records of a history up to the first unreadable one: the death and the end of each.
 
-    A record that says where a circle was ended is no death.
+    The record of a redrive ends a circle. It is no death, so it gives `None`.
     """
     end = 0
     while match := _RECORD.match(data, end):
@@ -257,9 +257,9 @@ def pack_description(text: str | None) -> bytes:
 
 
 def describe(error: BaseException) -> str:
-    """The description of a failure: the class of the error and its text, cut to what a description may hold.
+    """Describe a failure: the class of the error and its text, cut to the limit of a description.
 
-    It never fails, whatever the class of the error does when its text is asked for. What UTF-8 cannot hold is escaped.
+    It never fails, even for an error with a faulty `__str__`. Characters that UTF-8 cannot hold are escaped.
     """
     kind, text = type(error), _text_of(error)
     home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
@@ -270,9 +270,9 @@ def describe(error: BaseException) -> str:
 
 def _text_of(error: BaseException) -> str:
     try:
-        # a `str`, and not of a class of its own, which could do anything when it is cut or encoded
+        # a plain `str`: the methods of a subclass could fail when the text is cut or encoded
         return str.__str__(str(error))[:MAX_DESCRIPTION_BYTES]
-    except BaseException:  # noqa: BLE001  # whatever `__str__` raises, also SystemExit: the first error is the news
+    except BaseException:  # noqa: BLE001  # also SystemExit of a faulty `__str__`: only the first error matters
         return "(its text cannot be read)"
 
 
@@ -282,7 +282,7 @@ def enqueued_at(sequence: bytes) -> int:
 
 
 def deadline(retention: int | None, sequence: bytes, own: int | None) -> datetime | None:
-    """The effective deadline: the message's own or the queue's retention, whichever comes first."""
+    """The effective deadline: the earlier one of the message's own deadline and the end of the queue's retention."""
     ends = own
     if retention is not None:
         kept = enqueued_at(sequence) + retention
@@ -291,12 +291,12 @@ def deadline(retention: int | None, sequence: bytes, own: int | None) -> datetim
 
 
 def is_sequence(text: object) -> bool:
-    """Return True if it has the form of a sequence."""
+    """Return True for text in the form of a sequence."""
     return isinstance(text, str) and _SEQUENCE.fullmatch(text) is not None
 
 
 def check_sequence(value: object, argument: str) -> str:
-    """Return `value` if it has the form of a place in a queue's order, raise `InvalidInput` otherwise."""
+    """Return `value` if it has the form of a sequence, raise `InvalidInput` otherwise."""
     text = plain_text(value)
     if text is None or not is_sequence(text):
         raise InvalidInput(f"{argument}: expected the sequence of a message, got {format_value(value)}")
@@ -304,6 +304,6 @@ def check_sequence(value: object, argument: str) -> str:
 
 
 def sequence_before(sequence: str) -> str:
-    """The place right before a place in a queue's order."""
+    """The sequence right before a sequence."""
     before = f"{max(0, int(sequence.replace('-', '')) - 1):019d}"
     return f"{before[:13]}-{before[13:]}"

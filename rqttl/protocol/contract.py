@@ -1,7 +1,7 @@
 """The contract of a script, as its header states it: keys, arguments, and the values of its reply.
 
-Nothing else knows a position. `Script.arguments` puts words in the order of the header, and `Script.read` gives the
-values of a reply the names that stand there.
+No other code knows a position. `Script.arguments` puts words in the order of the header. `Script.read` gives the values
+of a reply the names from the header.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Ok:
 @final
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal: its code, and the details that explain it, in the order that the header gives."""
+    """A refusal: its code, and its details in the order of the header."""
 
     code: str
     details: tuple[Any, ...] = ()
@@ -53,10 +53,10 @@ class IncompleteReply(ContractError):
 class Script:
     """A linked command: its text and hash, and the names of its keys, arguments and values, in order.
 
-    A call may leave out the keys from position `least` on, and all targets with them, where it cannot need them.
-    `targets` are the death reasons whose target queues the command may write to; `has_rest` means that any number of
-    further arguments may follow. `source` are parts of one more queue, whose name stands among the targets.
-    `values` are the names of the values of a reply; the last one may be `word...`, which stands for all that follow.
+    A call that cannot need the keys from position `least` on leaves them out, and with them all targets. `targets` are
+    the death reasons whose target queues the command may write to. `has_rest` means that any number of further
+    arguments may follow. `source` are parts of one more queue; the name of that queue is among the targets. `values`
+    are the names of the values of a reply. The last one may be `word...`, which stands for all further values.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Script:
 
     @cached_property
     def arguments(self) -> Callable[..., tuple[Word, ...]]:
-        """A function of all arguments behind the fence, by name. It returns them in the order of the header."""
+        """A function that takes all arguments behind the fence by name. It returns them in the order of the header."""
         return _ordered(self.args[len(self.fence) :])
 
     def read(self, reply: Reply) -> Ok | Refused:
@@ -104,7 +104,7 @@ class Script:
         return self.values != () and self.values[-1].endswith("...")
 
     def _read_list(self, reply: Reply) -> Ok:
-        """Read a reply whose last value stands for all elements that follow."""
+        """Read a reply whose last value stands for all further elements."""
         fixed = 1 + len(self.values)
         if not self._has_list or len(reply) < fixed:
             raise self._unexpected(reply)
@@ -120,7 +120,7 @@ class Script:
 def _ordered(names: tuple[str, ...]) -> Callable[..., tuple[Word, ...]]:
     """A function that takes these names as keywords and returns their values in this order.
 
-    It is compiled once, as `namedtuple` compiles its constructor: calls of a hot path cannot pay for a mapping.
+    It is compiled once, as `namedtuple` compiles its constructor, because a mapping would slow down hot calls.
     """
     parameters = f"*, {', '.join(names)}" if names else ""
     ordered: Callable[..., tuple[Word, ...]] = eval(f"lambda {parameters}: ({''.join(f'{name}, ' for name in names)})")  # noqa: S307  # names of a header
@@ -129,7 +129,7 @@ def _ordered(names: tuple[str, ...]) -> Callable[..., tuple[Word, ...]]:
 
 @lru_cache
 def _reader(script: str, names: tuple[str, ...]) -> Callable[[Reply], Ok]:
-    """A function that makes an `Ok` of as many elements as there are names, and two."""
+    """A function that makes an `Ok` of a list: `ok`, the notes, and one element for each name."""
     name = f"{script}_values"
     plain = [word.removesuffix("...") for word in names]
     fields = namedtuple(name, ["ok", "notes", *plain])  # type: ignore[misc]  # noqa: PYI024  # from a header

@@ -1,4 +1,4 @@
-"""The sender's part of a message, as a value and as bytes. Scripts make the packed header of it."""
+"""The sender's part of a message, as a value and as bytes. Scripts make the packed header from it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Envelope(NamedTuple):
         return b"%b;%b;;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
 
 
-#: The envelope of bytes without more.
+#: The envelope of a message that has a body only.
 NO_ENVELOPE = Envelope()
 
 
@@ -64,5 +64,5 @@ def envelope_of(message: Message, content_type: str | None) -> Envelope:
     elif message.expires_at is not None:
         ttl = b"@%d" % units.instant(message.expires_at, "expires_at")
     id = b"" if message.id is None else codec.check_id(message.id)
-    # what `Envelope(...)` does, without its keywords: batches make many
+    # as `Envelope(...)`, but without the cost of keywords: a batch makes many
     return tuple.__new__(Envelope, (ttl, id, codec.pack_extras(content_type, message.headers)))

@@ -1,4 +1,4 @@
-"""Names: which ones are allowed, and the Redis keys that follow from them. The one place that spells a key."""
+"""The parts of a queue, and the names of all keys in Redis. Only this module spells a key."""
 
 from __future__ import annotations
 
@@ -9,11 +9,29 @@ from rqttl.names import is_queue_name
 
 
 @dataclass(frozen=True, slots=True)
+class AwayState:
+    """A state other than ready. Its part is a sorted set of sequences, each by the end of the state.
+
+    A field of `QueueStats` has the `name` of the state, and counts its messages. The field `end` has the time at which
+    the first of them leaves the state (empty: there is no such field). A score is that time in ms × `per_ms`. A sweep
+    promotes the messages at that time, or, if it is not `promoted`, a fragment of the state takes them back. A queue
+    that has granted no lease has no messages in a state that is entered `from_lease`.
+    """
+
+    name: str
+    end: str = ""
+    per_ms: int = 1
+    promoted: bool = True
+    from_lease: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One key of each queue: its Redis type, and its contents in words.
 
     `has_messages` marks the parts that hold messages, `in_target` the parts that a dead letter touches in its target.
-    A part that `outlives` its queue stays when the queue is deleted.
+    A part that `outlives` its queue stays when the queue is deleted. `state` is the state of the messages that a part
+    names. `harm` is the effect of a sequence without a message in a part that names messages.
     """
 
     name: str
@@ -22,9 +40,12 @@ class Part:
     has_messages: bool = False
     in_target: bool = False
     outlives: bool = False
+    state: AwayState | None = None
+    harm: str = ""
 
 
 META, LOG, DETACHED, WAKEUP, TOMBSTONE = "meta", "log", "detached", "wakeup", "tombstone"
+EXPIRY, REQUEUED = "expiry", "requeued"
 
 #: The one table of the parts of a queue. Headers of scripts with `*` have the keys in this order.
 PARTS: Mapping[str, Part] = {
@@ -37,19 +58,22 @@ PARTS: Mapping[str, Part] = {
         Part(DETACHED, "hash",
             "sequence → `<length of header>:<header><body>`: messages in any state that compaction moved out of the "
             "log", has_messages=True, in_target=True),
-        Part("expiry", "zset", "sequence by own deadline: the ready messages that have one, no others"),
+        Part(EXPIRY, "zset", "sequence by own deadline: the ready messages that have one, no others",
+            harm="the queue is due all the time"),
         Part("leases", "zset",
-            "sequence by token, for leased messages: end of the lease in ms × 1000 + (number of the grant mod 1000)"),
-        Part("requeued", "zset",
+            "sequence by token, for leased messages: end of the lease in ms × 1000 + (number of the grant mod 1000)",
+            state=AwayState("leased", "next_lease_end", per_ms=1000, promoted=False, from_lease=True)),
+        Part(REQUEUED, "zset",
             "sequence by the ms in it: ready messages behind the cursor, given back or moved to `detached`, in log "
-            "order"),
+            "order", harm="consumers do not get past"),
         Part("delayed", "zset",
             "sequence by due time: messages given back with a delay, or in the pause after a failed delivery. They "
-            "are due at their deadline at the latest; a change of `message_ttl` moves it"),
+            "are due at their deadline at the latest; a change of `message_ttl` moves it",
+            state=AwayState("delayed", "next_delay_end", from_lease=True)),
         Part("failures", "hash",
             "sequence → `<failed deliveries>` or `<failed deliveries> <description>`, with the last description of a "
             "failure. Behind the number stands `@<ms>`, the end of the delay, for a delayed message whose retention "
-            "ends earlier, also for one that never failed"),
+            "ends earlier, also for one that never failed", harm="they take memory"),
         Part(WAKEUP, "list",
             "at most one hint (an empty string), and tickets `<sequence> <token>` of messages handed to consumers "
             "that wait", in_target=True),
@@ -69,16 +93,32 @@ PARTS: Mapping[str, Part] = {
 }  # fmt: skip
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
 TARGET_PARTS = tuple(part.name for part in PARTS.values() if part.in_target)
+#: The states other than ready, by part.
+STATES: Mapping[str, AwayState] = {part.name: part.state for part in PARTS.values() if part.state}
+#: The parts that only name messages, and the effect of a sequence there without a message.
+HARM: Mapping[str, str] = {
+    part.name: part.harm or "too few count as ready" for part in PARTS.values() if part.harm or part.state
+}
+#: The lists of parts that scripts walk with `each`: the `states` other than ready, and those that a sweep promotes; the
+#: sets that name messages `behind_cursor` (a message of `detached` is in exactly one of them); all `sets` that name
+#: messages; and the parts that are `deleted` with a queue.
+LISTS: Mapping[str, tuple[str, ...]] = {
+    "states": tuple(STATES),
+    "promoted": tuple(name for name, state in STATES.items() if state.promoted),
+    "behind_cursor": (*STATES, REQUEUED),
+    "sets": (*STATES, REQUEUED, EXPIRY),
+    "deleted": tuple(part.name for part in PARTS.values() if not part.outlives),
+}
 
 
 def queue_name(member: bytes) -> str | None:
-    """The name that a member of the registry is; None if no queue can have it."""
+    """A member of the registry as the name of a queue; `None` if no queue can have that name."""
     text = member.decode("ascii", "replace")
     return text if is_queue_name(text) else None
 
 
 def queue_names(members: Iterable[bytes]) -> list[str]:
-    """The names of queues in the registry, sorted. Other members, which somebody else has added, are left out."""
+    """The names of queues in the registry, sorted. Members from other programs are left out."""
     return sorted(name for name in map(queue_name, members) if name is not None)
 
 

@@ -1,4 +1,4 @@
-"""The options of a queue as a client remembers them, and the beginnings of calls that follow from them."""
+"""The options of a queue as a client remembers them, and the first words of calls, which depend on these options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rqttl.options import QueueOptions
 from rqttl.protocol.contract import Script, Word
 from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 
-#: Beginnings of calls that a client keeps for a queue: one for each script, and for each source of dead letters.
+#: The number of prefixes that a client keeps for a queue: one for each script, and for each source of dead letters.
 PREFIXES = 100
 
 
@@ -50,15 +50,15 @@ class QueueConfig:
 
     @cached_property
     def cannot_refuse(self) -> bool:
-        """True if a message with a TTL above 0 can only be stored.
+        """True if the queue stores each message that has a TTL above 0.
 
-        The queue has no limits then, no window for duplicates, and no option that gives a TTL of 0.
+        Such a queue has no limits, no window for duplicates, and no option that gives a TTL of 0.
         """
         rules = ("message_ttl", "default_ttl", "min_ttl", "max_ttl")
         return not self.limited and not self.window and all(self.options[name] != 0 for name in rules)
 
     def minimal_keys(self, script: Script) -> tuple[Word, ...]:
-        """`keys_for` for a call that needs only the keys that it always needs."""
+        """`keys_for` for a call that needs no key from position `Script.least` on."""
         words = self._prefixes.get("short")
         if words is None:
             keys = [self.keyspace.key(self.name, part) for part in script.keys[: script.least]]
@@ -68,7 +68,7 @@ class QueueConfig:
     def keys_for(self, script: Script, source: str = "") -> tuple[Word, ...]:
         """The keys of a call that depends on the options in force, and the arguments of its fence.
 
-        `source` is the further queue of a script that has one.
+        `source` is the name of the further queue, for a script that has one.
         """
         place = f"{script.name} {source}" if source else script.name
         words = self._prefixes.get(place)
@@ -91,7 +91,7 @@ class QueueConfig:
 
 @lru_cache(maxsize=4096)
 def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...]) -> tuple[Word, ...]:
-    """The number of keys and the keys: the queue's own, those of each other target queue, and more of the source."""
+    """The number of keys, then the keys: of the queue, of each other target, and the further ones of the source."""
     keys = [keyspace.key(queue, part) for part in script.keys]
     for target in dict.fromkeys(targets):
         if target != queue:

@@ -1,4 +1,4 @@
-"""Readers for replies to plain commands of Redis. Each raises an ordinary error of Python for any other shape."""
+"""Readers for replies to plain commands of Redis. Each raises a Python error for a reply of another shape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def command_name(words: Sequence[Any]) -> str:
 
 
 def shaped(name: str, read: Callable[[Any], T], reply: Any) -> T:
-    """Read the reply of the command `name`. Raises `ContractError` for one of another shape."""
+    """Read the reply of the command `name`. Raises `ContractError` for a reply of another shape."""
     try:
         return read(reply)
     except _OTHER_SHAPE as error:
@@ -28,45 +28,45 @@ def shaped(name: str, read: Callable[[Any], T], reply: Any) -> T:
 
 
 def number(reply: Any) -> int:
-    """A whole number."""
+    """Read a whole number."""
     if type(reply) is not int:
         raise TypeError("no number")
     return reply
 
 
 def data(reply: Any) -> bytes:
-    """Bytes."""
+    """Read bytes."""
     if type(reply) is not bytes:
         raise TypeError("no bytes")
     return reply
 
 
 def data_or_none(reply: Any) -> bytes | None:
-    """Bytes, or `None`."""
+    """Read bytes or `None`."""
     return None if reply is None else data(reply)
 
 
 def sequence(reply: Any) -> list[Any]:
-    """A list."""
+    """Read a list."""
     if type(reply) is not list:
         raise TypeError("no list")
     return reply
 
 
 def moment(reply: Any) -> tuple[int, int]:
-    """Seconds and microseconds, the reply to `TIME`."""
+    """Read the reply to `TIME`: seconds and microseconds."""
     seconds, micros = sequence(reply)
     return int(seconds), int(micros)
 
 
 def page(reply: Any) -> tuple[int, list[bytes]]:
-    """The cursor and the names of one page of a scan."""
+    """Read one page of a scan: the cursor and the names."""
     cursor, names = sequence(reply)
     return int(cursor), [data(name) for name in names]
 
 
 def pairs(reply: Any) -> dict[bytes, Any]:
-    """Names and values: a list of both in turn, or with RESP3 a mapping."""
+    """Read names and values: a list of both in turn, or with RESP3 a mapping."""
     if isinstance(reply, Mapping):
         return dict(reply)
     words = sequence(reply)
@@ -74,7 +74,7 @@ def pairs(reply: Any) -> dict[bytes, Any]:
 
 
 def info_fields(reply: Any) -> dict[str, int | float | str]:
-    """The fields of `INFO`."""
+    """Read the fields of `INFO`."""
     lines = (line.partition(":") for line in data(reply).decode("utf-8", "replace").splitlines())
     return {name: _value(value) for name, colon, value in lines if colon and not name.startswith("#")}
 

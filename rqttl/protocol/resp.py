@@ -1,4 +1,4 @@
-"""A command as Redis reads it: by hiredis, or in Python where nothing compiled is, as in an archive for Spark."""
+"""Commands in the format of Redis (RESP). hiredis packs them; Python does if hiredis is missing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def pack_in_python(words: tuple[Any, ...]) -> bytes:
 def without_numbers(words: tuple[Any, ...]) -> tuple[Any, ...]:
     """The words with each number as text.
 
-    hiredis asks Python for the text of a number, and does not look whether it got one. A signal handler that raises at
-    that moment would end the process with a segmentation fault.
+    hiredis asks Python for the text of a number and does not check the answer. A signal handler that raises at that
+    moment would end the process with a segmentation fault.
     """
     if _PLAIN.issuperset(map(type, words)):
         return words
@@ -49,7 +49,7 @@ class Packer:
     """Packs the commands that redis-py itself sends on a connection, such as `SELECT 3` and `HELLO 3`."""
 
     def pack(self, *words: Any) -> list[bytes]:
-        """One command. Its name may have several words."""
+        """Pack one command. Its name may have several words."""
         name = words[0].encode() if isinstance(words[0], str) else words[0]
         arguments = [bytes(word) if isinstance(word, bytearray | memoryview) else word for word in words[1:]]
         return [pack_command((*name.split(), *arguments))]

@@ -1,11 +1,12 @@
 """The linker: turns `lua/commands/*.lua` and the fragments they use into the texts that Redis runs.
 
-The header of a command (`@keys @args @use`) is the only place where positions are decided. The linker reads it, adds
-the fragments that are used, and binds `KEYS` and `ARGV` to names.
+The header of a command (`@keys @args @use`) is the only place that decides positions. The linker reads the header, adds
+the fragments that it names, and binds `KEYS` and `ARGV` to names.
 
-Redis builds every function anew at each call. So a function that is named only as `lazy(module).function` is put into
-the function `lazy`, which builds it at its first call, with all functions that only it needs. `lazy(3)` is number 3 of
-them. The module tables are for readers: `module.function` becomes a local `module_function`. Before and after linking:
+Redis builds every function again at each call of a script. So the linker puts a function that is named only as
+`lazy(module).function` into the function `lazy`. `lazy` builds it at its first call, with all functions that only it
+needs. `lazy(3)` is the third of these functions. The module tables are for readers: `module.function` becomes the local
+`module_function`. Before and after linking:
 
     -- fragments a and b                          local a_hot
     function a.hot(x) return x + 1 end            local built, lazy
@@ -27,7 +28,8 @@ from typing import TYPE_CHECKING
 
 from rqttl.errors import ContractError
 from rqttl.protocol.contract import FENCE, Script
-from rqttl.protocol.keys import PARTS
+from rqttl.protocol.keys import LISTS, PARTS
+from rqttl.protocol.unroll import unroll
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable  # importlib.resources.abc exists only from Python 3.11 on
@@ -86,11 +88,11 @@ def _read(kind: str, name: str) -> tuple[dict[str, list[str]], str]:
     tags: dict[str, list[str]] = {}
     for tag, words in _TAG.findall(header[0] if header else ""):
         tags.setdefault(tag, []).extend(words.split())
-    return tags, _COMMENT.sub("", _HEADER.sub("", text))
+    return tags, unroll(name, _COMMENT.sub("", _HEADER.sub("", text)))
 
 
 def _fragments(roots: list[str]) -> dict[str, str]:
-    """The texts of the wanted fragments and of those that they use, in an order in which each finds what it needs."""
+    """The texts of the root fragments and of all fragments that they use. Each stands behind the fragments it uses."""
     texts: dict[str, str] = {}
 
     def find(names: list[str], path: tuple[str, ...]) -> None:
@@ -107,7 +109,7 @@ def _fragments(roots: list[str]) -> dict[str, str]:
 
 
 def _join(fragments: dict[str, str], body: str) -> str:
-    """Join the fragments of a command, without the functions that it never names, and the command.
+    """Join the fragments of a command and the command itself, without unused functions.
 
     The head of this module shows an example.
     """
@@ -119,10 +121,10 @@ def _join(fragments: dict[str, str], body: str) -> str:
     numbers = {name: i for i, name in enumerate(groups, 1)}
     tops = {use: _MODULE.sub("", _FUNCTION.sub("", text)) for use, text in fragments.items()}
     used, hot = _modules(always.union(*groups.values())), _modules(always)
-    # what changes is there once; constants are beside their functions
+    # a variable exists once for all; constants stand beside their functions
     shared = [use for use in tops if use in hot or (use in used and _CHANGING.search(tops[use]))]
     declared, defined = _define(functions, always)
-    # a function that names a local looks for it from the last one on, and nearly all of them name `call`
+    # Lua searches locals from the last one on, and nearly every function names `call`
     text = "".join(tops[use] for use in shared) + declared + "local built, lazy\n" * bool(groups)
     text += "local call = redis.call\n" + _bind(defined, always, numbers)
     if groups:
@@ -138,7 +140,7 @@ def _join(fragments: dict[str, str], body: str) -> str:
 
 
 def _groups(functions: dict[str, str], always: set[str], body: str) -> dict[str, set[str]]:
-    """The functions that are called as lazy, each with what it needs beyond what is `always` there."""
+    """The functions that are called as lazy, each with the functions that it needs beyond those in `always`."""
     groups: dict[str, set[str]] = {}
     texts = [body, *(functions[name] for name in always)]
     while texts:
@@ -150,7 +152,7 @@ def _groups(functions: dict[str, str], always: set[str], body: str) -> dict[str,
 
 
 def _bind(text: str, local_names: set[str], numbers: dict[str, int]) -> str:
-    """A text in which functions have their local names: those that are `here`, and those that `lazy` gives."""
+    """The text with functions of `local_names` as locals, and functions of `numbers` as calls of `lazy`."""
 
     def call(match: re.Match[str]) -> str:
         name = f"{match[1]}.{match[2]}"
@@ -163,7 +165,7 @@ def _bind(text: str, local_names: set[str], numbers: dict[str, int]) -> str:
 
 
 def _define(functions: dict[str, str], names: set[str]) -> tuple[str, str]:
-    """The line that declares these functions, because they may name each other, and their definitions."""
+    """The line that declares these functions, and their definitions. It stands first: functions may name each other."""
     ordered = [name for name in functions if name in names]
     declared = f"local {', '.join(map(_local, ordered))}\n" if ordered else ""
     return declared, "".join(functions[name] for name in ordered)
@@ -178,7 +180,7 @@ def _modules(names: set[str]) -> set[str]:
 
 
 def _reachable(functions: dict[str, str], text: str) -> set[str]:
-    """The functions that a text names, and those that these name; not those that are named as lazy."""
+    """The functions that a text names, directly or through other functions. Names within `lazy(...)` do not count."""
     reached: set[str] = set()
     texts = [text]
     while texts:
@@ -189,7 +191,7 @@ def _reachable(functions: dict[str, str], text: str) -> set[str]:
 
 
 def _bindings(name: str, least: int, keys: list[str], args: list[str], further: str) -> str:
-    """The lines that give positions their names, behind a check of their number. `rest` takes all further arguments."""
+    """The lines that check and name the positions of keys and arguments. `further` takes all other arguments."""
     enough = f"#KEYS < {least} or #ARGV {'<' if further else '~='} {len(args)}"
     lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
     # space for the fields that `record.open` and `append.next_seq` set, so that the table never grows
@@ -211,9 +213,9 @@ _linking = Lock()
 
 
 def load(name: str) -> Script:
-    """Give one command as Redis runs it. The text is the same on every server, so its hash is too (ACLs pin hashes)."""
+    """Link one command, once. Its text and its hash are the same for every server, because ACLs may pin the hash."""
     if (script := _linked.get(name)) is None:
-        # one thread links, since 300 that begin to wait at once would each link the same text and finish a minute later
+        # only one thread links: if 300 threads linked the same text at once, each would finish a minute later
         with _linking:
             script = _linked[name] = _linked.get(name) or _link(name)
     return script
@@ -236,9 +238,9 @@ def _link(name: str) -> Script:
     if targets:
         bind = f"lazy(dead_letter).bind(q, KEYS, {len(keys)}, arg.targets)"
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
-    other = tuple(tags.get("source", []))
+    other = tuple(_parts(tags.get("source", [])))
     if other:
-        # it may be one of the targets too, and is one table then
+        # a source that is a target, too, has one table for both
         body += "q.source = q.targets.source\n"
         body += f"{', '.join(f'q.source.{part}' for part in other)} = unpack(KEYS, #KEYS - {len(other) - 1})\n"
     fragments = _fragments([*tags.get("use", []), *["dead_letter"] * bool(targets)])
@@ -259,7 +261,11 @@ def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:
 
 
 def _parts(words: list[str]) -> list[str]:
-    """The keys of a header. `*` stands for all parts of a queue, a word such as `-log` takes one of them out."""
+    """The keys of a header. `*` stands for all parts of a queue, a word such as `-log` takes one of them out.
+
+    `states` stands for the parts of all states other than ready.
+    """
+    words = [part for word in words for part in (LISTS["states"] if word == "states" else (word,))]
     parts = [*PARTS] if "*" in words else []
     return [word for word in (*parts, *words) if word != "*" and not word.startswith("-") and f"-{word}" not in words]
 

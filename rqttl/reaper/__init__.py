@@ -1,6 +1,6 @@
-"""The reaper: does the due work of queues on time, whether or not anybody sends or receives.
+"""The reaper: it does the due work of queues on time, also of queues that no client uses.
 
-Any number may run at once. Correctness never depends on one: every call checks deadlines itself.
+Any number of reapers may run at once. Correctness never depends on one: every call checks deadlines itself.
 """
 
 from rqttl.reaper.loop import Reaper

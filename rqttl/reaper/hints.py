@@ -73,7 +73,7 @@ class HintSubscriber:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     def _complain(self, error: Exception) -> None:
-        # a server that is away is reported by the reaper itself; one that refuses to let us listen, here and once
+        # the reaper reports a server that is away; a refused subscription is reported here, once
         refused, again = isinstance(error, ResponseError), self._pause > FIRST_PAUSE
         if not again:
             self._on_lost()
@@ -117,7 +117,7 @@ class HintSubscriber:
 
 
 def read_hint(data: bytes) -> tuple[str, int] | None:
-    """Return queue and due time of a hint `<ms> <queue>`. Anybody can publish: return `None` for anything else."""
+    """Return queue and due time of a hint `<ms> <queue>`. Any program can publish: returns `None` for another text."""
     due, _, name = data.partition(b" ")
     try:
         return check_queue_name(name.decode("ascii")), int(due[:15])

@@ -44,11 +44,11 @@ class _Event(Enum):
 class Reaper:
     """Does the due work of all queues of a namespace: expire, reclaim, promote, trim, compact.
 
-    It sleeps until the next queue is due. A hint wakes it when a queue is due earlier. In case a hint was lost it looks
-    at every queue once in each `scan_period`, evenly spread over it. While it is not subscribed to hints, that
-    period is 30 s at most. `scan_period=None` (or -1) means no reaper: `run` returns at once.
+    It sleeps until the next queue is due. A hint wakes it when a queue becomes due earlier. A hint may be lost, so the
+    reaper also looks at every queue once in each `scan_period`, evenly spread over it. Without a subscription to hints
+    that period is 30 s at most. `scan_period=None` (or -1) means no reaper: `run` returns at once.
 
-    Each bounded sweep is a `SweepEvent` of the broker, told in the thread that called `run`.
+    Each bounded sweep is a `SweepEvent` of the broker, in the thread that called `run`.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Reaper:
         self._strange: dict[str, int] = {}  # due times of queues that no pass has found
         self._missed = False  # hints came faster than they were read
         self._next_look = time.monotonic()
-        self._urgent = False  # a thorough pass is wanted now
+        self._urgent = False  # a thorough pass must begin now
         self._passing = False
         self._away = self._away_in_pass = False  # Redis was away since the last pass; since this pass began
         self._hearing = False
-        self._resubscribed = False  # listening has begun since the last thorough pass began
-        self._announces_pass = False  # ... before this pass began, so from its end on nothing goes unseen
+        self._resubscribed = False  # a subscription has begun since the start of the last thorough pass
+        self._announces_pass = False  # a subscription began before this pass, so no hint is missed after its end
         self._server_ahead = 0.0  # the server's clock minus ours, in ms
 
     def run(self) -> Totals:
         """Work until `stop`. Returns the totals.
 
-        Once Redis has answered, an outage is waited for; until then its errors are raised. Raises `BrokerClosed` when
-        the broker is closed.
+        Before the first answer of Redis its errors are raised; after it the reaper waits for the end of an outage.
+        Raises `BrokerClosed` when the broker is closed.
         """
         if self.scan_period is None:
             log_event(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
@@ -99,10 +99,10 @@ class Reaper:
         except TEMPORARY as error:
             if not refuses_for_now(error):
                 raise
-            self._urgent = True  # it has answered
+            self._urgent = True  # Redis has answered
         hints.start()
         try:
-            with self._driver.closed.ending(self._lost):  # it does not sleep on when the broker is closed
+            with self._driver.closed.ending(self._lost):  # closing the broker ends its sleep
                 self._work()
         finally:
             hints.close()
@@ -131,7 +131,7 @@ class Reaper:
         self._stopped = True
         self._inbox.put(_Event.STOP)
 
-    # What wakes it
+    # Events that wake the loop
 
     def _hear(self, queue: str, due: int) -> None:
         if self._inbox.qsize() < HINTS:
@@ -146,7 +146,7 @@ class Reaper:
         self._inbox.put(_Event.LOST)
 
     def _read_inbox(self, patience: float) -> None:
-        """Take the events that have arrived, up to a bound, waiting `patience` seconds for the first."""
+        """Handle the events that have arrived, up to a bound. Waits `patience` seconds for the first one."""
         for _ in range(HINTS):
             try:
                 event = self._inbox.get(timeout=patience) if patience > 0 else self._inbox.get_nowait()
@@ -156,10 +156,10 @@ class Reaper:
             if isinstance(event, tuple):
                 self._take_hint(*event)
             elif event is _Event.LISTENING:
-                # whatever was said before could not be heard
+                # hints from before the subscription are lost, so a thorough pass must follow
                 self._urgent = self._hearing = self._resubscribed = True
             elif event is _Event.LOST:
-                self._urgent, self._hearing = True, False  # shows whether Redis is there
+                self._urgent, self._hearing = True, False  # a pass shows whether Redis is reachable
         if self._missed or len(self._strange) > HINTS:
             self._missed, self._urgent = False, True
             self._strange.clear()
@@ -169,7 +169,7 @@ class Reaper:
             return
         if queue in self._scan:
             self._timetable.hint(queue, due)
-        else:  # it was made since the last look at all queues, or it is none: anybody can publish
+        else:  # a queue that is newer than the last scan, or no queue: any program can publish
             self._strange[queue] = min(due, self._strange.get(queue, due))
 
     def _meet_strangers(self) -> None:

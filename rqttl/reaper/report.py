@@ -1,4 +1,4 @@
-"""The report of a reaper: totals, and one line of log for each queue and burst of work, however many steps it took."""
+"""The report of a reaper: totals, and one log line for each queue and burst of work of any number of steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rqttl.types import SweepResult
 
 logger = logging.getLogger("rqttl.reaper")
 
-#: A queue that has endless work is reported on this often, in seconds.
+#: Seconds between two reports on a queue that has endless work.
 PERIOD = 1.0
 #: Seconds in which a warning about refused upkeep is not repeated.
 QUIET = 60.0
@@ -80,8 +80,8 @@ LOG_EVENTS = {
 
 
 def log_event(level: int, event: str, text: str, **fields: object) -> None:
-    """Log an event of `LOG_EVENTS`: a line for people, and its fields for a formatter (`record.event`, `.facts`)."""
-    logger.log(level, "%s", text, extra={"event": event, "facts": fields})
+    """Log an event of `LOG_EVENTS`: a line for people, and `record.event` and `record.fields` for a formatter."""
+    logger.log(level, "%s", text, extra={"event": event, "fields": fields})
 
 
 class Refusals:
@@ -93,7 +93,7 @@ class Refusals:
 
     @contextmanager
     def noted(self, effect: str) -> Iterator[None]:
-        """Log an error that Redis answers within the block, once in `QUIET` for each effect and kind of error.
+        """Log a refusal of Redis within the block, once in `QUIET` for each effect and kind of error.
 
         Errors of a Redis that is away are raised.
         """
@@ -124,7 +124,7 @@ class Report:
         self.totals.add(swept)
         started, done, lag = self._bursts.pop(queue, (self._clock(), Totals(), None))
         done.add(swept)
-        if due:  # 0 is "at once", said by an update of options
+        if due:  # 0 means "at once", after an update of options
             lag = max(lag or 0, swept.now - due)
         if more and self._clock() - started < PERIOD:
             self._bursts[queue] = started, done, lag

@@ -1,4 +1,4 @@
-"""Scans of all queues as flows, in case a hint was lost: at once, or part by part so that none costs much at a time."""
+"""Scans of all queues, as flows. They find due work whose hint was lost, at once or in small parts over a period."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from zlib import crc32
 from rqttl.flows import Flow
 from rqttl.reaper.registry import Record, Registry
 
-#: Queues that one part of a scan looks at, in one round trip: of a scan at once, and of one that takes its time.
+#: The number of queues in one part of a scan, for a scan at once and for a scan over a period. One round trip reads a
+#: part.
 PAGE, PART = 1_000, 100
-#: A queue in which nothing has changed is swept in one of so many scans: names for duplicates and consumers that died
-#: are forgotten in sweeps, and have no due time.
-REST = 16
+#: The number of scans in which an unchanged queue is swept once. Old ids of duplicates and dead consumers have no due
+#: time; only sweeps remove them.
+UNCHANGED_EVERY = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPart:
-    """A part of all queues: their due times, and the queues to sweep whether anything is due or not."""
+    """A part of all queues: their due times, and the queues to sweep even if nothing is due."""
 
     dues: dict[str, int | None]
     sweep: list[str]
@@ -56,7 +57,7 @@ class Scan:
         return queue in self._records
 
     def ask(self, names: list[str]) -> Flow[Mapping[str, Record]]:
-        """Add queues that a hint names and no scan has seen. Returns the records of those that exist."""
+        """Add queues that a hint names and no scan has seen. Returns the records of the existing ones."""
         records = yield from self._registry.records(names)
         self._records |= records
         self.queues |= records.keys()
@@ -81,4 +82,4 @@ class Scan:
 
     def _is_to_sweep(self, queue: str, record: Record) -> bool:
         changed = self._records.get(queue) != record
-        return self._thorough or changed or (crc32(queue.encode()) + self._number) % REST == 0
+        return self._thorough or changed or (crc32(queue.encode()) + self._number) % UNCHANGED_EVERY == 0

@@ -22,19 +22,19 @@ class Timetable:
         self._due: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
         self._line: deque[str] = deque()
-        self._since: dict[str, int] = {}  # who is in the line, and when they became due
+        self._since: dict[str, int] = {}  # the queues in the line, and their due times
         self._pass: deque[str] = deque()
-        self._unseen: set[str] = set()  # who is still to come in the pass
+        self._unseen: set[str] = set()  # the queues that the pass has not reached yet
         self._favour_pass = False
 
     def schedule(self, queue: str, due: int | None) -> None:
-        """Sweep the queue at `due` and not before; without `due`, when a hint or a pass asks for it."""
+        """Sweep the queue at `due` and not before; without `due`, after a hint or in a pass."""
         if due is None:
             self._due.pop(queue, None)
         elif self._due.get(queue) != due:
             self._due[queue] = due
             heapq.heappush(self._heap, (due, queue))
-            if len(self._heap) > 2 * len(self._due) + 64:  # most of it was overtaken by what was learned later
+            if len(self._heap) > 2 * len(self._due) + 64:  # most of its entries are outdated
                 self._heap = [(at, name) for name, at in self._due.items()]
                 heapq.heapify(self._heap)
 
@@ -44,7 +44,7 @@ class Timetable:
             self.schedule(queue, due)
 
     def enqueue(self, queue: str, due: int) -> None:
-        """Append a queue to the line: more has been due in it since `due`."""
+        """Append a queue to the line. Its oldest due work is from `due`."""
         self._due.pop(queue, None)
         if queue not in self._since:
             self._since[queue] = due
@@ -86,7 +86,7 @@ class Timetable:
         return None
 
     def next(self, now: int) -> tuple[str, int | None] | None:
-        """Return the queue whose turn it is, and its due time if that is known."""
+        """Return the next queue to sweep, and its due time if that is known."""
         while (due := self.earliest()) is not None and due <= now:
             self.enqueue(heapq.heappop(self._heap)[1], due)
         self._favour_pass = not self._favour_pass

@@ -1,7 +1,7 @@
-"""Ends of waits from outside, also from a signal handler.
+"""Objects that end the waits of threads, also from a signal handler.
 
-A signal handler runs between two instructions of the main thread, which may hold any lock at that moment. So nothing
-here takes a lock that a waiting thread holds while it runs; `threading.Event.set` does.
+A signal handler runs between two instructions of the main thread, and the main thread may hold any lock at that moment.
+So these objects never wait for a lock that a running thread can hold. `threading.Event.set` does.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from contextlib import contextmanager, suppress
 
 
 class Gate:
-    """A gate that holds one thread back until somebody opens it. It opens once."""
+    """A gate: one thread waits at it until another thread opens it. It opens once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def open(self) -> None:
-        """Open the gate. Any thread and any signal handler may call it, more than once too."""
-        with suppress(RuntimeError):  # it is open already
+        """Open the gate. Any thread and any signal handler may call this, and more than once."""
+        with suppress(RuntimeError):  # the gate is open already
             self._lock.release()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the gate is open, for `seconds` at most. Only one thread may, and only once."""
+        """Wait until the gate is open, for `seconds` at most. Only one thread may call this, and only once."""
         self._lock.acquire(timeout=seconds)
 
 
@@ -36,18 +36,18 @@ class Interrupt:
         self._endings: list[Callable[[], object]] = []
 
     def asked(self) -> bool:
-        """Return True once somebody has asked, and from then on."""
+        """Return True after the first `ask`."""
         return self._asked
 
     def ask(self) -> None:
-        """End all waits, from now on."""
+        """End all waits: those of now and all later ones."""
         self._asked = True
         for end in list(self._endings):
             end()
 
     @contextmanager
     def ending(self, end: Callable[[], object]) -> Iterator[None]:
-        """Call `end` if somebody asks within this block. The code in the block checks `asked()` first.
+        """Call `end` at an `ask` within this block. The code in the block checks `asked()` first.
 
         `end` may still be called for a short time after the block, but only if `asked()` is true at its end.
         """
@@ -58,7 +58,7 @@ class Interrupt:
             self._endings.remove(end)
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until somebody asks, for `seconds` at most. Returns `asked()`."""
+        """Sleep until `ask`, for `seconds` at most. Returns `asked()`."""
         gate = Gate()
         with self.ending(gate.open):
             if not self._asked:
@@ -67,13 +67,13 @@ class Interrupt:
 
 
 class Wakeup:
-    """Ends the waits of one thread when something has changed."""
+    """Ends the wait of one thread after a change."""
 
     def __init__(self) -> None:
         self._gate: Gate | None = None
 
     def notify(self) -> None:
-        """End the wait at hand. Any thread and any signal handler may call it."""
+        """End the present wait. Any thread and any signal handler may call this."""
         gate = self._gate
         if gate is not None:
             gate.open()
@@ -81,7 +81,7 @@ class Wakeup:
     def wait(self, stop: Interrupt, seconds: Callable[[], float]) -> None:
         """Wait until `notify` or `stop`, and no longer than `seconds()`. Only one thread may wait.
 
-        `seconds` is called after the gate is up, so a change that it does not see ends the wait.
+        The wait calls `seconds` when it can be ended already, so a change that `seconds` misses ends the wait.
         """
         self._gate = gate = Gate()
         with stop.ending(gate.open):

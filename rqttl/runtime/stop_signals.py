@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request to stop, for a loop that finishes what it has begun."""
+"""SIGTERM and SIGINT as a request to stop, for a loop that finishes its work first."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from contextlib import ExitStack, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-#: Seconds within which another signal is still the first one: `timeout` and others send it twice.
+#: Seconds after the first signal in which a further signal counts as the same one: `timeout` sends it twice.
 SAME = 1.0
 
 
 class SignalWatch:
-    """A context manager for the main thread that calls `then` when a signal comes, whatever the main thread does.
+    """A context manager for the main thread. It calls `then` when a signal comes, even if the main thread is blocked.
 
-    Python runs signal handlers in the main thread only, between two instructions. A signal that comes right before the
-    main thread blocks in a call, or that another thread receives, does not end that call; its handler runs minutes
-    later, perhaps. So a second thread receives signals too. `then` may be called several times.
+    Python runs signal handlers in the main thread only, between two instructions. A signal does not end a blocking call
+    of the main thread if it comes right before the call, or if another thread receives it. Its handler may then run
+    minutes later. So a thread of its own reads the signals, too. `then` may be called several times.
     """
 
     def __init__(self, numbers: Collection[int], then: Callable[[], None]) -> None:
@@ -48,16 +48,16 @@ class SignalWatch:
             if not self._numbers.isdisjoint(received):
                 self._then()
             if self._before != -1:
-                with suppress(OSError):  # whoever used it before, such as an event loop, has closed it or is busy
+                with suppress(OSError):  # its previous user, such as an event loop, has closed it or is busy
                     os.write(self._before, received)
 
 
 class StopSignals:
-    """A context manager in which the first SIGTERM or SIGINT calls `stop`. A later one has its previous effect.
+    """A context manager in which the first SIGTERM or SIGINT calls `stop`. A later signal has its previous effect.
 
     So a second SIGINT usually raises `KeyboardInterrupt`, and a second SIGTERM ends the process. A signal that the
-    process ignores stays ignored (`nohup`). In any other thread than the main one no signal is handled, because Python
-    does not allow it. The previous handlers are back at the end, and in each child process that is forked meanwhile.
+    process ignores stays ignored (`nohup`). Only the main thread handles signals, because Python allows no other. The
+    exit restores the previous handlers; each forked child process has them at once.
 
     `stop` may be called several times, and in a signal handler.
     """
@@ -72,9 +72,9 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():
             _entered.append(self)
             for number in (signal.SIGTERM, signal.SIGINT):
-                # None is a handler that Python did not install, and cannot put back
+                # None stands for a handler that Python did not install and cannot restore
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._before[number] = signal.signal(number, self._meet)
+                    self._before[number] = signal.signal(number, self._handle)
             self._watch.enter_context(SignalWatch(self._before, self._stop))
         return self
 
@@ -87,11 +87,11 @@ class StopSignals:
             _entered.remove(self)
 
     def restore(self) -> None:
-        """Put the previous handlers back."""
+        """Restore the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _meet(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._since is None:
             self._since = time.monotonic()
             self._stop()
@@ -107,12 +107,12 @@ class StopSignals:
 _entered: list[StopSignals] = []
 
 
-def _leave_to_the_parent() -> None:
-    """Restore the handlers in a forked child: `terminate` has to end it, and must not stop the run of its parent."""
+def _restore_in_child() -> None:
+    """Restore the handlers in a forked child: `terminate` must end the child, not stop the run of the parent."""
     if _entered:
         signal.set_wakeup_fd(-1)
         for signals in _entered:
             signals.restore()
 
 
-os.register_at_fork(after_in_child=_leave_to_the_parent)
+os.register_at_fork(after_in_child=_restore_in_child)

@@ -1,4 +1,4 @@
-"""Blocking calls: each thread that waits holds a connection, and reads from it for as long as its call may take."""
+"""Blocking calls. Each thread that waits holds a connection of its own until its call ends."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.pools import Held, free_connection, places_of, pool_of_waits
 from rqttl.store.retry import NotSent
 
-#: Seconds that the reply to a blocking call may take beyond the time for which it blocks. After that the connection
-#: counts as dead.
+#: Seconds that a reply may take beyond the time for which its call blocks. After that the connection counts as dead.
 REPLY = 15.0
-#: Seconds after the time for which a call blocks. Then this side ends its connection: Redis measures that time by
-#: its own clock, and ends a call late when the clock steps back.
+#: Seconds beyond the time for which a call blocks, after which the client ends the connection. Redis measures the time
+#: of the call by its own clock, so Redis ends the call late if that clock steps back.
 SLACK = 1.0
-#: Seconds after a lost connection, before the queue is looked at.
+#: Seconds between the loss of a connection and the next look at the queue.
 PAUSE = 0.02
-#: The longest that a call blocks where its time-out cannot be changed, if the connection has none: in ms.
+#: The ms for which a call blocks at most if redis-py shows no socket and the connection has no time-out.
 BLIND = 5_000
-#: Seconds, seconds and a number: a machine that is gone is noticed in a minute. macOS has another name for the first.
+#: Options of TCP keepalive: two times in seconds, and a number of probes. Together they show within a minute that a
+#: machine is gone. macOS has another name for the first option.
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class Listener:
     """Waits for elements of lists. Safe to share between threads.
 
-    `ask` sends a command on a connection and reads the reply. `make_room` gives the pool what its caller keeps of it.
-    `interrupt` ends all waits.
+    `ask` sends a command on a connection and reads the reply. `make_room` returns the connections that the caller keeps
+    to the pool. `interrupt` ends all waits.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Listener:
         self._interrupt = interrupt
 
     def listen(self, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
-        """Wait for an element of a list, at most `ms`. Returns the error if there is no connection to wait on.
+        """Wait up to `ms` for an element of a list. Returns the element, or `None` when the time is over.
 
-        `ENDED` after the interrupt of all waits, and after the given one. A lost connection ends the wait too: what
-        comes next looks at the queue and finds out whether Redis is there.
+        Returns `ENDED` after the interrupt of all waits or after `interrupt`, and the error if no connection is free.
+        A lost connection ends the wait with `None`. The caller's next call shows whether Redis is reachable.
         """
         interrupts = [self._interrupt] if interrupt is None else [self._interrupt, interrupt]
         place = self._places.take(ms / 1000, partial(_asked, interrupts))
@@ -86,22 +86,22 @@ class Listener:
         return element
 
     def _block(self, key: str, ms: int, interrupts: Sequence[Interrupt]) -> Any:
-        """One blocking call, which the interrupts may end."""
+        """Make one blocking call. Each of the interrupts ends it."""
         with Held(self) as held:
             connection = held.connection
-            # this very socket: once the connection is back in its pool, another thread may use it with a new one
+            # an interrupt shuts down this socket, not the connection: another thread may use the connection later
             sock = getattr(connection, "_sock", None)
             hang_up, line = partial(_hang_up, sock), _Line(connection, sock, ms / 1000 + SLACK)
             try:
                 with patiently(connection, ms) as longest, ExitStack() as stack:
                     for interrupt in interrupts:
                         stack.enter_context(interrupt.ending(hang_up))
-                    # looked at only now: whoever asks from here on finds the socket
+                    # this check comes after the registration of `hang_up`: a later interrupt shuts the socket down
                     if _asked(interrupts):
                         return None
                     reply = self._call(line, ("BLPOP", key, f"{longest / 1000:.3f}"))
             except ResponseError as error:
-                # Redis closes it after UNBLOCKED, perhaps after the next call was sent
+                # Redis closes the connection after UNBLOCKED, perhaps after the client sent its next call
                 held.clean = not (_asked(interrupts) or line.ended or "UNBLOCKED" in str(error))
                 raise
             held.clean = not (_asked(interrupts) or line.ended)
@@ -118,22 +118,23 @@ class Listener:
     drop = keep
 
     def close(self) -> None:
-        """Close the connections that the client does not know. Those of waits are closed when the waits end."""
+        """Close the free connections of a pool of its own. The end of a wait closes the connection of that wait."""
         if not self._shared:
             self._pool.disconnect(inuse_connections=False)
 
 
 class _Line:
-    """A connection on which a reply may take so many seconds. Then our half ends, and what Redis has sent still counts.
+    """A connection that waits `seconds` for a reply.
 
-    The time is measured here, by a clock that never steps.
+    After that time it shuts down its sending half. A reply that Redis has already sent still arrives and counts. The
+    time is measured in this process, by a clock that never steps.
     """
 
     def __init__(self, connection: Connection, sock: Any, seconds: float) -> None:
         self._connection = connection
         self._sock = sock
         self._seconds = seconds
-        #: The reply did not come in time. Nobody else can use the connection.
+        #: True if the reply did not come in time. No other call may use the connection then.
         self.ended = False
 
     def __getattr__(self, name: str) -> Any:
@@ -144,7 +145,7 @@ class _Line:
         if isinstance(self._sock, socket.socket) and not self._connection.can_read(self._seconds):
             self.ended = True
             _hang_up(self._sock)
-            self._sock.settimeout(REPLY)  # a server that hangs does not notice
+            self._sock.settimeout(REPLY)  # a server that hangs does not notice the shutdown
         return self._connection.read_response()
 
 
@@ -153,18 +154,18 @@ def _asked(interrupts: Sequence[Interrupt]) -> bool:
 
 
 def _hang_up(sock: Any) -> None:
-    """End a read of another thread, without losing a reply that Redis has sent or is about to send."""
+    """End the read of another thread. A reply that Redis has sent or is about to send still arrives."""
     if isinstance(sock, socket.socket):
-        with suppress(OSError):  # it is closed already
-            # only our half, and not as TLS does it: what Redis has taken from the list for us still arrives
+        with suppress(OSError):  # the socket is closed already
+            # only the sending half, and below TLS: an element that Redis has taken from the list still arrives
             socket.socket.shutdown(sock, socket.SHUT_WR)
 
 
 @contextmanager
 def patiently(connection: Connection, ms: int) -> Iterator[int]:
-    """Let a reply take `ms` and `REPLY`, for one call. Gives how long the call may block, in ms.
+    """Set the time-out of a connection to `ms` and `REPLY` for one call. Yields the ms for which the call may block.
 
-    TCP asks meanwhile whether the other machine is there. Where redis-py shows no socket, a call blocks for half of
+    TCP keepalive checks the other machine during the call. If redis-py shows no socket, the call blocks for half of
     the connection's time-out.
     """
     sock = getattr(connection, "_sock", None)
@@ -178,12 +179,12 @@ def patiently(connection: Connection, ms: int) -> Iterator[int]:
     try:
         yield max(10, ms)
     finally:
-        with suppress(OSError):  # it was closed
+        with suppress(OSError):  # the socket was closed
             sock.settimeout(before)
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Let TCP find out that the other machine is gone, if nobody has set how."""
+    """Turn on TCP keepalive, unless the client's settings have done so."""
     if sock.family == socket.AF_UNIX or sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

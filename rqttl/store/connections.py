@@ -1,4 +1,4 @@
-"""The connections of one client: taken for a call, kept for the next one, given back to the pool."""
+"""The connections of one client. A call takes one; after it the connection waits for the next call or is given back."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rqttl.errors import BrokerClosed
 from rqttl.store.pools import Held, free_connection
 from rqttl.store.retry import NotSent
 
-#: Seconds for which a connection that was just used is used again without asking the pool, which polls its socket.
+#: Seconds for which a used connection is kept for the next call. The pool would poll its socket first.
 FRESH = 1.0
-#: Such connections are no more than one in so many of those that the pool may have.
+#: The divisor of the pool's limit that gives the number of kept connections.
 SHARE = 4
 
 
 class Connections:
-    """Connections that were in use a moment ago, and those of the pool. Safe to share between threads."""
+    """Recently used connections, and the connections of the pool. Safe to share between threads."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.pool = pool
@@ -43,7 +43,7 @@ class Connections:
         return Held(self)
 
     def checkout(self) -> Connection:
-        """A connection that nobody else uses: one that was in use a moment ago, or one that the pool has checked."""
+        """A connection for one call: a recently used one, or one that the pool has checked."""
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
             self._idle, self._process = deque(), os.getpid()
@@ -61,9 +61,9 @@ class Connections:
         return None
 
     def _popped(self) -> list[tuple[Connection, float]]:
-        """Up to one idle connection: from one container into another without an instruction of Python in between."""
+        """Up to one idle connection. It changes containers in one instruction, so no signal handler can lose it."""
         taken: list[tuple[Connection, float]] = []
-        with suppress(IndexError):  # there is none
+        with suppress(IndexError):  # no connection is idle
             taken.extend(islice(iter(self._idle.pop, None), 1))
         return taken
 
@@ -77,20 +77,20 @@ class Connections:
             self.close()
 
     def drop(self, connection: Connection) -> None:
-        """Give a connection that was closed back to the pool."""
+        """Give a closed connection back to the pool."""
         self.pool.release(connection)
 
     def release_idle(self) -> None:
-        """Leave all connections to the pool: it may have room for a few only, and others need one of them."""
+        """Give all kept connections back to the pool. Another caller needs one of them if the pool is small."""
         while taken := self._popped():
             self.pool.release(taken[0][0])
 
     def renew(self) -> None:
-        """Close all connections that are not in use: the next calls make new ones, perhaps to another server."""
+        """Close all free connections. The next calls open new ones, perhaps to another server."""
         self.release_idle()
         self.pool.disconnect(inuse_connections=False)
 
     def close(self) -> None:
-        """Close all connections but those that are in use at this moment, which are closed after that."""
+        """Close all free connections now, and each connection in use after its call."""
         self._closed = True
         self.renew()

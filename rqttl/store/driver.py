@@ -1,7 +1,7 @@
-"""The driver: performs the steps of flows on one Redis server, synchronously.
+"""The driver: it performs the steps of flows on one Redis server, synchronously.
 
-A broker has one driver; its queues and consumers share it. The rest of the package, and the tests, get it from
-`driver_of`. Users do not.
+A broker has one driver, and its queues and consumers share it. The rest of the package and the tests get it from
+`driver_of`. It is not for users.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class RedisDriver:
         self.store = Store(client, self.events)
         #: The clock and the waiter of this driver.
         self.timing: Waiter = timing or RealWaiter()
-        #: Ends what waits outside of Redis when the driver is closed.
+        #: The interrupt that ends each wait outside of Redis when the driver is closed.
         self.closed = Interrupt()
-        #: The queues that were used last.
+        #: The configs of the queues that were used last.
         self.configs = ConfigCache()
         self._performers: dict[type, Callable[[Any], Any]] = {
             GetConfig: self._config,
@@ -91,7 +91,7 @@ class RedisDriver:
             result: T = done.value
             return result
         except ContractError:
-            self.store.connections.renew()  # it may have been the reply to another call
+            self.store.connections.renew()  # the reply may have been one to another call
             raise
 
     def step(self, step: flows.Step) -> Any:
@@ -125,6 +125,6 @@ class RedisDriver:
         self.store.check_open()
 
     def close(self) -> None:
-        """Close the connections. Whoever waits, and whoever calls from now on, gets `BrokerClosed`."""
+        """Close the connections. Waiting calls and all later calls raise `BrokerClosed`."""
         self.store.close()
         self.closed.ask()

@@ -17,12 +17,12 @@ Place = tuple[str, str | None]
 
 
 def ok(_: object) -> str:
-    """Return the outcome of a command that answered."""
+    """Return the outcome of a command that got a reply."""
     return "ok"
 
 
 def reply_outcome(reply: Any) -> str:
-    """Return the outcome of a script, or of a command among several, whose reply may be an error."""
+    """Return the outcome of a script, or of one command among several. The reply may be an error."""
     if isinstance(reply, Exception):
         return type(reply).__name__
     return reply[1].decode() if isinstance(reply, list) and reply and reply[0] == b"refused" else "ok"
@@ -36,9 +36,9 @@ def wait_outcome(answer: bytes | Exception | None) -> str:
 
 
 def is_damage(error: Exception) -> bool:
-    """Return True if a damaged queue is the cause: a key of another type, or a record that lacks a field."""
+    """Return True for an error of a damaged queue: a key of another type, or a record that lacks a field."""
     text = str(error)
-    return "WRONGTYPE" in text or "attempt to " in text  # the latter is Lua's, of a value that is not there
+    return "WRONGTYPE" in text or "attempt to " in text  # Lua's error for a missing value
 
 
 def checked(replies: list[Any], *, tolerant: bool) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Connection pools: the one of `connect`, how many threads may wait on the connections of any, and its exhaustion."""
+"""Connection pools: the pool that `connect` makes, limits for threads that wait, and errors of exhausted pools."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from rqttl.protocol.resp import Packer
 
 #: The value that redis-py < 8 gives to a pool without a limit.
 UNLIMITED = 2**31
-#: Seconds for which a command waits for a free connection. The pool of a user may be busy for a moment.
+#: Seconds for which a command waits for a free connection of a busy pool.
 PATIENCE = 15.0
 _PAUSE = 0.01
-#: redis-py has no error of its own for it in all versions and pools, only these texts.
+#: Texts of the errors of an exhausted pool. Not every version and pool of redis-py has a class of its own for them.
 _EXHAUSTED = ("Too many connections", "No connection available")
 
 
 class Pool(ConnectionPool):
     """The pool of a client that `connect` makes. It has a limit only if the URL has `max_connections`.
 
-    A signal handler may raise between any two instructions, also in the moment in which a connection changes hands.
-    So this pool does not own the connections that are in use: one that nobody refers to any more is closed by its
-    finalizer, and counts no longer. And a connection comes back only through `release`, never after an exception.
+    A signal handler may raise between any two instructions, also while a connection changes its owner. So this pool
+    holds only weak references to the connections in use. The finalizer of an unreferenced connection closes it, and the
+    limit stops counting it. A connection comes back only through `release`, never after an exception.
     """
 
     def reset(self) -> None:
@@ -41,12 +41,12 @@ class Pool(ConnectionPool):
         self._in_use_connections: Any = WeakSet()
 
     def make_connection(self) -> Any:
-        """Make a connection, if the limit lets it. Those that were lost do not count."""
+        """Make a connection if the limit permits one more. Lost connections do not count."""
         self._created_connections = len(self._available_connections) + living(self._in_use_connections)
         return super().make_connection()
 
     def get_connection(self, *_: object, **__: object) -> Any:
-        """Take a connection that is open, and on which nothing is on its way."""
+        """Take an open connection that has no unread reply."""
         self._checkpid()
         with self._lock:
             connection = self._available_connections.pop() if self._available_connections else self.make_connection()
@@ -60,9 +60,9 @@ class Pool(ConnectionPool):
 
 
 def living(references: WeakSet[Any]) -> int:
-    """The number of things that are alive. `len` may count others.
+    """The number of living objects in a set. `len` may count dead ones.
 
-    An exception of a signal handler keeps them in the set.
+    An exception of a signal handler may keep references to dead objects in the set.
     """
     return sum(1 for _ in references)
 
@@ -70,7 +70,7 @@ def living(references: WeakSet[Any]) -> int:
 def _make_ready(connection: Connection) -> None:
     connection.connect()
     try:
-        waits = connection.can_read()  # unasked: a reply that nobody has read, or the end of the connection
+        waits = connection.can_read()  # an unread reply, or the end of the connection
     except (ConnectionError, TimeoutError, OSError):
         waits = True
     if waits:
@@ -86,8 +86,8 @@ def open_pool(url: str, **settings: object) -> Pool:
 def pool_of_waits(client: redis.Redis) -> ConnectionPool:
     """The pool whose connections threads hold while they wait.
 
-    It is the client's own. Where that has the limit which redis-py >= 8 sets by itself, it is another one without a
-    limit: nobody chose that number, and it is no more than the number of threads of some programs.
+    It is the client's own pool. If that pool has the default limit of redis-py >= 8, it is another pool without a
+    limit: the user did not choose the default, and some programs have more threads.
     """
     pool = client.connection_pool
     if type(pool) is ConnectionPool and pool.max_connections == _limit_of_redis_py() < UNLIMITED:
@@ -101,7 +101,7 @@ def _limit_of_redis_py() -> int:
 
 
 def is_exhausted(error: BaseException | None) -> bool:
-    """Return True if a pool has no connection left. No server is the cause then."""
+    """Return True if the error says that a pool has no connection left. The server is not the cause then."""
     return isinstance(error, ConnectionError) and str(error).startswith(_EXHAUSTED)
 
 
@@ -110,15 +110,15 @@ class Place:
 
 
 class Places:
-    """The connections of one pool that threads may hold while they wait: all but one, so that commands go on.
+    """The connections of one pool that threads may hold while they wait: all but one, which is kept for commands.
 
-    A pool of one connection has one place. A place that nobody refers to any more is free: a signal handler may raise
-    before its holder could give it back.
+    A pool of one connection has one place. An unreferenced place is free: a signal handler may raise before the holder
+    gives its place back.
     """
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.limit = int(pool.max_connections)
-        # a pool that lets its callers queue lets those who wait queue too
+        # callers of a blocking pool queue for a connection, so threads that wait queue for a place
         self._patience: float | None = pool.timeout if isinstance(pool, BlockingConnectionPool) else 0.0
         self._process = 0
         self._lock = threading.Lock()
@@ -130,14 +130,14 @@ class Places:
         return max(1, self.limit - 1)
 
     def take(self, seconds: float, ended: Callable[[], bool]) -> Place | Literal[False] | None:
-        """Take a place; within `seconds`, if the pool is one that blocks. `None` when the time is over or `ended`.
+        """Take a place. A blocking pool lets the thread wait for one, up to `seconds`.
 
-        False when the pool's own time-out is over.
+        Returns `None` when the time is over or `ended()` is true, and False when the time-out of the pool is over.
         """
         place = Place()
         if self.limit >= UNLIMITED:
             return place
-        if self._process != os.getpid():  # those who waited in the parent process do not wait here
+        if self._process != os.getpid():  # the waiting threads of the parent process do not exist here
             self._lock, self._taken, self._process = threading.Lock(), WeakSet(), os.getpid()
         started = time.monotonic()
         while not self._admit(place):
@@ -172,7 +172,7 @@ def places_of(pool: ConnectionPool) -> Places:
 
 
 def free_connection(pool: ConnectionPool, spare: Callable[[], Connection | None]) -> Connection:
-    """A connection that `spare` gives or the pool. Waits for one for `PATIENCE`: a command holds it for milliseconds.
+    """A connection from `spare`, else from the pool. Waits up to `PATIENCE` seconds for one.
 
     Raises `PoolExhausted`, and errors of redis-py.
     """
@@ -193,27 +193,27 @@ class Keeper(Protocol):
     """Gives connections, and takes them back for the next call."""
 
     def checkout(self) -> Connection:
-        """A connection that nobody else uses."""
+        """A connection for one caller."""
 
     def keep(self, connection: Connection) -> None:
-        """Take back a connection on which nothing is on its way."""
+        """Take back a connection without unread replies."""
 
     def drop(self, connection: Connection) -> None:
         """Take back a connection that was closed."""
 
 
 class Held:
-    """One connection for one call, as a context. It is closed unless the call says that all replies were read.
+    """One connection for one call, as a context. Its exit closes the connection unless `clean` is set.
 
-    So nothing depends on what an exception interrupts: a connection on which a reply may still be on its way reaches
-    no later call, even if another exception interrupts its closing.
+    So a connection with an unread reply reaches no later call. This holds at any instruction that an exception
+    interrupts, and even if another exception interrupts the closing.
     """
 
     __slots__ = ("_keeper", "clean", "connection")
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        #: Set by the call: all replies were read.
+        #: The call sets it when it has read all replies.
         self.clean = False
 
     def __enter__(self) -> Held:

@@ -1,4 +1,4 @@
-"""Errors that end by themselves: Redis cannot be reached, or it refuses for now. The one place that knows them."""
+"""Errors that end by themselves: Redis is unreachable, or it refuses for now. This is the only list of them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from rqttl.errors import ScriptsForgotten
 #: The classes of all errors that may end by themselves; `is_away` chooses among their instances.
 TEMPORARY = (RedisError, ScriptsForgotten)
 
-#: redis-py has a class for some refusals, and takes their code out of the text then.
+#: Refusals with a class in redis-py. Their texts lack the code.
 _CLASSES = (BusyLoadingError, ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError)
-#: Redis 6.2 wraps what a script meets into another error, so a code may stand anywhere in the text.
+#: Codes of all others. Redis 6.2 wraps the error of a script, so a code may stand anywhere in the text.
 _CODES = re.compile(r"(?:^|[\s-])(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|READONLY|TRYAGAIN)\s")
 
 
 def refuses_for_now(error: BaseException | None) -> bool:
-    """Return True if Redis has refused a call that it may carry out later, and certainly has not carried out.
+    """Return True if Redis has certainly not carried out a call, and may carry it out later.
 
-    A replica, too few replicas, a disk that fails, a script that runs for too long, data that is being loaded, scripts
-    that somebody flushes again and again.
-    Memory that is full is not among these: its owner has to do something.
+    The causes: the server is a replica or has too few replicas, its disk fails, a script runs for too long, it loads
+    its data, or a program flushes the scripts again and again. Full memory is no such cause, because it does not end by
+    itself.
     """
     if isinstance(error, (*_CLASSES, ScriptsForgotten)):
         return True
@@ -41,12 +41,12 @@ def refuses_for_now(error: BaseException | None) -> bool:
 
 
 def is_read_only(error: BaseException | None) -> bool:
-    """Return True if the server is a replica, so that another server has to be asked."""
+    """Return True if the server is a replica. Another server can carry out the call."""
     return isinstance(error, ReadOnlyError) or (isinstance(error, RedisError) and "READONLY" in str(error))
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return True if there is nothing to do but wait: no connection, or a Redis that refuses for now."""
+    """Return True if the caller can only wait: there is no connection, or Redis refuses for now."""
     if isinstance(error, AuthenticationError | AuthorizationError):
-        return False  # these are ConnectionErrors too, but no time makes a password right
+        return False  # these are ConnectionErrors too, but waiting corrects no password
     return isinstance(error, ConnectionError | TimeoutError) or refuses_for_now(error)

@@ -1,4 +1,4 @@
-"""Making a call again while Redis is away, and what may not be made again after a lost reply."""
+"""Repetition of calls while Redis is away, and the calls that must not be repeated after a lost reply."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from rqttl.protocol.commands import Command
 
 T = TypeVar("T")
 
-#: Seconds between the attempts of a call that may be repeated, or that was never sent.
+#: Seconds between the attempts of a call that is repeatable, or that was never sent.
 PAUSES = (0.02, 0.1, 0.3, 1.0)
-#: Seconds that a reply may take. Scripts take milliseconds; this covers a server that stalls.
+#: Seconds that a reply may take. Scripts take milliseconds; the rest is for a server that stalls.
 SOCKET_TIMEOUT = 15.0
-#: Seconds after which a call that timed out is not made again: one more than a reply may take, so that a connection
-#: that has silently died costs one time-out, and a server that hangs two.
+#: Seconds after which no call that timed out is repeated. It is one second more than a reply may take: so a dead
+#: connection costs one time-out, and a server that hangs costs two.
 PATIENCE = SOCKET_TIMEOUT + 1
 
 
-#: Calls after whose lost reply a sender or consumer has to look, or to repeat its work. All others that are repeated
-#: may simply be made again: the messages of a lost `receive` come back when their leases end.
+#: Calls with an effect that a sender or a consumer must check after a lost reply. A user can simply make any other
+#: repeatable call again: the messages of a lost `receive` come back when their leases end.
 DECISIVE = frozenset(("enqueue", "ack", "nack", "reject", "redrive"))
 
 
 class NotSent(Exception):
-    """Redis has certainly not carried out the call: it did not get it, or refuses for now. `__cause__` says why."""
+    """Redis has certainly not carried out the call: it did not get the call, or refuses it for now. See `__cause__`."""
 
 
 def with_retries(command: Command, attempt: Callable[[Command], T]) -> T:
-    """Run a script. After a lost reply it is repeated if it is repeatable, else this raises `OutcomeUnknown`.
+    """Run a script. After a lost reply a repeatable one runs again; any other raises `OutcomeUnknown`.
 
-    A repeated call of `DECISIVE` that fails in the end raises it too, whatever its last error was.
+    A repeated call of `DECISIVE` raises `OutcomeUnknown`, too, if its last attempt fails with any error.
     """
     started = time.monotonic()
     lost = False
@@ -65,7 +65,7 @@ def _last(command: Command, lost: bool, error: BaseException | None) -> BaseExce
 
 
 def try_again(attempt: Callable[[], T]) -> T:
-    """Make a call that may be repeated, also after a lost reply."""
+    """Make a repeatable call, and repeat it also after a lost reply."""
     started = time.monotonic()
     for pause in (*PAUSES, None):
         try:

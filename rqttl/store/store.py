@@ -1,8 +1,8 @@
-"""Talking to Redis: script calls, plain commands, and what is done when a reply is lost. All I/O of the core is here.
+"""Calls to Redis: scripts, plain commands, and the treatment of lost replies. All I/O of the core is here.
 
-redis-py's own retries are never used for scripts: a call whose reply was lost may have been carried out, and only the
-command knows whether it may be run again. No call goes through a client of redis-py: after an exception its pool would
-keep a connection whose reply is still to come, and that reply would answer the next call.
+Scripts never use redis-py's own retries. Redis may have carried out a call whose reply was lost, and only the command
+knows whether it may run again. No call goes through a client of redis-py: after an exception the client's pool would
+keep a connection with an unread reply, and that reply would answer the next call.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from rqttl.text import format_value, type_name
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 5.0
-#: So often the scripts of one call are loaded anew.
+#: The number of times that one call loads its scripts again.
 FORGOTTEN = 5
 _SCHEMES = ("redis", "rediss", "unix")
 
 
 def open_client(url: str) -> redis.Redis:
-    """A client for a URL, without hidden retries and with time-outs. Raises `InvalidInput`, never showing the URL."""
+    """A client for a URL, with time-outs, without hidden retries. Raises `InvalidInput`, which never shows the URL."""
     scheme, separator, address = url.partition("://") if isinstance(url, str) else ("", "", "")
     if scheme not in _SCHEMES or not separator:
         got = f"{scheme[:20]!r} as scheme" if separator and scheme.isalnum() else "none of them"
@@ -54,14 +54,14 @@ def open_client(url: str) -> redis.Redis:
         parts.port  # noqa: B018  # reading it is the check
         _check_encoding(parts)
         if "@" in address and "@" not in parts.netloc and scheme != "unix":
-            raise ValueError  # an unencoded / ? or # in the password: what follows would be taken for the host
+            raise ValueError  # an unencoded / ? or # in the password: redis-py would take a part of it for the host
         if scheme != "unix" and not re.fullmatch(r"/?[0-9]*/?", parts.path):
             raise ValueError  # redis-py would quietly use database 0
         pool = open_pool(url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT)
         if scheme == "unix":
             # redis-py would read bytes that are no text as replacement characters
             pool.connection_kwargs["path"] = os.fsdecode(unquote_to_bytes(os.fsencode(parts.path)))
-        pool.connection_class(**pool.connection_kwargs)  # not opened: whether it knows all that the URL asks for
+        pool.connection_class(**pool.connection_kwargs)  # not opened: its constructor checks the options of the URL
         return redis.Redis(connection_pool=pool)
     except (ValueError, TypeError, redis.RedisError):
         # the text of these errors holds parts of the URL, the password among them
@@ -72,7 +72,7 @@ def open_client(url: str) -> redis.Redis:
 
 
 def _check_encoding(parts: SplitResult) -> None:
-    """Raise `UnicodeError`, a `ValueError`, where a connection would: only a path may have bytes that are no text."""
+    """Raise `UnicodeError`, a `ValueError`, for bytes that are no text. Only a path may have such bytes."""
     os.fsencode(parts.path)
     f"{parts.netloc}{parts.query}".encode()
     (parts.hostname or "").encode("idna")
@@ -100,18 +100,18 @@ class Store:
         self.connections.check_open()
 
     def run(self, command: Command) -> Reply:
-        """Run a command. Repeats it after a lost reply if it is repeatable, else raises `OutcomeUnknown`."""
+        """Run a command. After a lost reply a repeatable command runs again; any other raises `OutcomeUnknown`."""
         return self._observer.send(
             command.script.name, command.queue, reply_outcome, with_retries, command, self._send_one
         )
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
-        """Run commands in one round trip, in order. After a lost reply all are repeated, or none if one must not be.
+        """Run commands in one round trip, in order. Returns their replies.
 
-        Of several commands that store messages all are carried out, with nothing in between, or none is.
+        After a lost reply all commands run again if all are repeatable, else none does. Redis carries out several
+        commands that store messages as one transaction: all of them, with nothing in between, or none.
 
-        `tolerant`: the error of a command that met a damaged queue takes the place of its reply. Every other error is
-        raised.
+        `tolerant`: the error of a command on a damaged queue takes the place of its reply. Every other error is raised.
         """
         strictest = next((command for command in commands if not command.repeatable), commands[0])
         ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
@@ -128,10 +128,10 @@ class Store:
         return checked(replies, tolerant=tolerant)
 
     def execute(self, calls: Sequence[tuple[Any, ...]], *, keep_errors: bool = False) -> list[Any]:
-        """Run plain commands of Redis in one round trip, in order; all may be repeated.
+        """Run plain, repeatable commands of Redis in one round trip, in order. Returns their replies.
 
-        The error of a command that met a key of another type takes the place of its reply; with `keep_errors` that of
-        any command. Every other error is raised.
+        The error of a command on a key of another type takes the place of its reply; with `keep_errors` every error
+        does. Any other error is raised.
         """
         send = self._send_all if keep_errors else self._send_judged
         sent = self._observer.send_all(
@@ -148,7 +148,7 @@ class Store:
         self.interrupted.ask()
 
     def close(self) -> None:
-        """Close all connections but those that are in use at this moment, which are closed after that."""
+        """Close all free connections now, and each connection in use after its call."""
         self.connections.close()
         self.interrupt()
         self._listener.close()
@@ -166,7 +166,7 @@ class Store:
         return self._observer.send("SCRIPT LOAD", None, ok, self._send_with_text, command)
 
     def _send_with_text(self, command: Command) -> Reply:
-        """Load the script and run it. No transaction: under full memory Redis refuses all that is in one."""
+        """Load the script and run it. Not as a transaction: with full memory Redis would refuse the whole of it."""
         text = ("SCRIPT", "LOAD", command.script.text)
         for _ in range(FORGOTTEN):
             loaded, reply = self._exchange(
@@ -183,17 +183,17 @@ class Store:
         return cast("Reply", reply)
 
     def _send_scripts(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands together. Those that Redis has no script for are `NoScriptError`s among the replies."""
+        """Send commands together. A command whose script Redis lacks has a `NoScriptError` as its reply."""
         loads = self._texts(commands)
         return self._exchange(
             [*loads, *_calls(commands)], lambda replies: self._judged(commands, replies[len(loads) :])
         )
 
     def _send_ordered(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands together as one transaction, so that no script is forgotten between two of them.
+        """Send commands together as one transaction, so that Redis forgets no script between two of them.
 
-        Texts that this client has not loaded go with them in the same round trip. Where Redis has no script all the
-        same, it has carried out none of the commands. The texts are a part of the transaction then.
+        The same round trip loads the scripts that this client has not loaded yet. If Redis lacks a script even so, it
+        has carried out none of the commands. The next try loads the scripts within the transaction.
         """
         results = self._transact(self._texts(commands), [], commands)
         for _ in range(FORGOTTEN):
@@ -207,7 +207,7 @@ class Store:
         def results(replies: list[Any]) -> list[Any]:
             opened, *queued, done = replies[len(before) :]
             if isinstance(opened, Exception):
-                answers = queued  # this user may make no transaction, so Redis has carried out each by itself
+                answers = queued  # the user may make no transaction, so Redis has carried out each command by itself
             elif isinstance(done, Exception):
                 error = next((reply for reply in queued if isinstance(reply, Exception)), done)
                 self._raise_if_refused(error)  # Redis has carried out none of them
@@ -222,12 +222,12 @@ class Store:
             raise NotSent from error
 
     def _texts(self, commands: Sequence[Command]) -> list[tuple[str, str, str]]:
-        """The calls that load the scripts of commands, as far as this client has not loaded them."""
+        """The calls that load the scripts that this client has not loaded yet."""
         missing = {command.script.sha: command.script.text for command in commands}
         return [("SCRIPT", "LOAD", text) for sha, text in missing.items() if sha not in self._loaded]
 
     def _judged(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
-        """The replies to commands. Raises `NotSent` where Redis refuses all of them for now, `ContractError`."""
+        """Check the replies to commands. Raises `NotSent` if Redis refuses all of them for now, and `ContractError`."""
         if replies and all(refuses_for_now(reply) for reply in replies):
             self._raise_if_refused(replies[0])
         for command, reply in zip(commands, replies, strict=True):
@@ -251,7 +251,7 @@ class Store:
         with self.connections.hold() as held:
             connection = held.connection
             self._connect(connection)
-            # when this fails, the first of them may have arrived whole
+            # a failure here is no `NotSent`: the first of the calls may have arrived whole
             connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
             replies = [_reply(connection) for _ in calls]
             try:
@@ -286,9 +286,9 @@ class Store:
             raise
 
     def _raise_if_refused(self, reply: object) -> None:
-        """Raise `NotSent` if a reply says that Redis refuses for now, a script at its first write at the latest."""
+        """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest."""
         if isinstance(reply, Exception) and refuses_for_now(reply):
-            if is_read_only(reply):  # another server must be asked; other threads find that out by themselves
+            if is_read_only(reply):  # the next call must reach another server; other threads get the same refusal
                 self.connections.renew()
             raise NotSent from reply
 
@@ -296,7 +296,7 @@ class Store:
         try:
             connection.send_packed_command([packed])
         except (ConnectionError, TimeoutError) as error:
-            # Redis runs only what it has received whole
+            # Redis runs only calls that it has received whole
             raise NotSent from error
 
 
@@ -312,7 +312,7 @@ def _reply(connection: Connection) -> Any:
 
 
 def _check(command: Command, reply: Any) -> None:
-    """Raise `ContractError` for a reply that the script cannot have given."""
+    """Raise `ContractError` for a reply that no script gives."""
     if type(reply) is list and len(reply) > 1 and reply[0] in (b"ok", b"refused"):
         return
     start = reply[:2] if type(reply) is list else format_value(reply)

@@ -15,7 +15,7 @@ from rqttl.text import format_value, plain_text
 from rqttl.types import MessageView, QueueStats, State
 
 _PAGE = 250
-_SHOWN = 10
+_LISTED = 10
 _MOST = 2**53 - 1
 _STATES = get_args(State)
 
@@ -113,13 +113,13 @@ def _difference(queue: Queue, depth: int, state: str, actual: int, stats: QueueS
     subject = "messages in all" if state == "all" else f"{state} messages"
     states = ", ".join(f"{name} {getattr(stats, name)}" for name in _STATES)
     deaths = ", ".join(f"{reason} {count}" for reason, count in stats.deaths.items() if count)
-    head = queue.peek(_SHOWN + 1)
+    head = queue.peek(_LISTED + 1)
     lines = [
         f"queue {queue.name!r}: expected {depth} {subject}, found {actual}",
         f"  now: {states}; so far: enqueued {stats.enqueued}, acked {stats.acked}, deaths: {deaths or 'none'}",
-        *(f"  {message.state}: {message.id} {_short(message.body)}" for message in head[:_SHOWN]),
+        *(f"  {message.state}: {message.id} {_short(message.body)}" for message in head[:_LISTED]),
     ]
-    return [*lines, "  ..."] if len(head) > _SHOWN else lines
+    return [*lines, "  ..."] if len(head) > _LISTED else lines
 
 
 def _short(body: bytes) -> str:

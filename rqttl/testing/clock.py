@@ -75,12 +75,12 @@ class Clock:
             self._ms = _checked(units.instant(now, "now"), "now")
 
     def subscribe(self, listener: ClockListener) -> None:
-        """Tell `listener` from now on when the clock is advanced."""
+        """Call `listener` at each later `advance`."""
         with self._moving:
             self._listeners.append(listener)
 
     def unsubscribe(self, listener: ClockListener) -> None:
-        """Tell `listener` no more."""
+        """Stop calling `listener`."""
         with self._moving:
             if listener in self._listeners:
                 self._listeners.remove(listener)

@@ -51,12 +51,12 @@ class FakeBroker(ClockedBroker):
     * A wait takes no time in the thread that made the broker. `receive(wait="5s")` takes a message that is there, or
       one that listeners of `WaitEvent` and other threads send meanwhile. Else it moves the clock to the next due time
       of the queue, or to the end of the wait. A wait without an end raises `WaitWouldNeverEnd` if nothing more can
-      happen. In any other thread a wait is a real one; a message, or a move of the clock past its end, ends it.
-    * `consume` keeps its leases when the clock is advanced, as it does in real time (`clock.set` lets them end).
+      happen. In any other thread a wait is a real one. A message ends it, and so does a move of the clock past its end.
+    * `consume` keeps its leases when the clock is advanced, as it does in real time. `clock.set` lets them end.
     * The next call on a queue does its due work, and so does `run_reaper()`.
 
     It lives in one process, and raises `NotSupportedByFake` for an operation that it cannot do. Code that connects and
-    closes by itself gets its brokers from `connect`. Messages are kept as long as one of these brokers is referred to.
+    closes by itself gets its brokers from `connect`. The messages exist as long as one of these brokers is referenced.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Waiting at the time of a clock that a test moves.
+"""Waits at the time of a clock that a test moves.
 
-A wait takes no time in the thread that made the clock, the test's own: the clock goes forward instead, to the next due
-time or to the end of the wait. A wait in any other thread is a real one. A message ends it, and so does a move of the
-clock: only the test decides what time it is, however many threads there are.
+A wait takes no time in the thread that made the clock, the test's own. Instead the clock moves to the next due time or
+to the end of the wait. A wait in any other thread is a real one. A message ends it, and so does a move of the clock.
+Only the test decides the time, with any number of threads.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rqttl.units import MAX_DURATION
 
 #: A wait of more ms than this has no end: `consume()` without `wait` waits so long.
 ENDLESS = MAX_DURATION // 2
-#: In real ms: how often a wait in another thread looks at the clock, and how often it lets the caller look around.
+#: In real ms: the period in which a wait in another thread checks the clock, and the longest such wait.
 TICK, LOOK = 20, 400
-#: The number of times that something may become due in one endless wait without a message coming of it.
+#: The number of due times that one endless wait may reach without a message.
 IN_VAIN = 100
 
 
@@ -86,13 +86,13 @@ class ClockedTiming(RealTiming):
         return _take(store, key, step)
 
     def _let_pass(self, step: flows.WaitForWakeup) -> None:
-        """Move the clock: nobody has rung, and nobody will, because whoever could is this very thread."""
+        """Move the clock. No wake-up will come, because only this thread could send one."""
         wait = step.queue, self.clock.ms + step.left
         if wait != self._last_wait:
             self._last_wait, self._in_vain = wait, 0
         self._in_vain += 1
-        # without anything due, a listener may have stopped the loop, which is seen when it looks again; and what
-        # becomes due over and over is the lease of something that nobody settles
+        # without due work one more look is needed: a listener may have stopped the loop. The same due time again and
+        # again is the end of a lease that no code settles
         if step.left > ENDLESS and self._in_vain > (1 if step.due is None else IN_VAIN):
             self._last_wait = None
             raise WaitWouldNeverEnd(step.queue)
@@ -102,7 +102,7 @@ class ClockedTiming(RealTiming):
 
 
 def _take(store: Store, key: str, step: flows.WaitForWakeup) -> bytes | None:
-    """Take an element that is there, without waiting. `ENDED` after an interrupt."""
+    """Take an element of the list without waiting. Returns `ENDED` after an interrupt."""
     (reply,) = store.execute([("LPOP", key)])
     element = replies.data_or_none(reply)
     return ENDED if element is None and _is_interrupted(store, step) else element

@@ -52,7 +52,7 @@ def _matches(pattern: _Words, name: _Words) -> bool:
 
 
 def _skip_hashes(pattern: _Words, reached: set[int]) -> set[int]:
-    """The positions with those behind a `#` that stands for no word."""
+    """Add the positions behind each reached `#`, because a `#` may stand for no word."""
     for at in range(len(pattern)):
         if at in reached and pattern[at][1] == "#":
             reached.add(at + 1)

@@ -14,7 +14,7 @@ class Secret:
 
     Spark pickles it for the executors. The pickle holds the text XORed with a random pad, so a print of the pickle, or
     a text search in it, does not show the text by accident. This is no encryption: the pickle holds the pad, too, and
-    anybody who loads it has the text.
+    any program that loads it has the text.
     """
 
     __slots__ = ("_masked", "_pad")

@@ -131,7 +131,7 @@ def as_source_error(error: Exception, options: Options, command: Command = ()) -
         name, keys = str(command[0]).upper() if command else "a command", f"{options.text('namespace')}:*"
         needed = f"Reading needs the keys {keys} and the commands {' '.join(READ_COMMANDS)}"
         if options.use == "write":
-            needed = f"Writing needs the keys {keys}; `rqttl doctor`, run as this user, says what is missing"
+            needed = f"Writing needs the keys {keys}; `rqttl doctor`, run as this user, names the missing rights"
         return NoPermission(f"username: user {user!r} may not run {name}: {text}. {needed}")
     if isinstance(error, (ConnectionError, TimeoutError, OSError)):
         return Unreachable(f"url: {options.address} cannot be reached: {text}")

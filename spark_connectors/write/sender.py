@@ -89,7 +89,7 @@ class WriteTask:
 
 
 class BatchSender:
-    """Sends call batches with `send`, up to `maxInFlight` of them at once. Those of one queue keep their order."""
+    """Sends call batches with `send`, up to `maxInFlight` of them at once. Batches of one queue keep their order."""
 
     def __init__(self, task: WriteTask, send: Callable[[Sequence[CallBatch]], None]) -> None:
         self._task, self._send = task, send

@@ -130,7 +130,7 @@ def test_a_refusal_of_redis_is_a_refusal(run: Run, broker: Broker) -> None:
 
     assert line == (
         "queue 'orders' cannot be read: the key rqttl:{orders}:meta has another type than rqttl gave it; "
-        "`rqttl doctor orders` says what to do [queue_damaged]"
+        "`rqttl doctor orders` names the remedy [queue_damaged]"
     )
 
 

@@ -155,7 +155,7 @@ def test_one_damaged_queue_hides_no_other(run: Run, broker: Broker, client: redi
     client.set("rqttl:{bad}:log", "not ours")
     line = (
         "rqttl: queue 'bad' cannot be read: the key rqttl:{bad}:log has another type than rqttl gave it; "
-        "`rqttl doctor bad` says what to do [queue_damaged]\n"
+        "`rqttl doctor bad` names the remedy [queue_damaged]\n"
     )
 
     for words in (["queue", "ls"], ["stats"]):

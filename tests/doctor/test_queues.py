@@ -77,7 +77,7 @@ DAMAGES: list[tuple[str, Damage, str, str]] = [
      "1 message made ready again"),
     ("doubled", lambda c, ids: c.zadd(part("requeued"), {ids[0]: int(ids[0][:13])}), "1 message in two places",
      "1 message left in one place"),
-    ("deadline missing", lambda c, ids: c.delete(part("expiry")), "2 messages whose deadline is not what expiry says",
+    ("deadline missing", lambda c, ids: c.delete(part("expiry")), "2 messages whose deadline differs from expiry",
      "2 deadlines corrected"),
     ("deadline of none", lambda c, ids: c.zadd(part("expiry"), {ids[3]: FAR}), "1 message whose deadline",
      "1 deadline corrected"),

@@ -14,7 +14,7 @@ import redis
 from rqttl import Broker, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, QueueConfig, Reply
-from rqttl.protocol.keys import PARTS
+from rqttl.protocol.keys import PARTS, STATES
 from rqttl.store.driver import driver_of
 
 State = dict[str, dict[str, Any]]
@@ -135,10 +135,10 @@ class Lab:
 
     def _facts(self, queue: str, parts: Mapping[str, Any]) -> dict[str, Any]:
         entries = {**parts.get("log", {}), **parts.get("detached", {})}
-        away = {**parts.get("leases", {}), **parts.get("delayed", {})}
+        away = {one: score for part in STATES for one, score in parts.get(part, {}).items()}
         ready = [one for one in entries if one not in away]
-        due = [end // 1000 for end in parts.get("leases", {}).values()]
-        due += [*parts.get("delayed", {}).values(), *parts.get("expiry", {}).values()]
+        due = [score // state.per_ms for part, state in STATES.items() for score in parts.get(part, {}).values()]
+        due += parts.get("expiry", {}).values()
         retention: Any = self._options[queue].message_ttl
         if retention is not None and ready:
             due.append(int(min(ready)[:13]) + retention)
@@ -162,11 +162,11 @@ class Lab:
         elif part == "detached":
             for one, (header, body) in contents.items():
                 self.client.hset(key, one, b"%d:%b%b" % (len(header), header, body))
-        elif part in ("meta", "failures", "tombstone"):
+        elif PARTS[part].type == "hash":
             self.client.hset(key, mapping=contents)
-        elif part == "wakeup":
+        elif PARTS[part].type == "list":
             self.client.rpush(key, *contents)
-        elif part == "dedup_ids":
+        elif PARTS[part].type == "set":
             self.client.sadd(key, *contents)
         else:
             self.client.zadd(key, contents)
@@ -178,11 +178,11 @@ class Lab:
         if part == "detached":
             found = {one.decode(): value.partition(b":") for one, value in client.hgetall(key).items()}
             return {one: (rest[: int(size)], rest[int(size) :]) for one, (size, _, rest) in found.items()}
-        if part in ("meta", "failures", "tombstone"):
+        if PARTS[part].type == "hash":
             return {name.decode(): _number(value.decode()) for name, value in client.hgetall(key).items()}
-        if part == "wakeup":
+        if PARTS[part].type == "list":
             return [one.decode() for one in client.lrange(key, 0, -1)]
-        if part == "dedup_ids":
+        if PARTS[part].type == "set":
             return sorted(one.decode() for one in client.smembers(key))
         return {one.decode(): int(score) for one, score in client.zrange(key, 0, -1, withscores=True)}
 

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from rqttl.flows import statistics
 from rqttl.protocol import commands
+from rqttl.protocol.keys import STATES
+from rqttl.store.driver import driver_of
+from rqttl.units import as_datetime
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 
@@ -15,8 +19,13 @@ def peek(lab: Lab, after: str = "", limit: int = 10) -> Any:
 
 
 def stats(lab: Lab, now: int = NOW) -> dict[str, Any]:
-    names = ("more", "ready", "bytes", "leased", "delayed", "oldest", "consumers", "lag")
-    return dict(zip(names, lab.run(commands.stats(lab.known(), now=now))[2:10], strict=True))
+    command = commands.stats(lab.known(), now=now)
+    values: Any = command.script.read(lab.run(command))
+    counts, scores = values.states[: len(STATES)], values.states[len(STATES) :]
+    names = ("more", "ready", "bytes", "oldest", "consumers", "overdue")
+    return {name: getattr(values, name) for name in names} | dict(
+        zip(STATES, zip(counts, scores, strict=True), strict=True)
+    )
 
 
 PARTS: dict[str, Any] = {
@@ -32,14 +41,14 @@ PARTS: dict[str, Any] = {
 def test_peek_shows_every_message_in_order_with_its_state(lab: Lab) -> None:
     before = lab.seed(options={"message_ttl": 60}, **PARTS)
 
-    _, _, now, retention, entries, facts = peek(lab)
+    _, _, now, retention, entries, details = peek(lab)
 
     assert (now, retention) == (NOW, b"60")
     assert [(one, body) for one, (_, body) in entries] == [
         (place(-4).encode(), b"0"), (place(-3, 1).encode(), b"1"), (place(-3, 3).encode(), b"3"),
         (place(-2, 2).encode(), b"2"),
     ]  # fmt: skip
-    states = [tuple(facts[i : i + 3]) for i in range(0, len(facts), 3)]
+    states = [tuple(details[i : i + 3]) for i in range(0, len(details), 3)]
     assert states == [
         (b"leased", b"%d" % (NOW + 7), b"2"), (b"delayed", b"%d" % (NOW + 9), b"1"), (b"ready", b"", b"0"),
         (b"ready", b"", b"0"),
@@ -74,32 +83,46 @@ def test_peek_bounds_the_bytes_of_an_answer(lab: Lab) -> None:
 def test_stats_counts_each_state(lab: Lab) -> None:
     before = lab.seed(**PARTS, consumers={"a": NOW + 1, "gone": NOW})
 
-    assert list(stats(lab).values()) == [0, 2, 2, 1, 1, 3, 1, 0]
+    numbers = stats(lab)
+
+    assert [numbers[name] for name in ("more", "ready", "bytes", "oldest", "consumers", "overdue")] == [
+        0,
+        2,
+        2,
+        3,
+        1,
+        0,
+    ]
+    assert (numbers["leases"], numbers["delayed"]) == ((1, b"%d" % token(7)), (1, b"%d" % (NOW + 9)))
     assert lab.snapshot() == before
 
 
 def test_stats_of_an_empty_queue(lab: Lab) -> None:
     lab.seed()
 
-    assert list(stats(lab).values()) == [0, 0, 0, 0, 0, b"", 0, 0]
+    assert list(stats(lab).values()) == [0, 0, 0, b"", 0, 0, *[(0, b"") for _ in STATES]]
 
 
-def test_stats_says_when_the_next_lease_and_the_next_delay_end(lab: Lab) -> None:
+def test_stats_gives_the_score_of_the_next_lease_and_of_the_next_delay_to_end(lab: Lab) -> None:
     lab.seed(**{**PARTS, "leases": {place(-4): token(7), place(-2, 2): token(3)}})
 
-    assert lab.run(commands.stats(lab.known(), now=NOW))[10:12] == [NOW + 3, NOW + 9]
+    assert (stats(lab)["leases"], stats(lab)["delayed"]) == ((2, b"%d" % token(3)), (1, b"%d" % (NOW + 9)))
 
 
-def test_stats_without_leases_and_delays_says_so(lab: Lab) -> None:
-    lab.seed()
+def test_statistics_say_when_the_next_lease_and_the_next_delay_end(lab: Lab) -> None:
+    lab.seed(**PARTS)
 
-    assert lab.run(commands.stats(lab.known(), now=NOW))[10:12] == [b"", b""]
+    numbers = driver_of(lab.broker).perform(statistics.stats("orders", now=NOW))
+
+    assert (numbers.next_lease_end, numbers.next_delay_end) == (as_datetime(NOW + 7), as_datetime(NOW + 9))
 
 
 def test_stats_gives_the_record_with_its_counters(lab: Lab) -> None:
     lab.seed(meta={"deaths:expired": 4, "acked": 5})
 
-    record = lab.run(commands.stats(lab.known(), now=NOW))[-1]
+    command = commands.stats(lab.known(), now=NOW)
+    values: Any = command.script.read(lab.run(command))
+    record = values.counters
 
     fields = dict(zip(record[::2], record[1::2], strict=True))
     assert (fields[b"deaths:expired"], fields[b"acked"]) == (b"4", b"5")
@@ -131,14 +154,14 @@ OVERDUE: dict[str, dict[str, Any]] = {
 def test_lag_is_how_long_the_oldest_due_work_had_waited_before_the_sweep(lab: Lab, what: str, due: int | None) -> None:
     lab.seed(**OVERDUE[what], meta={"due_at": 0 if due is None else NOW + due})
 
-    assert [stats(lab)["lag"], stats(lab)["lag"]] == [7, 0]
+    assert [stats(lab)["overdue"], stats(lab)["overdue"]] == [7, 0]
 
 
 @pytest.mark.parametrize("due", [0, NOW - 20, NOW, NOW + 1, ""])
 def test_there_is_no_lag_where_nothing_was_overdue(lab: Lab, due: int | str) -> None:
     lab.seed(log=plain(place(-90), place(-90, 1)), leases={place(-90): token(1)}, meta={"due_at": due})
 
-    assert stats(lab)["lag"] == 0
+    assert stats(lab)["overdue"] == 0
 
 
 def test_stats_rings_for_what_came_back(lab: Lab) -> None:
@@ -153,7 +176,7 @@ def test_peek_shows_messages_that_are_out_after_they_were_moved_aside(lab: Lab, 
     out: dict[str, Any] = {part: {place(-3, 3): token(7) if part == "leases" else NOW + 7}}
     lab.seed(detached=plain(place(-3, 3)), **out)
 
-    _, _, _, _, entries, facts = peek(lab)
+    _, _, _, _, entries, details = peek(lab)
 
     assert [one for one, _ in entries] == [place(-3, 3).encode()]
-    assert facts == [state, b"%d" % (NOW + 7), b"0"]
+    assert details == [state, b"%d" % (NOW + 7), b"0"]

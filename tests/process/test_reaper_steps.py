@@ -25,7 +25,7 @@ REGISTRY = "rqttl:queues"
 
 
 def facts(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object]]:
-    return [record.facts for record in caplog.records if getattr(record, "event", "") == event]  # type: ignore[attr-defined]  # set by the reaper
+    return [record.fields for record in caplog.records if getattr(record, "event", "") == event]  # type: ignore[attr-defined]  # set by the reaper
 
 
 def pass_over(registry: Registry) -> Flow[dict[str, Record]]:

@@ -232,7 +232,7 @@ def unpickled(value: T) -> T:
 
 
 def assert_hidden(value: object) -> None:
-    """That no way to print something, nor its pickle, has the canary in it."""
+    """Assert that no way to print an object, nor its pickle, shows the canary."""
     out = io.StringIO()
     pprint.pprint(value, stream=out)
     texts = [repr(value), str(value), f"{value}", out.getvalue(), pickle.dumps(value).decode("latin-1")]

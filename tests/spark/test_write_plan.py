@@ -132,6 +132,6 @@ def test_a_user_without_rights_is_told_which(broker: Broker, redis_url: str) -> 
     driver_of(broker).store.client.execute_command("ACL", "DELUSER", "poor")
     assert str(caught.value).startswith("[RQTTL_NO_PERMISSION] username: user 'poor' may not")
     assert str(caught.value).endswith(
-        "Writing needs the keys rqttl:*; `rqttl doctor`, run as this user, says what is missing"
+        "Writing needs the keys rqttl:*; `rqttl doctor`, run as this user, names the missing rights"
     )
     assert "canary" not in str(caught.value)

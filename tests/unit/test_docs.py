@@ -23,7 +23,7 @@ import rqttl
 from rqttl import Broker
 from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import codec
-from rqttl.protocol.keys import PARTS
+from rqttl.protocol.keys import PARTS, STATES
 from rqttl.store.driver import driver_of
 from tests.cli import tree
 from tests.unit import spark_reference
@@ -101,6 +101,15 @@ def keys_table() -> str:
     return table(["part", "type", "marks", "holds"], rows)
 
 
+def states_table() -> str:
+    ends = {True: "a sweep promotes it", False: "a sweep takes it back, as a failed delivery"}
+    places = "in `log` ahead of the cursor, or in `requeued` and in `log` or `detached`"
+    rows = [["ready", f"{places}; and in `expiry` if it has an own deadline", ""]]
+    for part, state in STATES.items():
+        rows.append([state.name, f"in `{part}`, and in `log` or `detached`", ends[state.promoted]])
+    return table(["state", "where its sequence is", "at its end"], rows)
+
+
 #: The calls whose scripts read an option.
 READ = {
     "always": "each call, unless `option_set` is `default`",
@@ -122,6 +131,7 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (COMMANDS, "errors"): errors_table,
     (PROTOCOL, "keys"): keys_table,
     (PROTOCOL, "fields"): fields_table,
+    (PROTOCOL, "states"): states_table,
     (PROTOCOL, "commands"): commands_table,
     (PROTOCOL, "fragments"): fragments_table,
     (SPARK, "columns"): spark_reference.columns_table,

@@ -1,4 +1,4 @@
-"""Fragments of scripts: where the linker finds them, and the lists that all of them share."""
+"""Fragments of scripts: where the linker finds them."""
 
 from __future__ import annotations
 
@@ -97,13 +97,3 @@ def test_a_name_that_two_fragments_define_differently_is_a_clash(first: str, sec
 
 def test_every_fragment_lies_in_a_folder_of_its_subject() -> None:
     assert {path.parent.parent for path in lua_files("lib")} == {ROOT / "lua" / "lib"}
-
-
-def test_the_count_of_ready_messages_leaves_out_exactly_the_states_of_the_list() -> None:
-    states = (ROOT / "lua/lib/log/states.lua").read_text(encoding="utf-8")
-    ready = (ROOT / "lua/lib/log/ready.lua").read_text(encoding="utf-8")
-    [away] = re.findall(r"^function states\.away\(\)\n  return \{(.*)\}\nend", states, re.MULTILINE)
-    [count] = re.findall(r"^function ready\.count\(q\)\n(.*?)^end", ready, re.MULTILINE | re.DOTALL)
-
-    assert re.findall(r"'(\w+)'", away) == re.findall(r"'ZCARD', q\.(\w+)", count)
-    assert re.findall(r"'(?:X|H)LEN', q\.(\w+)", count) == ["log", "detached"]

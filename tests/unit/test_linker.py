@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from rqttl.errors import ContractError
-from rqttl.protocol import scripts
+from rqttl.protocol import keys, scripts
 from rqttl.protocol.contract import IncompleteReply, Refused, Script
 from tests.unit.test_scripts import forget
 
@@ -138,6 +138,61 @@ def test_a_fragment_comes_once_and_before_those_that_use_it(lua: Path) -> None:
     )
 
     assert re.findall(r"function (\w+)[._]f\(", scripts.load("go").text) == ["base", "left", "right"]
+
+
+LOOP = "for state in each('states') do\n  n = n + redis.call('ZCARD', q[state.part]) * state.per_ms\nend\n"
+
+
+@pytest.fixture
+def two_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table with two states, whatever states there are."""
+    monkeypatch.setitem(keys.LISTS, "states", ("leases", "delayed"))
+
+
+@pytest.mark.usefixtures("two_states")
+def test_a_loop_over_states_is_written_out_for_each_state(lua: Path) -> None:
+    write(lua, commands_go=f"--- Go.\n-- @keys log states\n-- @args\n\nlocal n = 0\n{LOOP}return n\n")
+
+    script = scripts.load("go")
+
+    assert script.keys == ("log", "leases", "delayed")
+    assert script.text.endswith(
+        "local n = 0\ndo\n  n = n + call('ZCARD', q.leases) * 1000\nend\n"
+        "do\n  n = n + call('ZCARD', q.delayed) * 1\nend\nreturn n\n"
+    )
+
+
+@pytest.mark.usefixtures("two_states")
+def test_the_variable_of_a_loop_has_the_fields_of_the_table(lua: Path, client: redis.Redis) -> None:
+    body = "  all[#all + 1], all[#all + 2] = state.part, state.name\n  all[#all + 1] = state.promoted and 1 or 0\n"
+    loop = f"local all = {{}}\nfor state in each('states') do\n{body}end\nreturn all\n"
+    write(lua, commands_go=f"--- Go.\n-- @keys\n-- @args\n\n{loop}")
+
+    assert client.eval(scripts.load("go").text, 0) == [b"leases", b"leased", 0, b"delayed", b"delayed", 1]
+
+
+@pytest.mark.usefixtures("two_states")
+def test_a_list_of_expressions_is_written_out_for_each_state(lua: Path) -> None:
+    counts = "each('states', function(state) return redis.call('ZCARD', q[state.part]) / state.per_ms end)"
+    write(lua, commands_go=f"--- Go.\n-- @keys states\n-- @args\n\nreturn {{1, {counts}}}\n")
+
+    assert scripts.load("go").text.endswith(
+        "return {1, call('ZCARD', q.leases) / 1000, call('ZCARD', q.delayed) / 1}\n"
+    )
+
+
+@pytest.mark.parametrize("change,error", [
+    (("'states'", "'nobody'"), "each: expected one of states, .*, got nobody"),
+    (("state.per_ms", "state.nobody"), "each: leases has no field nobody"),
+    (("state.per_ms", "state"), "each: leases has no field state"),
+    (("end\n", "  break\nend\n"), "each: a loop that is written out has no break"),
+    (("for state", "for _, state"), "each: expected a loop with `do` at the end of its line, or a list"),
+])  # fmt: skip
+def test_a_loop_that_cannot_be_written_out_is_a_bug(lua: Path, change: tuple[str, str], error: str) -> None:
+    write(lua, commands_go=f"--- Go.\n-- @keys\n-- @args\n\n{LOOP.replace(*change)}return 1\n")
+
+    with pytest.raises(ContractError, match=f"lua: go: {error}"):
+        scripts.load("go")
 
 
 def test_threads_that_need_a_command_at_once_link_it_once(lua: Path, monkeypatch: pytest.MonkeyPatch) -> None:

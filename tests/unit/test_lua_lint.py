@@ -13,7 +13,7 @@ import pytest
 from tests.unit.test_size import ROOT, lua_files, name_of
 
 #: The globals of every script: from Redis and from the linker.
-GIVEN = ("redis", "lazy", "arg")
+GIVEN = ("redis", "lazy", "each", "arg")
 
 
 def uses(path: Path) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from rqttl.flows import Flow, Now
 from rqttl.reaper.registry import Record
-from rqttl.reaper.scan import PAGE, PART, REST, Scan
+from rqttl.reaper.scan import PAGE, PART, UNCHANGED_EVERY, Scan
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def test_idle_queues_are_looked_at_and_not_swept_but_in_turn() -> None:
     scan = scan_of(queues)
     run(scan, thorough=True)
 
-    turns = [run(scan, thorough=False) for _ in range(REST)]
+    turns = [run(scan, thorough=False) for _ in range(UNCHANGED_EVERY)]
 
     assert all(len(swept) < 40 for swept in turns)
     assert sorted(queue for swept in turns for queue in swept) == sorted(queues.records)
@@ -95,7 +95,7 @@ def test_a_queue_that_has_changed_is_swept(record: Record) -> None:
     queues = Queues(1)
     scan = scan_of(queues)
     run(scan, thorough=True)
-    idle = [swept for _ in range(REST) for swept in run(scan, thorough=False)]
+    idle = [swept for _ in range(UNCHANGED_EVERY) for swept in run(scan, thorough=False)]
 
     queues.records["q00000"] = record
 

@@ -11,12 +11,13 @@ import pytest
 
 from tests.unit.test_docs import DOCUMENTS
 from tests.unit.test_docstrings import docstrings
-from tests.unit.test_size import ROOT, name_of, python_files
+from tests.unit.test_size import ROOT, lua_files, name_of, python_files
 
 PACKAGES = ("rqttl", "spark_connectors")
 #: Words that fit any variable, and so say nothing about one.
 FILLERS = re.compile(
-    "_*(?:found|one|said|told|heard|things?|some|wanted|given|shown|meant|chosen|there|here|way|rest|facts|what|who)"
+    "_*(?:found|one|said|told|heard|things?|some|wanted|given|shown|meant|chosen|there|here|way|rest|facts|what|who)",
+    re.IGNORECASE,
 )
 #: Old names of functions and classes, which other names have replaced.
 DROPPED = re.compile(
@@ -35,7 +36,7 @@ DROPPED_KEYS = re.compile(
 DROPPED_WORDS = re.compile(r"(?i)\b(?:bells?|loose|handovers?|hand-overs?|whoever|whatever|somebody)\b")
 #: The first name in code marks.
 CODE = re.compile(r"`(\w+)(?:\(…?\))?`")
-VAGUE = re.compile(r"(?:What|Whatever|Whether|How|Those|Where|Which|Who|Whoever|One (?:who|that|which))\b")
+VAGUE = re.compile(r"(?:That|What|Whatever|Whether|How|Those|Where|Which|Who|Whoever|One (?:who|that|which))\b")
 
 
 def shared_names(path: Path) -> Iterator[tuple[str, int]]:
@@ -83,6 +84,8 @@ def all_names(path: Path) -> Iterator[tuple[str, int]]:
             yield node.id if isinstance(node, ast.Name) else node.attr, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name, node.lineno
 
 
 def banned(folder: str, names: Callable[[Path], Iterable[tuple[str, int]]], words: re.Pattern[str]) -> list[str]:
@@ -108,6 +111,27 @@ def test_no_function_or_class_has_a_dropped_name(package: str) -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_local_name_is_a_filler(package: str) -> None:
     assert banned(package, all_names, FILLERS) == []
+
+
+def lua_names(text: str) -> Iterator[str]:
+    """The local names, the parameters and the loop variables of a script, and the fields that it gives to tables."""
+    code = re.sub(r"--.*", "", text)
+    for names in re.findall(
+        r"\blocal (?!function)([\w, ]+)|\bfunction [\w.]*\(([\w, .]*)\)|\bfor ([\w, ]+?) in\b", code
+    ):
+        yield from re.findall(r"\w+", " ".join(names))
+    for pair in re.findall(r"\.(\w+) = |[{,]\s*(\w+) = ", code):
+        yield from filter(None, pair)
+
+
+@pytest.mark.parametrize("kind", ["commands", "lib"])
+def test_no_name_in_a_script_is_a_filler(kind: str) -> None:
+    assert [
+        f"{path.stem}: {name}"
+        for path in lua_files(kind)
+        for name in lua_names(path.read_text(encoding="utf-8"))
+        if FILLERS.fullmatch(name)
+    ] == []
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, "tests"])
@@ -159,9 +183,19 @@ def test_the_rules_see_each_kind_of_name(tmp_path: Path) -> None:
         "class Peeked:\n    said: int\n    def told(self, wanted): self.given = some = wanted\n"
         "def read(*, shown): pass\n"
         "def _read(meant): return [one for one in meant]\n"
+        "try: pass\nexcept OSError as told: pass\n"
     )
 
     assert {name for name, _ in shared_names(module)} == {
         "found", "Peeked", "said", "told", "self", "wanted", "given", "read", "shown", "_read"
     }  # fmt: skip
-    assert {name for name, _ in all_names(module)} >= {"some", "meant", "one"}
+    assert {name for name, _ in all_names(module)} >= {"some", "meant", "one", "told"}
+
+
+def test_the_rules_see_each_kind_of_name_in_a_script() -> None:
+    text = (
+        "local found, a = 1 -- local b\n"
+        "function m.f(what)\n  for _, some in c do d.facts = {given = 1, rest = 2} end\nend\n"
+    )
+
+    assert set(lua_names(text)) == {"found", "a", "what", "_", "some", "facts", "given", "rest"}

@@ -1,4 +1,4 @@
---- Admission of arriving messages: who enters, who dies on arrival, and which older messages make room.
+--- Admission of arriving messages: some enter, some die on arrival, and older messages may make room.
 --
 -- The plan is decided before the first write. It names overdue messages (`dead`), messages for waiting consumers
 -- (`older`) and messages over a limit (`victims`). `retry` says that these are all that one call can remove.
@@ -7,8 +7,8 @@
 local admission = {}
 local BUDGET = 250
 
---- Decide what follows from arriving messages. Returns the plan, or nil if the client must repeat the call: then the
--- call has removed what was in the way. Older messages get their tickets here, before arriving ones.
+--- Decide the consequences of arriving messages. Returns the plan, or nil if the client must repeat the call: then the
+-- call has removed the messages that were in the way. Older messages get their tickets here, before arriving ones.
 function admission.decide(q, now, items)
   local plan = admission.plan(q, now, items)
   if plan.older then lazy(handoff).give_oldest(q, now, plan.older) end

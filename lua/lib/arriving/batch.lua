@@ -34,7 +34,7 @@ function batch.read(q, now, words, step)
   return items
 end
 
---- Check the envelope of a message and set its deadline. Returns whether the envelope is well formed. Messages of a
+--- Check the envelope of a message and set its deadline. Returns true if the envelope is well formed. Messages of a
 -- batch are often alike, so the result for the message before is kept.
 function batch.read_envelope(q, items, i, sent, now, no_default_ttl)
   if sent ~= items.envelope then
@@ -56,7 +56,7 @@ end
 
 --- Note the dedup name of a message with an id: the part `;<length of id>;;<id>` of its envelope.
 function batch.note_id(items, i, sent)
-  local from, length, at = string.match(sent, '^[+@]?%d*();(%d+);;()') -- what stands behind may look like one
+  local from, length, at = string.match(sent, '^[+@]?%d*();(%d+);;()') -- the rest may look like an id
   if from then
     items.dedup_name = items.dedup_name or {}
     items.dedup_name[i] = string.sub(sent, from, at + length - 1)

@@ -89,7 +89,7 @@ function dedup.known_to_calls(q, now, names)
   return known
 end
 
---- Close ended windows. Returns whether there were any: then the call does nothing else, and the client repeats it.
+--- Close ended windows. Returns true if there were any: then the call does nothing else, and the client repeats it.
 function dedup.drop_expired(q, now)
   if redis.call('ZCOUNT', q.dedup_windows, '-inf', now) == 0 then
     return false

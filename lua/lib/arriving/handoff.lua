@@ -9,7 +9,7 @@ local BUDGET = 250
 
 --- Choose the messages for `free` waiting consumers. Returns the position of the last arriving message among them, and
 -- the number of ready messages before it. Under a limit (`pressed`) all consumers get messages; otherwise none after
--- the last message with a TTL of 0. Duplicates and messages that expired before they arrived go to nobody.
+-- the last message with a TTL of 0. Duplicates and messages that expired before they arrived go to no consumer.
 function handoff.choose(free, ready, items, pressed)
   local left, last = free - ready, 0
   for i = 2, 2 * items.n, 2 do
@@ -42,7 +42,7 @@ function handoff.decide(q, now, plan, items, ready, pressed)
     local older = {taken = {}, seqs = {}, with_header = {}, expired = {}, size = 0, older = true}
     take.choose(q, now, math.min(n, BUDGET), older)
     plan.older, plan.retry = older, #older.seqs < n and #older.seqs + #older.expired > 0
-    if #older.seqs < n then last = 0 end -- nothing overtakes what could not be read
+    if #older.seqs < n then last = 0 end -- no message overtakes an unread one
   end
   handoff.mark(items, last)
 end

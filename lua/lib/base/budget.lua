@@ -20,7 +20,7 @@ function budget.is_open()
   return unread > 0
 end
 
---- Start a new budget, whatever the call has read before.
+--- Start a new budget. Earlier reads of the call do not count.
 function budget.renew()
   unread = READ_BYTES
 end

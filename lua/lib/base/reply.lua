@@ -1,7 +1,7 @@
 --- The forms of replies: a word first, then its values. Refusals are data, never errors of Redis.
 local reply = {}
 
---- A refusal: its code, and facts.
+--- A refusal: its code, and its details.
 function reply.refuse(code, ...)
   return {'refused', code, ...}
 end
@@ -12,8 +12,8 @@ function reply.ok(q, ...)
 end
 
 --- Tell the client about another queue: `created` (enter it into the registry), `deleted` or `sweep` (it is due now).
-function reply.note(q, what, name)
+function reply.note(q, purpose, name)
   q.notes = q.notes or {}
-  q.notes[#q.notes + 1] = what
+  q.notes[#q.notes + 1] = purpose
   q.notes[#q.notes + 1] = name
 end

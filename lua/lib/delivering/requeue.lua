@@ -24,7 +24,7 @@ end
 -- dropped for them, and whether some stay for lack of room. The first write frees memory.
 function requeue.run(q, now, source, entries, mode)
   if #entries == 0 then return 0, 0, false end
-  local outcome, away = requeue.classify(q, now, source, entries, mode), {}
+  local outcome, away = requeue.classify(q, now, entries, mode), {}
   local room = requeue.make_room(q, outcome, mode)
   requeue.leave(source, outcome)
   for _, entry in ipairs(outcome.later) do
@@ -79,10 +79,10 @@ end
 
 --- Classify messages into lists: `spent` (over the delivery limit), `expired`, `later` (they wait until `ends`), `back`
 -- (ready again). A failure counts if `mode.counted` is 1. Nothing is written.
-function requeue.classify(q, now, source, entries, mode)
+function requeue.classify(q, now, entries, mode)
   local seqs, last, unsorted = log.seqs(entries), '', false
   local failed, descriptions, away = failures.read(q, seqs)
-  local ends = source == q.delayed and away or pause.ends(q, now, seqs, failed, mode)
+  local ends = mode.promoted and away or pause.ends(q, now, seqs, failed, mode)
   local outcome = {failed = failed, descriptions = descriptions, away = away, ends = ends,
     spent = {}, expired = {}, later = {}, back = {}}
   for _, entry in ipairs(entries) do

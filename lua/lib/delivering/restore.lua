@@ -4,7 +4,8 @@
 local restore = {}
 
 --- Take messages back from `source`, a set of sequences. `mode` has `counted` (1 if the delivery failed, else 0), the
--- `description` of the failure or an empty text, the `delay` of the caller in ms, and `ran_out` for ended leases.
+-- `description` of the failure or an empty text, the `delay` of the caller in ms, `ran_out` for ended leases, and
+-- `promoted` for messages whose state has ended.
 --
 -- With `wholly` all come back in this call; those without room are delayed and due at once. Otherwise as many come back
 -- as one call reads. Returns the number of messages that came back or died, and the number dropped for them.
@@ -14,7 +15,7 @@ function restore.run(q, now, source, seqs, mode)
     if mode.wholly then budget.renew() end
     local entries, looked = restore.read(q, source, {unpack(seqs, at + 1)})
     if looked == 0 then break end
-    if q.stale then lazy(stale).forget(q) end -- so that what is ready is counted right
+    if q.stale then lazy(stale).forget(q) end -- so that the count of ready messages is right
     local count, dropped, left = requeue.run(q, now, source, entries, mode)
     at, moved, pushed, blocked = at + looked, moved + count, pushed + dropped, left
   end

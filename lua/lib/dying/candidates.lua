@@ -37,22 +37,23 @@ function candidates.indexed(q, list, due)
   end
 end
 
---- Add delayed messages, if others are overdue, too; alone they die as they come back. Reading live ones is in vain.
--- The order is not exact for dead ones behind more live ones than one call reads.
-function candidates.delayed(q, now, list, back)
+--- Add messages whose state has ended, if others are overdue, too; alone they die as they come back. `back` are members
+-- of the set of the state with their scores; `cut` says that more may follow. Reading live ones is in vain. The order
+-- is not exact for dead ones behind more live ones than one call reads.
+function candidates.promoted(q, now, list, set, back, cut)
   local seqs, any = {}, false
   if #list.seqs == 0 then return end
   for i = 1, #back, 2 do
     seqs[#seqs + 1] = back[i]
   end
-  local entries, looked = stale.read(q, q.delayed, seqs)
+  local entries, looked = stale.read(q, set, seqs)
   for _, entry in ipairs(entries) do
     if message_ttl.is_over(q, now, entry) then
       candidates.add(list, entry[1], message_ttl.deadline(q, entry[1], entry[2][1]), entry)
       list.away[entry[1]], any = true, true
     end
   end
-  if any and (looked < #seqs or list.cut) then
+  if any and (looked < #seqs or cut) then
     list.full = true
     list.limit = math.min(list.limit or math.huge, tonumber(back[2 * looked]))
   end

@@ -22,7 +22,7 @@ function dead_letter.bury(q, now, reason, entries, more, description)
     if reason ~= 'delivery_limit' or description ~= '' then descriptions = {} end
     dead_letter.move(q, into, now, entries, {queue = q.name or reaper_hint.queue_name(q.meta), reason = reason,
       now = string.format('%d', now), failed = failed, more = more or 0, descriptions = descriptions,
-      rest = dead_letter.described(description)})
+      description = dead_letter.described(description)})
   else
     record.count(q, 'dropped:' .. reason, #entries)
   end
@@ -43,8 +43,8 @@ function dead_letter.move(q, into, now, entries, death)
   for _, entry in ipairs(entries) do
     local seq, parts = entry[1], entry[2]
     local failed, last = death.failed[seq], death.descriptions[seq]
-    death.facts = log.ms_digits(seq) .. ' ' .. message_ttl.text(q, seq, parts[1]) .. ' '
-      .. (failed and failed + death.more or fewest) .. (last and dead_letter.described(last) or death.rest)
+    death.numbers = log.ms_digits(seq) .. ' ' .. message_ttl.text(q, seq, parts[1]) .. ' '
+      .. (failed and failed + death.more or fewest) .. (last and dead_letter.described(last) or death.description)
     local header = history.bury(parts[1], seq, death, name)
     if header then
       append.one(into, now, header, parts[2])

@@ -9,12 +9,19 @@
 local expiry = {}
 
 --- Up to `most` overdue messages with the earliest deadlines. Of `all`, those `past_retention` head the queue, those
--- `past_deadline` are ready anywhere, and those `away` are delayed. `full` says that more may be overdue. Nothing is
--- written.
+-- `past_deadline` are ready anywhere, and those `away` are in the set of a state that has ended, such as `delayed`.
+-- `full` says that more may be overdue. Nothing is written.
 function expiry.overdue(q, now, most)
   local due = redis.call('ZRANGEBYSCORE', q.expiry, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
-  local back = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
-  if q.message_ttl or #back > 0 then
+  local back = false
+  for state in each('promoted') do
+    local members = redis.call('ZRANGEBYSCORE', q[state.part], '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+    if #members > 0 then
+      back = back or {}
+      back[state.part] = members
+    end
+  end
+  if q.message_ttl or back then
     return lazy(expiry).merge(q, now, most, due, back)
   end
   local seqs = {}
@@ -35,7 +42,9 @@ function expiry.bury(q, now, dead)
     local seqs = log.seqs(dead.away)
     ready.record_loss(q, dead.away)
     log.remove(q, seqs)
-    redis.call('ZREM', q.delayed, unpack(seqs))
+    for state in each('promoted') do
+      redis.call('ZREM', q[state.part], unpack(seqs))
+    end
   end
   lazy(dead_letter).bury(q, now, 'expired', dead.all)
   return #dead.all
@@ -69,15 +78,17 @@ function expiry.delay(q, now, entries)
   record.schedule_sweep(q, now)
 end
 
---- Merge three orders into the result of `expiry.overdue`. `due` are members of the set `expiry` with their scores, and
--- `back` delayed ones that are due. The headers of these tell the dead ones.
+--- Merge three orders into the result of `expiry.overdue`. `due` are members of the set `expiry` with their scores.
+-- `back` has such members of the set of each state that has ended, or is false. Headers tell the dead ones of these.
 function expiry.merge(q, now, most, due, back)
-  local list = {at = {}, entry = {}, seqs = {}, past_retention = {}, away = {}, full = #due == 2 * most,
-    cut = #back == 2 * most}
+  local list = {at = {}, entry = {}, seqs = {}, past_retention = {}, away = {}, full = #due == 2 * most}
   candidates.retained(q, most, list, #due == 2 * most and tonumber(due[#due]) or now)
   candidates.indexed(q, list, due)
-  candidates.delayed(q, now, list, back)
-  local at, seqs, chosen = list.at, list.seqs, {}
+  for state in each('promoted') do
+    local members = back and back[state.part]
+    if members then candidates.promoted(q, now, list, q[state.part], members, #members == 2 * most) end
+  end
+  local at, seqs, dying = list.at, list.seqs, {}
   table.sort(seqs, function(a, b) return at[a] < at[b] or at[a] == at[b] and a < b end)
   local dead = {all = {}, past_retention = {dense = list.past_retention.dense}, past_deadline = {}, away = {},
     full = list.full or #seqs > most}
@@ -87,17 +98,17 @@ function expiry.merge(q, now, most, due, back)
       dead.full = true
       break
     end
-    dead.all[#dead.all + 1], chosen[seq] = list.entry[seq], true
+    dead.all[#dead.all + 1], dying[seq] = list.entry[seq], true
   end
-  expiry.divide(dead, list, chosen)
+  expiry.divide(dead, list, dying)
   return dead
 end
 
---- Divide chosen messages by place: at the head of the queue, ready anywhere, or delayed.
-function expiry.divide(dead, list, chosen)
+--- Divide dying messages by place: at the head of the queue, ready anywhere, or in another state.
+function expiry.divide(dead, list, dying)
   local heads = {}
   for _, entry in ipairs(list.past_retention) do
-    if not chosen[entry[1]] then break end
+    if not dying[entry[1]] then break end
     dead.past_retention[#dead.past_retention + 1], heads[entry[1]] = entry, true
   end
   for _, entry in ipairs(dead.all) do

@@ -4,7 +4,7 @@
 --
 -- @use ready dead_letter budget log
 local limits = {}
-local SOME = 8
+local FIRST_HEADS = 8
 local BUDGET = 250
 
 --- The number of messages and bytes over the limits, for `count` messages of `size` bytes.
@@ -25,9 +25,9 @@ function limits.drops_oldest(q)
 end
 
 --- The oldest ready messages, at least as many as must go for `count` messages and `size` bytes, at most `most`. The
--- second result says whether these are all.
+-- second result is true if these are all.
 function limits.heads(q, count, size, most)
-  local heads, all = ready.read(q, math.min(most, math.max(count, size > 0 and SOME or 0)))
+  local heads, all = ready.read(q, math.min(most, math.max(count, size > 0 and FIRST_HEADS or 0)))
   size = size - log.size(heads)
   if all or size <= 0 or #heads >= most then
     return heads, all
@@ -38,25 +38,25 @@ function limits.heads(q, count, size, most)
 end
 
 --- The oldest messages whose removal takes away `count` messages and `size` bytes. Messages of `dead` go anyway. The
--- second result says whether the victims suffice, or are all there are. Nothing is written.
+-- second result is true if the victims suffice, or if there are no more. Nothing is written.
 function limits.victims(q, count, size, most, dead)
-  local chosen, skip, n = {}, {}, 0
+  local victims, skip, n = {}, {}, 0
   if count <= 0 and size <= 0 then
-    return chosen, true
+    return victims, true
   end
   for _, entry in ipairs(dead or {}) do
     skip[entry[1]], n = true, n + 1
   end
   local heads, all = limits.heads(q, count + n, size, most + n)
-  chosen.dense = n == 0 and heads.dense
+  victims.dense = n == 0 and heads.dense
   for _, entry in ipairs(heads) do
     if not skip[entry[1]] then
-      chosen[#chosen + 1] = entry
+      victims[#victims + 1] = entry
       count, size = count - 1, size - #entry[2][2]
-      if count <= 0 and size <= 0 then return chosen, true end
+      if count <= 0 and size <= 0 then return victims, true end
     end
   end
-  return chosen, all
+  return victims, all
 end
 
 --- Bury messages over a limit.
@@ -83,16 +83,16 @@ function limits.excess_after(q, back)
   return limits.excess(q, ready.count(q) + #back, q.ready_bytes + log.size(back))
 end
 
---- Choose who must go so that `back` can be ready, as `limits.decide` does. Without `blocked` nobody must. While the
--- queue is `crowded` by overdue messages, nobody goes and nobody comes back.
+--- Choose the messages that must go so that `back` can be ready, as `limits.decide` does. Without `blocked` none must.
+-- While the queue is `crowded` by overdue messages, no message goes and none comes back.
 function limits.enforce_on_requeue(q, back, crowded)
   local count, size = limits.excess_after(q, back)
   if count <= 0 and size <= 0 then return {all = {}} end
   return crowded and {all = {}, blocked = 1} or limits.decide(q, back, count, size)
 end
 
---- Choose who must go so that `back` (sorted) can be ready: `all`, the oldest of ready and returning messages. One call
--- cannot make room for those from number `blocked` on.
+--- Choose the messages that must go so that `back` (sorted) can be ready: `all`, the oldest of ready and returning
+-- ones. One call cannot make room for returning messages from number `blocked` on.
 function limits.decide(q, back, count, size)
   if not budget.is_open() then budget.renew() end
   local heads, all_known = limits.heads(q, count, size, BUDGET)

@@ -3,7 +3,7 @@
 -- @use message
 local message_ttl = {}
 
---- The deadline in force: the own deadline or the end of retention, whichever is earlier. Nil for never.
+--- The deadline in force: the earlier one of the own deadline and the end of retention. Nil for never.
 function message_ttl.deadline(q, seq, header)
   local own_deadline = message.deadline(header)
   local retention_end = q.message_ttl and string.sub(seq, 1, 13) + q.message_ttl

@@ -1,6 +1,6 @@
 --- The deaths of a message: the history in its header, with one record for each queue and reason, the newest first.
 --
--- A redriven message has a record with the reason `redriven`, too: it is no death, but it ends a circle. Anybody who
+-- A redriven message has a record with the reason `redriven`, too: it is no death, but it ends a circle. A user who
 -- may write to Redis can write any history. Reading one never fails: it ends at the first damaged record.
 --
 -- @use message
@@ -42,7 +42,7 @@ end
 -- nil if the letter would enter an automatic circle (RabbitMQ CYC-04).
 function history.bury(header, seq, death, target)
   if death.queue ~= target and not string.find(header, ';', 1, true) then
-    local record = death.first .. death.facts
+    local record = death.first .. death.numbers
     return string.format(';%d;%d;', #seq, #record) .. seq .. record
   end
   local message_id, deaths, extras = history.parts(header, seq)
@@ -85,7 +85,7 @@ function history.add(death, older)
       others[#others + 1] = earlier
     end
   end
-  local newest = string.format('%s %s %d %s %s ', death.queue, death.reason, count, first, death.now) .. death.facts
+  local newest = string.format('%s %s %d %s %s ', death.queue, death.reason, count, first, death.now) .. death.numbers
   return history.join(newest, death.reason, others)
 end
 

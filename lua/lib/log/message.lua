@@ -1,6 +1,6 @@
 --- The packed header of a message, as far as scripts read it. `rqttl/protocol/codec.py` is its other half.
 --
--- Anybody who may write to Redis can write any header. Reading one never fails: a damaged part counts as absent.
+-- Any program that may write to Redis can write any header. Reading one never fails: a damaged part counts as absent.
 local message = {}
 local DIGITS = 15
 local BEYOND = 1e15

@@ -1,6 +1,6 @@
---- Pages of all messages in order, in any state: those of the log, and between them those of `detached`.
+--- Pages of all messages in order, in any state: messages of the log, and between them messages of `detached`.
 --
--- @use log budget states
+-- @use log budget
 local page = {}
 
 --- Up to `most` messages beyond `after`, as far as the budget goes. Only the last page may be empty.
@@ -16,13 +16,13 @@ function page.read(q, after, most)
 end
 
 --- The sequences between `after` and `last` (false: no end) that may be in `detached`, in order. The hash has no order
--- of its own; its messages are ready, leased or delayed.
+-- of its own; its messages are in any state.
 function page.detached_seqs(q, after, last, most)
   local from = after == '' and '-inf' or log.ms_digits(after)
   local seqs = redis.call('ZRANGEBYSCORE', q.requeued, from, '+inf', 'LIMIT', 0, most + 1000)
   local between = {}
-  for _, part in ipairs(states.away()) do
-    for _, seq in ipairs(redis.call('ZRANGE', q[part], 0, 4999)) do
+  for state in each('states') do
+    for _, seq in ipairs(redis.call('ZRANGE', q[state.part], 0, 4999)) do
       seqs[#seqs + 1] = seq
     end
   end

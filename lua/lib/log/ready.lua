@@ -3,15 +3,17 @@
 -- @use log stale
 local ready = {}
 
---- The number of ready messages, in constant time: all messages but those of the states in `states.away`. The sum is
--- written out, since a walk over the list would cost every enqueue with a limit.
+--- The number of ready messages, in constant time: all messages but those in another state.
 function ready.count(q)
-  return redis.call('XLEN', q.log) + redis.call('HLEN', q.detached) - redis.call('ZCARD', q.leases)
-    - redis.call('ZCARD', q.delayed)
+  local count = redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
+  for state in each('states') do
+    count = count - redis.call('ZCARD', q[state.part])
+  end
+  return count
 end
 
 --- Up to `most` ready entries in order, as far as the budget goes, up to the instant `upto` in ms. The second result
--- says whether these are all. `dense` is set if they are neighbours in the log.
+-- is true if these are all. `dense` is set if they are neighbours in the log.
 function ready.read(q, most, upto)
   local last = upto and string.format('%d', upto) or '+'
   local seqs = redis.call('ZRANGEBYSCORE', q.requeued, '-inf', upto or '+inf', 'LIMIT', 0, most)

@@ -1,4 +1,4 @@
---- Stale sequences: those that a set of the queue holds without a message. The call that reads them removes them.
+--- Stale sequences: a set of the queue holds them, but they have no message. The call that reads them removes them.
 --
 -- @use fetch
 local stale = {}

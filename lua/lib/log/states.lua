@@ -1,23 +1,13 @@
---- The states of a message that is not ready, and the sets that name the messages behind the cursor.
+--- Messages in a state other than ready, by the sets of the states.
 --
--- A state that is added stands here: counting, peeking, tombstones, repairs and the end of a queue walk these lists.
+-- The states stand in one table, `STATES` in `rqttl/protocol/keys.py`. `each('states')` walks it.
 local states = {}
-
---- The parts that hold messages in a state other than ready, one part for each state.
-function states.away()
-  return {'leases', 'delayed'}
-end
-
---- The parts that name messages behind the cursor. A message of `detached` is in exactly one of them.
-function states.behind_cursor()
-  return {'leases', 'delayed', 'requeued'}
-end
 
 --- The number of messages that are not ready.
 function states.count_away(q)
   local count = 0
-  for _, part in ipairs(states.away()) do
-    count = count + redis.call('ZCARD', q[part])
+  for state in each('states') do
+    count = count + redis.call('ZCARD', q[state.part])
   end
   return count
 end

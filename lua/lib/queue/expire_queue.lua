@@ -1,28 +1,28 @@
 --- The end of a queue's lifetime: the queue is deleted, and `on_expire` says whether its messages are dead-lettered
 -- first.
 --
--- @use tombstone ready log stale dead_letter queue_lifetime reply reaper_hint states
+-- @use tombstone ready log stale dead_letter queue_lifetime reply reaper_hint
 local expire_queue = {}
 local BUDGET = 250
 
 --- Do a bounded part. Returns nil if the queue lives on because of `keep`. Otherwise it returns the number of dead
 -- messages, and, once the queue is deleted, the number of messages that were dropped with it.
 function expire_queue.run(q, now)
-  local life, there = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
-  if queue_lifetime.keeps(q, there) then
+  local life, present = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
+  if queue_lifetime.keeps(q, present) then
     queue_lifetime.mark_used(q, now)
     return
   end
   local dead = 0
-  if life.on_expire == 'dead-letter' and there > 0 then
+  if life.on_expire == 'dead-letter' and present > 0 then
     dead = expire_queue.bury_some(q, now, BUDGET)
-    there = there - dead
+    present = present - dead
     -- a message that no set names cannot be found, so it is dropped
-    if there > 0 and stale.forget(q) + dead > 0 then return dead end
+    if present > 0 and stale.forget(q) + dead > 0 then return dead end
   end
   tombstone.delete_queue(q)
   reply.note(q, 'deleted', reaper_hint.queue_name(q.meta))
-  return dead, there
+  return dead, present
 end
 
 --- Bury up to `most` messages: the ready ones first, then those of the other states.
@@ -31,11 +31,11 @@ function expire_queue.bury_some(q, now, most)
   if #entries > 0 then
     ready.remove_unhandled(q, entries, true)
   else
-    for _, part in ipairs(states.away()) do
-      local seqs = redis.call('ZRANGE', q[part], 0, most - 1)
-      if #seqs > 0 then
-        entries, failed = expire_queue.take_away(q, q[part], seqs), part == 'leases' and 1 or 0
-        break
+    local seqs = {}
+    for state in each('states') do
+      if #seqs == 0 then
+        seqs = redis.call('ZRANGE', q[state.part], 0, most - 1)
+        entries, failed = expire_queue.take_away(q, q[state.part], seqs), state.promoted and 0 or 1
       end
     end
   end
@@ -43,7 +43,7 @@ function expire_queue.bury_some(q, now, most)
   return #entries
 end
 
---- Remove messages that are leased or delayed.
+--- Remove messages that are in the set of a state.
 function expire_queue.take_away(q, source, seqs)
   local entries = stale.read(q, source, seqs)
   local present = log.seqs(entries)

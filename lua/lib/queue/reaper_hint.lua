@@ -3,8 +3,8 @@ local reaper_hint = {}
 
 --- The name of a queue, from the key of its record. Braces around the tag belong to the name unless `/` follows them.
 function reaper_hint.queue_name(meta)
-  local tag, rest = string.match(meta, '^[^:]+:{([^}]*)}(.*):meta$')
-  return (rest == '' or string.byte(rest) == 47) and tag .. rest or '{' .. tag .. '}' .. rest
+  local tag, suffix = string.match(meta, '^[^:]+:{([^}]*)}(.*):meta$')
+  return (suffix == '' or string.byte(suffix) == 47) and tag .. suffix or '{' .. tag .. '}' .. suffix
 end
 
 --- Publish that the queue is due at `at`, earlier than known before.

@@ -52,8 +52,7 @@ end
 
 --- Remove all keys of the queue but its tombstone.
 function record.unlink(q)
-  redis.call('UNLINK', q.meta, q.log, q.detached, q.expiry, q.leases, q.requeued, q.delayed, q.failures, q.wakeup,
-    q.waiters, q.consumers, q.dedup, q.dedup_ids, q.dedup_windows)
+  redis.call('UNLINK', each('deleted', function(own) return q[own.part] end))
 end
 
 --- Add to a counter of the record when it is saved.

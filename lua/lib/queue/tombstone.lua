@@ -18,7 +18,7 @@ function tombstone.delete_queue(q)
 end
 
 --- The highest sequence of a message in any state, or 0-0. Messages of `detached` lie behind the cursor. With more than
--- `MOST` leased and delayed messages the cursor stands for the highest of them: none lies beyond it.
+-- `MOST` messages that are not ready the cursor stands for the highest of them: none lies beyond it.
 function tombstone.highest(q)
   local last = redis.call('XREVRANGE', q.log, '+', '-', 'COUNT', 1)[1]
   local high = last and last[1] or '0-0'
@@ -29,8 +29,8 @@ function tombstone.highest(q)
   end
   local requeued = redis.call('ZRANGE', q.requeued, -1, -1)[1]
   if requeued and requeued > high then high = requeued end
-  for _, part in ipairs(states.away()) do
-    for _, seq in ipairs(redis.call('ZRANGE', q[part], 0, -1)) do
+  for state in each('states') do
+    for _, seq in ipairs(redis.call('ZRANGE', q[state.part], 0, -1)) do
       if seq > high then high = seq end
     end
   end

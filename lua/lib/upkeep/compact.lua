@@ -1,5 +1,5 @@
 --- Compaction: giving memory back. A stream frees only whole nodes, so one message left in a node keeps 4 KB in use.
--- Where that costs much, messages at the head of the log move to `detached`, whatever their state.
+-- Where that costs much, messages at the head of the log move to `detached`, in any state.
 --
 -- @use log budget ready
 local compact = {}
@@ -14,9 +14,9 @@ function compact.pays(q)
   if length <= FEW or q.holds_dead_letters == '1' then return false end
   local count = ready.count(q)
   if q.ready_bytes > count * LARGE or budget.largest(q, q.large_upto) > MOVED_BYTES then return false end
-  local facts, at = redis.call('XINFO', 'STREAM', q.log), {}
-  for i = 1, #facts, 2 do
-    at[facts[i]] = facts[i + 1]
+  local info, at = redis.call('XINFO', 'STREAM', q.log), {}
+  for i = 1, #info, 2 do
+    at[info[i]] = info[i + 1]
   end
   local nodes = at['radix-tree-keys']
   if nodes <= FEW then return false end

@@ -1,22 +1,15 @@
 --- Integrity: where each message has to be, the check of a message, and the repair of damage. A check adds its findings
 -- to a plan. A repair carries out the whole plan.
 --
--- @use log budget message history states
+-- @use log budget message history
 local integrity = {}
-
---- The sets that a repair looks at: those of the states, and `expiry`.
-function integrity.sets()
-  local sets = states.behind_cursor()
-  sets[#sets + 1] = 'expiry'
-  return sets
-end
 
 --- The right cursor and last sequence, given the present ones: no message lies beyond them.
 function integrity.bounds(q, cursor, last)
-  local facts = redis.call('EXISTS', q.log) == 1 and redis.call('XINFO', 'STREAM', q.log) or {}
+  local info = redis.call('EXISTS', q.log) == 1 and redis.call('XINFO', 'STREAM', q.log) or {}
   last = log.is_seq(last) and last or '0-0'
-  for i = 1, #facts, 2 do
-    local top = facts[i] == 'last-generated-id' and facts[i + 1]
+  for i = 1, #info, 2 do
+    local top = info[i] == 'last-generated-id' and info[i + 1]
     if log.is_seq(top) and top > last then last = top end
   end
   return log.is_seq(cursor) and cursor <= last and cursor or last, last
@@ -29,8 +22,8 @@ function integrity.fingerprint(q)
     lines[#lines + 1] = fields[i] .. '=' .. fields[i + 1]
   end
   table.sort(lines)
-  for _, set in ipairs(integrity.sets()) do
-    lines[#lines + 1] = redis.call('ZCARD', q[set])
+  for set in each('sets') do
+    lines[#lines + 1] = redis.call('ZCARD', q[set.part])
   end
   return table.concat(lines, '\n') .. string.format('\n%d %d %d', redis.call('XLEN', q.log),
     redis.call('HLEN', q.detached), redis.call('HLEN', q.failures))
@@ -67,12 +60,12 @@ end
 --- The sets that have a message, with its score in each, and its right place.
 function integrity.locate(q, seq, in_log)
   local at = {expiry = redis.call('ZSCORE', q.expiry, seq), ahead = in_log and seq > q.cursor}
-  for _, set in ipairs(states.behind_cursor()) do
-    at[set] = redis.call('ZSCORE', q[set], seq)
+  for set in each('behind_cursor') do
+    at[set.part] = redis.call('ZSCORE', q[set.part], seq)
   end
   local home = at.ahead and 'log'
-  for _, set in ipairs(states.away()) do
-    home = home or at[set] and set
+  for state in each('states') do
+    home = home or at[state.part] and state.part
   end
   at.home = home or 'requeued'
   at.ready = at.home == 'log' or at.home == 'requeued'
@@ -82,8 +75,8 @@ end
 --- An empty plan: for each part the sequences to remove, and the members to add to `requeued` and `expiry`.
 function integrity.plan()
   local plan = {failures = {}, back = {}, deadlines = {}}
-  for _, set in ipairs(integrity.sets()) do
-    plan[set] = {}
+  for set in each('sets') do
+    plan[set.part] = {}
   end
   return plan
 end
@@ -103,9 +96,10 @@ function integrity.check(q, seq, plan, parts)
     local into = own and plan.deadlines or plan.expiry
     wrong, into[#into + 1], into[#into + 2] = 'deadline', own or seq, own and seq
   end
-  for _, set in ipairs(states.behind_cursor()) do
-    if at[set] and set ~= at.home then
-      wrong, plan[set][#plan[set] + 1] = 'duplicate', seq
+  for set in each('behind_cursor') do
+    local into = plan[set.part]
+    if at[set.part] and set.part ~= at.home then
+      wrong, into[#into + 1] = 'duplicate', seq
     end
   end
   local ms = log.ms(seq)
@@ -118,9 +112,10 @@ end
 --- Plan the removal of a sequence without a message from all sets.
 function integrity.drop(q, seq, plan)
   local wrong
-  for _, set in ipairs(integrity.sets()) do
-    if redis.call('ZSCORE', q[set], seq) then
-      wrong, plan[set][#plan[set] + 1] = 'orphan', seq
+  for set in each('sets') do
+    local into = plan[set.part]
+    if redis.call('ZSCORE', q[set.part], seq) then
+      wrong, into[#into + 1] = 'orphan', seq
     end
   end
   if redis.call('HEXISTS', q.failures, seq) == 1 then
@@ -131,8 +126,9 @@ end
 
 --- Carry out a plan. Removals come first.
 function integrity.repair(q, plan)
-  for _, set in ipairs(integrity.sets()) do
-    if #plan[set] > 0 then redis.call('ZREM', q[set], unpack(plan[set])) end
+  for set in each('sets') do
+    local seqs = plan[set.part]
+    if #seqs > 0 then redis.call('ZREM', q[set.part], unpack(seqs)) end
   end
   if #plan.failures > 0 then redis.call('HDEL', q.failures, unpack(plan.failures)) end
   if #plan.back > 0 then redis.call('ZADD', q.requeued, unpack(plan.back)) end

@@ -1,14 +1,14 @@
 --- Purging: removing ready messages for good. They count as purged; nothing is dead-lettered.
 --
--- @use fetch ready states log
+-- @use fetch ready log
 local purge = {}
 
 --- The ready ones among `seqs` in the same order, within the budget; the last sequence looked at; and by sequence those
--- without a message. Leased and delayed messages are left out.
+-- without a message. Messages in another state are left out.
 function purge.find(q, seqs)
   local away, candidates, missing = {}, {}, {}
-  for _, part in ipairs(states.away()) do
-    for i, score in ipairs(redis.call('ZMSCORE', q[part], unpack(seqs))) do
+  for state in each('states') do
+    for i, score in ipairs(redis.call('ZMSCORE', q[state.part], unpack(seqs))) do
       away[i] = away[i] or score
     end
   end

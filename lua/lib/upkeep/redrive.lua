@@ -26,7 +26,7 @@ function redrive.read(q, from, now, letters)
   local deadline, dead = ttl and now + ttl, ttl and ttl <= 0 or q.message_ttl == 0
   for i, entry in ipairs(letters) do
     local seq, parts = entry[1], entry[2]
-    mark.facts = log.ms_digits(seq) .. ' - 0 0 '
+    mark.numbers = log.ms_digits(seq) .. ' - 0 0 '
     items.words[2 * i - 1], items.words[2 * i] = history.redrive(parts[1], seq, mark, deadline), parts[2]
     items.deadline[2 * i] = deadline
     if dead then

@@ -1,5 +1,4 @@
---- Sweeps: doing what is due in a queue in bounded steps. Commands on the queue sweep it, and the reaper does so on
--- time.
+--- Sweeps: the due work of a queue, in bounded steps. Commands on the queue sweep it, and the reaper does so on time.
 --
 -- @use restore delays expiry limits stale budget ready queue_lifetime
 local sweep = {}
@@ -12,10 +11,16 @@ function sweep.reclaim(q, now)
   return restore.run(q, now, q.leases, seqs, {counted = 1, description = '', ran_out = true})
 end
 
---- Promote messages whose delay has ended.
+--- Promote messages whose state has ended, as those whose delay is over. Returns their number, and the number of
+-- messages dropped for them.
 function sweep.promote(q, now, most)
-  local seqs = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', now, 'LIMIT', 0, most)
-  return restore.run(q, now, q.delayed, seqs, {counted = 0})
+  local promoted, dropped = 0, 0
+  for state in each('promoted') do
+    local seqs = redis.call('ZRANGEBYSCORE', q[state.part], '-inf', now, 'LIMIT', 0, math.max(1, most - promoted))
+    local moved, pushed = restore.run(q, now, q[state.part], seqs, {counted = 0, promoted = true})
+    promoted, dropped = promoted + moved, dropped + pushed
+  end
+  return promoted, dropped
 end
 
 --- Do everything that is due, at most `BUDGET` messages of each kind. `more` says that some is left. Overdue messages
@@ -34,7 +39,7 @@ function sweep.run(q, now)
     local dropped
     done.reclaimed, dropped = sweep.reclaim(q, now)
     done.trimmed = done.trimmed + dropped
-    done.promoted, dropped = sweep.promote(q, now, math.max(1, BUDGET - done.reclaimed))
+    done.promoted, dropped = sweep.promote(q, now, BUDGET - done.reclaimed)
     done.trimmed = done.trimmed + dropped
   end
   sweep.finish(q, now, done, over)
@@ -44,13 +49,13 @@ end
 --- Decide when the queue is due again. If something is due but nothing could be done, it is not due at once: a damaged
 -- queue must not keep reapers busy.
 function sweep.finish(q, now, done, over)
-  local some = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
+  local progress = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
   budget.forget_large(q)
   q.due_at = sweep.next_due(q)
   over = over or done.uncapped or q.due_at ~= nil and q.due_at <= now
-  some = some or done.uncapped
-  done.more = over and some
-  if over then q.due_at = some and now or now + STUCK end
+  progress = progress or done.uncapped
+  done.more = over and progress
+  if over then q.due_at = progress and now or now + STUCK end
 end
 
 --- Sweep the queue if something may be due. Returns whether more is due, and whether it swept.
@@ -61,16 +66,17 @@ function sweep.if_due(q, now)
   return false, false
 end
 
---- The next instant at which something is due: the earliest of leases, delays, own deadlines, retention of the oldest
--- message, and the end of the lifetime of the queue.
+--- The next instant at which something is due: the earliest of the ends of states, own deadlines, retention of the
+-- oldest message, and the end of the lifetime of the queue.
 function sweep.next_due(q)
   local earliest
   local function consider(at)
     if at and (not earliest or at < earliest) then earliest = at end
   end
-  local first = redis.call('ZRANGE', q.leases, 0, 0, 'WITHSCORES')[2]
-  consider(first and math.floor(first / 1000))
-  consider(tonumber(redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')[2]))
+  for state in each('states') do
+    local first = redis.call('ZRANGE', q[state.part], 0, 0, 'WITHSCORES')[2]
+    consider(first and math.floor(first / state.per_ms))
+  end
   consider(tonumber(redis.call('ZRANGE', q.expiry, 0, 0, 'WITHSCORES')[2]))
   if q.message_ttl then
     local oldest = ready.oldest(q)
@@ -80,7 +86,7 @@ function sweep.next_due(q)
   return earliest
 end
 
---- The ms for which the oldest due thing has waited; 0 if nothing is due, or if only a limit has to act.
+--- The ms for which the oldest due work has waited; 0 if nothing is due, or if only a limit has to act.
 function sweep.overdue(q, now)
   local since = q.due_at and q.due_at <= now and lazy(sweep).next_due(q) or now
   return math.max(0, now - since)

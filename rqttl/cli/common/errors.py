@@ -1,4 +1,4 @@
-"""The exit code and the line for an exception. The line says what to do."""
+"""The exit code and the line for an exception. The line names the remedy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _library_error(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueNotFound):
         return f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` creates it"
     if isinstance(error, errors.QueueDamaged):
-        return f"{error}; `rqttl doctor {error.queue}` says what to do"
+        return f"{error}; `rqttl doctor {error.queue}` names the remedy"
     if isinstance(error, errors.QueueMismatch):
         return _mismatch(error)
     if isinstance(error, errors.QueueInUse):

@@ -25,7 +25,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """A record as a line."""
         event = getattr(record, "event", None)
-        fields = getattr(record, "facts", {}) if event else {"message": record.getMessage()}
+        fields = getattr(record, "fields", {}) if event else {"message": record.getMessage()}
         return json_text.dump(
             {"time": _time(record), "level": record.levelname.lower(), "event": event or "log", **fields}
         )

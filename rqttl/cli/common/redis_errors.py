@@ -1,4 +1,4 @@
-"""The line for an error of Redis, without the text of scripts. The line says what to do.
+"""The line for an error of Redis, without the text of scripts. The line names the remedy.
 
 Redis 6.2 wraps an error within a script into another one, so errors are recognized by their text, not by their class.
 """

@@ -20,7 +20,7 @@ class Unit(NamedTuple):
 
 
 def _day(at: datetime) -> datetime:
-    return datetime(at.year, at.month, at.day)  # noqa: DTZ001  # a day of the calendar, whatever its length
+    return datetime(at.year, at.month, at.day)  # noqa: DTZ001  # a day of the calendar, of any length
 
 
 #: Only hours keep their zone: when clocks are put back, the same hour comes twice.

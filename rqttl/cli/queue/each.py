@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.errors import explain
 from rqttl.cli.common.exits import Refused
 from rqttl.errors import QueueInUse, QueueNotFound, RqttlError
-from rqttl.types import QueueStats
+from rqttl.types import QueueStats, State
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -59,8 +59,6 @@ def for_each(
 
 def describe_contents(stats: QueueStats) -> str:
     """The messages and consumers of a queue, in a few words."""
-    states = [
-        f"{text.format_count(n)} {state}" for state in ("ready", "leased", "delayed") if (n := getattr(stats, state))
-    ]
+    states = [f"{text.format_count(n)} {state}" for state in get_args(State) if (n := getattr(stats, state))]
     users = [text.plural(stats.consumers, "consumer")] if stats.consumers else []
     return ", ".join((states or ["empty"]) + users)

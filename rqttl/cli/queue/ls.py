@@ -15,7 +15,7 @@ from rqttl.cli.common.params import any_queues_argument, json_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector.select import existing_names
 from rqttl.inspector.snapshot import running_reapers
-from rqttl.inspector.totals import aggregate, damaged_to_json, deaths, depth, to_json
+from rqttl.inspector.totals import aggregate, damaged_to_json, deaths, to_json
 from rqttl.inspector.trend import LATE, LateWork
 from rqttl.types import PerQueue, QueueStats
 from rqttl.units import as_size
@@ -23,7 +23,7 @@ from rqttl.units import as_size
 #: Sort keys, the largest first: a negative number, so that equal queues stay in the order of their names.
 SORTS: dict[str, Callable[[QueueStats], Any]] = {
     "name": lambda _: 0,
-    "depth": lambda stats: -depth(stats),
+    "depth": lambda stats: -stats.depth,
     "age": lambda stats: -(stats.oldest_ready_age if stats.oldest_ready_age is not None else timedelta(-1)),
     "bytes": lambda stats: -stats.ready_bytes,
     "dead": lambda stats: -deaths(stats),

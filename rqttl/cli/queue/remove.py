@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -13,8 +13,7 @@ from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.queue.each import Result, describe_contents, for_each, handles
 from rqttl.errors import QueueInUse, QueueNotFound
-from rqttl.inspector.totals import depth
-from rqttl.types import QueueStats
+from rqttl.types import QueueStats, State
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -121,13 +120,11 @@ def _would_delete(name: str, stats: QueueStats, *, if_unused: bool, if_empty: bo
     """The result that `delete` would have. Raises `QueueInUse` as it would."""
     if if_unused and stats.consumers:
         raise QueueInUse(name, "if_unused", stats.consumers)
-    if if_empty and depth(stats):
-        raise QueueInUse(name, "if_empty", depth(stats))
+    if if_empty and stats.depth:
+        raise QueueInUse(name, "if_empty", stats.depth)
     return {
         "would_delete": True,
-        "ready": stats.ready,
-        "leased": stats.leased,
-        "delayed": stats.delayed,
+        **{state: getattr(stats, state) for state in get_args(State)},
         "consumers": stats.consumers,
     }
 

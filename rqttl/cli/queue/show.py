@@ -17,6 +17,7 @@ from rqttl.inspector import totals
 from rqttl.inspector.snapshot import running_reapers
 from rqttl.inspector.trend import LATE, LateWork
 from rqttl.options import OPTIONS, REASONS, QueueOptions
+from rqttl.protocol.keys import STATES, AwayState
 from rqttl.types import QueueStats
 from rqttl.units import as_size
 
@@ -88,21 +89,24 @@ def _format_reasons(reasons: list[str]) -> str:
     return "every reason" if len(reasons) == len(REASONS) else ", ".join(reasons)
 
 
+def _count(stats: QueueStats, state: AwayState, now: datetime, *, utc: bool) -> str:
+    """The number of messages in a state, and the time at which the first of them leaves it."""
+    event = "ready" if state.promoted else "lease ends"
+    at = getattr(stats, state.end) if state.end else None
+    first = f", the first {event} {text.format_time(at, now, utc=utc)}" if at else ""
+    return f"{text.format_count(getattr(stats, state.name))}{first}"
+
+
 def _contents(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
     age = stats.oldest_ready_age
     oldest = f", the oldest from {text.format_time(now - age, now, utc=utc)}" if age is not None else ""
-    leased, delayed = (
-        f", the first {event} {text.format_time(at, now, utc=utc)}" if at else ""
-        for event, at in (("lease ends", stats.next_lease_end), ("ready", stats.next_delay_end))
-    )
     counts = [f"{text.format_count(n)} {counter}" for counter in COUNTERS if (n := getattr(stats, counter))]
     overdue = [("overdue", f"the oldest due work waits {text.format_age(stats.overdue)}")] if stats.overdue else []
     ends = [("expires", f"{text.format_time(stats.ends_at, now, utc=utc)}, unless it is used")] if stats.ends_at else []
     return [
         ("queue", name),
         ("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}"),
-        ("leased", f"{text.format_count(stats.leased)}{leased}"),
-        ("delayed", f"{text.format_count(stats.delayed)}{delayed}"),
+        *((state.name, _count(stats, state, now, utc=utc)) for state in STATES.values()),
         *overdue,
         ("consumers", text.format_count(stats.consumers)),
         *ends,

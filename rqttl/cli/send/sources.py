@@ -1,7 +1,7 @@
 """Sources of messages to send: arguments, a whole stream, or its lines as they arrive, in batches.
 
-A batch fits into one script call of the library. So it is stored whole or not at all, and counts are exact whatever
-happens in between.
+A batch fits into one script call of the library. So it is stored whole or not at all, and counts stay exact after an
+error.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from rqttl import text
 from rqttl.cli.stats.table import RATES, Column, Glyphs, sparkline, table
-from rqttl.inspector.totals import deaths, depth
+from rqttl.inspector.totals import deaths
 from rqttl.inspector.trend import Row, Trend
 
 #: The narrowest and the widest column of bars, in cells.
@@ -36,7 +36,7 @@ def _age(row: Row) -> float:
 #: Sort keys, the largest first; equal queues stay in the order of their names.
 SORTS: dict[str, Callable[[Row], float]] = {
     "name": lambda _: 0,
-    "depth": lambda row: depth(row.stats),
+    "depth": lambda row: row.stats.depth,
     "age": _age,
     "rate": _rate_of,
     "dead": lambda row: row.rates["dead"] if row.rates else deaths(row.stats),
@@ -79,7 +79,7 @@ def frame(trend: Trend, settings: FrameSettings, troubles: Sequence[str] = ()) -
         visible = rows[: len(rows) - hidden]
         lines += _table(trend, settings, visible, text.plural(len(rows), "queue"))
         if hidden:
-            messages = sum(depth(row.stats) for row in rows[len(visible) :])
+            messages = sum(row.stats.depth for row in rows[len(visible) :])
             lines.insert(-1, Line(_cut(_hidden_line(hidden, messages, settings), settings)))
         if len(rows) == 1:
             lines.pop()

@@ -1,4 +1,4 @@
-"""Every script call as a value: the script, its keys and arguments, and whether it may be repeated. No I/O here.
+"""Every script call as a value: the script, its keys and arguments, and a flag for repeatable calls. No I/O here.
 
 `QueueConfig` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
 """

@@ -10,10 +10,10 @@ from rqttl.protocol.contract import REPLAY, Script, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.queue_config import keys_of
 
-#: Messages, or deliveries to settle, that one script call takes at most.
+#: The largest number of messages, or of deliveries to settle, in one script call.
 BATCH = 250
 
-#: Bytes of headers and bodies that one script call reads, and one message more. Settles that read are cut by it.
+#: Bytes of headers and bodies after which a script call reads no further message. Batches of settles keep to it.
 READ_BYTES = 2**22
 
 #: Body bytes that one enqueue call carries at most (a single message may be larger).
@@ -21,7 +21,7 @@ BATCH_BYTES = 2**20
 
 
 class Command(NamedTuple):
-    """One script call that has not happened yet.
+    """One script call as a value, before it is made.
 
     `repeatable`: two calls have the same effect as one, so the call may be repeated after a lost reply.
     """
@@ -32,11 +32,11 @@ class Command(NamedTuple):
     repeatable: bool = True
 
     def as_replay(self) -> Command:
-        """The same call, which tells the script that the reply to an earlier one was lost."""
+        """The same call with a mark for the script: the reply to an earlier attempt was lost."""
         return self.with_word(REPLAY, "1") if REPLAY in self.script.args else self
 
     def with_word(self, argument: str, word: Word) -> Command:
-        """The same call with another word for one argument of its header."""
+        """The same call with another value for one argument of its header."""
         index = 1 + int(self.words[0]) + self.script.args.index(argument)
         words = (*self.words[:index], word, *self.words[index + 1 :])
         return Command(self.script, self.queue, words, self.repeatable)

@@ -37,9 +37,9 @@ def check_size(config: QueueConfig, largest: int) -> None:
 def enqueue(
     config: QueueConfig, packed: Iterable[tuple[Envelope, bytes]], *, window: int = 0, now: Word = ""
 ) -> Command:
-    """Store messages, at most `BATCH`. For `window` ms their ids are remembered, whatever the options of the queue say.
+    """Store at most `BATCH` messages. The queue remembers their ids for `window` ms, in addition to its own window.
 
-    The call may be repeated where each message has an id, and the queue or the call knows duplicates.
+    The call is repeatable if each message has an id, and the queue or the call has a window for duplicates.
     """
     words: list[Word] = []
     may_be_over, has_ids, ids_only = False, True, True
@@ -55,9 +55,9 @@ def enqueue(
 
 def enqueue_encoded(config: QueueConfig, words: Sequence[Word], *, has_ids: bool, ids_only: bool, may_be_over: bool,
                     window: int = 0, now: Word = "") -> Command:  # fmt: skip
-    """Store messages as `enqueue` does: the encoded envelope and the body of each in turn.
+    """Store messages as `enqueue` does. `words` has the encoded envelope and the body of each message in turn.
 
-    `has_ids`: each has an id. `ids_only`: each has nothing else. `may_be_over`: the TTL of one may have ended.
+    `has_ids`: each message has an id. `ids_only`: each envelope is only an id. `may_be_over`: a TTL may have ended.
     """
     repeatable = has_ids and (config.window > 0 or window > 0)
     simple = config.cannot_refuse and not window and not may_be_over
@@ -66,7 +66,7 @@ def enqueue_encoded(config: QueueConfig, words: Sequence[Word], *, has_ids: bool
 
 
 def enqueue_plain(config: QueueConfig, bodies: Sequence[bytes], *, now: Word = "") -> Command:
-    """Store messages without envelopes, at most `BATCH`. `bodies` are all they have."""
+    """Store at most `BATCH` messages that have bodies only."""
     return _enqueue(config, "bodies", bodies, simple=config.cannot_refuse, now=now)
 
 
@@ -79,7 +79,7 @@ def _enqueue(config: QueueConfig, form: str, batch: Sequence[Word], *, simple: b
 
 
 def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
-    """Put dead letters of `source`, at most `BATCH`, into the queue, which is another one."""
+    """Move at most `BATCH` dead letters from the queue `source` to this queue. These are two queues."""
     script = scripts.load("redrive")
     arguments = script.arguments(now=now, replay="")
     return Command(script, config.name, (*config.keys_for(script, source), *arguments, *sequences))
@@ -87,9 +87,9 @@ def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The sign that a consumer gives of itself: its name, the time that it waits now, the time that it counts as one.
+    """The presence of a consumer: its name, the ms for which it blocks next, and the ms for which it counts as present.
 
-    It goes on waiting where it finds fewer messages than `room`.
+    A consumer that gets fewer messages than `room` counts as waiting.
     """
 
     consumer: str = ""
@@ -112,7 +112,7 @@ def receive(
     finished: Sequence[Word] = (),
     now: Word = "",
 ) -> Command:
-    """Finish deliveries (id and token in turn), then take up to `count` messages out."""
+    """Settle deliveries as acked (sequence and token in turn), then take up to `count` messages."""
     script = scripts.load("receive")
     arguments = script.arguments(
         now=now, replay="", count=count, lease=lease, auto="1" if auto_ack else "", room=presence.room,

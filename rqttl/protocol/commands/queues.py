@@ -25,7 +25,7 @@ def touch(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
 
 
 def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Command:
-    """Create a queue, or find it with these options. The version is of this call only."""
+    """Create a queue, or compare its options with these. Each call has a new version."""
     script = scripts.load("declare")
     arguments = script.arguments(now=now, options=options.as_json())
     keys = keys_of(keyspace, options.queue, script, ())
@@ -40,7 +40,7 @@ def update(config: QueueConfig, options: QueueOptions, *, now: Word = "") -> Com
 
 
 class Walk(NamedTuple):
-    """The state of a preview between two calls: positions in `returned` and in the log, the counts and their bytes."""
+    """The state of a preview between two calls: positions in `requeued` and in the log, the counts and their bytes."""
 
     behind: Word = 0
     after: Word = ""
@@ -81,7 +81,7 @@ def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = 
 
 
 def sweep(config: QueueConfig, *, now: Word = "") -> Command:
-    """Do the due work of a queue."""
+    """Do the due work of a queue, in one bounded step."""
     script = scripts.load("sweep")
     return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))
 

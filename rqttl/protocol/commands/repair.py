@@ -15,7 +15,7 @@ def audit(keyspace: Keyspace, queue: str, source: str, after: Word, limit: int) 
 
 
 def repair(keyspace: Keyspace, queue: str, ids: Sequence[Word] = (), *, record: Word = "", size: Word = "") -> Command:
-    """Repair these messages, and the ends of the log. `bytes` becomes `size` if the record is still `record`."""
+    """Repair these messages and the ends of the log. The bytes of the queue become `size` if its record is `record`."""
     return unfenced(keyspace, queue, "repair", ids, record=record, bytes=size)
 
 

@@ -14,9 +14,9 @@ from rqttl.protocol.queue_config import QueueConfig
 
 
 def runs(deliveries: Sequence[Word]) -> list[Word]:
-    """Deliveries (sequence and token in turn) as scripts take them.
+    """Encode deliveries (sequence and token in turn) for scripts.
 
-    Each run of deliveries with one token is the token, their number, and their sequences.
+    Each run of deliveries with one token becomes the token, their number, and their sequences.
     """
     words: list[Word] = []
     for token, pairs in groupby(zip(deliveries[::2], deliveries[1::2], strict=True), key=_second):
@@ -29,7 +29,7 @@ _second = itemgetter(1)
 
 
 def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word = "") -> Command:
-    """Settle deliveries: done. All settle commands take deliveries as id and token in turn, at most `BATCH` of them."""
+    """Settle deliveries: done. Settle commands take at most `BATCH` deliveries, as sequence and token in turn."""
     return unfenced(keyspace, queue, "ack", runs(deliveries), now=now, replay="")
 
 
@@ -42,7 +42,7 @@ def nack(
     description: bytes = b"",
     now: Word = "",
 ) -> Command:
-    """Settle deliveries: give back, after `delay` ms (none: as the queue says). `counted` = as a failed delivery."""
+    """Settle deliveries: give back, after `delay` ms or the pause of the queue. `counted`: as a failed delivery."""
     script = scripts.load("nack")
     arguments = script.arguments(
         now=now, replay="", delay="" if delay is None else delay, counted=1 if counted else 0, description=description
