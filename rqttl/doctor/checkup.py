@@ -1,6 +1,6 @@
 """All checks, one after the other, and the repairs. A check that Redis refuses is a finding, not an error.
 
-The checks are flows that return findings, or functions of what a flow has read. This module performs them.
+The checks are flows that return findings, or functions of values that a flow has read. This module performs them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import driver_of
 from rqttl.text import plural
 
-#: Checks of what the server says of itself, in the order in which they are printed.
+#: Checks of the server by its own answers, in the order of the report.
 SERVER: tuple[Callable[[ServerInfo], Iterator[Finding]], ...] = (
     server.kind, server.role, memory.policy, memory.left, persistence.durability, persistence.writing, server.replicas,
     server.patience,

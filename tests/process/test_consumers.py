@@ -123,15 +123,17 @@ def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
 
 
 def test_without_a_reaper_the_next_message_makes_up_for_a_lost_wake_up(
-    queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
+    queue: Queue, client: redis.Redis, redis_url: str, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
-    stolen = pool.submit(client.blpop, ["rqttl:{q}:wakeup"], timeout=0)
+    thief = redis.Redis.from_url(redis_url, socket_timeout=PATIENCE)  # the other process may take long to begin
+    stolen = pool.submit(thief.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
     other = spawn("wait")
     assert other.hear() == ["waiting"]
 
     queue.enqueue(b"x", id="first")
     assert stolen.result(timeout=PATIENCE)
+    thief.close()
     queue.enqueue(b"y", id="second")
 
     assert next(line for line in iter(other.hear, []) if line != ["waiting"]) == ["received", "first"]
