@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -57,16 +57,20 @@ class Broker:
     """All queues of one namespace of one Redis server. Safe to share between threads.
 
     `client` is an existing `redis.Redis` (with `decode_responses=False`); its connection pool is used, its retries
-    are not.
+    are not. `server` and `driver` are for `connect` and `rqttl.testing`: an embedded server to leave at the end, and
+    the function that makes the driver.
     """
 
-    def __init__(self, client: redis.Redis, namespace: str = "rqttl", *, server: EmbeddedServer | None = None) -> None:
-        self._driver = self._open(client, namespace)
+    def __init__(
+        self,
+        client: redis.Redis,
+        namespace: str = "rqttl",
+        *,
+        server: EmbeddedServer | None = None,
+        driver: Callable[[redis.Redis, str], RedisDriver] = RedisDriver,
+    ) -> None:
+        self._driver = driver(client, namespace)
         self._server = server
-
-    def _open(self, client: redis.Redis, namespace: str) -> RedisDriver:
-        """Make the driver; a broker whose clock is a test's has its own."""
-        return RedisDriver(client, namespace)
 
     @property
     def events(self) -> Events:
@@ -82,12 +86,12 @@ class Broker:
         Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
         """
         read = QueueOptions.read(name, options)
-        return Queue(self, self._driver, read.queue, self._driver.perform(flows.declare(self._driver.keyspace, read)))
+        return Queue(self._driver, read.queue, self._driver.perform(flows.declare(self._driver.keyspace, read)))
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue. The queue need not exist: there is no call to Redis. Raises `InvalidName`."""
         self._driver.check_open()
-        return Queue(self, self._driver, check_queue_name(name))
+        return Queue(self._driver, check_queue_name(name))
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted. The call only reads."""

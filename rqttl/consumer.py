@@ -11,25 +11,23 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from rqttl import checks, delivery, units
+from rqttl import checks, delivery, flows, units
 from rqttl.consuming.patience import patiently
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.consuming.renewer import Renewer
 from rqttl.consuming.sending import Sender
+from rqttl.consuming.settling import Settling
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, RqttlError
+from rqttl.flows import Driver
+from rqttl.options import QueueOptions
 from rqttl.protocol.commands import BATCH
 from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.store.driver import driver_of
 from rqttl.store.refusals import TEMPORARY, is_away
 from rqttl.units import MAX_DURATION, Duration
-
-if TYPE_CHECKING:
-    from rqttl.queue import Queue
 
 logger = logging.getLogger("rqttl.consumer")
 
@@ -64,13 +62,20 @@ class Consumer:
     """
 
     def __init__(
-        self, queue: Queue, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
+        self,
+        driver: Driver,
+        queue: str,
+        prefetch: int = 100,
+        *,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
     ) -> None:
         prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
-        #: The consumed queue.
+        #: The name of the consumed queue.
         self.queue = queue
-        self._driver = driver_of(queue)
+        self._driver = driver
         self._driver.check_open()
+        self._settling = Settling(driver, queue)
         self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
         self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
@@ -78,8 +83,10 @@ class Consumer:
         self._prefetch, self._schedule = Prefetch(prefetch), RenewalSchedule()
         self._stop, self._settled = Interrupt(), Wakeup()
         name = secrets.token_hex(8)
-        self._sender = Sender(self._driver, queue.name, name, self._prefetch, self._schedule, self._stop)
-        self._renewer = Renewer(queue, self._prefetch, self._schedule, self._sender, self._stop, self._settled)
+        self._sender = Sender(driver, queue, name, self._prefetch, self._schedule, self._stop)
+        self._renewer = Renewer(
+            driver, self._settling, self._prefetch, self._schedule, self._sender, self._stop, self._settled
+        )
         self._entered = ExitStack()
 
     @property
@@ -103,7 +110,7 @@ class Consumer:
         return self._prefetch.unknown.count
 
     def __enter__(self) -> Consumer:
-        self._schedule.follow([self._lease or self.queue.options().number("lease") or 0])
+        self._schedule.follow([self._lease or self._options().number("lease") or 0])
         self._renewer.start()
         self._entered.enter_context(self._driver.closed.ending(self.stop))
         self._entered.enter_context(self._driver.timing.leaps(self._renewer.prepare))
@@ -118,7 +125,7 @@ class Consumer:
             if error is None:
                 raise
             # the caller must see the exception of the block; leased messages come back when their leases end
-            logger.warning("queue %s: acks could not be sent, or messages not given back: %s", self.queue.name, failure)
+            logger.warning("queue %s: acks could not be sent, or messages not given back: %s", self.queue, failure)
 
     def __iter__(self) -> Consumer:
         return self
@@ -129,7 +136,7 @@ class Consumer:
             delivery = self._prefetch.hand_out()
             if delivery is not None:
                 return delivery
-            if not patiently(self._fetch, self.queue.name, self._wait, self._stop, logger):
+            if not patiently(self._fetch, self.queue, self._wait, self._stop, self._driver.timing, logger):
                 break
         self._driver.check_open()
         raise StopIteration
@@ -154,13 +161,13 @@ class Consumer:
         except TEMPORARY as error:
             if self._prefetch.has_acks or self._prefetch.has_unseen or not is_away(error):
                 raise
-            logger.info("queue %s: the consumer left while Redis was away", self.queue.name)
+            logger.info("queue %s: the consumer left while Redis was away", self.queue)
         self._renewer.release_unseen()
         unsettled = len(self._prefetch.unsettled())
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "
-                "unsettled messages come again when their leases end", self.queue.name, unsettled,
+                "unsettled messages come again when their leases end", self.queue, unsettled,
             )  # fmt: skip
 
     def release(self, delivery: Delivery) -> None:
@@ -169,7 +176,7 @@ class Consumer:
         Raises `LeaseLost`, `AlreadySettled`.
         """
         with self._sender.lock:
-            self.queue.nack_many([delivery], counted=False)
+            self._settling.nack([delivery], counted=False)
         self._settled.notify()
 
     # The settler of the deliveries
@@ -178,7 +185,7 @@ class Consumer:
         """Collect acks for the next fetch."""
         self._driver.check_open()
         if self._renewer.closed.asked():
-            self.queue.ack_many(deliveries)
+            self._settling.ack(deliveries)
             return
         for item in deliveries:
             delivery.check_unsettled(item)
@@ -191,25 +198,28 @@ class Consumer:
     def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None, description: str | None) -> None:
         """Give deliveries back, at once."""
         with self._sender.lock:
-            self.queue.nack_many(deliveries, delay, description=description)
+            self._settling.nack(deliveries, delay, description=description)
         self._settled.notify()
 
     def _reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
         """Refuse deliveries, at once."""
         with self._sender.lock:
-            self.queue.reject_many(deliveries, description)
+            self._settling.reject(deliveries, description)
         self._settled.notify()
 
     def _prolong(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
         """Extend leases, at once. With `lease` the consumer renews them for that length from now on."""
         with self._sender.lock:
-            self.queue.renew_many(deliveries, lease)
+            self._settling.renew(deliveries, lease)
             if lease is not None:
                 for item in deliveries:
                     delivery.lend(item, int(units.duration(lease, "lease", least=1)))
         self._renewer.follow_leases()
 
     # Fetching
+
+    def _options(self) -> QueueOptions:
+        return self._driver.perform(flows.options(self._driver.keyspace, self.queue))
 
     def _fetch(self) -> bool:
         """Send acks and fetch messages. Returns False if no message came in time."""

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from rqttl import checks, delivery, flows, units
 from rqttl.consumer import Consumer
-from rqttl.consuming.settling import Run, check_deliveries, renew, settle
+from rqttl.consuming.settling import Settling
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import Driver
 from rqttl.options import QueueOptions, UpdateResult
-from rqttl.protocol import codec, commands
 from rqttl.runner import Runner
 from rqttl.text import format_value
 from rqttl.types import (
@@ -34,21 +33,19 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from rqttl.broker import Broker
     from rqttl.option_types import OptionArguments
 
 
 class Queue:
     """A handle on one queue. Every method that calls Redis raises `QueueNotFound` if the queue does not exist."""
 
-    def __init__(self, broker: Broker, driver: Driver, name: str, declared: Declared | None = None) -> None:
-        #: The broker that made this handle.
-        self.broker = broker
+    def __init__(self, driver: Driver, name: str, declared: Declared | None = None) -> None:
         #: The name of the queue.
         self.name = name
         #: `created`, `adopted` or `existing` on a handle from `declare_queue`, else `None`.
         self.declared = declared
         self._driver = driver
+        self._settling = Settling(driver, name)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -129,7 +126,7 @@ class Queue:
         count = checks.whole(count, "count")
         ms = None if lease is None else int(units.duration(lease, "lease", least=1))
         patience = 0 if wait is None else units.duration(wait, "wait")
-        settler = Settler(self.ack_many, self.nack_many, self.reject_many, self.renew_many)
+        settler = Settler(self._settling.ack, self._settling.nack, self._settling.reject, self._settling.renew)
         consumer = secrets.token_hex(8) if patience else ""
         flow = flows.receive_many(self.name, count, ms, patience, auto_ack=auto_ack, consumer=consumer)
         batches = self._driver.perform(flow)
@@ -137,7 +134,7 @@ class Queue:
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
         """Iterate over deliveries. Lease up to `prefetch` at a time; a thread renews the leases. See `Consumer`."""
-        return Consumer(self, prefetch, lease=lease, wait=wait)
+        return Consumer(self._driver, self.name, prefetch, lease=lease, wait=wait)
 
     def run(
         self,
@@ -169,16 +166,14 @@ class Queue:
         """
         if stop is not None and not callable(getattr(stop, "is_set", None)):
             raise InvalidInput(f"stop: expected a threading.Event, got {format_value(stop)}")
-        return Runner(self, handler, threads, prefetch=prefetch, lease=lease, wait=wait).run(stop)
+        runner = Runner(self._driver, self.name, handler, threads, prefetch=prefetch, lease=lease, wait=wait)
+        return runner.run(stop)
 
     # Settling
 
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
         """Settle many deliveries: done. Settles all whose lease holds, then raises `LeaseLost` for the others."""
-        keyspace = self._driver.keyspace
-        self._settle(
-            deliveries, "ack", lambda words: flows.existing(self.name, commands.ack(keyspace, self.name, words))
-        )
+        self._settling.ack(deliveries)
 
     def nack_many(
         self,
@@ -193,46 +188,18 @@ class Queue:
         `counted=False` is for messages that no handler has seen: these are no failed deliveries. So the queue's pause
         does not act, and `description` is refused.
         """
-        ms = None if delay is None else int(units.duration(delay, "delay"))
-        text = codec.pack_description(description)
-        if text and not counted:
-            raise InvalidInput(f"description: expected none with counted=False, got {format_value(description)}")
-        self._settle(
-            deliveries,
-            "nack",
-            lambda words: flows.with_config(
-                self.name, lambda config: commands.nack(config, words, delay=ms, counted=counted, description=text)
-            ),
-        )
+        self._settling.nack(deliveries, delay, description, counted=counted)
 
     def reject_many(self, deliveries: Sequence[Delivery], description: str | None = None) -> None:
         """Refuse many deliveries for good; see `Delivery.reject` and `ack_many`."""
-        text = codec.pack_description(description)
-        self._settle(
-            deliveries,
-            "reject",
-            lambda words: flows.with_config(self.name, lambda config: commands.reject(config, words, description=text)),
-        )
+        self._settling.reject(deliveries, description)
 
     def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
         """Extend many leases to `lease` from now; without `lease`, each by its last length. See `ack_many`.
 
         Without `lease` the call takes one round trip for each different length.
         """
-        check_deliveries(deliveries)
-        ms = None if lease is None else int(units.duration(lease, "lease", least=1))
-        self._renew(deliveries, ms)
-
-    def _renew(self, deliveries: Sequence[Delivery], ms: int | None) -> None:
-        keyspace, name = self._driver.keyspace, self.name
-
-        def run(lease: int) -> Run:
-            return lambda words: flows.existing(name, commands.renew(keyspace, name, words, lease=lease))
-
-        self._driver.perform(renew(name, deliveries, run, ms))
-
-    def _settle(self, deliveries: Sequence[Delivery], how: str, run: Run) -> None:
-        self._driver.perform(settle(self.name, deliveries, how, run))
+        self._settling.renew(deliveries, lease)
 
     # Looking and changing
 
@@ -256,7 +223,7 @@ class Queue:
 
     def options(self) -> QueueOptions:
         """The options in force, durations in milliseconds. The call only reads."""
-        return self._driver.perform(flows.only(self.name, flows.options_of(self._driver.keyspace, [self.name])))
+        return self._driver.perform(flows.options(self._driver.keyspace, self.name))
 
     def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Change options; `None` resets one to its default. Options act at once, also on the present messages.

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from rqttl import checks, units
+from rqttl import checks, flows, units
 from rqttl.consumer import Consumer, serve
 from rqttl.consuming.patience import patiently
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivery, mark, options_of
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown, RqttlError
+from rqttl.flows import Driver
+from rqttl.options import QueueOptions
 from rqttl.protocol.codec import describe
 from rqttl.protocol.commands import BATCH
 from rqttl.runtime import backoff
@@ -29,7 +31,6 @@ from rqttl.units import MAX_DURATION, Duration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rqttl.queue import Queue
 
 logger = logging.getLogger("rqttl.run")
 
@@ -45,13 +46,13 @@ class Runner:
     """A run: its handler, its consumer and its counts."""
 
     def __init__(
-        self, queue: Queue, handler: Handler, threads: int = 1, *, prefetch: int | None = None,
+        self, driver: Driver, queue: str, handler: Handler, threads: int = 1, *, prefetch: int | None = None,
         lease: Duration | None = None, wait: Duration | None = None, chance: Callable[[], float] = random.random,
     ) -> None:  # fmt: skip
         self._handler = _checked(handler)
         self._threads, fetched = _crew(threads, prefetch)
-        self._queue = queue
-        self._deliveries = queue.consume(fetched, lease=lease, wait=wait)
+        self._driver, self._queue = driver, queue
+        self._deliveries = Consumer(driver, queue, fetched, lease=lease, wait=wait)
         serve(self._deliveries, self._idle)
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._chance = chance
@@ -69,7 +70,7 @@ class Runner:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `Queue.run`."""
         with StopSignals(self.stop), _watched(stop, self.stop):
             # this call waits for a server that is away at the start, as the loop does later
-            if patiently(self._queue.options, self._queue.name, self._wait, self._halt, logger) is not None:
+            if patiently(self._look, self._queue, self._wait, self._halt, self._driver.timing, logger) is not None:
                 with self._deliveries as deliveries:
                     if self._threads == 1:
                         for delivery in deliveries:
@@ -77,9 +78,12 @@ class Runner:
                     else:
                         self._share_out(deliveries)
         if self._halt.asked():
-            logger.info("queue %s: stopped, after %d messages", self._queue.name, self._handled + self._failed)
+            logger.info("queue %s: stopped, after %d messages", self._queue, self._handled + self._failed)
         lost, unknown = self._lost + self._deliveries.lost_count, self._unknown + self._deliveries.unknown_count
         return RunCounts(self._handled, self._failed, lost, unknown)
+
+    def _look(self) -> QueueOptions:
+        return self._driver.perform(flows.options(self._driver.keyspace, self._queue))
 
     def _share_out(self, deliveries: Consumer) -> None:
         """Share the messages among threads, each with one message at a time. Returns when all threads have ended.
@@ -89,7 +93,7 @@ class Runner:
         """
         free = threading.Semaphore(self._threads)
         begun: SimpleQueue[Delivery | None] = SimpleQueue()
-        name = f"rqttl-run-{self._queue.name}"
+        name = f"rqttl-run-{self._queue}"
         crew = [
             threading.Thread(target=self._work, args=[begun, free], name=name, daemon=True)
             for _ in range(self._threads)

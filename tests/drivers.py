@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rqttl import Broker, flows
-from rqttl.store.driver import RedisDriver
+from rqttl import Broker, Queue, flows
+from rqttl.store.driver import RedisDriver, driver_of
 
 
 def broker_on(driver: RedisDriver) -> Broker:
     """A broker that performs everything with this driver."""
-    broker = Broker(driver.store.client)
-    broker._driver = driver
-    return broker
+    return Broker(driver.store.client, driver=lambda *_: driver)
+
+
+def broker_of(queue: Queue) -> Broker:
+    """A further broker with the driver of a queue."""
+    return broker_on(driver_of(queue))
 
 
 def before_step(driver: RedisDriver, kind: object, action: Callable[[], object]) -> None:

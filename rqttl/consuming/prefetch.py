@@ -1,7 +1,8 @@
 """The bookkeeping of a consumer: the deliveries that it holds, the acks to send, and the times of renewals.
 
-No threads, no locks, no clock and no I/O: the consumer passes each time, in ms. Its threads may share these objects,
-because each change is one operation on a list or a deque. Only `AckBatch` needs the lock of the consumer.
+No threads, no locks, no clock and no I/O: the renewer passes each time, in ms. The threads of a consumer may share
+these objects, because each change is one operation on an attribute, a list or a deque. Only `AckBatch` needs the lock
+of the consumer.
 """
 
 from __future__ import annotations
@@ -155,13 +156,18 @@ class AckBatch:
 
 
 class RenewalSchedule:
-    """The times at which a consumer renews its leases and shows that it is present."""
+    """The times at which a consumer renews its leases and shows that it is present.
+
+    Only the renewer passes times, so all times are of one thread. It notices at its next turn that Redis has heard of
+    the consumer, so `LONGEST_REST` later at most.
+    """
 
     def __init__(self) -> None:
         #: Ms between two renewals: a third of the shortest lease at hand.
         self.renew_every: float = LONGEST_REST
         self._renewed_at = 0.0
         self._contact_at = -math.inf
+        self._contacted = False
         self._waits = False
 
     def follow(self, leases: Collection[int]) -> bool:
@@ -184,22 +190,25 @@ class RenewalSchedule:
         """Record a renewal of the leases, or the start of the consumer."""
         self._renewed_at = now
 
-    def contacted(self, now: float) -> None:
-        """Record a call that showed the consumer to Redis."""
-        self._contact_at = max(self._contact_at, now)
+    def contacted(self) -> None:
+        """Record a call that showed the consumer to Redis since the last turn."""
+        self._contacted = True
 
     def begin_wait(self) -> None:
         """Record the start of a wait. Redis counts the consumer as present for longer than the wait."""
         self._waits = True
 
-    def end_wait(self, now: float) -> None:
+    def end_wait(self) -> None:
         """Record the end of a wait."""
+        self.contacted()
         self._waits = False
-        self.contacted(now)
 
     def is_report_due(self, now: float) -> bool:
         """Return True if the consumer must show its presence."""
-        return not self._waits and now - self._contact_at > CONSUMER_TTL_MS / 3
+        waits = self._waits  # first: `end_wait` clears it last
+        if self._contacted:
+            self._contacted, self._contact_at = False, now
+        return not waits and now - self._contact_at > CONSUMER_TTL_MS / 3
 
     def is_renewal_due(self, now: float) -> bool:
         """Return True if the leases must be renewed."""

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from rqttl import units
 from rqttl.consuming import prefetch
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
-from rqttl.consuming.sending import Sender, now
+from rqttl.consuming.sending import Sender
+from rqttl.consuming.settling import Settling
 from rqttl.delivery import LOST
 from rqttl.errors import BrokerClosed, LeaseLost, RqttlError
 from rqttl.events import RenewalEvent
+from rqttl.flows import Driver
 from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.store.driver import driver_of
 from rqttl.units import MAX_DURATION
-
-if TYPE_CHECKING:
-    from rqttl.queue import Queue
 
 logger = logging.getLogger("rqttl.consumer")
 
@@ -33,9 +30,11 @@ class Renewer:
     """
 
     def __init__(
-        self, queue: Queue, books: Prefetch, schedule: RenewalSchedule, sender: Sender, stop: Interrupt, settled: Wakeup
-    ) -> None:
-        self._queue = queue
+        self, driver: Driver, settling: Settling, books: Prefetch, schedule: RenewalSchedule, sender: Sender,
+        stop: Interrupt, settled: Wakeup,
+    ) -> None:  # fmt: skip
+        self._driver = driver
+        self._settling = settling
         self._books = books
         self._schedule = schedule
         self._sender = sender
@@ -44,7 +43,7 @@ class Renewer:
         self._sooner = Wakeup()
         #: The interrupt that ends the renewal of leases.
         self.closed = Interrupt()
-        self._thread = threading.Thread(target=self._run, name=f"rqttl-renewer-{queue.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"rqttl-renewer-{settling.queue}", daemon=True)
 
     @property
     def has_begun(self) -> bool:
@@ -71,7 +70,7 @@ class Renewer:
         try:
             self._sender.report(prefetch.CONSUMER_TTL_MS + leap)
             self._renew(leap)
-        except RqttlError as error:  # a queue that is gone is told when the loop goes on
+        except (RedisError, RqttlError) as error:  # the loop tells it when it goes on
             self._log_failure(error)
 
     def release_unseen(self) -> None:
@@ -81,7 +80,7 @@ class Renewer:
             return
         try:
             with self._sender.lock:
-                self._queue.nack_many(unseen, counted=False)
+                self._settling.nack(unseen, counted=False)
         except LeaseLost as lost:
             logger.info("%s", lost)
         except BaseException:
@@ -89,10 +88,11 @@ class Renewer:
             raise
 
     def _run(self) -> None:
-        self._schedule.renewed(now())
+        timing = self._driver.timing
+        self._schedule.renewed(timing.now())
         while not self.closed.asked():
             end = self.closed if self._stop.asked() else self._stop
-            self._sooner.wait(end, lambda: self._schedule.next_turn(now()) / 1000)
+            timing.pause(end, lambda: self._schedule.next_turn(timing.now()), self._sooner)
             if self.closed.asked():
                 return
             try:
@@ -104,14 +104,15 @@ class Renewer:
                 self._log_failure(error)
             except Exception:
                 # a listener of events failed: without a renewer all leases would end
-                logger.exception("queue %s: the renewer of leases goes on after an error", self._queue.name)
+                logger.exception("queue %s: the renewer of leases goes on after an error", self._settling.queue)
 
     def _log_failure(self, error: Exception) -> None:
-        logger.warning("queue %s: could not renew leases: %s", self._queue.name, type(error).__name__)
+        logger.warning("queue %s: could not renew leases: %s", self._settling.queue, type(error).__name__)
 
     def _take_turn(self) -> None:
         if self._stop.asked():
             self.release_unseen()
+        now = self._driver.timing.now
         if self._books.has_acks or self._schedule.is_report_due(now()):
             self._sender.report(prefetch.CONSUMER_TTL_MS)
         if self._schedule.is_renewal_due(now()):
@@ -124,13 +125,13 @@ class Renewer:
             leases = self._books.leases()
             for lease, group in leases.items():
                 try:
-                    self._queue.renew_many(group, units.as_timedelta(min(lease + leap, MAX_DURATION)))
+                    self._settling.renew(group, units.as_timedelta(min(lease + leap, MAX_DURATION)))
                 except LeaseLost as lost:
                     logger.warning("%s", lost)
         if not leases:
             return
         self._settled.notify()
         renewed = sum(item.settled != LOST for group in leases.values() for item in group)
-        notify = driver_of(self._queue).events.notify
+        notify = self._driver.events.notify
         if notify is not None:
-            notify(RenewalEvent(self._queue.name, renewed))
+            notify(RenewalEvent(self._settling.queue, renewed))

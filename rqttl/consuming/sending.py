@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
 from rqttl import flows
 from rqttl.consuming import prefetch
 from rqttl.consuming.prefetch import AckBatch, Prefetch, RenewalSchedule
-from rqttl.flows import Flow, ReceiveResult
+from rqttl.flows import Driver, Flow, ReceiveResult
 from rqttl.flows.messages import ENDED
 from rqttl.protocol.commands import Command, Presence
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.driver import RedisDriver
 
 logger = logging.getLogger("rqttl.consumer")
 
@@ -25,7 +23,7 @@ class Sender:
 
     def __init__(
         self,
-        driver: RedisDriver,
+        driver: Driver,
         queue: str,
         consumer: str,
         books: Prefetch,
@@ -67,7 +65,7 @@ class Sender:
             with self.lock:
                 acks.put_back()
             raise
-        self._schedule.contacted(now())
+        self._schedule.contacted()
         for ack in acks.missed(claimed.lost):
             self._books.late.add(ack)
             logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)
@@ -82,28 +80,35 @@ class Sender:
     def _carry_out(self, flow: Flow[ReceiveResult], acks: AckBatch) -> ReceiveResult:
         """Carry out a flow under the lock. The lock is free while the flow waits for a message."""
         answer: Any = None
+        failure: Exception | None = None
         while True:
             with self.lock:
                 try:
-                    step = flow.send(answer)
+                    step = flow.send(answer) if failure is None else flow.throw(failure)
                 except StopIteration as done:
                     claimed: ReceiveResult = done.value
                     return claimed
+                failure = None
                 if type(step) is not flows.WaitForWakeup:
-                    answer = self._driver.step(step)
-                    if type(step) is Command and answer[0] == b"ok":
-                        acks.confirm()
+                    try:
+                        answer = self._step(step, acks)
+                    except Exception as error:  # noqa: BLE001  # the flow decides about it
+                        failure = error
                     continue
-            answer = self._wait(step)
+            try:
+                answer = self._wait(step)
+            except Exception as error:  # noqa: BLE001  # the flow decides about it
+                failure = error
+
+    def _step(self, step: flows.Step, acks: AckBatch) -> Any:
+        answer = self._driver.step(step)
+        if type(step) is Command and answer[0] == b"ok":
+            acks.confirm()
+        return answer
 
     def _wait(self, step: flows.WaitForWakeup) -> Any:
         self._schedule.begin_wait()
         try:
             return ENDED if self._stop.asked() else self._driver.step(replace(step, interrupt=self._stop))
         finally:
-            self._schedule.end_wait(now())
-
-
-def now() -> float:
-    """Return a time in ms that never goes back."""
-    return time.monotonic() * 1000
+            self._schedule.end_wait()

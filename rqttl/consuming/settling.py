@@ -1,21 +1,83 @@
-"""Settling of deliveries: the deliveries of a call, and the outcome of each. `Queue` supplies the script call."""
+"""Settling of deliveries, for queues and consumers: the calls, the deliveries of each, and the outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rqttl import delivery, flows
+from rqttl import delivery, flows, units
 from rqttl.delivery import LOST, UNKNOWN, Delivery
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
-from rqttl.flows import Flow
+from rqttl.flows import Driver, Flow
+from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import Ok, Word
 from rqttl.text import format_value
+from rqttl.units import Duration
 
 #: The settle commands whose scripts read the message.
 READING = ("nack", "reject")
 
 #: A function that settles the deliveries of one call. Its argument has sequence and token in turn.
 Run = Callable[[Sequence[Word]], Flow[Ok]]
+
+
+class Settling:
+    """Settles deliveries of one queue. Each method settles all whose lease holds; `LeaseLost` names the others."""
+
+    def __init__(self, driver: Driver, queue: str) -> None:
+        #: The name of the queue.
+        self.queue = queue
+        self._driver = driver
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """See `Queue.ack_many`."""
+        keyspace, queue = self._driver.keyspace, self.queue
+        self._settle(deliveries, "ack", lambda words: flows.existing(queue, commands.ack(keyspace, queue, words)))
+
+    def nack(
+        self,
+        deliveries: Sequence[Delivery],
+        delay: Duration | None = None,
+        description: str | None = None,
+        *,
+        counted: bool = True,
+    ) -> None:
+        """See `Queue.nack_many`."""
+        ms = None if delay is None else int(units.duration(delay, "delay"))
+        text = codec.pack_description(description)
+        if text and not counted:
+            raise InvalidInput(f"description: expected none with counted=False, got {format_value(description)}")
+        self._settle(
+            deliveries,
+            "nack",
+            lambda words: flows.with_config(
+                self.queue, lambda config: commands.nack(config, words, delay=ms, counted=counted, description=text)
+            ),
+        )
+
+    def reject(self, deliveries: Sequence[Delivery], description: str | None = None) -> None:
+        """See `Queue.reject_many`."""
+        text = codec.pack_description(description)
+        self._settle(
+            deliveries,
+            "reject",
+            lambda words: flows.with_config(
+                self.queue, lambda config: commands.reject(config, words, description=text)
+            ),
+        )
+
+    def renew(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
+        """See `Queue.renew_many`."""
+        check_deliveries(deliveries)
+        ms = None if lease is None else int(units.duration(lease, "lease", least=1))
+        keyspace, queue = self._driver.keyspace, self.queue
+
+        def run(length: int) -> Run:
+            return lambda words: flows.existing(queue, commands.renew(keyspace, queue, words, lease=length))
+
+        self._driver.perform(renew(queue, deliveries, run, ms))
+
+    def _settle(self, deliveries: Sequence[Delivery], how: str, run: Run) -> None:
+        self._driver.perform(settle(self.queue, deliveries, how, run))
 
 
 def settle(queue: str, deliveries: Sequence[Delivery], how: str, run: Run) -> Flow[None]:

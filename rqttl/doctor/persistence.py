@@ -53,14 +53,14 @@ def _saved(info: ServerInfo) -> Iterator[Finding]:
         yield problem(CHECK, "none: a crash or a restart loses every message and every queue", _ON)
         return
     changes, last = info.number("rdb_changes_since_last_save"), info.number("rdb_last_save_time")
-    ago = "" if last is None else f", {_ago(info, last)} ago"
+    ago = "" if last is None or info.now is None else f", {_ago(info.now, last)} ago"
     lost = f"{changes:,} changes now" if changes is not None else "an unknown number of changes"
     guess = "" if points else " (if any are made: `save` cannot be read)"
     yield warning(CHECK, f"snapshots only{guess}: a crash loses all since the last one{ago}, {lost}", _ON)
 
 
-def _ago(info: ServerInfo, then: int) -> str:
-    seconds = max(0, int(info.time()) - then)
+def _ago(now: float, then: int) -> str:
+    seconds = max(0, int(now) - then)
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"

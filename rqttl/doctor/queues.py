@@ -12,7 +12,7 @@ from rqttl.doctor import reader
 from rqttl.doctor.audit import Audit, audit
 from rqttl.doctor.findings import Finding, Repair, first_few, ok, problem, warning
 from rqttl.errors import QueueNotFound
-from rqttl.flows import Driver
+from rqttl.flows import Flow
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.protocol import replies
 from rqttl.protocol.keys import HARM, Keyspace
@@ -35,24 +35,23 @@ FAULTS = {
 }
 
 
-def check_queue(driver: Driver, queue: str, circles: set[frozenset[str]]) -> Iterator[Finding]:
-    """Check a queue. Yields nothing if it was deleted meanwhile. `circles` has those that were reported before."""
+def check_queue(keyspace: Keyspace, queue: str, circles: set[frozenset[str]]) -> Flow[list[Finding]]:
+    """Check a queue. Returns nothing if it was deleted meanwhile. `circles` has those that were reported before."""
     try:
-        result = driver.perform(audit(driver.keyspace, queue))
+        result = yield from audit(keyspace, queue)
     except QueueNotFound:
-        return
+        return []
     except NoPermissionError:
-        yield from reader.check_queue(driver, queue)
-        return
+        return (yield from reader.check_queue(keyspace, queue))
     planned = Repair("repair", queue, "repair the parts that do not agree")
-    wrong = [*_record(result, queue, driver.keyspace), *_faults(result, queue, planned), *_ends(result, queue, planned)]
-    notes, around = _targets(driver, queue, result.record.get("options", ""), circles)
-    yield from wrong
-    yield from around
+    wrong = [*_record(result, queue, keyspace), *_faults(result, queue, planned), *_ends(result, queue, planned)]
+    notes, around = yield from _targets(keyspace, queue, result.record.get("options", ""), circles)
+    findings = [*wrong, *around]
     if not any(finding.level == "problem" for finding in wrong):
         content = f"{plural(result.messages, 'message')}, {result.ready:,} ready ({as_size(result.size)})"
         content = content if result.messages else "empty"
-        yield ok(CHECK, "; ".join([content, *notes]), queue=queue)
+        findings.append(ok(CHECK, "; ".join([content, *notes]), queue=queue))
+    return findings
 
 
 def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
@@ -148,13 +147,16 @@ def _moment(due: str) -> str:
 
 
 def _targets(
-    driver: Driver, queue: str, declared: str, circles: set[frozenset[str]]
-) -> tuple[list[str], list[Finding]]:
+    keyspace: Keyspace, queue: str, declared: str, circles: set[frozenset[str]]
+) -> Flow[tuple[list[str], list[Finding]]]:
     """Notes about targets of dead letters that do not exist yet, and findings about circles."""
     read = {queue: _edges(queue, declared)}
-    missing = [target for target in sorted(set(read[queue].values())) if _declared_text(driver, target) is None]
+    texts: dict[str, str | None] = {}
+    for target in sorted(set(read[queue].values())):
+        texts[target] = yield from _declared_text(keyspace, target)
+    missing = [target for target, text in texts.items() if text is None]
     notes = [f"dead letters will make {first_few(missing)}"] if missing else []
-    circle = _circle(driver, queue, read)
+    circle = yield from _circle(keyspace, queue, read)
     if not circle or frozenset(circle) in circles:
         return notes, []
     circles.add(frozenset(circle))
@@ -162,9 +164,8 @@ def _targets(
         "let one of these queues have no target for this reason, or another one", queue=queue)]  # fmt: skip
 
 
-def _declared_text(driver: Driver, queue: str) -> str | None:
-    key = driver.keyspace.key(queue, "meta")
-    options = driver.perform(flows.execute(replies.data_or_none, "HGET", key, "options"))
+def _declared_text(keyspace: Keyspace, queue: str) -> Flow[str | None]:
+    options = yield from flows.execute(replies.data_or_none, "HGET", keyspace.key(queue, "meta"), "options")
     return None if options is None else options.decode("utf-8", "replace")
 
 
@@ -176,14 +177,14 @@ def _edges(queue: str, declared: str | None) -> dict[str, str]:
     return {reason: target for reason in REASONS if reason != "rejected" and (target := options.target(reason))}
 
 
-def _circle(driver: Driver, queue: str, read: dict[str, dict[str, str]]) -> list[str]:
+def _circle(keyspace: Keyspace, queue: str, read: dict[str, dict[str, str]]) -> Flow[list[str]]:
     """The shortest way that letters take from the queue back to itself; empty if there is none."""
     paths = [[queue]]
     seen = {queue}
     for path in paths:
         name = path[-1]
         if name not in read:
-            read[name] = _edges(name, _declared_text(driver, name))
+            read[name] = _edges(name, (yield from _declared_text(keyspace, name)))
         for target in sorted(set(read[name].values())):
             if target == queue:
                 return [*path, queue]

@@ -1,8 +1,4 @@
-"""Checks of the rights of this user, which carry nothing out and work on every server.
-
-Redis checks rights when a command is queued in a transaction. So each command is queued, and the connection is closed
-before anything is carried out. (`ACL DRYRUN` needs Redis 7.0 and an administrator.)
-"""
+"""Checks of the rights of this user. They carry nothing out and work on every server; see `Rehearse`."""
 
 from __future__ import annotations
 
@@ -14,13 +10,12 @@ from redis.exceptions import NoPermissionError, ResponseError
 from rqttl import flows
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.doctor.reader import may_write
-from rqttl.doctor.server_info import ServerInfo
+from rqttl.flows import Flow
 from rqttl.protocol import replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
 from rqttl.protocol.contract import Script
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.driver import RedisDriver
 
 CHECK = "rights"
 #: Arguments behind the key of the commands that scripts call, so that Redis finds the key and accepts the call.
@@ -54,47 +49,18 @@ def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> t
     return special.get(command) or (command, key, *ARGUMENTS[command])
 
 
-def ask(driver: RedisDriver, calls: Sequence[Sequence[Word]]) -> list[str]:
+def ask(calls: Sequence[Sequence[Word]]) -> Flow[list[str]]:
     """The reason of refusal for each call, empty for a permitted one. Raises `ResponseError` if Redis cannot tell."""
-    denied: list[str] = []
-    # never `clean`, so the connection is closed at the end, which discards the transaction
-    with driver.store.connections.hold() as held:
-        connection = held.connection
-        connection.connect()
-        connection.send_packed_command(connection.pack_command("MULTI"), check_health=False)
-        connection.read_response()  # raises where MULTI itself is denied: what follows would be carried out
-        connection.send_packed_command(connection.pack_commands(calls), check_health=False)
-        for _ in calls:
-            try:
-                connection.read_response()
-                denied.append("")
-            except NoPermissionError as error:
-                denied.append(str(error))
-            except ResponseError:
-                denied.append("")  # refused for another reason, which other checks tell
-    return denied
+    refusals = yield flows.Rehearse(calls)
+    # a call that Redis refuses for another reason is for other checks to tell
+    return [str(refusal) if isinstance(refusal, NoPermissionError) else "" for refusal in refusals]
 
 
-def listening(driver: RedisDriver) -> str:
-    """The reason why a reaper cannot listen; empty if it can."""
-    subscription = driver.store.client.pubsub()
-    try:
-        subscription.subscribe(driver.keyspace.due_channel)
-        subscription.get_message(timeout=5.0)
-    except NoPermissionError as error:
-        return str(error)
-    finally:
-        subscription.close()
-    return ""
-
-
-def rights(info: ServerInfo, queue: str) -> Iterator[Finding]:
+def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     """Find scripts that this user may not run, and scripts that would stop in the middle."""
-    driver, keyspace = info.driver, info.driver.keyspace
-    user = _user(driver)
-    if not may_write(driver, queue):
-        yield ok(CHECK, f"{user} may look at queues and change nothing")
-        return
+    user = yield from _user()
+    if not (yield from may_write(keyspace, queue)):
+        return [ok(CHECK, f"{user} may look at queues and change nothing")]
     scripts = [linker.load(name) for name in linker.names()]
     commands = sorted({command for script in scripts for command in inner(script)})
     calls: list[tuple[Word, ...]] = [
@@ -104,21 +70,18 @@ def rights(info: ServerInfo, queue: str) -> Iterator[Finding]:
     others = [(command, part) for part, names in PLAIN.items() for command in names]
     others.append(("SCRIPT LOAD", ""))
     calls += [words(keyspace, queue, command, part) for command, part in others]
+    calls.append(("SUBSCRIBE", keyspace.due_channel))
     try:
-        denied = ask(driver, calls)
+        denied = yield from ask(calls)
     except ResponseError as error:
-        yield warning(
-            CHECK,
-            f"{user}: cannot be checked: {error}",
-            "give this user +multi +exec: this check needs them, and batches of messages",
-        )
-        return
+        advice = "give this user +multi +exec: this check needs them, and batches of messages"
+        return [warning(CHECK, f"{user}: cannot be checked: {error}", advice)]
     answers = iter(denied)
     outer = {script.name: next(answers) for script in scripts}
     within = {command for command in commands if next(answers)}
     around = [command for command, _ in others if next(answers)]
-    findings = list(_denied(user, scripts, outer, within, around, listening(driver), keyspace))
-    yield from findings or [ok(CHECK, f"{user} has all rights that rqttl needs")]
+    findings = list(_denied(user, scripts, outer, within, around, next(answers), keyspace))
+    return findings or [ok(CHECK, f"{user} has all rights that rqttl needs")]
 
 
 def _denied(user: str, scripts: Sequence[Script], outer: dict[str, str], within: set[str], around: list[str],
@@ -156,9 +119,9 @@ def _denied(user: str, scripts: Sequence[Script], outer: dict[str, str], within:
         )
 
 
-def _user(driver: RedisDriver) -> str:
+def _user() -> Flow[str]:
     try:
-        name = driver.perform(flows.execute(replies.data, "ACL", "WHOAMI"))
+        name = yield from flows.execute(replies.data, "ACL", "WHOAMI")
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rqttl.doctor.findings import Finding, ok, problem, warning
-from rqttl.doctor.server_info import ServerInfo
+from rqttl.doctor.server_info import ServerInfo, moment
 from rqttl.embedded.folder import is_claimed
+from rqttl.flows import Flow
 from rqttl.text import plural
 
 LEAST = (6, 2)
@@ -150,22 +151,25 @@ def patience(info: ServerInfo) -> Iterator[Finding]:
         yield ok("connections", f"timeout is {idle} s, tcp-keepalive {alive} s")
 
 
-def clock(info: ServerInfo) -> Iterator[Finding]:
+def clock(wall: Callable[[], float] = time.time, timer: Callable[[], float] = time.perf_counter) -> Flow[list[Finding]]:
     """Compare the clock of Redis, which decides, with the clock of this machine, which may give `expires_at`."""
-    trip, ahead = min(_compare(info) for _ in range(3))
+    trip, ahead = yield from _compare(wall, timer)
+    for _ in range(2):
+        trip, ahead = min((trip, ahead), (yield from _compare(wall, timer)))
     if abs(ahead) - trip / 2 > CLOCKS:
-        yield warning(
-            "clock",
-            f"Redis is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine",
-            "an `expires_at` of a client here is off by as much: let NTP keep both clocks",
-        )
-    else:
-        yield ok("clock", f"within {max(abs(ahead), trip, 0.001):.3f} s of this machine")
+        return [
+            warning(
+                "clock",
+                f"Redis is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine",
+                "an `expires_at` of a client here is off by as much: let NTP keep both clocks",
+            )
+        ]
+    return [ok("clock", f"within {max(abs(ahead), trip, 0.001):.3f} s of this machine")]
 
 
-def _compare(info: ServerInfo) -> tuple[float, float]:
+def _compare(wall: Callable[[], float], timer: Callable[[], float]) -> Flow[tuple[float, float]]:
     """Seconds of a round trip, and seconds by which Redis is ahead if it read its clock in the middle of the trip."""
-    asked, started = time.time(), time.perf_counter()
-    remote = info.time()
-    trip = time.perf_counter() - started
+    asked, started = wall(), timer()
+    remote = yield from moment()
+    trip = timer() - started
     return trip, remote - (asked + trip / 2)

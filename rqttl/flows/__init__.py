@@ -1,6 +1,7 @@
 """Flows: operations of several steps, as generators that yield each step. No I/O here."""
 
-from rqttl.flows.looking import look, names, only, options_of
+from rqttl.flows.config_cache import KNOWN, ConfigCache
+from rqttl.flows.looking import look, names, only, options, options_of
 from rqttl.flows.messages import (
     PERIOD,
     ReceiveResult,
@@ -14,6 +15,7 @@ from rqttl.flows.messages import (
     renew,
     settle,
 )
+from rqttl.flows.notes import follow
 from rqttl.flows.queues import (
     config_of,
     declare,
@@ -41,6 +43,8 @@ from rqttl.flows.steps import (
     Pipeline,
     Read,
     Register,
+    Rehearse,
+    Sleep,
     Step,
     Unregister,
     WaitForWakeup,
@@ -48,7 +52,6 @@ from rqttl.flows.steps import (
     dispatch,
     execute,
     existing,
-    follow,
     pipeline,
     run,
     sweep,
@@ -56,10 +59,12 @@ from rqttl.flows.steps import (
 )
 
 __all__ = [
+    "KNOWN",
     "NOT_THERE",
     "OUTDATED",
     "PERIOD",
     "SWEEPS",
+    "ConfigCache",
     "Driver",
     "Flow",
     "GetConfig",
@@ -69,6 +74,8 @@ __all__ = [
     "Read",
     "ReceiveResult",
     "Register",
+    "Rehearse",
+    "Sleep",
     "Step",
     "Unregister",
     "WaitForWakeup",
@@ -87,6 +94,7 @@ __all__ = [
     "members",
     "names",
     "only",
+    "options",
     "options_of",
     "peek",
     "period",

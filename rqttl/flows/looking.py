@@ -43,6 +43,11 @@ def options_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[PerQueue[Queue
     return options
 
 
+def options(keyspace: Keyspace, queue: str) -> Flow[QueueOptions]:
+    """The options of one queue. Raises `QueueNotFound`, `QueueDamaged`."""
+    return (yield from only(queue, options_of(keyspace, [queue])))
+
+
 def _options(record: Record) -> QueueOptions:
     try:
         return QueueOptions.from_json(record.queue, record.text("options"))

@@ -16,6 +16,7 @@ from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.timing import Timing
 from rqttl.types import SweepResult
 
 T = TypeVar("T")
@@ -63,6 +64,16 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehearse:
+    """Step: plain commands whose rights Redis checks and that it does not carry out.
+
+    The answer has the refusal of each command, or `None`. The step fails where Redis cannot tell.
+    """
+
+    calls: Sequence[Sequence[Word]]
+
+
+@dataclass(frozen=True, slots=True)
 class Register:
     """Step: add a queue to the registry. The answer is 1 if it was missing."""
 
@@ -78,7 +89,7 @@ class Unregister:
 
 @dataclass(frozen=True, slots=True)
 class HandleNotes:
-    """Step: carry out the notes of a script about other queues (`follow`). Never fails: the call has succeeded."""
+    """Step: carry out the notes of a script about other queues; see `notes.follow`."""
 
     notes: Sequence[bytes]
 
@@ -108,7 +119,17 @@ class Now:
     """Step: read a clock of this process that never goes back. The answer is a time in ms."""
 
 
-Step = Command | GetConfig | Pipeline | Read | Write | Register | Unregister | HandleNotes | WaitForWakeup | Now
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Step: let `ms` pass."""
+
+    ms: int
+
+
+Step = (
+    Command | GetConfig | Pipeline | Read | Write | Rehearse | Register | Unregister | HandleNotes | WaitForWakeup | Now
+    | Sleep
+)  # fmt: skip
 Flow = Generator[Step, Any, T]
 
 
@@ -124,11 +145,15 @@ class Driver(Protocol):
         """The listeners for events: calls, waits, renewals and sweeps."""
 
     @property
+    def timing(self) -> Timing:
+        """The clock of this driver, and the way in which time passes."""
+
+    @property
     def closed(self) -> Interrupt:
         """The interrupt that ends each wait outside of Redis when the driver is closed."""
 
     def perform(self, flow: Flow[T]) -> T:
-        """Carry out a flow: perform each step and send its answer back."""
+        """Carry out a flow: perform each step, and send its answer or throw its error back into the flow."""
 
     def step(self, step: Step) -> Any:
         """Perform one step of a flow. Returns its answer."""
@@ -220,17 +245,6 @@ def with_config(queue: str, build: Callable[[QueueConfig], Command], config: Que
             return answer
         # `not_found` may be outdated, too: the step raises `QueueNotFound` if the queue does not exist now
         config = yield GetConfig(queue, fresh=True)
-
-
-def follow(notes: Sequence[bytes]) -> Flow[None]:
-    """Carry out the notes of a script: register created queues, unregister deleted ones, sweep queues over a limit."""
-    for note, name in zip(notes[::2], notes[1::2], strict=True):
-        if note == b"created":
-            yield Register(name.decode())
-        elif note == b"deleted":
-            yield Unregister(name.decode())
-        elif note == b"sweep":
-            yield from sweep(name.decode(), rounds=SWEEPS)
 
 
 def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list[SweepResult]]:

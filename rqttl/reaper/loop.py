@@ -16,7 +16,7 @@ from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import Report, Totals, log_event
 from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
-from rqttl.store.driver import KNOWN, driver_of
+from rqttl.store.driver import driver_of
 from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural
 from rqttl.types import SweepResult
@@ -65,7 +65,7 @@ class Reaper:
         self._reset()
 
     def _reset(self) -> None:
-        self._registry = Registry(self._driver)
+        self._registry = Registry(self._driver.keyspace)
         self._scan = Scan(self._registry)
         self._timetable = Timetable()
         self._report = Report()
@@ -175,7 +175,7 @@ class Reaper:
     def _meet_strangers(self) -> None:
         """Look at the queues that a hint names and no pass has found. Ignore hints of queues that do not exist."""
         if self._strange:
-            for queue in self._scan.ask(list(self._strange)):
+            for queue in self._driver.perform(self._scan.ask(list(self._strange))):
                 self._timetable.hint(queue, self._strange[queue])
             self._strange = {}
 
@@ -234,7 +234,7 @@ class Reaper:
     def _begin_pass(self, *, thorough: bool) -> None:
         """Begin a scan of all queues. A `thorough` one reads all records at once, and sweeps all queues."""
         self._server_ahead = self._driver.perform(flows.server_time()) - time.monotonic() * 1000
-        self._scan.begin(thorough=thorough)
+        self._driver.perform(self._scan.begin(thorough=thorough))
         self._passing = True
         self._failed.clear()
         self._away_in_pass = False
@@ -252,7 +252,7 @@ class Reaper:
         self._next_look = time.monotonic() + self._scan.gap(self._period())
 
     def _look(self) -> None:
-        part = self._scan.look()
+        part = self._driver.perform(self._scan.look())
         for queue, due in part.dues.items():
             if due is not None:
                 self._timetable.hint(queue, due)
@@ -267,11 +267,11 @@ class Reaper:
         """End a pass: forget the queues that the scan has not seen."""
         self._passing = False
         self._timetable.keep(self._scan.queues)
-        self._driver.configs.make_room(max(KNOWN, 3 * len(self._scan.queues)))
+        self._driver.configs.make_room(max(flows.KNOWN, 3 * len(self._scan.queues)))
         if self._away and not self._away_in_pass:
             self._away = False
             log_event(logging.INFO, "redis_recovered", "Redis answers again")
-        entered = self._registry.enter_targets(self._scan.queues - self._failed)
+        entered = self._driver.perform(self._registry.enter_targets(self._scan.queues - self._failed))
         self._timetable.begin_pass(entered)
         if self._announces_pass:
             self._announces_pass = False

@@ -1,4 +1,4 @@
-"""The upkeep of the registry of queues. A crash between two steps can leave it with too few or too many names.
+"""The upkeep of the registry of queues, as flows. A crash can leave it with too few or too many names.
 
 A client enters a queue before it makes it, so an existing queue is in the registry. Two things can go wrong. A script
 made a dead-letter target and the client died before it entered the target: the options of known queues lead to it. And
@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from redis.exceptions import RedisError
 
 from rqttl import flows
 from rqttl.errors import QueueNotFound
+from rqttl.flows import Flow
 from rqttl.options import REASONS
-from rqttl.protocol.keys import queue_name, queue_names
+from rqttl.protocol.keys import Keyspace, queue_name, queue_names
 from rqttl.reaper.report import Refusals, log_event
 from rqttl.store.refusals import is_away
 from rqttl.text import format_value
-
-if TYPE_CHECKING:
-    from rqttl.flows import Driver
 
 PAGE = 1000
 #: A name without a queue is taken out after so many seconds: no declaration takes that long.
@@ -47,10 +45,10 @@ FIELDS = ("version", "due_at", "last_id", "cursor", "ready_bytes", "acked")
 
 
 class Registry:
-    """The names of all queues, and their upkeep."""
+    """The names of all queues, and their upkeep. Its flows are performed one after the other."""
 
-    def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
-        self._driver = driver
+    def __init__(self, keyspace: Keyspace, clock: Callable[[], float] = time.monotonic) -> None:
+        self._keyspace = keyspace
         self._clock = clock
         self._refusals = Refusals(clock)
         self._missing: dict[str, float] = {}  # names without a queue, and since when
@@ -59,63 +57,69 @@ class Registry:
         self._without: list[str] = []
         self._returned: set[str] = set()
 
-    def names(self) -> list[str]:
+    def names(self) -> Flow[list[str]]:
         """Begin a pass. Return its names, sorted: the registry's, and the ones taken out in the last pass."""
-        members = self._driver.perform(flows.members(self._driver.keyspace))
+        members = yield from flows.members(self._keyspace)
         self._listed = set(queue_names(members))
         if len(self._listed) < len(members):
-            self._remove_strays([member for member in members if queue_name(member) is None])
+            yield from self._remove_strays([member for member in members if queue_name(member) is None])
         self._without, self._returned = [], set()
         return sorted(self._listed | self._removed)
 
-    def look(self, names: list[str]) -> dict[str, Record]:
+    def look(self, names: Sequence[str]) -> Flow[dict[str, Record]]:
         """Return the records of existing queues. `tidy` takes out the other names."""
-        records = self.records(names)
+        records = yield from self.records(names)
         self._without += [name for name in names if name not in records and name in self._listed]
         self._returned |= self._removed & records.keys() - self._listed
         return records
 
-    def records(self, names: list[str]) -> dict[str, Record]:
+    def records(self, names: Sequence[str]) -> Flow[dict[str, Record]]:
         """Return the records of the queues that exist."""
         records: dict[str, Record] = {}
-        for name, fields in self._look(names, *FIELDS):
+        for name, fields in (yield from self._look(names, FIELDS)).items():
             if fields[0] is not None:
                 due = fields[1]
                 records[name] = Record(int(due) if due and due.isdigit() else None, tuple(fields))
         return records
 
-    def tidy(self) -> None:
+    def tidy(self) -> Flow[None]:
         """Correct the registry at the end of a pass, after its last `look`."""
-        self._enter(self._returned)
-        self._unregister(self._without)
+        yield from self._enter(self._returned)
+        yield from self._unregister(self._without)
 
-    def enter_targets(self, queues: Iterable[str]) -> list[str]:
+    def enter_targets(self, queues: Iterable[str]) -> Flow[list[str]]:
         """Enter dead-letter targets of these queues that exist but are not in the registry. Returns their names."""
         listed = set(queues)
-        targets = {target for queue in listed for target in self.targets(queue)} - listed
-        existing = {name for name, fields in self._look(sorted(targets), "version") if fields[0] is not None}
-        return self._enter(existing)
+        targets: set[str] = set()
+        for queue in sorted(listed):
+            targets |= yield from self.targets(queue)
+        looks = yield from self._look(sorted(targets - listed), ("version",))
+        return (yield from self._enter({name for name, fields in looks.items() if fields[0] is not None}))
 
-    def targets(self, queue: str) -> set[str]:
+    def targets(self, queue: str) -> Flow[set[str]]:
         """Return the dead-letter targets of a queue."""
         with suppress(QueueNotFound), self._refusals.noted("options of queues cannot be read"):
-            options = self._driver.step(flows.GetConfig(queue)).options
+            options = (yield flows.GetConfig(queue)).options
             return {options.target(reason) for reason in REASONS} - {""}
         return set()
 
-    def _look(self, names: list[str], *fields: str) -> Iterator[tuple[str, list[bytes | None]]]:
-        """Give the fields of each record. Raises the errors of a Redis that is away."""
-        for name, answer in self._driver.perform(flows.records(self._driver.keyspace, names, fields)).items():
+    def _look(self, names: Sequence[str], fields: Sequence[str]) -> Flow[dict[str, list[bytes | None]]]:
+        """Return the fields of each record. Raises the errors of a Redis that is away."""
+        looks: dict[str, Any] = dict((yield from flows.records(self._keyspace, names, fields)))
+        for name, answer in looks.items():
             if isinstance(answer, RedisError) and is_away(answer):
                 raise answer
-            # a key of another type is a queue that cannot be swept: the sweep will say so
-            yield name, [b"?"] * len(fields) if isinstance(answer, Exception) else answer
+            if isinstance(
+                answer, Exception
+            ):  # a key of another type is a queue that cannot be swept: the sweep says so
+                looks[name] = [b"?"] * len(fields)
+        return looks
 
-    def _enter(self, names: set[str]) -> list[str]:
+    def _enter(self, names: set[str]) -> Flow[list[str]]:
         entered: list[str] = []
         for name in sorted(names):
             with self._refusals.noted("queues stay out of the registry"):
-                if self._driver.step(flows.Register(name)):
+                if (yield flows.Register(name)):
                     entered.append(name)
                     log_event(
                         logging.WARNING,
@@ -125,9 +129,9 @@ class Registry:
                     )
         return entered
 
-    def _remove_strays(self, strangers: list[bytes]) -> None:
+    def _remove_strays(self, strangers: list[bytes]) -> Flow[None]:
         """Take out members that no queue can be called. If Redis refuses, the next pass tries again."""
-        removed = self._driver.perform(flows.remove_members(self._driver.keyspace, strangers))
+        removed = yield from flows.remove_members(self._keyspace, strangers)
         for member, answer in zip(strangers, removed, strict=True):
             if answer == 1:
                 text = format_value(member, bytes)
@@ -138,16 +142,17 @@ class Registry:
                     member=text,
                 )
 
-    def _unregister(self, missing: list[str]) -> None:
+    def _unregister(self, missing: list[str]) -> Flow[None]:
         now = self._clock()
         self._missing = {name: self._missing.get(name, now) for name in missing}
         stale = [name for name, since in self._missing.items() if now - since >= STALE]
         # a pass may take minutes, and in the meantime somebody may have made the queue
-        self._removed = {name for name, fields in self._look(stale, "version") if fields[0] is None}
+        looks = yield from self._look(stale, ("version",))
+        self._removed = {name for name, fields in looks.items() if fields[0] is None}
         removed = sorted(self._removed)
         if removed:
             with self._refusals.noted("names without a queue stay in the registry"):
-                self._driver.perform(flows.remove(self._driver.keyspace, removed))
+                yield from flows.remove(self._keyspace, removed)
         for name in removed:
             del self._missing[name]
             log_event(

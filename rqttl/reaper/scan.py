@@ -1,15 +1,14 @@
-"""Scans of all queues. They find due work whose hint was lost. A scan runs at once, or in small parts over a period."""
+"""Scans of all queues, as flows. They find due work whose hint was lost, at once or in small parts over a period."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from rqttl.reaper.registry import Record, Registry
+from rqttl.flows import Flow
+from rqttl.reaper.registry import Record, Registry
 
 #: The number of queues in one part of a scan, for a scan at once and for a scan over a period. One round trip reads a
 #: part.
@@ -40,9 +39,9 @@ class Scan:
         self.queues: set[str] = set()
         self.running = False
 
-    def begin(self, *, thorough: bool) -> None:
+    def begin(self, *, thorough: bool) -> Flow[None]:
         """Begin a scan. A `thorough` scan sweeps all queues, another the changed ones and some others in turn."""
-        names = self._registry.names()
+        names = yield from self._registry.names()
         size = PAGE if thorough else PART
         self._parts = deque(names[start : start + size] for start in range(0, len(names), size))
         self._size = len(self._parts)
@@ -57,17 +56,17 @@ class Scan:
     def __contains__(self, queue: str) -> bool:
         return queue in self._records
 
-    def ask(self, names: list[str]) -> Mapping[str, Record]:
+    def ask(self, names: list[str]) -> Flow[Mapping[str, Record]]:
         """Add queues that a hint names and no scan has seen. Returns the records of the existing ones."""
-        records = self._registry.records(names)
+        records = yield from self._registry.records(names)
         self._records |= records
         self.queues |= records.keys()
         return records
 
-    def look(self) -> ScanPart:
+    def look(self) -> Flow[ScanPart]:
         """Read the records of the next part. The last part ends the scan."""
         names = self._parts[0] if self._parts else []
-        records = self._registry.look(names)
+        records = yield from self._registry.look(names)
         part = ScanPart(
             {queue: record.due for queue, record in records.items()},
             [queue for queue, record in records.items() if self._is_to_sweep(queue, record)],
@@ -77,7 +76,7 @@ class Scan:
         if self._parts:
             self._parts.popleft()
         if not self._parts:
-            self._registry.tidy()
+            yield from self._registry.tidy()
             self.running = False
         return part
 

@@ -6,31 +6,39 @@ A broker has one driver, and its queues and consumers share it. The rest of the 
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import redis
 
 from rqttl import flows
-from rqttl.errors import ContractError, InvalidInput, QueueNotFound
+from rqttl.errors import ContractError, InvalidInput
 from rqttl.events import Events, WaitEvent
-from rqttl.flows import Flow, GetConfig, HandleNotes, Now, Pipeline, Read, Register, Unregister, WaitForWakeup, Write
+from rqttl.flows import (
+    ConfigCache,
+    Flow,
+    GetConfig,
+    HandleNotes,
+    Now,
+    Pipeline,
+    Read,
+    Register,
+    Rehearse,
+    Sleep,
+    Unregister,
+    WaitForWakeup,
+    Write,
+)
 from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.runtime.recent import Recent
+from rqttl.store.rehearsal import rehearse
 from rqttl.store.store import Store
-from rqttl.store.timing import RealTiming, Timing
+from rqttl.store.timing import RealWaiter, Waiter
 from rqttl.text import format_value
 
 T = TypeVar("T")
-
-logger = logging.getLogger("rqttl")
-
-#: The number of queues whose configs a client keeps. It reads any other config from Redis again.
-KNOWN = 10_000
 
 
 def driver_of(owner: object) -> RedisDriver:
@@ -44,34 +52,41 @@ def driver_of(owner: object) -> RedisDriver:
 class RedisDriver:
     """Performs flows for one namespace of one Redis server. Safe to share between threads."""
 
-    def __init__(self, client: redis.Redis, namespace: str, timing: Timing | None = None) -> None:
+    def __init__(self, client: redis.Redis, namespace: str, timing: Waiter | None = None) -> None:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
         self.store = Store(client, self.events)
         #: The clock and the waiter of this driver.
-        self.timing: Timing = timing or RealTiming()
+        self.timing: Waiter = timing or RealWaiter()
         #: The interrupt that ends each wait outside of Redis when the driver is closed.
         self.closed = Interrupt()
         #: The configs of the queues that were used last.
-        self.configs: Recent[QueueConfig] = Recent(KNOWN)
+        self.configs = ConfigCache()
         self._performers: dict[type, Callable[[Any], Any]] = {
             GetConfig: self._config,
             Pipeline: lambda step: self.store.run_together(step.commands, tolerant=step.tolerant),
             Read: self._plain,
             Write: self._plain,
+            Rehearse: lambda step: rehearse(self.store.connections, step.calls),
             Now: lambda _: self.timing.now(),
+            Sleep: lambda step: self.timing.sleep(step.ms / 1000),
             WaitForWakeup: self._wait_for_wakeup,
             Register: lambda step: self.perform(flows.register(self.keyspace, step.queue)),
-            Unregister: self._unregister,
-            HandleNotes: lambda step: self._handle(step.notes),
+            Unregister: lambda step: self.perform(self.configs.unregister(self.keyspace, step.queue)),
+            HandleNotes: lambda step: self.perform(flows.follow(step.notes)),
         }
 
     def perform(self, flow: Flow[T]) -> T:
-        """Carry out a flow: perform each step and send its answer back."""
-        answer: Any = None
+        """See `Driver`."""
         try:
+            step = next(flow)
             while True:
-                answer = self.step(flow.send(answer))
+                try:
+                    answer = self.step(step)
+                except Exception as error:  # noqa: BLE001  # the flow decides about it
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
         except StopIteration as done:
             result: T = done.value
             return result
@@ -83,10 +98,15 @@ class RedisDriver:
         """Perform one step of a flow. Returns its answer."""
         if type(step) is Command:
             return self.store.run(step)
-        performer = self._performers.get(type(step))
-        if performer is None:
-            raise TypeError(f"not a step of a flow: {step!r}")
+        try:
+            performer = self._performers[type(step)]
+        except KeyError:
+            raise TypeError(f"not a step of a flow: {step!r}") from None
         return performer(step)
+
+    def _config(self, step: GetConfig) -> QueueConfig:
+        config = self.configs.answer(step)
+        return self.perform(self.configs.ask(self.keyspace, step.queue)) if config is None else config
 
     def _plain(self, step: Read | Write) -> list[Any]:
         return self.store.execute(step.calls, keep_errors=step.keep_errors)
@@ -95,10 +115,6 @@ class RedisDriver:
         if self.events.notify is not None:
             self.events.notify(WaitEvent(step.queue))
         return self.timing.wait(self.store, self.keyspace.key(step.queue, "wakeup"), step)
-
-    def _unregister(self, step: Unregister) -> int:
-        self.configs.forget(step.queue)
-        return self.perform(flows.unregister(self.keyspace, step.queue))
 
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. A signal handler may call it."""
@@ -112,28 +128,3 @@ class RedisDriver:
         """Close the connections. Waiting calls and all later calls raise `BrokerClosed`."""
         self.store.close()
         self.closed.ask()
-
-    def _handle(self, notes: Sequence[bytes]) -> None:
-        """Follow the notes of a call. Raises no error, because the call itself has succeeded; reapers do the rest."""
-        for i in range(0, len(notes), 2):
-            try:
-                self.perform(flows.follow(notes[i : i + 2]))
-            except QueueNotFound:
-                continue  # the queue was deleted meanwhile
-            except redis.RedisError as error:
-                purpose, queue = (note.decode() for note in notes[i : i + 2])
-                logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, purpose, error)
-
-    def _config(self, step: GetConfig) -> QueueConfig:
-        if step.newest is not None:
-            self.configs.put(step.queue, step.newest)
-            return step.newest
-        config = None if step.fresh else self.configs.get(step.queue)
-        if config is None:
-            try:
-                config = self.perform(flows.config_of(self.keyspace, step.queue))
-            except QueueNotFound:
-                self.configs.forget(step.queue)
-                raise
-            self.configs.put(step.queue, config)
-        return config

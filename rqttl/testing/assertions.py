@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
-from rqttl import checks
+from rqttl import checks, flows
 from rqttl.errors import InvalidInput
 from rqttl.options import REASONS
 from rqttl.protocol import codec
 from rqttl.queue import Queue
+from rqttl.store.driver import driver_of
 from rqttl.text import format_value, plain_text
 from rqttl.types import MessageView, QueueStats, State
 
@@ -61,9 +62,10 @@ def dead_letters(queue: Queue, reason: str | None = None) -> list[MessageView]:
     reason = plain_text(reason)
     queue.sweep()
     letters = []
-    for name in queue.broker.queues():
+    driver = driver_of(queue)
+    for name in driver.perform(flows.names(driver.keyspace)):
         if name != queue.name:
-            letters += [message for message in _all(queue.broker.queue(name)) if _died_in(message, queue.name, reason)]
+            letters += [message for message in _all(Queue(driver, name)) if _died_in(message, queue.name, reason)]
     return sorted(letters, key=lambda message: (message.deaths[0].last_at, message.sequence))
 
 

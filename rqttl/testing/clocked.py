@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -46,11 +47,14 @@ class ClockedBroker(Broker):
     """A broker on any Redis at the time of `clock`. Without `clock` it makes one, which begins at `start`."""
 
     def __init__(
-        self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None, clock: Clock | None = None
+        self,
+        client: redis.Redis,
+        namespace: str = "rqttl",
+        *,
+        start: Instant | None = None,
+        clock: Clock | None = None,
+        driver: Callable[[redis.Redis, str, Clock], RedisDriver] = ClockedDriver,
     ) -> None:
         #: The time of this broker.
         self.clock = clock or Clock(start)
-        super().__init__(client, namespace)
-
-    def _open(self, client: redis.Redis, namespace: str) -> RedisDriver:
-        return ClockedDriver(client, namespace, self.clock)
+        super().__init__(client, namespace, driver=lambda client, namespace: driver(client, namespace, self.clock))

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rqttl import flows
-from rqttl.store.driver import RedisDriver, driver_of
+from rqttl.store.driver import driver_of
 from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedBroker, ClockedDriver
 from rqttl.testing.errors import FakeUnavailable, NotSupportedByFake
@@ -63,9 +63,10 @@ class FakeBroker(ClockedBroker):
         self, namespace: str = "rqttl", *, start: Instant | None = None, beside: FakeBroker | None = None
     ) -> None:
         if beside is None:
-            super().__init__(_open_client(), namespace, start=start)
+            super().__init__(_open_client(), namespace, start=start, driver=FakeDriver)
         else:
-            super().__init__(_open_client(driver_of(beside).store.client), namespace, clock=beside.clock)
+            client = _open_client(driver_of(beside).store.client)
+            super().__init__(client, namespace, clock=beside.clock, driver=FakeDriver)
 
     def connect(self, url: str | None = None, *, namespace: str | None = None) -> FakeBroker:
         """Make a further broker on the same messages and the same clock, in the place of `rqttl.connect`.
@@ -74,9 +75,6 @@ class FakeBroker(ClockedBroker):
         """
         del url
         return FakeBroker(driver_of(self).keyspace.namespace if namespace is None else namespace, beside=self)
-
-    def _open(self, client: redis.Redis, namespace: str) -> RedisDriver:
-        return FakeDriver(client, namespace, self.clock)
 
     def __enter__(self) -> FakeBroker:
         super().__enter__()

@@ -15,6 +15,8 @@ from rqttl import flows, units
 from rqttl.errors import PoolExhausted
 from rqttl.flows.messages import ENDED
 from rqttl.protocol import replies
+from rqttl.runtime.interrupt import Interrupt, Wakeup
+from rqttl.runtime.timing import RealTiming
 from rqttl.store.store import Store
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import WaitWouldNeverEnd
@@ -28,8 +30,8 @@ TICK, LOOK = 20, 400
 IN_VAIN = 100
 
 
-class ClockedTiming:
-    """The `Timing` of a driver at the time of `clock`."""
+class ClockedTiming(RealTiming):
+    """The `Waiter` of a driver at the time of `clock`. In other threads than the clock's own, real time passes too."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -38,17 +40,24 @@ class ClockedTiming:
 
     def now(self) -> int:
         """See `Timing`. In a thread other than the clock's own, real time passes, too."""
-        return self.clock.ms if self.clock.is_of_this_thread() else self.clock.ms + int(time.monotonic() * 1000)
+        return self.clock.ms if self.clock.is_of_this_thread() else self.clock.ms + super().now()
 
     def sleep(self, seconds: float) -> None:
         """See `Timing`."""
         if self.clock.is_of_this_thread():
             self.clock.advance(units.as_timedelta(int(seconds * 1000)))
         else:
-            time.sleep(seconds)
+            super().sleep(seconds)
+
+    def pause(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
+        """See `Timing`. A move of the clock ends no pause."""
+        if not self.clock.is_of_this_thread():
+            super().pause(end, ms, sooner)
+        elif not end.asked():
+            self.clock.advance(units.as_timedelta(int(ms())))
 
     def wait(self, store: Store, key: str, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
-        """See `Timing`."""
+        """See `Waiter`."""
         if not self.clock.is_of_this_thread():
             return self._wait_really(store, key, step)
         element = _take(store, key, step)

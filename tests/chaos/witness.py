@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 import rqttl
 from rqttl import consumer, delivery
 from rqttl.consuming.sending import Sender
+from rqttl.consuming.settling import Settling
 from rqttl.delivery import LOST, Delivery, lease_words
 from rqttl.protocol import commands
 from tests.chaos.bodies import MEDDLED, is_body_of
@@ -52,9 +53,8 @@ class Witness:
 
         delivery.deliveries = deliveries
         commands.receive = command
-        for name, how in (("ack_many", "ack"), ("nack_many", "nack"), ("reject_many", "reject"),
-                          ("renew_many", "renew")):  # fmt: skip
-            setattr(rqttl.Queue, name, self._settling(how, getattr(rqttl.Queue, name)))
+        for how in ("ack", "nack", "reject", "renew"):
+            setattr(Settling, how, self._settling(how, getattr(Settling, how)))
         self._watch_consumers()
 
     # Sending
@@ -121,17 +121,17 @@ class Witness:
         self._call.tickets = dict(ticket.decode().split(" ") for ticket in tickets if ticket)
 
     def _settling(self, how: str, settle: Callable[..., None]) -> Callable[..., None]:
-        """A method of a queue that settles deliveries, with a journal."""
+        """A method that settles deliveries, with a journal."""
 
-        def settling(queue: rqttl.Queue, deliveries: Sequence[Delivery], *args: Any, **options: Any) -> None:
-            if queue.name not in ACCOUNTED:
-                settle(queue, deliveries, *args, **options)
+        def settling(one: Settling, deliveries: Sequence[Delivery], *args: Any, **options: Any) -> None:
+            if one.queue not in ACCOUNTED:
+                settle(one, deliveries, *args, **options)
                 return
             counted = options.get("counted", True)
-            number = self._begin(queue.name, how if counted else "release", deliveries)
-            before = [_pair(one) for one in deliveries]
+            number = self._begin(one.queue, how if counted else "release", deliveries)
+            before = [_pair(item) for item in deliveries]
             try:
-                settle(queue, deliveries, *args, **options)
+                settle(one, deliveries, *args, **options)
             finally:
                 self._end(number, how, deliveries, before)
 
@@ -158,8 +158,8 @@ class Witness:
         collect, perform = consumer.Consumer._ack, Sender._perform
 
         def ack(one: consumer.Consumer, deliveries: Sequence[Delivery]) -> None:
-            if one.queue.name in ACCOUNTED:
-                self._begin(one.queue.name, "ack", deliveries, collected=True)
+            if one.queue in ACCOUNTED:
+                self._begin(one.queue, "ack", deliveries, collected=True)
             collect(one, deliveries)
 
         def send(one: Sender, flow: Any, acks: Any) -> Any:

@@ -38,13 +38,13 @@ def mixed(clocked: Clocked) -> Queue:
 
 @pytest.mark.parametrize("name, flags", [("peek.txt", ()), ("peek_utc.txt", ("--utc",)), ("peek.json", ("--json",))])
 def test_each_message_has_its_state(run_clocked: Run, mixed: Queue, name: str, flags: tuple[str, ...]) -> None:
-    before = driver_of(mixed.broker).store.client.hgetall("rqttl:{orders}:meta")
+    before = driver_of(mixed).store.client.hgetall("rqttl:{orders}:meta")
 
     result = run_clocked("peek", "orders", *flags)
 
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check(name, result.stdout)
-    assert driver_of(mixed.broker).store.client.hgetall("rqttl:{orders}:meta") == before
+    assert driver_of(mixed).store.client.hgetall("rqttl:{orders}:meta") == before
 
 
 def test_a_message_that_failed_says_why_below_its_body(run_clocked: Run, clocked: Clocked) -> None:

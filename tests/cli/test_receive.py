@@ -15,6 +15,7 @@ from rqttl.types import Header
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.contract.clocked import Clocked, at
+from tests.drivers import broker_of
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_a_lease_of_ones_own_is_asked_for(run: Run, orders: Queue) -> None:
     result = run("receive", "orders", "--lease", "1h", "--json")
 
     leased = datetime.fromisoformat(json.loads(result.stdout)["leased_until"])
-    assert leased - orders.broker.server_time() > timedelta(minutes=50)
+    assert leased - broker_of(orders).server_time() > timedelta(minutes=50)
     assert orders.stats().acked == 1
 
 

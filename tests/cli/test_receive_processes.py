@@ -19,6 +19,7 @@ import redis
 from rqttl import Broker, Queue
 from tests.cli.processes import Terminal, command
 from tests.contract.test_waking import blocked
+from tests.drivers import broker_of
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
@@ -168,7 +169,7 @@ def test_leases_are_renewed_while_the_reader_is_slow(orders: Queue, redis_url: s
         until(lambda: in_pipe(process) > 50_000)
         leased = [one.until for one in orders.peek()]
         assert None not in leased
-        until(lambda: orders.broker.server_time() > max(one for one in leased if one))
+        until(lambda: broker_of(orders).server_time() > max(one for one in leased if one))
         code, out, line = ended(process)
 
     assert (code, len(out), line) == (0, 900_003, b"")
@@ -240,7 +241,7 @@ def test_following_is_one_wait_and_not_many(
         until_ms = client.zscore(key, consumer)
 
     assert until_ms is not None
-    assert until_ms / 1000 - orders.broker.server_time().timestamp() > 60
+    assert until_ms / 1000 - broker_of(orders).server_time().timestamp() > 60
 
 
 def test_following_survives_a_redis_that_is_back_soon(orders: Queue, redis_url: str, client: redis.Redis) -> None:

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+import redis
 
 from rqttl import (
     AlreadySettled,
@@ -18,6 +19,7 @@ from rqttl import (
     Message,
     QueueNotFound,
 )
+from rqttl.protocol.commands import Command, Reply
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies
@@ -202,3 +204,22 @@ def test_expired_messages_are_not_shown_however_long_they_waited_in_the_queue(cl
                 clocked.advance(60)
 
     assert shown == [b"1", b"2"]
+
+
+def test_an_outage_takes_time_by_the_clock_of_the_broker_only(
+    clocked: Clocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, store, began = clocked.declare_queue("q"), driver_of(clocked).store, clocked.now
+    queue.enqueue(b"x")
+    run = store.run
+
+    def away(command: Command) -> Reply:
+        if clocked.now < began + 3_000:
+            raise redis.ConnectionError("gone")
+        return run(command)
+
+    with queue.consume(lease="30s") as deliveries:
+        monkeypatch.setattr(store, "run", away)
+        assert next(deliveries).body == b"x"
+
+    assert clocked.now == began + 500 + 1_000 + 2_000

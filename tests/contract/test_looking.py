@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, InvalidInput, Message, QueueStats, flows
-from rqttl.store.driver import RedisDriver, driver_of
-from rqttl.testing.clocked import ClockedDriver
-from tests.contract.clocked import Clocked, at
+from rqttl.store.driver import driver_of
+from rqttl.testing.clocked import ClockedBroker, ClockedDriver
+from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import one
 
 
@@ -237,11 +237,7 @@ def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_s
                 other.queue("b").update(max_length=1)
             return answer
 
-    class Meddled(Clocked):
-        def _open(self, client: Any, namespace: str) -> RedisDriver:
-            return Meddling(client, namespace, self.clock)
-
-    other, meddled = Clocked(client), Meddled(client)
+    other, meddled = Clocked(client), ClockedBroker(client, start=START, driver=Meddling)
     for name in ("a", "b", "c"):
         other.declare_queue(name).enqueue_many([b"x", b"y"])
 

@@ -11,6 +11,7 @@ import pytest
 
 from rqttl import Broker, Delivery, Queue, RunCounts
 from rqttl.runner import Runner
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.handling import Renewals, fail
 from tests.contract.looks import dead, one
@@ -131,7 +132,7 @@ def test_pauses_double_from_one_second_to_ten_minutes_and_vary_a_little(clocked:
 
     for chance in (0.0, 0.0, 1.0, 0.5, *[0.0] * 8):
         began = clocked.now
-        Runner(queue, fail, wait="0s", chance=lambda chance=chance: chance).run()  # type: ignore[misc]  # bound at once
+        Runner(driver_of(queue), queue.name, fail, wait="0s", chance=lambda chance=chance: chance).run()  # type: ignore[misc]  # bound at once
         ends = queue.stats().next_delay_end
         assert ends is not None
         pauses.append(round(ends.timestamp() * 1000) - began)

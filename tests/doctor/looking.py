@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from redis.exceptions import NoPermissionError
+
 from rqttl import Broker
 from rqttl.doctor import Finding, examine, examine_queues, repair
-from rqttl.doctor.server_info import ServerInfo
+from rqttl.doctor.server_info import SETTINGS, ServerInfo
 
 
 class Told(ServerInfo):
     """ServerInfo as a server might tell them that no test can start. A setting that is missing is hidden."""
 
     def __init__(self, info: Mapping[str, Any], settings: Mapping[str, str] | None = None) -> None:
-        self._info = dict(info)
-        self._settings = settings or {}
-        self.hidden, self.why_hidden, self.why_no_info = [], "", ""
-
-    def setting(self, name: str) -> str | None:
-        if name not in self._settings:
-            self.hidden.append(name)
-        return self._settings.get(name)
+        hidden = dict.fromkeys(SETTINGS, NoPermissionError("hidden"))
+        super().__init__(info, {**hidden, **(settings or {})})
 
 
 def of(findings: Iterable[Finding], check: str) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from rqttl.doctor.findings import Repair
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.store.driver import driver_of
 from tests.doctor.looking import of, only, repaired, server, wrong
+from tests.drivers import before_step
 from tests.lua.states import everything
 
 
@@ -139,9 +140,7 @@ def test_a_name_that_gets_its_queue_meanwhile_stays(broker: Broker, client: redi
 
 
 @pytest.mark.parametrize("made", [True, False])
-def test_the_unfinished_work_of_a_client_is_no_finding(
-    broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, made: bool
-) -> None:
+def test_the_unfinished_work_of_a_client_is_no_finding(broker: Broker, client: redis.Redis, made: bool) -> None:
     broker.declare_queue("orders")
     if made:
         client.srem("rqttl:queues", "orders")  # a dead letter made it, and its client enters it next
@@ -150,19 +149,19 @@ def test_the_unfinished_work_of_a_client_is_no_finding(
     finish: Callable[[], Any] = (
         (lambda: driver_of(broker).step(flows.Register("orders"))) if made else (lambda: broker.declare_queue("new"))
     )
-    monkeypatch.setattr("rqttl.doctor.key_inventory.time.sleep", lambda _: finish())
+    before_step(driver_of(broker), flows.Sleep, finish)
 
     assert wrong(broker) == []
 
 
-def test_a_queue_that_is_deleted_meanwhile_is_no_finding(
-    broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker.declare_queue("orders").enqueue(b"x")
-    look = key_inventory._records
-    monkeypatch.setattr(key_inventory, "_records", lambda *words: (broker.queue("orders").delete(), look(*words))[1])
+def test_a_queue_that_is_deleted_meanwhile_is_no_finding(broker: Broker) -> None:
+    orders, deleted = broker.declare_queue("orders"), list[int]()
+    orders.enqueue(b"x")
+    look = ("HMGET", driver_of(broker).keyspace.key("orders", "meta"), "version", "due_at")
+    before_step(driver_of(broker), flows.Read([look], keep_errors=True), lambda: deleted.append(orders.delete()))
 
     assert wrong(broker) == []
+    assert deleted == [1]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -202,7 +201,7 @@ def test_many_keys_are_looked_at_in_pages(broker: Broker, client: redis.Redis, m
     client.rpush("rqttl:{q8}:wakeup", "")
 
     assert [(queue, level) for queue, level, _ in wrong(broker)] == [("q7", "problem"), ("q9", "warning")]
-    assert len(key_inventory.take(driver_of(broker)).dues) == 49
+    assert len(driver_of(broker).perform(key_inventory.take(driver_of(broker).keyspace)).dues) == 49
 
 
 def test_only_the_queues_named_are_looked_at(broker: Broker, client: redis.Redis) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
 
-from rqttl import Broker, QueueNotFound
+from rqttl import Broker, QueueNotFound, flows
 from rqttl.doctor import examine, rights
 from rqttl.protocol import scripts
-from rqttl.store.driver import driver_of
+from rqttl.store.driver import RedisDriver, driver_of
 from tests.contract.clocked import Clocked
 from tests.doctor.looking import of, only
+from tests.drivers import broker_on
 from tests.lua.states import everything
 from tests.servers import Server
 
@@ -188,10 +190,14 @@ def test_a_forbidden_command_is_a_problem_of_the_scripts_too(server: Server, cli
     assert levels == ["warning", "problem"]
 
 
-def test_something_that_changes_scripts_on_the_way_is_found(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rqttl.doctor.runtime._load", lambda driver, text: "0" * 40)
+def test_something_that_changes_scripts_on_the_way_is_found(client: redis.Redis) -> None:
+    class Changing(RedisDriver):
+        def step(self, step: flows.Step) -> Any:
+            loads = isinstance(step, flows.Write) and step.calls[0][:2] == ("SCRIPT", "LOAD")
+            answer = super().step(step)
+            return [b"0" * 40] if loads else answer
 
-    assert only(examine(broker), "scripts")[0] == "problem"
+    assert only(examine(broker_on(Changing(client, "rqttl"))), "scripts")[0] == "problem"
 
 
 @pytest.mark.parametrize("name", scripts.names())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,7 @@ from rqttl.doctor.server_info import ServerInfo
 from rqttl.store.driver import driver_of
 from tests.doctor.looking import Told, of, only, server
 from tests.servers import Server
+from tests.unit.test_flows import Drive
 from tests.waiting import until
 
 Configured = Callable[..., Broker]
@@ -295,20 +298,23 @@ def test_connections(configured: Configured, config: dict[str, Any], levels: lis
     "ahead, level, told",
     [(0.5, "ok", "within"), (90.0, "warning", "90.0 s ahead of"), (-7200.0, "warning", "7,200.0 s behind")],
 )
-def test_the_clock(broker: Broker, monkeypatch: pytest.MonkeyPatch, ahead: float, level: str, told: str) -> None:
-    there = ServerInfo.time
-    monkeypatch.setattr(ServerInfo, "time", lambda facts: there(facts) + ahead)
-
-    found = server(broker, "clock")
+def test_the_clock(broker: Broker, ahead: float, level: str, told: str) -> None:
+    found = only(driver_of(broker).perform(checks.clock(lambda: time.time() - ahead)), "clock")
 
     assert found[0] == level
     assert told in found[1]
 
 
-def test_a_slow_answer_is_no_wrong_clock(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_compare", lambda facts: (4.0, 2.5))
+@pytest.mark.parametrize("seconds, level", [(4, "ok"), (2, "warning")])
+def test_a_slow_answer_is_no_wrong_clock(seconds: int, level: str) -> None:
+    """Each answer comes in `seconds`, and the clock of the server is 2.5 s ahead of the middle of that time."""
+    timer = itertools.count(0, seconds)
+    drive = Drive(checks.clock(lambda: 1000.0, lambda: next(timer)))
+    for _ in range(3):
+        assert drive.step.calls == [("TIME",)]
+        drive.answer([[b"%d" % (1002 + seconds // 2), b"500000"]])
 
-    assert server(broker, "clock")[0] == "ok"
+    assert only(drive.result, "clock")[0] == level
 
 
 def denied(place: Server, client: redis.Redis, *rules: str) -> Broker:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import rqttl
+from tests.drivers import broker_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +39,7 @@ def receive(queue: rqttl.Queue, lease: str) -> None:
 
 def wait(queue: rqttl.Queue, lease: str) -> None:
     """Wait for one message."""
-    queue.broker.events.subscribe(lambda name: say("waiting"), rqttl.WaitEvent)
+    broker_of(queue).events.subscribe(lambda name: say("waiting"), rqttl.WaitEvent)
     delivery = queue.receive(wait="1h", lease=lease)
     assert delivery is not None
     say("received", delivery.id)

@@ -15,6 +15,7 @@ from types import FrameType
 
 import rqttl
 from rqttl.store.driver import driver_of
+from tests.drivers import broker_of
 
 
 class Interrupt(BaseException):
@@ -34,11 +35,11 @@ def work(queue: rqttl.Queue, full: rqttl.Queue, number: int, stored: list[str], 
     for i in range(number, number + 20):
         queue.enqueue(i, id=f"m{i}")
         stored.append(f"m{i}")
-        queue.broker.server_time()
+        broker_of(queue).server_time()
         with suppress(rqttl.QueueFull):
             full.enqueue(b"x", id=f"m{i}")
             refused.append(f"m{i}")  # told as stored, and there is no room
-        queue.broker.queues()
+        broker_of(queue).queues()
 
 
 def main(url: str, interrupts: int) -> None:

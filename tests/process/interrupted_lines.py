@@ -15,6 +15,8 @@ from typing import Any
 import rqttl
 from rqttl.reaper import Reaper
 from rqttl.runner import Runner
+from rqttl.store.driver import driver_of
+from tests.drivers import broker_of
 
 #: Files whose lines count: those of rqttl, and the locks and queues of Python.
 FILES = ("/rqttl/", "/threading.py", "/queue.py", "/contextlib.py")
@@ -49,12 +51,12 @@ def consume(queue: rqttl.Queue, arm: Callable[[Stop], None]) -> None:
 
 
 def receive(queue: rqttl.Queue, arm: Callable[[Stop], None]) -> None:
-    arm(queue.broker.interrupt)
+    arm(broker_of(queue).interrupt)
     queue.receive(wait=SHORT)
 
 
 def run(queue: rqttl.Queue, arm: Callable[[Stop], None]) -> None:
-    runner = Runner(queue, lambda delivery: None, 2, wait="1ms")
+    runner = Runner(driver_of(queue), queue.name, lambda delivery: None, 2, wait="1ms")
     arm(runner.stop)
     runner.run()
 
@@ -66,7 +68,7 @@ def run_until_set(queue: rqttl.Queue, arm: Callable[[Stop], None]) -> None:
 
 
 def reap(queue: rqttl.Queue, arm: Callable[[Stop], None]) -> None:
-    reaper = Reaper(queue.broker)
+    reaper = Reaper(broker_of(queue))
     arm(reaper.stop)
     ending = threading.Timer(0.02, reaper.stop)
     ending.start()

@@ -12,6 +12,7 @@ import redis
 
 from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, SweepEvent, WaitEvent
 from rqttl.reaper import Reaper
+from tests.drivers import broker_of
 from tests.process.consuming import Process
 from tests.waiting import PATIENCE, until
 
@@ -103,8 +104,8 @@ def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
     listening = threading.Event()
-    queue.broker.events.subscribe(lambda _: listening.set(), SweepEvent)
-    reaper = Reaper(queue.broker, scan_period="1h")
+    broker_of(queue).events.subscribe(lambda _: listening.set(), SweepEvent)
+    reaper = Reaper(broker_of(queue), scan_period="1h")
     running = pool.submit(reaper.run)
     stolen = pool.submit(client.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
@@ -122,15 +123,17 @@ def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
 
 
 def test_without_a_reaper_the_next_message_makes_up_for_a_lost_wake_up(
-    queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
+    queue: Queue, client: redis.Redis, redis_url: str, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
-    stolen = pool.submit(client.blpop, ["rqttl:{q}:wakeup"], timeout=0)
+    thief = redis.Redis.from_url(redis_url, socket_timeout=PATIENCE)  # the other process may take long to begin
+    stolen = pool.submit(thief.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
     other = spawn("wait")
     assert other.hear() == ["waiting"]
 
     queue.enqueue(b"x", id="first")
     assert stolen.result(timeout=PATIENCE)
+    thief.close()
     queue.enqueue(b"y", id="second")
 
     assert next(line for line in iter(other.hear, []) if line != ["waiting"]) == ["received", "first"]

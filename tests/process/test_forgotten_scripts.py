@@ -16,6 +16,7 @@ from rqttl.protocol import scripts
 from rqttl.protocol.commands import Command
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
+from tests.drivers import broker_of
 from tests.process.proxy import Proxy
 from tests.servers import Server
 
@@ -74,7 +75,7 @@ def test_a_consumer_goes_on_after_a_storm_of_flushes(
 ) -> None:
     orders.enqueue(b"x")
 
-    with forgotten(orders.broker, "receive", monkeypatch) as calls, orders.consume() as deliveries:
+    with forgotten(broker_of(orders), "receive", monkeypatch) as calls, orders.consume() as deliveries:
         assert next(iter(deliveries)).body == b"x"
 
     assert len(calls) >= 4
@@ -85,10 +86,10 @@ def test_a_reaper_goes_on_after_a_storm_of_flushes(
     orders: rqttl.Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     orders.enqueue(b"x", ttl="1ms")
-    reaper = Reaper(orders.broker)
-    orders.broker.events.subscribe(lambda event: reaper.stop() if event.swept.expired else None, SweepEvent)
+    reaper = Reaper(broker_of(orders))
+    broker_of(orders).events.subscribe(lambda event: reaper.stop() if event.swept.expired else None, SweepEvent)
 
-    with forgotten(orders.broker, "sweep", monkeypatch) as calls:
+    with forgotten(broker_of(orders), "sweep", monkeypatch) as calls:
         assert reaper.run().expired == 1
 
     assert len(calls) >= 4

@@ -14,7 +14,7 @@ import rqttl
 from rqttl.delivery import lease_words
 from rqttl.store import retry as retrying
 from rqttl.store.driver import driver_of
-from tests.drivers import drop_connections
+from tests.drivers import broker_of, drop_connections
 from tests.process.proxy import Proxy
 from tests.servers import Server
 
@@ -202,14 +202,14 @@ def test_a_reject_is_repeated_and_buries_once(orders: rqttl.Queue, proxy: Proxy,
     delivery.reject("bad")
 
     assert orders.stats().deaths["rejected"] == 1
-    assert [letter.deaths[0].count for letter in orders.broker.queue("dead").peek()] == [1]
+    assert [letter.deaths[0].count for letter in broker_of(orders).queue("dead").peek()] == [1]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_letters_go_back_once_and_count_as_moved(orders: rqttl.Queue, proxy: Proxy, fault: str) -> None:
     orders.enqueue_many([b"1", b"2"])
     orders.reject_many(orders.receive_many(2))
-    dead = orders.broker.queue("dead")
+    dead = broker_of(orders).queue("dead")
     proxy.spoil(fault, script="redrive")
 
     told = dead.redrive_many([(letter.sequence, "orders") for letter in dead.peek()])
@@ -252,13 +252,13 @@ def test_options_and_statistics_are_simply_asked_for_again(orders: rqttl.Queue, 
     for command in ("TIME", "XLEN", "SMEMBERS"):
         proxy.spoil("cut", command=command)
         assert orders.options().dead_letter == "dead"
-        assert orders.broker.stats(sweep=False)["orders"].ready == 0
+        assert broker_of(orders).stats(sweep=False)["orders"].ready == 0
     proxy.spoil("cut")
     assert orders.stats().ready == 0
     proxy.spoil("cut")
     orders.update(max_length=3)
     proxy.spoil("cut")
-    orders.broker.declare_queue("orders", dead_letter="dead", max_length=3)
+    broker_of(orders).declare_queue("orders", dead_letter="dead", max_length=3)
 
 
 def test_after_the_last_attempt_the_error_of_redis_py_passes_unchanged(orders: rqttl.Queue, proxy: Proxy) -> None:

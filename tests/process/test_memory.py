@@ -32,7 +32,7 @@ def delay_all(queue: Queue) -> None:
 
 def used(queue: Queue, client: redis.Redis) -> int:
     """The bytes of all keys that hold messages or name them."""
-    keyspace = driver_of(queue.broker).keyspace
+    keyspace = driver_of(queue).keyspace
     parts = ("log", "detached", "expiry", "leases", "requeued", "delayed", "failures")
     return sum(client.memory_usage(keyspace.key(queue.name, part), samples=0) or 0 for part in parts)
 

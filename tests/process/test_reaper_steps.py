@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from rqttl import Broker, InvalidDuration, SweepEvent
+from rqttl.flows import Flow
 from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.loop import HINTS
 from rqttl.reaper.registry import STALE, Record, Registry
@@ -27,10 +28,10 @@ def facts(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object
     return [record.fields for record in caplog.records if getattr(record, "event", "") == event]  # type: ignore[attr-defined]  # set by the reaper
 
 
-def pass_over(registry: Registry) -> dict[str, Record]:
+def pass_over(registry: Registry) -> Flow[dict[str, Record]]:
     """Look at all queues, as one pass of a reaper does."""
-    records = registry.look(registry.names())
-    registry.tidy()
+    records = yield from registry.look((yield from registry.names()))
+    yield from registry.tidy()
     return records
 
 
@@ -123,16 +124,17 @@ def test_a_name_without_a_queue_is_taken_out_when_it_is_no_declaration_under_way
     broker: Broker, client: redis.Redis
 ) -> None:
     clock = [0.0]
-    registry = Registry(driver_of(broker), lambda: clock[0])
+    driver = driver_of(broker)
+    registry = Registry(driver.keyspace, lambda: clock[0])
     client.sadd(REGISTRY, "ghost")
 
-    pass_over(registry)
+    driver.perform(pass_over(registry))
     clock[0] = STALE - 1
-    pass_over(registry)
+    driver.perform(pass_over(registry))
     assert client.sismember(REGISTRY, "ghost")
 
     clock[0] = STALE
-    pass_over(registry)
+    driver.perform(pass_over(registry))
     assert not client.sismember(REGISTRY, "ghost")
 
 
@@ -140,15 +142,16 @@ def test_a_queue_that_is_made_in_the_moment_its_name_is_taken_out_is_entered_aga
     broker: Broker, client: redis.Redis
 ) -> None:
     clock = [0.0]
-    registry = Registry(driver_of(broker), lambda: clock[0])
+    driver = driver_of(broker)
+    registry = Registry(driver.keyspace, lambda: clock[0])
     client.sadd(REGISTRY, "late")
-    pass_over(registry)
+    driver.perform(pass_over(registry))
     clock[0] = STALE
-    pass_over(registry)
+    driver.perform(pass_over(registry))
     broker.declare_queue("late")
     client.srem(REGISTRY, "late")  # as if its declaration had entered it before the reaper took it out
 
-    found = pass_over(registry)
+    found = driver.perform(pass_over(registry))
 
     assert "late" in found
     assert client.sismember(REGISTRY, "late")
@@ -156,14 +159,15 @@ def test_a_queue_that_is_made_in_the_moment_its_name_is_taken_out_is_entered_aga
 
 def test_a_queue_that_is_made_while_a_pass_goes_on_stays_in_the_registry(broker: Broker, client: redis.Redis) -> None:
     clock = [0.0]
-    registry = Registry(driver_of(broker), lambda: clock[0])
+    driver = driver_of(broker)
+    registry = Registry(driver.keyspace, lambda: clock[0])
     client.sadd(REGISTRY, "late")
-    pass_over(registry)
+    driver.perform(pass_over(registry))
     clock[0] = STALE
 
-    assert registry.look(registry.names()) == {}
+    assert driver.perform(registry.look(driver.perform(registry.names()))) == {}
     broker.declare_queue("late")
-    registry.tidy()
+    driver.perform(registry.tidy())
 
     assert client.sismember(REGISTRY, "late")
 

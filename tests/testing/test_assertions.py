@@ -10,6 +10,7 @@ from rqttl import Broker, InvalidInput, Message, Queue, QueueNotFound
 from rqttl.testing import FakeBroker, assert_depth, bodies, dead_letters, messages
 from tests.contract.clocked import at
 from tests.contract.looks import one
+from tests.drivers import broker_of
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_dead_letters_are_those_of_the_queue_in_the_order_of_their_deaths(fake: 
     assert ids(dead_letters(orders)) == ["1", "0", "late"]
     assert bodies(dead_letters(orders, "rejected")) == [{"n": 1}, {"n": 0}]
     assert [letter.deaths[0].last_at for letter in dead_letters(orders)] == [at(0), at(1_000), at(11_000)]
-    assert ids(dead_letters(other)) == [other.broker.queue("dead").peek()[0].id]
+    assert ids(dead_letters(other)) == [broker_of(other).queue("dead").peek()[0].id]
 
 
 def test_a_letter_that_died_again_is_one_of_its_second_queue(fake: FakeBroker, orders: Queue) -> None:

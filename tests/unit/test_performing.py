@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 import pytest
 from redis.exceptions import ResponseError
 
-from rqttl import ContractError, LeaseLost, Queue, RegistryDamaged, flows
+from rqttl import Consumer, ContractError, LeaseLost, Queue, RegistryDamaged, flows
 from rqttl.events import Events
 from rqttl.flows import Driver, Flow, GetConfig, Read, Write
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.store.driver import RedisDriver
 from tests.unit.test_flows import KEYSPACE, OK, PLACE, Drive, known, received, stored
 
@@ -27,15 +28,23 @@ class Canned:
         self.keyspace = Keyspace()
         self.events = Events()
         self.closed = Interrupt()
+        self.timing: Timing = RealTiming()
         self.asked: list[str] = []
         self._replies = replies
 
     def perform(self, flow: Flow[T]) -> T:
-        drive = Drive(flow)
-        while drive.step is not None:
-            drive.answer(self.step(drive.step))
-        result: T = drive.result
-        return result
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = self.step(step)
+                except Exception as error:  # noqa: BLE001  # the flow decides about it
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
 
     def step(self, step: flows.Step) -> Any:
         if type(step) is GetConfig:
@@ -48,7 +57,7 @@ class Canned:
 
 
 def queue_on(driver: Driver) -> Queue:
-    return Queue(None, driver, "orders")  # type: ignore[arg-type]  # a broker is not needed
+    return Queue(driver, "orders")
 
 
 def is_a_driver(driver: RedisDriver) -> Driver:
@@ -76,6 +85,18 @@ def test_a_settle_on_a_driver_without_redis_tells_lost_leases() -> None:
     with pytest.raises(LeaseLost):
         delivery.ack()
     assert delivery.settled == "lease lost"
+
+
+def test_a_consumer_works_on_a_driver_without_redis() -> None:
+    answers = [received([PLACE, [b"", b"x"]]), received(), received()]
+    driver = Canned(receive=answers)
+
+    with Consumer(driver, "orders", lease="30s", wait="0s") as deliveries:
+        for delivery in deliveries:
+            delivery.ack()
+
+    assert (delivery.body, delivery.settled, deliveries.lost) == (b"x", "ack", [])
+    assert driver.asked == ["receive", "receive", "receive"]  # the second takes the ack along, the last one leaves
 
 
 def test_many_messages_come_in_batches_until_one_is_not_full() -> None:

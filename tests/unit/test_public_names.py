@@ -16,7 +16,7 @@ PUBLIC = {
         "stats",
     },
     rqttl.Queue: {
-        "ack_many", "broker", "consume", "declared", "delete", "enqueue", "enqueue_many", "nack_many", "name",
+        "ack_many", "consume", "declared", "delete", "enqueue", "enqueue_many", "nack_many", "name",
         "options", "peek", "preview_update", "purge", "purge_many", "receive", "receive_many", "redrive",
         "redrive_many", "reject_many", "renew_many", "run", "stats", "sweep", "touch", "update",
     },
@@ -43,7 +43,7 @@ def test_a_user_reaches_these_names_and_no_others() -> None:
         rqttl.Broker: names(rqttl.Broker(driver_of(broker).store.client)),
         rqttl.Queue: names(rqttl.Broker(driver_of(broker).store.client).queue("orders")),
         rqttl.Delivery: names(delivery),
-        rqttl.Consumer: names(rqttl.Consumer(queue)),
+        rqttl.Consumer: names(queue.consume()),
     }
 
     assert reached == PUBLIC

@@ -187,7 +187,8 @@ def _refuse_unacked(queue: Queue, deliveries: Consumer) -> None:
 
 def _receive_only(queue: Queue, options: ReceiveOptions, sink: Sink, stop: GracefulStop) -> int:
     """Receive messages without acking the written ones."""
-    from rqttl.consuming.patience import patiently  # slow to load: it needs redis-py
+    from rqttl.consuming.patience import patiently  # slow to load: they need redis-py
+    from rqttl.store.driver import driver_of
 
     done, lease = 0, 0
     patience = int(options.wait / timedelta(milliseconds=1))
@@ -195,7 +196,7 @@ def _receive_only(queue: Queue, options: ReceiveOptions, sink: Sink, stop: Grace
         # a message with auto_ack is lost if the reader goes away: one at a time
         count = 1 if options.auto_ack else min(BATCH, options.limit - done)
         take = partial(queue.receive_many, count, options.wait, options.lease, auto_ack=options.auto_ack)
-        batch = patiently(take, queue.name, patience, stop.interrupt, logger)
+        batch = patiently(take, queue.name, patience, stop.interrupt, driver_of(queue).timing, logger)
         if not batch:
             break
         written, lease = 0, lease_of(batch[0])

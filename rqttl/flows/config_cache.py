@@ -1,0 +1,50 @@
+"""The cache of queues that a client knows, with the options at its last question. No I/O here."""
+
+from __future__ import annotations
+
+from rqttl.errors import QueueNotFound
+from rqttl.flows import registry
+from rqttl.flows.queues import config_of
+from rqttl.flows.steps import Flow, GetConfig
+from rqttl.protocol.commands import QueueConfig
+from rqttl.protocol.keys import Keyspace
+from rqttl.runtime.recent import Recent
+
+#: A client knows so many queues. It asks Redis again about any other.
+KNOWN = 10_000
+
+
+class ConfigCache(Recent[QueueConfig]):
+    """Entries of the queues that a driver used last. It answers `GetConfig` and `Unregister`.
+
+    An entry may be out of date: a script answers `stale` then, and a fresh look replaces the entry. A queue that is not
+    there, and one that leaves the registry, has no entry.
+    """
+
+    def __init__(self, limit: int = KNOWN) -> None:
+        super().__init__(limit)
+
+    def answer(self, step: GetConfig) -> QueueConfig | None:
+        """Return the answer to a step without asking Redis; `None` if `ask` has to be performed."""
+        if step.newest is not None:
+            self.put(step.queue, step.newest)
+            return step.newest
+        if step.fresh:
+            return None
+        config = self._young.get(step.queue)
+        return config if config is not None else self.get(step.queue)
+
+    def ask(self, keyspace: Keyspace, queue: str) -> Flow[QueueConfig]:
+        """Ask Redis about a queue, and remember the answer. Raises `QueueNotFound`."""
+        try:
+            config = yield from config_of(keyspace, queue)
+        except QueueNotFound:
+            self.forget(queue)
+            raise
+        self.put(queue, config)
+        return config
+
+    def unregister(self, keyspace: Keyspace, queue: str) -> Flow[int]:
+        """Forget a deleted queue, and take it out of the registry; see `registry.unregister`."""
+        self.forget(queue)
+        return (yield from registry.unregister(keyspace, queue))
