@@ -43,6 +43,9 @@ class FakeDriver(ClockedDriver):
             raise NotSupportedByFake("being used in a forked process")
         return super().step(step)
 
+    def __reduce__(self) -> NoReturn:
+        raise NotSupportedByFake("being pickled for another process")
+
 
 class FakeBroker(ClockedBroker):
     """A `Broker` for unit tests: the same API, the same scripts, nothing shared with any other broker.

@@ -12,11 +12,12 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from rqttl import Broker, Message
+from rqttl import Broker, Message, flows
 from rqttl.cli import cli
 from rqttl.cli import doctor as module
 from rqttl.cli.common import output
 from rqttl.doctor import examine, rights, runtime
+from rqttl.doctor.findings import Finding
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.processes import on_terminal
@@ -30,7 +31,13 @@ NOBODY = f"{START - 9}-100000"
 @pytest.fixture
 def fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lines that are the same on every server."""
+
+    def no_clock() -> flows.Flow[list[Finding]]:
+        yield flows.Now()
+        return []
+
     monkeypatch.setattr("rqttl.doctor.checkup.SERVER", ())
+    monkeypatch.setattr("rqttl.doctor.server.clock", no_clock)
 
 
 def damage(broker: Broker, client: redis.Redis) -> None:
@@ -169,9 +176,10 @@ def test_a_server_that_goes_away_is_an_error_of_one_line(
 ) -> None:
     server = start_server()
 
-    def killing(*_: Any) -> Iterator[Any]:
+    def killing(*_: Any) -> flows.Flow[list[Finding]]:
         server.kill()
-        return iter(())
+        yield flows.Now()
+        return []
 
     monkeypatch.setattr(rights, "rights", killing)
 
