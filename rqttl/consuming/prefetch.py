@@ -30,6 +30,7 @@ class Prefetch:
         self._fetched: deque[Delivery] = deque()
         self._held: list[Delivery] = []
         self._acks: deque[Delivery] = deque()
+        self._tried: set[tuple[bytes, bytes]] = set()  # leases of acks whose call failed
         #: Acks that came after their lease had ended.
         self.late = Missed(LOST)
         #: Acks whose outcome is unknown.
@@ -92,7 +93,7 @@ class Prefetch:
 
     def acks(self) -> AckBatch:
         """Return the acks of the next flow."""
-        return AckBatch(self._acks)
+        return AckBatch(self._acks, self._tried)
 
 
 class Missed:
@@ -111,10 +112,14 @@ class Missed:
 
 
 class AckBatch:
-    """The acks that the calls of one flow send. The caller's lock guards `next_words` and `put_back`."""
+    """The acks that the calls of one flow send. The caller's lock guards `next_words` and `put_back`.
 
-    def __init__(self, waiting: deque[Delivery]) -> None:
+    `waiting` and `tried` belong to the consumer: the acks to send, and the leases of acks whose call failed.
+    """
+
+    def __init__(self, waiting: deque[Delivery], tried: set[tuple[bytes, bytes]]) -> None:
         self._waiting = waiting
+        self._tried = tried
         self._under_way: list[Delivery] = []
         #: The acks that calls have sent successfully.
         self.sent: list[Delivery] = []
@@ -129,13 +134,20 @@ class AckBatch:
             self._under_way = [self._waiting.popleft() for _ in range(number)]
         return [word for delivery in self._under_way for word in lease_words(delivery)]
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """True if an earlier call may have carried out an ack of the next call: Redis may have lost only its reply."""
+        return bool(self._tried) and any(lease_words(delivery) in self._tried for delivery in self._under_way)
+
     def confirm(self) -> None:
         """Record the success of the call."""
+        self._tried.difference_update(map(lease_words, self._under_way))
         self.sent += self._under_way
         self._under_way = []
 
     def put_back(self) -> None:
         """Put the acks of a failed call back in front of the waiting ones, in their old order."""
+        self._tried.update(map(lease_words, self._under_way))
         self._waiting.extendleft(reversed(self._under_way))
         self._under_way = []
 

@@ -101,8 +101,10 @@ class Sender:
                 failure = error
 
     def _step(self, step: flows.Step, acks: AckBatch) -> Any:
-        answer = self._driver.step(step)
-        if type(step) is Command and answer[0] == b"ok":
+        if type(step) is not Command:
+            return self._driver.step(step)
+        answer = self._driver.step(step.as_replay() if acks.is_in_doubt else step)
+        if answer[0] == b"ok":
             acks.confirm()
         return answer
 

@@ -149,6 +149,35 @@ def test_an_ack_of_which_nobody_knows_the_outcome_is_logged_and_listed_by_its_id
     assert "mine" in caplog.text
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_an_ack_that_a_failed_call_carried_out_is_no_late_ack(
+    clocked: Clocked, monkeypatch: pytest.MonkeyPatch, over: bool
+) -> None:
+    queue = clocked.declare_queue("q", lease="1h")
+    queue.enqueue(b"x", id="mine")
+    store = driver_of(clocked).store
+    run = store.run
+    failed: list[str] = []
+
+    def lose_the_first_reply(command: Command) -> Reply:
+        reply = run(command)
+        if not failed:
+            failed.append(command.script.name)
+            if over:
+                clocked.advance(3_600_000)
+            raise redis.ConnectionError("the reply was lost, and so were those of all repeated calls")
+        return reply
+
+    with queue.consume(wait="2h") as deliveries:
+        next(deliveries).ack()
+        monkeypatch.setattr(store, "run", lose_the_first_reply)
+        assert list(deliveries) == []
+
+    assert failed == ["receive"]
+    assert queue.stats().acked == 1
+    assert (deliveries.unknown, deliveries.lost) == (["mine"] if over else [], [])
+
+
 def test_of_many_late_acks_all_are_counted_and_the_newest_are_listed(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", lease="1h")
     queue.enqueue_many([Message(b"x", id=str(i)) for i in range(1_100)])
