@@ -223,6 +223,7 @@ def session(folder: Path) -> SparkSession:
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     from pyspark.sql import SparkSession
 
+    os.environ.update(dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable))  # not that of PATH
     builder = SparkSession.builder.master("local[2]").appName("rqttl bench").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "2g").config("spark.local.dir", str(folder))
     builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
