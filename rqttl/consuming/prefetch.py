@@ -112,7 +112,7 @@ class Missed:
 
 
 class AckBatch:
-    """The acks that the calls of one flow send. The caller's lock guards `next_words` and `put_back`.
+    """The acks that the calls of one flow send. The lock of the caller guards `next_words`, `confirm` and `put_back`.
 
     `waiting` and `tried` belong to the consumer: the acks to send, and the leases of acks whose call failed.
     """

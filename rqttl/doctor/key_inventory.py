@@ -129,8 +129,13 @@ def _permitted(answers: list[Any]) -> list[Any]:
     return answers
 
 
+def _record(keyspace: Keyspace, name: str) -> tuple[str, ...]:
+    """The command that reads the fields of a queue that `_is_there` and `_due` judge."""
+    return "HMGET", keyspace.key(name, "meta"), "version", "due_at"
+
+
 def _records(keyspace: Keyspace, names: Iterable[str]) -> Flow[list[Any]]:
-    calls = [("HMGET", keyspace.key(name, "meta"), "version", "due_at") for name in names]
+    calls = [_record(keyspace, name) for name in names]
     return _permitted((yield from _ask(calls)))
 
 
@@ -157,7 +162,7 @@ def _persistent(keyspace: Keyspace, names: Sequence[str], state: tuple[bool, boo
 
 def _states(keyspace: Keyspace, names: Sequence[str]) -> Flow[dict[str, tuple[bool, bool]]]:
     """The state of each name, in one transaction for each page: the queue exists, the name is in the registry."""
-    looks = [("HMGET", keyspace.key(name, "meta"), "version", "due_at") for name in names]
+    looks = [_record(keyspace, name) for name in names]
     calls = [
         call for name, look in zip(names, looks, strict=True) for call in (look, ("SISMEMBER", keyspace.registry, name))
     ]
@@ -198,7 +203,7 @@ def _remains(keyspace: Keyspace, names: Sequence[str]) -> Flow[list[Finding]]:
     findings = []
     for name in names:
         keys = {part.name: keyspace.key(name, part.name) for part in PARTS.values() if not part.outlives}
-        calls = [("HMGET", keys["meta"], "version", "due_at"), *[("TYPE", key) for key in keys.values()]]
+        calls = [_record(keyspace, name), *[("TYPE", key) for key in keys.values()]]
         record, *kinds = yield from _ask(calls, together=True)
         left = [part for part, kind in zip(keys, kinds, strict=True) if kind != b"none"]
         if left and not _is_there(record):

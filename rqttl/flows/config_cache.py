@@ -1,4 +1,4 @@
-"""The cache of queues that a client knows, with the options at its last question. No I/O here."""
+"""The cache of the configs that a client last read from Redis. No I/O here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.recent import Recent
 
-#: A client knows so many queues. It asks Redis again about any other.
+#: The number of queues whose configs a client keeps. It reads any other from Redis again.
 KNOWN = 10_000
 
 
@@ -31,8 +31,7 @@ class ConfigCache(Recent[QueueConfig]):
             return step.newest
         if step.fresh:
             return None
-        config = self._young.get(step.queue)
-        return config if config is not None else self.get(step.queue)
+        return self.get(step.queue)
 
     def ask(self, keyspace: Keyspace, queue: str) -> Flow[QueueConfig]:
         """Ask Redis about a queue, and remember the answer. Raises `QueueNotFound`."""
@@ -45,6 +44,6 @@ class ConfigCache(Recent[QueueConfig]):
         return config
 
     def unregister(self, keyspace: Keyspace, queue: str) -> Flow[int]:
-        """Forget a deleted queue, and take it out of the registry; see `registry.unregister`."""
+        """Forget a deleted queue, and remove it from the registry; see `registry.unregister`."""
         self.forget(queue)
         return (yield from registry.unregister(keyspace, queue))

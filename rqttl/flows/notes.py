@@ -12,7 +12,7 @@ logger = logging.getLogger("rqttl")
 
 
 def follow(notes: Sequence[bytes]) -> Flow[None]:
-    """Do the work of each note: enter a queue that was made, take out a deleted one, sweep one that has too much.
+    """Do the work of each note: register a created queue, unregister a deleted one, sweep one that has too much.
 
     The call of the script has succeeded and must not seem to have failed. So errors of Redis are logged, and reapers do
     the work.

@@ -162,6 +162,22 @@ class Driver(Protocol):
         """Raise `BrokerClosed` if the driver is closed."""
 
 
+def drive(flow: Flow[T], perform: Callable[[Step], Any]) -> T:
+    """Carry out a flow. `perform` performs one step; its answer or its error goes back into the flow."""
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = perform(step)
+            except Exception as error:  # noqa: BLE001  # the flow decides about it
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
 #: The largest number of bounded steps of a sweep before a statistic.
 SWEEPS = 50
 

@@ -109,9 +109,7 @@ class Registry:
         for name, answer in looks.items():
             if isinstance(answer, RedisError) and is_away(answer):
                 raise answer
-            if isinstance(
-                answer, Exception
-            ):  # a key of another type is a queue that cannot be swept: the sweep says so
+            if isinstance(answer, Exception):  # a key of another type: the sweep of the queue fails and says so
                 looks[name] = [b"?"] * len(fields)
         return looks
 

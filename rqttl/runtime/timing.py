@@ -11,7 +11,7 @@ from rqttl.runtime.interrupt import Interrupt, Wakeup
 
 
 class Timing(Protocol):
-    """The clock that flows and consumers go by, and the way in which time passes while somebody waits."""
+    """The clock that flows and consumers go by, and the way in which time passes during a wait."""
 
     def now(self) -> int:
         """Return a time in ms that never goes back. Times of two threads may not be compared."""

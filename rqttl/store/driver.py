@@ -79,17 +79,7 @@ class RedisDriver:
     def perform(self, flow: Flow[T]) -> T:
         """See `Driver`."""
         try:
-            step = next(flow)
-            while True:
-                try:
-                    answer = self.step(step)
-                except Exception as error:  # noqa: BLE001  # the flow decides about it
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+            return flows.drive(flow, self.step)
         except ContractError:
             self.store.connections.renew()  # the reply may have been one to another call
             raise

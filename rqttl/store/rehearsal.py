@@ -1,4 +1,4 @@
-"""Questions for rights, which carry nothing out and work on every server.
+"""A check of rights on every server that carries out no command.
 
 Redis checks rights when a command is queued in a transaction. So each command is queued, and the connection is closed
 before anything is carried out. (`ACL DRYRUN` needs Redis 7.0 and an administrator.)

@@ -48,11 +48,11 @@ def callgrind(side: str, folder: Path) -> list[str]:
 
 def counts(folder: Path, pid: int) -> list[int]:
     """The instructions up to each mark."""
-    found = []
+    totals = []
     for number in range(1, len(list(folder.glob(f"{pid}.*"))) + 1):
         total = re.search(r"^totals: (\d+)$", (folder / f"{pid}.{number}").read_text(), re.MULTILINE)
-        found.append(int(total[1]) if total else 0)
-    return found
+        totals.append(int(total[1]) if total else 0)
+    return totals
 
 
 def run(tree: Path, side: str, server: Server, names: Sequence[str], before: Sequence[str] = ()) -> int:

@@ -59,10 +59,10 @@ def test_nothing_is_wrong_with_a_sound_queue(lab: Lab, source: str) -> None:
 def test_ready_messages_and_their_bytes_are_counted(lab: Lab) -> None:
     lab.seed(**SOUND)
 
-    log, loose = audit(lab, "log"), audit(lab, "detached")
+    log, detached = audit(lab, "log"), audit(lab, "detached")
 
     assert (log["seen"], log["ready"], log["bytes"]) == (4, 2, 5)
-    assert (loose["seen"], loose["ready"], loose["bytes"]) == (1, 1, 5)
+    assert (detached["seen"], detached["ready"], detached["bytes"]) == (1, 1, 5)
 
 
 def test_pages_follow_each_other(lab: Lab) -> None:

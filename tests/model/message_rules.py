@@ -291,11 +291,16 @@ class QueueMachine(QueueRules):
 
 def _marked(flow: flows.Flow[T], script: str) -> flows.Flow[T]:
     """The flow, its call of `script` marked as the repetition of one whose reply was lost."""
-    answer = None
-    while True:
-        try:
-            step = flow.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        answer = yield step.as_replay() if isinstance(step, Command) and step.script.name == script else step
+    try:
+        step = next(flow)
+        while True:
+            marked = step.as_replay() if isinstance(step, Command) and step.script.name == script else step
+            try:
+                answer = yield marked
+            except Exception as error:  # noqa: BLE001  # the flow decides about it
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result

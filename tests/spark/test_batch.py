@@ -165,7 +165,7 @@ def test_a_hash_tag_in_a_name_is_kept(broker: Broker, load: Load) -> None:
     assert load(queues="{shop}.orders").ids() == ["a"]
 
 
-# What is in `loose`
+# Detached messages
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_messages_that_are_detached_during_the_read_are_read_once(
     assert set(found) >= {f"m-{i}" for i in range(0, 8_000, 20)}
 
 
-def test_ranges_hold_for_what_is_in_loose(client: redis.Redis, load: Load, compacted: list[str]) -> None:
+def test_ranges_hold_for_detached_messages(client: redis.Redis, load: Load, compacted: list[str]) -> None:
     everything = {row["sequence"]: row["message_id"] for row in load(queues="plain").rows()}
     sequences = sorted(everything)
     after, upto = sequences[20], sequences[100]
@@ -232,7 +232,7 @@ def test_ranges_hold_for_what_is_in_loose(client: redis.Redis, load: Load, compa
     assert sorted(row["sequence"] for row in job.rows()) == sequences[21:101]
 
 
-def test_a_damaged_entry_of_loose_is_named(client: redis.Redis, load: Load, compacted: list[str]) -> None:
+def test_a_damaged_detached_entry_is_named(client: redis.Redis, load: Load, compacted: list[str]) -> None:
     sequence = load(queues="plain").rows()[-1]["sequence"]
     assert client.hset("rqttl:{plain}:detached", sequence, "99:short") == 0
 

@@ -33,18 +33,7 @@ class Canned:
         self._replies = replies
 
     def perform(self, flow: Flow[T]) -> T:
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    answer = self.step(step)
-                except Exception as error:  # noqa: BLE001  # the flow decides about it
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return flows.drive(flow, self.step)
 
     def step(self, step: flows.Step) -> Any:
         if type(step) is GetConfig:
