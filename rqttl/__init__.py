@@ -18,14 +18,19 @@ if TYPE_CHECKING:
         BrokerClosed,
         ContractError,
         EmbeddedUnavailable,
+        InvalidDeployment,
         InvalidDuration,
+        InvalidImport,
         InvalidInput,
         InvalidName,
         InvalidOption,
+        InvalidPolicy,
         LeaseLost,
         MalformedMessage,
         MessageTooLarge,
         OutcomeUnknown,
+        PoliciesDamaged,
+        PolicyNotFound,
         PoolExhausted,
         QueueDamaged,
         QueueFull,
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from rqttl.events import CommandEvent, Event, Events, RenewalEvent, SweepEvent, WaitEvent
     from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
+    from rqttl.policies import Contender, Explained, Policy
     from rqttl.queue import Queue
     from rqttl.types import (
         Death,
@@ -62,6 +68,7 @@ __all__ = [
     "BrokerClosed",
     "CommandEvent",
     "Consumer",
+    "Contender",
     "ContractError",
     "Death",
     "Delivery",
@@ -69,12 +76,16 @@ __all__ = [
     "EmbeddedUnavailable",
     "Event",
     "Events",
+    "Explained",
     "Header",
     "Instant",
+    "InvalidDeployment",
     "InvalidDuration",
+    "InvalidImport",
     "InvalidInput",
     "InvalidName",
     "InvalidOption",
+    "InvalidPolicy",
     "LeaseLost",
     "MalformedMessage",
     "Message",
@@ -83,6 +94,9 @@ __all__ = [
     "OptionArguments",
     "OutcomeUnknown",
     "PerQueue",
+    "PoliciesDamaged",
+    "Policy",
+    "PolicyNotFound",
     "PoolExhausted",
     "Queue",
     "QueueDamaged",
@@ -108,7 +122,8 @@ __all__ = [
 
 #: The modules with the public names, in the order of their import.
 _MODULES = (
-    "errors", "units", "options", "types", "option_types", "events", "delivery", "queue", "consumer", "broker",
+    "errors", "units", "options", "policies", "types", "option_types", "events", "delivery", "queue", "consumer",
+    "broker",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # with this function a type checker would accept any name

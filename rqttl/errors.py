@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from rqttl.text import plural
 
+Differences = Mapping[str, tuple[object, object]]
+
 
 class RqttlError(Exception):
     """Base class of all errors of rqttl. Scripts, command line and documentation use the same `code`."""
@@ -56,23 +58,48 @@ class RegistryDamaged(RqttlError):
         self.key = key
 
 
-class QueueMismatch(RqttlError):
-    """The queue exists with other options. `differences` maps each option to (requested, in force).
+class PoliciesDamaged(RqttlError):
+    """The policies cannot be changed: a stored one is damaged. `field` names it.
 
-    Request the options in force, leave them out, or change them with `update`.
+    A declaration does not raise it: the damaged policy gives no options then, and the options in force of existing
+    queues stay. A change that stores or deletes that policy is good. `rqttl doctor` names the field and the remedy.
+    """
+
+    code = "policies_damaged"
+
+    def __init__(self, field: str | None, damage: str) -> None:
+        subject = f"the field {field!r} of the stored policies" if field is not None else "the stored policies"
+        super().__init__(f"{subject} cannot be read: {damage}")
+        self.field = field
+        self.damage = damage
+
+
+class PolicyNotFound(RqttlError):
+    """There is no policy, or no operator policy, of this name.
+
+    List the policies with `rqttl policy ls`.
+    """
+
+    code = "policy_not_found"
+
+    def __init__(self, name: object, *, operator: bool = False) -> None:
+        super().__init__(f"{'operator ' if operator else ''}policy {name!r} does not exist")
+        self.name = name
+        self.operator = operator
+
+
+class QueueMismatch(RqttlError):
+    """The queue exists with other options. `differences` maps each option to (requested, declared).
+
+    Request the declared options, leave them out, or change them with `update`.
     """
 
     code = "mismatch"
 
-    def __init__(
-        self,
-        queue: str,
-        differences: Mapping[str, tuple[object, object]],
-        written: Mapping[str, tuple[object, object]] | None = None,
-    ) -> None:
+    def __init__(self, queue: str, differences: Differences, written: Differences | None = None) -> None:
         # the message has durations as `update` takes them; `differences` has milliseconds
         pairs = (differences if written is None else written).items()
-        listed = "; ".join(f"{name}: requested {ours!r}, in force {theirs!r}" for name, (ours, theirs) in pairs)
+        listed = "; ".join(f"{name}: requested {ours!r}, declared {theirs!r}" for name, (ours, theirs) in pairs)
         super().__init__(f"queue {queue!r} exists with other options ({listed}): use update() to change them")
         self.queue = queue
         self.differences = dict(differences)
@@ -242,6 +269,15 @@ class InvalidOption(InvalidInput):
     code = "invalid_option"
 
 
+class InvalidPolicy(InvalidInput):
+    """A part of a policy breaks a rule: its name, its pattern, an option of its definition. The policy was not set.
+
+    The message names the policy, the option, the value and the rule.
+    """
+
+    code = "invalid_policy"
+
+
 class InvalidDuration(InvalidInput):
     """A duration has no unit, has a wrong form, or is not between 0 and ten years.
 
@@ -275,6 +311,30 @@ class MalformedMessage(InvalidInput):
         )
         self.queue = queue
         self.place = place
+
+
+class _InFile(Exception):  # a base, which is never raised
+    def __init__(self, place: str, rule: str) -> None:
+        super().__init__(f"{place}: {rule}")
+        self.place = place
+
+
+class InvalidDeployment(_InFile, InvalidInput):
+    """A deployment file has a wrong form, or a queue or a policy in it breaks a rule. Nothing was changed.
+
+    `place` is a path in the file such as `queues.orders.max-length`, with line and column if they are known.
+    """
+
+    code = "invalid_deployment"
+
+
+class InvalidImport(_InFile, InvalidInput):
+    """A file of another broker has a wrong form. Nothing of it was taken.
+
+    `place` is the part of the file that is wrong, as a path from its root: `$.queues[3].arguments`.
+    """
+
+    code = "invalid_import"
 
 
 class ContractError(RqttlError):

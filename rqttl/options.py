@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from rqttl import units
@@ -183,8 +184,8 @@ class QueueOptions(Mapping[str, Value | None]):
 
     @classmethod
     def from_json(cls, queue: str, text: str | bytes) -> QueueOptions:
-        """Read the text of `as_json`."""
-        return cls(queue, json.loads(text))
+        """Read the text of `as_json`. Raises `ValueError` for another text."""
+        return cls(queue, _read_json(text))
 
     def as_json(self) -> str:
         """The options that differ from their defaults, as JSON. Equal options give equal texts."""
@@ -199,7 +200,7 @@ class QueueOptions(Mapping[str, Value | None]):
 
     def changed(self, changes: Mapping[str, object]) -> QueueOptions:
         """These options with some changes. `None` unsets an option."""
-        named = _named(changes)
+        named = by_name(changes)
         kept = {name: value for name, value in self.non_default.items() if name not in named}
         options = QueueOptions(self.queue, dict(sorted({**kept, **_stored(named)}.items())))
         options._check_together()
@@ -234,15 +235,10 @@ class QueueOptions(Mapping[str, Value | None]):
         values |= {name: self.non_default[name] for name, use in uses.items() if expires or use != "lifetime"}
         return [word for name, value in values.items() for word in (name, _field(value))]
 
-    def absent_fields(self) -> list[str]:
-        """The options that scripts read and that `fields` lacks."""
-        present = set(self.fields()[::2])
-        return [name for name in SCRIPT_OPTIONS if name not in present]
-
     def _check_together(self) -> None:
         low, high = self.number("min_ttl"), self.number("max_ttl")
         if low is not None and high is not None and low > high:
-            raise InvalidOption(f"min_ttl: {low} ms is more than max_ttl, {high} ms")
+            raise InvalidOption(f"min_ttl: {units.as_text(low)} is more than max_ttl, {units.as_text(high)}")
         self._check_pauses()
         for reason in REASONS:
             target = self.target(reason)
@@ -301,6 +297,21 @@ def written(name: str, stored: object) -> object:
     return units.as_text(stored) if is_duration and type(stored) is int else stored
 
 
+@lru_cache(maxsize=256)
+def _read_json(text: str | bytes) -> Mapping[str, Value]:
+    """The options in a text. Many queues have the same ones, and share the mapping."""
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("expected a JSON object")  # callers expect one kind of error
+    return values
+
+
+def absent_fields(present: Sequence[int | str]) -> list[str]:
+    """The options that scripts read and that `present`, the result of `fields`, lacks."""
+    names = frozenset(present[::2])
+    return [name for name in SCRIPT_OPTIONS if name not in names]
+
+
 def _field(value: Value) -> int | str:
     """A stored value as scripts read it."""
     return int(value) if isinstance(value, int) else str(value)
@@ -312,8 +323,8 @@ def _stored(named: Mapping[str, object]) -> dict[str, Value]:
     return {name: value for name, value in read.items() if value != OPTIONS[name].default}
 
 
-def _named(arguments: Mapping[str, object]) -> dict[str, object]:
-    """The arguments by names of options, with underscores."""
+def by_name(arguments: Mapping[str, object]) -> dict[str, object]:
+    """The arguments by names of options, with underscores. Raises `InvalidOption`."""
     if not isinstance(arguments, Mapping):
         raise InvalidOption(f"options: expected a mapping of options, got {format_value(arguments)}")
     named: dict[str, object] = {}

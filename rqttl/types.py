@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Generic, Literal, NamedTuple, TypeVar, get_args
+from types import MappingProxyType
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from rqttl.errors import QueueDamaged
 from rqttl.units import Duration, Instant
@@ -200,3 +201,22 @@ class SweepResult:
     trimmed: int
     compacted: int
     retired: int | None = None
+
+
+class PolicyResult(NamedTuple):
+    """The effect of a change of policies on the queues that exist.
+
+    `changed` has the options in force that changed: for each queue, each option with the values before and after
+    (durations in ms). `expired` counts the messages that a shorter `message_ttl` ended, `trimmed` those that a lower
+    limit pushed out under `drop-head`. Queues with so many such messages that some are left are `unfinished`: no call
+    ever delivers those, and the next calls or a reaper remove them. `damaged` queues could not be read.
+    A user may have the right to set policies and no right to change queues: the policies are stored, the queues are
+    `denied`, and the next pass of a reaper changes them.
+    """
+
+    changed: Mapping[str, Mapping[str, tuple[Any, Any]]]
+    expired: int = 0
+    trimmed: int = 0
+    unfinished: tuple[str, ...] = ()
+    damaged: Mapping[str, QueueDamaged] = MappingProxyType({})
+    denied: tuple[str, ...] = ()

@@ -1,0 +1,290 @@
+"""One policy: the check of its arguments, its text in Redis and its text for people."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from rqttl import InvalidPolicy, Policy
+from rqttl.options import OPTIONS
+from tests.hostile import VALUES as HOSTILE
+from tests.hostile import Own
+
+GOOD: dict[str, Any] = {"name": "short", "pattern": "orders.#", "definition": {"message-ttl": "5m"}}
+WHOLE = "expected a whole number from -1000000 to 1000000"
+NAME = "1 to 128 of A-Z a-z 0-9 . _ : / -, first a letter or digit"
+COUNT = "expected a whole number from 0 to 9007199254740991"
+TEN_YEARS = "315360000000 ms (10 years)"
+UNIT = "with a unit such as '30s', '5m' or '1500ms'"
+LOOP = "expected a queue name or a template with {queue}"
+HALF = "\ud800"
+
+
+def read(**changes: Any) -> Policy:
+    return Policy.read(**{**GOOD, **changes})
+
+
+def refusal(**changes: Any) -> str:
+    with pytest.raises(InvalidPolicy) as refused:
+        read(**changes)
+    return str(refused.value)
+
+
+@pytest.mark.spec("POL-04")
+@pytest.mark.parametrize(
+    "definition,rule",
+    [
+        ({}, "definition: expected at least one option, got none"),
+        (None, "definition: expected a mapping of options, got None"),
+        ("message-ttl: 5m", "definition: expected a mapping of options, got 'message-ttl: 5m'"),
+        (b"{}", "definition: expected a mapping of options, got bytes b'{}'"),
+        ([("lease", "1s")], "definition: expected a mapping of options, got list"),
+        (5, "definition: expected a mapping of options, got int 5"),
+        ({"message-tll": "5m"}, "message-tll: no such queue option; did you mean message_ttl?"),
+        ({"lease": "1s", "max_lenght": 5}, "max_lenght: no such queue option; did you mean max_length?"),
+        ({"x-expires": "1s"}, "x-expires: no such queue option; did you mean expires?"),
+        ({"zzz": 1}, "zzz: no such queue option"),
+        ({"": 1}, ": no such queue option"),
+        ({5: 1}, "options: expected the name of an option, got int 5"),
+        ({b"lease": "1s"}, "options: expected the name of an option, got bytes b'lease'"),
+        ({None: "1s"}, "options: expected the name of an option, got None"),
+        ({HALF: "1s"}, "'\\ud800': no such queue option"),
+        ({"LEASE": "1s"}, "LEASE: no such queue option"),
+        ({"max-length": 1, "max_length": 1}, "max_length: given twice, with a hyphen and with an underscore"),
+    ],
+)
+def test_a_definition_that_is_no_mapping_of_options_is_refused(definition: object, rule: str) -> None:
+    assert refusal(definition=definition) == f"policy 'short': {rule}"
+
+
+@pytest.mark.spec("POL-05")
+@pytest.mark.parametrize(
+    "option,value,rule",
+    [
+        ("message-ttl", 60, "expected a duration with a unit, got 60: write '60s' or '60ms'"),
+        ("message_ttl", "60", "expected a duration with a unit, got '60': write '60s' or '60ms'"),
+        ("message_ttl", -1, f"expected 0 to {TEN_YEARS}, got -1"),
+        ("message_ttl", "-1s", f"expected a number {UNIT}, got '-1s'"),
+        ("message_ttl", True, f"expected a timedelta or text {UNIT}, got True"),
+        ("message_ttl", "None", f"expected a number {UNIT}, got 'None'"),
+        ("message_ttl", "11y", f"expected a number {UNIT}, got '11y'"),
+        ("message_ttl", "4000d", f"expected 0 to {TEN_YEARS}, got '4000d'"),
+        ("message_ttl", b"5s", f"expected a timedelta or text {UNIT}, got bytes b'5s'"),
+        ("message_ttl", timedelta(days=-1), f"expected 0 to {TEN_YEARS}, got datetime.timedelta(days=-1)"),
+        ("message_ttl", HALF, f"expected a number {UNIT}, got '\\ud800'"),
+        ("message_ttl", [], f"expected a timedelta or text {UNIT}, got list"),
+        ("expires", 0, f"expected 1 to {TEN_YEARS}, got 0"),
+        ("expires", "0s", f"expected 1 to {TEN_YEARS}, got '0s'"),
+        ("max-length", -1, f"{COUNT}, got -1"),
+        ("max_length", True, f"{COUNT}, got bool True"),
+        ("max_length", 0.1, f"{COUNT}, got float 0.1"),
+        ("max_length", "5", f"{COUNT}, got str '5'"),
+        ("max_length", 2**53, f"{COUNT}, got 9007199254740992"),
+        ("max_length_bytes", 2**300, f"{COUNT}, got int of 301 bits"),
+        ("max_deliveries", 0, "expected a whole number from 1 to 9007199254740991, got 0"),
+        ("max_deliveries", -10_000, "expected a whole number from 1 to 9007199254740991, got -10000"),
+        ("max_deliveries", 0.1, "expected a whole number from 1 to 9007199254740991, got float 0.1"),
+        ("overflow", "mystery", "expected one of drop-head, reject-publish, reject-publish-dlx, got 'mystery'"),
+        ("overflow", 1, "expected one of drop-head, reject-publish, reject-publish-dlx, got int 1"),
+        ("on-expire", "delete", "expected one of drop, dead-letter, keep, got 'delete'"),
+        ("never_expire", 1, "expected true or false, got int 1"),
+        ("never_expire", "true", "expected true or false, got str 'true'"),
+        ("redelivery_multiplier", 0.5, "expected a number from 1 to 9007199254740991, got 0.5"),
+        ("redelivery_jitter", 1.5, "expected a number from 0 to 1, got 1.5"),
+        ("redelivery_jitter", float("nan"), "expected a number from 0 to 1, got nan"),
+        ("dead_letter", 5, f"{LOOP}, got int 5"),
+        ("dead_letter", b"dead", f"{LOOP}, got bytes b'dead'"),
+        ("dead_letter", "a b", f"queue name: expected {NAME}, got 'a b'"),
+        ("dead_letter", "", f"queue name: expected {NAME}, got ''"),
+        ("dead_letter_expired", "EXP.{name}", f"queue name: expected {NAME}, got 'EXP.{{name}}'"),
+        ("dead_letter_expired", HALF, f"queue name: expected {NAME}, got '\\ud800'"),
+    ],
+)
+def test_a_value_that_breaks_a_rule_is_refused_with_its_option(option: str, value: object, rule: str) -> None:
+    refused = refusal(definition={"lease": "1s", option: value})
+
+    assert refused == f"policy 'short': {option.replace('-', '_')}: {rule}"
+
+
+def test_bounds_that_cross_within_one_definition_are_refused() -> None:
+    assert (
+        refusal(definition={"min-ttl": "2m", "max_ttl": "5s"}) == "policy 'short': min_ttl: 2m is more than max_ttl, 5s"
+    )
+    assert refusal(definition={"redelivery_delay": "2s", "redelivery-max-delay": "1s"}) == (
+        "policy 'short': redelivery_delay: 2s is more than redelivery_max_delay, 1s"
+    )
+    assert read(definition={"min_ttl": "5s", "max_ttl": "5s"}).definition == {"max_ttl": 5_000, "min_ttl": 5_000}
+    assert read(definition={"min_ttl": "5s", "max_ttl": None}).definition == {"max_ttl": None, "min_ttl": 5_000}
+
+
+def test_another_policy_may_bring_the_delay_that_a_pause_needs() -> None:
+    assert read(definition={"redelivery_max_delay": "1s"}).definition == {"redelivery_max_delay": 1_000}
+
+
+@pytest.mark.spec("POL-06")
+@pytest.mark.parametrize(
+    "priority,got",
+    [
+        (True, "bool True"), ("5", "str '5'"), (1.0, "float 1.0"), (None, "None"), (1_000_001, "1000001"),
+        (-1_000_001, "-1000001"), (2**300, "int of 301 bits"), (b"1", "bytes b'1'"), ([], "list"),
+    ],
+)  # fmt: skip
+def test_a_priority_is_a_whole_number_between_its_bounds(priority: object, got: str) -> None:
+    assert refusal(priority=priority) == f"policy 'short': priority: {WHOLE}, got {got}"
+
+
+@pytest.mark.spec("POL-06")
+@pytest.mark.parametrize("priority", [0, -5, 1_000_000, -1_000_000])
+def test_a_priority_may_be_negative(priority: int) -> None:
+    assert read(priority=priority).priority == priority
+
+
+@pytest.mark.spec("POL-02")
+@pytest.mark.parametrize(
+    "apply_to,got",
+    [
+        ("topics", "'topics'"),
+        ("all", "'all'"),
+        ("", "''"),
+        (None, "None"),
+        (["queues"], "list"),
+        (b"queues", "bytes b'queues'"),
+    ],
+)
+def test_a_policy_applies_to_queues_only(apply_to: object, got: str) -> None:
+    assert refusal(apply_to=apply_to) == (
+        f"policy 'short': apply_to: expected 'queues', the only kind that exists, got {got}"
+    )
+
+
+@pytest.mark.parametrize(
+    "syntax,got", [("glob", "'glob'"), ("WILDCARD", "'WILDCARD'"), (None, "None"), (5, "int 5"), ([], "list")]
+)
+def test_a_syntax_is_one_of_two(syntax: object, got: str) -> None:
+    assert refusal(syntax=syntax) == f"policy 'short': syntax: expected one of wildcard, regex, got {got}"
+
+
+@pytest.mark.parametrize(
+    "name,got",
+    [
+        ("", "''"), ("a b", "'a b'"), (".a", "'.a'"), ("a\n", "'a\\n'"), (None, "None"), (5, "int 5"),
+        (b"a", "bytes b'a'"), (HALF, "'\\ud800'"), ("ä", "'ä'"), (True, "bool True"), (["a"], "list"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("operator,kind", [(False, "policy"), (True, "operator policy")])
+def test_the_name_of_a_policy_follows_the_rule_of_queue_names(
+    name: object, got: str, operator: bool, kind: str
+) -> None:
+    assert refusal(name=name, operator=operator) == f"name of the {kind}: expected {NAME}, got {got}"
+
+
+def test_a_refusal_names_the_kind_of_the_policy() -> None:
+    assert refusal(operator=True, pattern="a.#.b") == (
+        "operator policy 'short': pattern: expected '#' as the last word only, got 'a.#.b'"
+    )
+    assert refusal(pattern="(", syntax="regex") == (
+        "policy 'short': pattern: expected a regular expression of RE2, got '(': missing ): ("
+    )
+
+
+@pytest.mark.parametrize("argument", ["name", "pattern", "definition", "priority", "apply_to", "syntax", *OPTIONS])
+def test_hostile_values_are_read_or_refused_with_a_typed_error(argument: str) -> None:
+    for make in HOSTILE.values():
+        value = make()
+        try:
+            read(**({"definition": {argument: value}} if argument in OPTIONS else {argument: value}))
+        except InvalidPolicy:
+            continue
+        except Own:  # from the methods of a mapping
+            if argument != "definition":
+                raise
+
+
+@pytest.mark.parametrize("spelling", ["message-ttl", "message_ttl"])
+@pytest.mark.parametrize(
+    "value,stored", [("5m", 300_000), (timedelta(seconds=1), 1_000), (0, 0), ("none", None), (None, None)]
+)
+def test_options_are_read_in_both_spellings(spelling: str, value: object, stored: int | None) -> None:
+    assert read(definition={spelling: value}).definition == {"message_ttl": stored}
+
+
+@pytest.mark.spec("POL-13")
+@pytest.mark.parametrize("option", OPTIONS)
+def test_any_option_may_be_in_a_definition_and_be_none(option: str) -> None:
+    values = {"duration": "5s", "count": 5, "number": 1, "flag": True, "target": "dead"}
+    good = values.get(OPTIONS[option].kind, OPTIONS[option].default)
+
+    assert list(read(definition={option: good}).definition) == [option]
+    assert read(definition={option.replace("_", "-"): "none"}).definition == {option: None}
+
+
+@pytest.mark.spec("A-081")
+def test_a_value_that_equals_the_default_stays_in_the_definition() -> None:
+    definition = {"lease": "30s", "never_expire": False, "overflow": "drop-head", "redelivery_multiplier": 1.0}
+
+    assert read(definition=definition).definition == {
+        "lease": 30_000, "never_expire": False, "overflow": "drop-head", "redelivery_multiplier": 1,
+    }  # fmt: skip
+
+
+def test_a_policy_is_never_changed() -> None:
+    definition: dict[str, object] = {"lease": "1s"}
+    found = read(definition=definition)
+    definition["lease"] = "2s"
+
+    assert found.definition == {"lease": 1_000}
+    assert isinstance(found.definition, MappingProxyType)
+    with pytest.raises(AttributeError):
+        found.priority = 5  # type: ignore[misc]
+
+
+def test_copies_of_a_policy_are_equal_and_have_one_hash() -> None:
+    found = read(definition={"lease": None, "dead_letter": "EXP.{queue}"}, priority=3, operator=True)
+
+    assert {pickle.loads(pickle.dumps(found)), copy.deepcopy(found), found} == {found}  # noqa: S301  # our own bytes
+    assert found != read(definition={"lease": "1s"}, priority=3, operator=True)
+
+
+def test_equal_policies_have_equal_texts_in_redis() -> None:
+    one = read(definition={"lease": "60s", "max-length": 5, "dead_letter": None}, priority=3)
+    other = read(definition={"dead-letter": "none", "max_length": 5, "lease": timedelta(minutes=1)}, priority=3)
+
+    assert one.as_json() == other.as_json() == (
+        '{"apply_to":"queues","definition":{"dead_letter":null,"lease":60000,"max_length":5},"pattern":"orders.#",'
+        '"priority":3,"syntax":"wildcard"}'
+    )  # fmt: skip
+    assert Policy.from_json("short", False, one.as_json().encode()) == one
+
+
+def test_a_copy_is_made_from_arguments_that_people_read() -> None:
+    found = read(definition={"lease": "90s", "max_length": 5, "dead_letter": None}, pattern="^a", syntax="regex")
+
+    assert found.as_arguments() == {
+        "pattern": "^a", "definition": {"dead_letter": None, "lease": "90s", "max_length": 5}, "priority": 0,
+        "apply_to": "queues", "syntax": "regex",
+    }  # fmt: skip
+    assert Policy.read("short", **found.as_arguments()) == found  # type: ignore[arg-type]  # by name
+
+
+PARTS: dict[str, Any] = json.loads(read().as_json())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b"5", b'{"pattern":"a"}',
+        *(json.dumps({key: value for key, value in PARTS.items() if key != part}) for part in PARTS),
+        *(json.dumps({**PARTS, part: None}) for part in PARTS), json.dumps({**PARTS, "more": 1}),
+        json.dumps({**PARTS, "definition": {"lease": -1}}), json.dumps({**PARTS, "definition": {"leese": 1}}),
+        json.dumps({**PARTS, "definition": {"lease": 1.5}}), json.dumps({**PARTS, "definition": [["lease", 1]]}),
+    ],
+)  # fmt: skip
+def test_a_damaged_text_is_refused_with_the_policy(text: bytes | str) -> None:
+    with pytest.raises(InvalidPolicy, match=r"^operator policy 'short': "):
+        Policy.from_json("short", True, text)

@@ -1,0 +1,117 @@
+"""A set of policies: its fields in Redis, its versions, and the order of its policies."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl import Policy, QueueOptions
+from rqttl.policies import PolicySet
+from tests.unit.policies.sets import policy
+
+SHORT = policy("short", "orders.#", lease="1s")
+LONG = policy("long", "#", lease="1m")
+LIMIT = policy("short", "#", operator=True, max_length=5)
+
+
+def fields(*policies: Policy, version: bytes = b"7") -> dict[bytes, bytes]:
+    kinds = {False: "policy", True: "operator"}
+    return {b"version": version} | {f"{kinds[p.operator]} {p.name}".encode(): p.as_json().encode() for p in policies}
+
+
+def test_a_set_is_read_from_its_fields() -> None:
+    found = PolicySet.from_fields(fields(SHORT, LIMIT, LONG))
+
+    assert found == PolicySet(7, (LONG, SHORT, LIMIT))
+    assert (found.get("short"), found.get("short", operator=True), found.get("none")) == (SHORT, LIMIT, None)
+
+
+def test_no_fields_are_the_first_version_without_policies() -> None:
+    assert PolicySet.from_fields({}) == PolicySet(0, ())
+
+
+@pytest.mark.parametrize(
+    "name,text",
+    [
+        (b"version", b""), (b"version", b"-1"), (b"version", b"1.5"), (b"version", b"x"), (b"version", b"1" * 17),
+        (b"version", b" 1"), (b"version", "٣".encode()),
+        (b"policy short", b"{"), (b"policy short", b"{}"), (b"operator short", b"\xff"), (b"policy a b", b"{}"),
+        (b"policy ", SHORT.as_json().encode()), (b"policies short", SHORT.as_json().encode()), (b"short", b""),
+        (b"", b""),
+        (b"policy", SHORT.as_json().encode()), (b"POLICY short", SHORT.as_json().encode()),
+        (b"policy a b", SHORT.as_json().encode()), (b"policy \xff", SHORT.as_json().encode()),
+        (b"policy short", SHORT.as_json().replace("orders.#", "#.orders").encode()),
+        (b"policy short", SHORT.as_json().replace("lease", "leese").encode()),
+        (b"policy short", SHORT.as_json().replace('"priority":0', '"priority":"0"').encode()),
+    ],
+)  # fmt: skip
+def test_a_damaged_field_is_named(name: bytes, text: bytes) -> None:
+    (damage,) = PolicySet.from_fields({**fields(LONG), name: text}).damaged
+
+    assert damage.field == name.decode("utf-8", "backslashreplace")
+    assert str(damage.error) == f"the field {damage.field!r} of the stored policies cannot be read: {damage.reason}"
+
+
+def test_policies_without_a_version_are_damaged() -> None:
+    (damage,) = PolicySet.from_fields({b"policy short": SHORT.as_json().encode()}).damaged
+
+    assert (damage.field, damage.reason) == ("version", "expected a whole number, got None")
+
+
+def test_a_changed_set_is_a_new_version_and_the_old_one_stays() -> None:
+    first = PolicySet(7, (SHORT, LIMIT))
+    newer = policy("short", "#", max_length=9)
+
+    assert first.with_policy(LONG) == PolicySet(8, (LONG, SHORT, LIMIT))
+    assert first.with_policy(newer) == PolicySet(8, (newer, LIMIT))
+    assert first.without("short") == PolicySet(8, (LIMIT,))
+    assert first.without("short", operator=True) == PolicySet(8, (SHORT,))
+    assert first.without("long") is first
+    assert first == PolicySet(7, (LIMIT, SHORT))
+
+
+@pytest.mark.spec("POL-07", "POL-08", "OPP-01")
+def test_matching_policies_come_by_priority_then_pattern_then_name() -> None:
+    low = policy("a", "orders.eu", priority=-1, lease="1s")
+    regex = Policy.read("c", "orders", {"lease": "1s"}, syntax="regex")
+    longer = Policy.read("z", "^orders", {"lease": "1s"}, syntax="regex")
+    twins = [policy(name, "orders.*", lease="1s") for name in ("y", "b", "x")]
+    high = policy("zz", "#", priority=1, lease="1s")
+    other = policy("d", "events.#", priority=9, lease="1s")
+    found = PolicySet(1, (low, regex, longer, *twins, high, other, LIMIT, policy("a", "orders.eu", True, lease="1s")))
+
+    assert [one.name for one in found.matching("orders.eu")] == ["zz", "b", "x", "y", "z", "c", "a"]
+    assert [one.name for one in found.matching("orders.eu", operator=True)] == ["a", "short"]
+
+
+@pytest.mark.spec("A-082")
+def test_a_look_changes_no_policy_and_gives_equal_results() -> None:
+    found = PolicySet(1, (policy("x", "foo.*", max_length=1), policy("y", "foo.0.#", max_length=2, lease="9s")))
+    texts = [one.as_json() for one in found.policies]
+    looks = [
+        [{**found.resolve(QueueOptions(queue, {})).options} for queue in ("foo.x", "foo.0", "foo.1")] for _ in "ab"
+    ]
+
+    assert looks[0] == looks[1]
+    assert [one.as_json() for one in found.policies] == texts
+
+
+def test_a_queue_without_a_policy_keeps_the_object_of_its_declared_options() -> None:
+    declared = QueueOptions.read("events", {"lease": "5s"})
+
+    assert PolicySet().resolve(declared).options is declared
+    assert PolicySet(1, (SHORT,)).resolve(declared).options is declared
+    assert PolicySet(1, (policy("p", "#", lease="9s"),)).resolve(declared).options is declared
+
+
+@pytest.mark.parametrize(
+    "syntax,pattern", [("wildcard", "*.team{}.#"), ("wildcard", "team{}.#"), ("regex", r"^team{}\.")]
+)
+def test_ten_thousand_queues_are_resolved_against_200_policies(syntax: str, pattern: str) -> None:
+    found = PolicySet(
+        1,
+        tuple(Policy.read(f"p{n}", pattern.format(n), {"max_length": n + 1}, syntax=syntax) for n in range(200)),
+    )
+    name = "x.team{}.{}" if pattern.startswith("*") else "team{}.{}"
+    limits = [found.resolve(QueueOptions(name.format(n % 250, n), {})).options.max_length for n in range(10_000)]
+
+    assert limits == [n % 250 + 1 if n % 250 < 200 else None for n in range(10_000)]
