@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -14,11 +14,14 @@ from rqttl import checks, flows, units
 from rqttl.events import Events
 from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions
+from rqttl.policies import Explanation, Policy
+from rqttl.policies.patterns import Syntax
 from rqttl.queue import Queue
 from rqttl.store.driver import RedisDriver
 from rqttl.store.store import open_client
 from rqttl.text import plain_text
-from rqttl.types import PerQueue, QueueStats
+from rqttl.types import PerQueue, PolicyResult, QueueStats
+from rqttl.units import Duration
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -116,6 +119,105 @@ class Broker:
             return self.queues()
         items = checks.items(names, "names", "names of queues")
         return list(dict.fromkeys(check_queue_name(name) for name in items))
+
+    # Policies
+
+    def set_policy(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, object],
+        *,
+        priority: int = 0,
+        apply_to: str = "queues",
+        syntax: Syntax = "wildcard",
+    ) -> PolicyResult:
+        """Set options for all queues whose names match a pattern; in the place of an older policy of this name.
+
+        They act at once on the queues that exist and on the messages in them, and on every queue that is declared or
+        created by a dead letter later. The result has the options that changed, and counts the messages that died.
+
+        `pattern`: with the syntax `wildcard`, words with dots between them; `*` is exactly one word, and `#` at the end
+        any number of words. With `regex`, a regular expression that is searched in the name. `definition` has options
+        as `declare_queue` takes them; `None` or `"none"` stops an option from being inherited from a later policy.
+
+        Several policies may match a queue. Each option comes from the first policy that has it: by higher `priority`,
+        then by the more specific pattern, then by name. A duration or limit that is declared, too, is the smaller of
+        both; for the other options the declared value wins. Operator policies act the same way and win over both.
+        `explain` shows the outcome. Raises `InvalidPolicy`, and stores nothing then.
+        """
+        return self._set(Policy.read(name, pattern, definition, priority=priority, apply_to=apply_to, syntax=syntax))
+
+    def set_operator_policy(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, object],
+        *,
+        priority: int = 0,
+        apply_to: str = "queues",
+        syntax: Syntax = "wildcard",
+    ) -> PolicyResult:
+        """Set an operator policy: as `set_policy`, but it wins over declared options and policies.
+
+        Durations and limits are the smallest of the three.
+        """
+        arguments = {"priority": priority, "apply_to": apply_to, "syntax": syntax}
+        return self._set(Policy.read(name, pattern, definition, **arguments, operator=True))
+
+    def delete_policy(self, name: str) -> PolicyResult:
+        """Remove a policy. The queues that it matched get the options that are left. Raises `PolicyNotFound`."""
+        return self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=False))
+
+    def delete_operator_policy(self, name: str) -> PolicyResult:
+        """Remove an operator policy; see `delete_policy`."""
+        return self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=True))
+
+    def policies(self) -> list[Policy]:
+        """All policies, sorted by name. The call only reads."""
+        return self._policies(operator=False)
+
+    def operator_policies(self) -> list[Policy]:
+        """All operator policies, sorted by name. The call only reads."""
+        return self._policies(operator=True)
+
+    def preview_policy(self, policy: Policy, *, delete: bool = False) -> PolicyResult:
+        """The effect that setting a policy, or deleting it, would have now. No option changes.
+
+        Messages whose time is over under the options in force die as in every look, and are not counted.
+        """
+        stored, removed = ([], [policy]) if delete else ([policy], [])
+        return self._driver.perform(flows.policies.preview(self._driver.keyspace, stored, removed))
+
+    def check_policy(self, policy: Policy) -> list[str]:
+        """Warnings about a policy, set or not, each as a sentence. The call only reads.
+
+        No queue matches it; it matches its own target; it lets dead letters disappear; an equal policy exists.
+        """
+        return self._driver.perform(flows.policies.check(self._driver.keyspace, policy))
+
+    def reconcile(self) -> PolicyResult:
+        """Bring the options in force of all queues up to date with the policies now. Reapers do it in each pass.
+
+        There is nothing to do unless a process ended in the midst of a change.
+        """
+        return self._driver.perform(flows.policies.reconcile_all(self._driver.keyspace))
+
+    def explain(self, name: str, ttl: Duration | None = None) -> Explanation:
+        """Explain the options that a queue of this name gets from policies alone, whether it exists or not.
+
+        `Queue.explain` explains an existing queue with its declared options. Raises `InvalidName`.
+        """
+        ms = None if ttl is None else int(units.duration(ttl, "ttl"))
+        flow = flows.policies.explain(self._driver.keyspace, check_queue_name(name), ms, name_only=True)
+        return self._driver.perform(flow)
+
+    def _set(self, policy: Policy) -> PolicyResult:
+        return self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
+
+    def _policies(self, *, operator: bool) -> list[Policy]:
+        stored = self._driver.perform(flows.policies.current(self._driver.keyspace)).policies
+        return [policy for policy in stored if policy.operator is operator]
 
     def reaper_count(self) -> int:
         """Number of reapers that run for this namespace.

@@ -13,6 +13,7 @@ from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import Driver
 from rqttl.options import QueueOptions, UpdateResult
+from rqttl.policies import Explanation
 from rqttl.runner import Runner
 from rqttl.text import format_value
 from rqttl.types import (
@@ -221,17 +222,29 @@ class Queue:
         look = flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True))
         return self._driver.perform(flows.stats(self.name) if sweep else look)
 
-    def options(self) -> QueueOptions:
-        """The options in force, durations in milliseconds. The call only reads."""
-        return self._driver.perform(flows.options(self._driver.keyspace, self.name))
+    def options(self, *, declared: bool = False) -> QueueOptions:
+        """The options in force, durations in milliseconds; or the `declared` ones. The call only reads.
+
+        They differ where policies apply: `explain` shows the source of each option.
+        """
+        return self._driver.perform(flows.options(self._driver.keyspace, self.name, declared=declared))
+
+    def explain(self, ttl: Duration | None = None) -> Explanation:
+        """Explain each option in force: its value, its source, and the values that lost.
+
+        `message` of the answer explains the TTL of a message that is sent with `ttl`, step by step. The call only
+        reads.
+        """
+        ms = None if ttl is None else int(units.duration(ttl, "ttl"))
+        return self._driver.perform(flows.policies.explain(self._driver.keyspace, self.name, ms))
 
     def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
-        """Change options; `None` resets one to its default. Options act at once, also on the present messages.
+        """Change declared options; `None` resets one to its default. They act at once, also on the present messages.
 
         A shorter `message_ttl` and a lower limit (under `drop-head`) let ready messages die. The result counts them;
         `preview_update` counts them beforehand. Raises `InvalidOption`, `InvalidDuration`, and changes nothing then.
         """
-        return self._driver.perform(flows.update(self.name, changes))
+        return self._driver.perform(flows.update(self._driver.keyspace, self.name, changes))
 
     def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Count the messages that `update` would let die now, without changing an option.
@@ -239,7 +252,7 @@ class Queue:
         The call sweeps the queue: expired messages die first, and are not counted. The counts are exact while no other
         client uses the queue. Raises as `update` does.
         """
-        return self._driver.perform(flows.preview(self.name, changes))
+        return self._driver.perform(flows.preview(self._driver.keyspace, self.name, changes))
 
     def touch(self) -> None:
         """Mark the queue as used, so that its `expires` and `auto_delete_on_idle` start again."""

@@ -20,13 +20,16 @@ def broker_of(queue: Queue) -> Broker:
 
 def before_step(driver: RedisDriver, kind: object, action: Callable[[], object]) -> None:
     """Do something once, right before the driver carries out the first step of this kind, or this very step."""
-    step = driver.step
+    step, done = driver.step, False
 
     def carry_out(one: flows.Step) -> object:
-        if one == kind or type(one) is kind:
+        nonlocal done
+        if not done and (one == kind or type(one) is kind):
+            done = True
             driver.step = step  # type: ignore[method-assign]
             action()
-        return step(one)
+        # a flow that is under way goes on with this function, also after the action has put another one in its place
+        return driver.step(one) if done else step(one)
 
     driver.step = carry_out  # type: ignore[method-assign, assignment]
 

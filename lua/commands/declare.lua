@@ -1,36 +1,47 @@
---- Create a queue, or check that it exists with these options. A queue that a dead letter created is adopted.
+--- Create a queue, or check that it was declared with these options. A queue that a dead letter created is adopted.
 --
 -- A call without a reply is repeated with the same `version`, which marks a queue that this call created. Declaring an
--- existing queue needs no memory, so consumers can start without free memory in Redis. Its lifetime restarts.
+-- existing queue needs no memory, so consumers can start without free memory in Redis. Its lifetime restarts. An
+-- adoption with policies that are older than those in force is `stale`: messages might die by options of the past. The
+-- caller may have `seen` that version in the record, if it cannot read all policies and keeps options in force.
+-- `options` and `fields` are the options in force: those `declared`, and the policies of the version `policies`. The
+-- first `absent` of `fields` are names of unset options; the others are options, name and value in turn.
 --
 -- @use    clock options reaper_hint queue_lifetime reply memory
 -- @keys   meta tombstone
--- @args   version now options fields...
--- @reply  made version: made is 1 if the queue is new, 2 if it was adopted, else 0
--- @refuse mismatch queue_expired: followed by the version and the options in force
+-- @args   version now declared options policies seen absent fields...
+-- @reply  made version policies options: made is 1 if the queue is new, 2 if it was adopted, else 0. `policies` is the
+-- @reply  version that the options in force come from, `options` those in force where they are other ones
+-- @refuse mismatch stale queue_expired: mismatch is followed by the declared options, queue_expired by the version and
+-- @refuse the options in force
 
-local now, made = clock.now(arg.now), 0
-local version, stored, explicit, option_set = unpack(redis.call('HMGET', q.meta, 'version', 'options', 'explicit',
-  'option_set'))
+local made
+local now, policies, other = clock.now(arg.now), arg.policies, ''
+local version, declared, stored, explicit, option_set, known = unpack(redis.call('HMGET', q.meta, 'version',
+  'declared', 'options', 'explicit', 'option_set', 'policies'))
 if option_set == 'expiring' and queue_lifetime.read(q, now) then
   return reply.refuse('queue_expired', version, stored)
-elseif explicit == '1' and stored ~= arg.options then
-  return reply.refuse('mismatch', version, stored)
+elseif explicit == '1' and declared ~= arg.declared then
+  return reply.refuse('mismatch', declared)
+elseif explicit == '0' and known ~= arg.seen and (tonumber(known) or 0) > tonumber(policies) then
+  return reply.refuse('stale')
 elseif not version then
   version = arg.version
-  options.create(q.meta, version, 1, now, options.last_seq(q.tombstone, now), arg.fields)
-  redis.call('HSET', q.meta, 'options', arg.options)
+  options.create(q.meta, version, 1, now, options.last_seq(q.tombstone, now))
+  options.put(q.meta, arg.options, arg.policies, arg.declared, arg.absent, arg.fields)
   made = 1
 else
   memory.may_pass(q)
   if explicit == '0' then
     version = arg.version
-    redis.call('HSET', q.meta, 'version', version, 'explicit', 1, 'options', arg.options, unpack(arg.fields))
+    options.put(q.meta, arg.options, arg.policies, arg.declared, arg.absent, arg.fields)
+    redis.call('HSET', q.meta, 'version', version, 'explicit', 1)
     reaper_hint.due_now(q.meta)
     made = 2
-  elseif version == arg.version then
-    made = 1
+  else
+    made, policies = version == arg.version and 1 or 0, known
+    if stored ~= arg.options then other = stored end
   end
 end
 queue_lifetime.restart(q, now)
-return reply.ok(q, made, version)
+return reply.ok(q, made, version, policies, other)

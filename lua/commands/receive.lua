@@ -37,7 +37,7 @@ if most > 0 then
   take.choose(q, now, most, state)
 end
 local seqs, failed = state.seqs, {}
-if state.requeued then
+if state.requeued or state.handed then
   failed = lazy(failures).list(q, seqs)
   if #failed > 0 then record.count(q, 'redelivered', #failed / 2) end
 end

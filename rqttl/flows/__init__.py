@@ -1,6 +1,7 @@
 """Flows: operations of several steps, as generators that yield each step. No I/O here."""
 
-from rqttl.flows.config_cache import KNOWN, ConfigCache
+from rqttl.flows import deploying, policies
+from rqttl.flows.config_cache import KNOWN, ConfigCache, PolicyCache
 from rqttl.flows.looking import look, names, only, options, options_of
 from rqttl.flows.messages import (
     PERIOD,
@@ -37,7 +38,9 @@ from rqttl.flows.steps import (
     SWEEPS,
     Driver,
     Flow,
+    ForgetConfig,
     GetConfig,
+    GetPolicies,
     HandleNotes,
     Now,
     Pipeline,
@@ -68,10 +71,13 @@ __all__ = [
     "ConfigCache",
     "Driver",
     "Flow",
+    "ForgetConfig",
     "GetConfig",
+    "GetPolicies",
     "HandleNotes",
     "Now",
     "Pipeline",
+    "PolicyCache",
     "Read",
     "ReceiveResult",
     "Register",
@@ -84,6 +90,7 @@ __all__ = [
     "config_of",
     "declare",
     "delete",
+    "deploying",
     "dispatch",
     "drive",
     "enqueue",
@@ -101,6 +108,7 @@ __all__ = [
     "peek",
     "period",
     "pipeline",
+    "policies",
     "preview",
     "purge",
     "purge_many",

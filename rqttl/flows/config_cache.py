@@ -1,15 +1,21 @@
-"""The cache of the configs that a client last read from Redis. No I/O here."""
+"""The caches of a client: the configs of queues and the policies that it last read from Redis. No I/O here."""
 
 from __future__ import annotations
 
+import logging
+
 from rqttl.errors import QueueNotFound
-from rqttl.flows import registry
+from rqttl.flows import policies, registry
 from rqttl.flows.queues import config_of
-from rqttl.flows.steps import Flow, GetConfig
+from rqttl.flows.steps import Flow, GetConfig, GetPolicies
+from rqttl.policies import PolicySet
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.recent import Recent
 
+logger = logging.getLogger("rqttl")
+
+_EFFECT = "existing queues keep its options, new ones lack them; `rqttl doctor` has the remedy"
 #: The number of queues whose configs a client keeps. It reads any other from Redis again.
 KNOWN = 10_000
 
@@ -47,3 +53,26 @@ class ConfigCache(Recent[QueueConfig]):
         """Forget a deleted queue, and remove it from the registry; see `registry.unregister`."""
         self.forget(queue)
         return (yield from registry.unregister(keyspace, queue))
+
+
+class PolicyCache:
+    """The set of policies that a driver read last. It answers `GetPolicies`."""
+
+    def __init__(self) -> None:
+        self._known = PolicySet()
+
+    def answer(self, step: GetPolicies) -> PolicySet | None:
+        """Return the answer to a step without asking Redis; `None` if `ask` has to be performed."""
+        known = self._known
+        return known if known.version == step.version else None
+
+    def ask(self, keyspace: Keyspace) -> Flow[PolicySet]:
+        """Read the set that is stored now, and remember it. New damage is logged."""
+        before, self._known = self._known, (yield from policies.read(keyspace))
+        for damage in self._known.damaged:
+            if damage not in before.damaged:
+                logger.warning(
+                    "%s; existing queues keep its options, new ones lack them; `rqttl doctor` has the remedy",
+                    damage.error,
+                )
+        return self._known

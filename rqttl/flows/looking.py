@@ -34,25 +34,26 @@ def names(keyspace: Keyspace) -> Flow[list[str]]:
     return existing
 
 
-def options_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[PerQueue[QueueOptions]]:
-    """The options of each queue."""
+def options_of(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = False) -> Flow[PerQueue[QueueOptions]]:
+    """The options in force of each queue, or those that were `declared`."""
+    field = "declared" if declared else "options"
     options: PerQueue[QueueOptions] = PerQueue()
     for page in _pages(queues):
-        _, records = yield from _existing(keyspace, page, (*LIFETIME, "options"), options.damaged)
-        options |= _sound(records, _options, options.damaged)
+        _, records = yield from _existing(keyspace, page, (*LIFETIME, field), options.damaged)
+        options |= _sound(records, lambda record: _options(record, field), options.damaged)
     return options
 
 
-def options(keyspace: Keyspace, queue: str) -> Flow[QueueOptions]:
+def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[QueueOptions]:
     """The options of one queue. Raises `QueueNotFound`, `QueueDamaged`."""
-    return (yield from only(queue, options_of(keyspace, [queue])))
+    return (yield from only(queue, options_of(keyspace, [queue], declared=declared)))
 
 
-def _options(record: Record) -> QueueOptions:
+def _options(record: Record, field: str) -> QueueOptions:
     try:
-        return QueueOptions.from_json(record.queue, record.text("options"))
+        return QueueOptions.from_json(record.queue, record.text(field))
     except ValueError:
-        raise QueueDamaged(record.queue, "the field options of its record holds no options") from None
+        raise QueueDamaged(record.queue, f"the field {field} of its record holds no options") from None
 
 
 def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Flow[PerQueue[QueueStats]]:

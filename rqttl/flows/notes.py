@@ -6,22 +6,26 @@ import logging
 from collections.abc import Sequence
 
 from rqttl.errors import QueueNotFound, ScriptsForgotten
+from rqttl.flows import policies
 from rqttl.flows.steps import SWEEPS, Flow, Register, Unregister, sweep
+from rqttl.protocol.keys import Keyspace
 
 logger = logging.getLogger("rqttl")
 
 
-def follow(notes: Sequence[bytes]) -> Flow[None]:
-    """Do the work of each note: register a created queue, unregister a deleted one, sweep one that has too much.
+def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
+    """Do the work of each note.
 
-    The call of the script has succeeded and must not seem to have failed. So errors of Redis are logged, and reapers do
-    the work.
+    A created queue is registered and gets the options of its policies. A deleted queue is unregistered.
+    A queue with too many messages is swept. The call of the script has succeeded and must not seem to have failed. So
+    errors of Redis are logged, and reapers do the work.
     """
     for kind, name in zip(notes[::2], notes[1::2], strict=True):
         queue = name.decode()
         try:
             if kind == b"created":
                 yield Register(queue)
+                yield from policies.reconcile(keyspace, [queue])
             elif kind == b"deleted":
                 yield Unregister(queue)
             elif kind == b"sweep":

@@ -6,11 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rqttl import checks
-from rqttl.errors import QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged
+from rqttl.errors import QueueDamaged, QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged
+from rqttl.flows import targets
+from rqttl.flows.following import following
+from rqttl.flows.policies import of_version, reconcile, records, version_call
+from rqttl.flows.previews import count_deaths
 from rqttl.flows.steps import (
     EXPIRED,
     NOT_THERE,
+    OUTDATED,
     Flow,
+    ForgetConfig,
     GetConfig,
     Read,
     Register,
@@ -20,11 +26,11 @@ from rqttl.flows.steps import (
     retire,
     run,
     sweep,
-    with_config,
 )
 from rqttl.options import QueueOptions, UpdateResult, written
+from rqttl.policies import PolicySet
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, Command, QueueConfig, Refused, Walk, Word
+from rqttl.protocol.commands import BATCH, Options, QueueConfig, Refused, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import Declared, MessageView
 from rqttl.units import as_datetime
@@ -33,45 +39,69 @@ from rqttl.units import as_datetime
 DECLARED: tuple[Declared, ...] = ("existing", "created", "adopted")
 
 
-def declare(keyspace: Keyspace, options: QueueOptions) -> Flow[Declared]:
-    """Create a queue, adopt it, or find it with the same options.
+def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
+    """Create a queue, adopt it, or find it with the same declared options.
 
     The flow adds the name to the registry first, so every queue is listed. It writes nothing there for a listed queue:
-    Redis without free memory would refuse the write.
+    Redis without free memory would refuse the write. The flow applies policies that change meanwhile before it ends: it
+    compares the version in the reply with the version that is stored after the queue was made.
     """
-    queue = options.queue
-    yield from _listed(keyspace, queue)
-    command = commands.declare(keyspace, options)
+    queue = declared.queue
+    listed, policies = yield from _enter(keyspace, queue)
+    config: QueueConfig | None = None
     while True:
-        answer = yield from dispatch(command, ("mismatch", *EXPIRED))
+        options = following(policies, declared, config)
+        command = commands.declare(keyspace, options, "" if config is None else config.policies)
+        answer = yield from dispatch(command, ("mismatch", "stale", *EXPIRED))
         if type(answer) is not Refused:
             break
-        in_force = _config(keyspace, queue, *answer.details)
         if answer.code == "mismatch":
-            raise _mismatch(options, in_force.options)
-        yield from retire(in_force)
-        yield from _listed(keyspace, queue)  # `retire` removed it
-    if answer.made:
-        # another client may have removed the name since, after the end of an older queue of this name
-        yield from _listed(keyspace, queue)
-    # the config comes from the call, not from a new look: the lifetime of the declared queue may be over by now
-    yield GetConfig(queue, newest=QueueConfig(keyspace, queue, answer.version, options))
+            raise _mismatch(declared, QueueOptions.from_json(queue, answer.details[0]))
+        if answer.code == "stale":
+            config = yield from _reconcile(keyspace, queue)
+        else:
+            version, stored = answer.details
+            yield from retire(Options(declared, QueueOptions.from_json(queue, stored)).config(keyspace, version))
+        listed, policies = yield from _enter(keyspace, queue)  # `retire` removed it
+    if answer.made or not listed:
+        # A change of policies looks at members only: one may have missed the queue. And another client may have removed
+        # the name since, after the end of an older queue of this name.
+        _, policies = yield from _enter(keyspace, queue)
+    if int(answer.policies) != policies.version:
+        yield ForgetConfig(queue)
+        yield from reconcile(keyspace, [queue])
+    else:
+        # the config comes from the call, not from a new look: the lifetime of the declared queue may be over by now
+        in_force = QueueOptions.from_json(queue, answer.options) if answer.options else options.in_force
+        known = Options(declared, in_force, policies.version).config(keyspace, answer.version)
+        yield GetConfig(queue, newest=known)
     made: int = answer.made
     return DECLARED[made]
 
 
-def _mismatch(asked: QueueOptions, in_force: QueueOptions) -> QueueMismatch:
-    differences = asked.differences(in_force)
+def _mismatch(asked: QueueOptions, declared: QueueOptions) -> QueueMismatch:
+    differences = asked.differences(declared)
     texts = {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()}
     return QueueMismatch(asked.queue, differences, texts)
 
 
-def _listed(keyspace: Keyspace, queue: str) -> Flow[None]:
-    (listed,) = yield Read([("SISMEMBER", keyspace.registry, queue)])
+def _reconcile(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]:
+    """Put the options of the present policies in force. Returns the record after that. Raises `QueueDamaged`."""
+    result = yield from reconcile(keyspace, [queue])
+    for error in result.damaged.values():
+        raise error
+    configs, _ = yield from records(keyspace, [queue], {})
+    return configs.get(queue)
+
+
+def _enter(keyspace: Keyspace, queue: str) -> Flow[tuple[bool, PolicySet]]:
+    """Enter a queue into the registry if it is missing. Returns True if it was there, and the policies of before."""
+    listed, version = yield Read([("SISMEMBER", keyspace.registry, queue), version_call(keyspace)])
     if isinstance(listed, Exception):
         raise RegistryDamaged(keyspace.registry)
     if not listed:
         yield Register(queue)
+    return bool(listed), (yield from of_version(version))
 
 
 def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
@@ -79,51 +109,50 @@ def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
     yield from existing(queue, commands.touch(keyspace, queue))
 
 
-def update(queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
-    """Change options. They act on the present messages; the result counts the messages that die by the change."""
-    first = yield from _fresh(queue, changes)
-    keyspace, before, after = first.keyspace, first.options, first.options
-
-    def build(config: QueueConfig) -> Command:
-        nonlocal before, after
-        before, after = config.options, config.options.changed(changes)
-        return commands.update(config, after)
-
+def update(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
+    """Change declared options. They act on the present messages; the result counts the messages that die by it."""
+    yield from _look(keyspace, queue, changes)  # raises before anything is swept
     # Messages that are due under the old options die before the change, so the result does not count them.
     yield from sweep(queue)
-    yield from with_config(queue, build)
-    config = yield from config_if_exists(keyspace, queue)
-    if config is None:
+    while True:
+        config, options = yield from _look(keyspace, queue, changes)
+        command = commands.update(config, options)
+        answer = yield from dispatch(command, OUTDATED)
+        if type(answer) is not Refused:
+            break
+        yield GetConfig(queue, fresh=True)  # a queue whose lifetime is over is deleted by it
+    before, after = config.options, options.in_force
+    yield from reconcile(keyspace, (yield from targets.enter(keyspace, targets.given_up(before, after))))
+    known = yield from config_if_exists(keyspace, queue)
+    if known is None:
         return UpdateResult(before, after, 0, 0)  # its lifetime was over at once
-    yield GetConfig(queue, newest=config)
+    yield GetConfig(queue, newest=known)
     swept = yield from sweep(queue)
     return UpdateResult(before, after, sum(step.expired for step in swept), sum(step.trimmed for step in swept))
 
 
-def preview(queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flow[UpdateResult]:
+def preview(keyspace: Keyspace, queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flow[UpdateResult]:
     """Count the messages that `update` would let die. Sweeps the queue first, as `update` does."""
-    yield from _fresh(queue, changes)
+    yield from _look(keyspace, queue, changes)
     yield from sweep(queue, now=now)
-    before = after = (yield GetConfig(queue)).options
-    walk = Walk()
 
-    def build(config: QueueConfig) -> Command:
-        nonlocal before, after
-        before, after = config.options, config.options.changed(changes)
-        return commands.preview(config, after, walk, now=now)
+    def look() -> Flow[tuple[QueueConfig, QueueOptions]]:
+        config, options = yield from _look(keyspace, queue, changes)
+        return config, options.in_force
 
-    while True:
-        values = yield from with_config(queue, build)
-        if not values.more:
-            return UpdateResult(before, after, int(values.expired), int(values.trimmed))
-        walk = Walk(*[getattr(values, name) for name in Walk._fields])
+    return (yield from count_deaths(queue, look, now=now))
 
 
-def _fresh(queue: str, changes: Mapping[str, object]) -> Flow[QueueConfig]:
-    """Read the options in force, past the cache. Raises `InvalidOption` if the changes do not fit to them."""
-    config: QueueConfig = yield GetConfig(queue, fresh=True)
-    config.options.changed(changes)
-    return config
+def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[tuple[QueueConfig, Options]]:
+    """The record of a queue now, and its options after the changes. Raises where the changes do not fit to them."""
+    damaged: dict[str, QueueDamaged] = {}
+    configs, policies = yield from records(keyspace, [queue], damaged)
+    for error in damaged.values():
+        raise error
+    if queue not in configs:
+        raise QueueNotFound(queue)
+    config = configs[queue]
+    return config, following(policies, config.declared.changed(changes), config)
 
 
 def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
@@ -182,14 +211,12 @@ def config_if_exists(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]
     while True:
         answer = yield from dispatch(command, NOT_THERE)
         if type(answer) is not Refused:
-            return _config(keyspace, queue, answer.version, answer.options)
+            return QueueConfig.read(keyspace, queue, answer.version, answer.options, answer.declared, answer.policies)
         if answer.code == "not_found":
             return None
-        yield from retire(_config(keyspace, queue, *answer.details))
-
-
-def _config(keyspace: Keyspace, queue: str, version: bytes, options: bytes) -> QueueConfig:
-    return QueueConfig(keyspace, queue, version, QueueOptions.from_json(queue, options))
+        version, in_force = answer.details
+        options = QueueOptions.from_json(queue, in_force)
+        yield from retire(Options(options, options).config(keyspace, version))
 
 
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[MessageView]]:

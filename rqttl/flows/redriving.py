@@ -52,14 +52,18 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
         return [RedriveResult(sequence, origin, "same_queue") for sequence in sequences]
     done: list[RedriveResult] = []
     config = yield from config_if_exists(keyspace, origin)
+    repeated = False  # see `with_config`
     while len(done) < len(sequences):
         if config is None:
             return done + [RedriveResult(sequence, origin, "no_origin") for sequence in sequences[len(done) :]]
         batch = sequences[len(done) : len(done) + BATCH]
-        answer = yield from dispatch(commands.redrive(config, queue, batch), OUTDATED)
+        command = commands.redrive(config, queue, batch)
+        answer = yield from dispatch(command.as_replay() if repeated else command, OUTDATED)
         if type(answer) is Refused:
+            repeated = repeated or answer.repeated
             config = yield from config_if_exists(keyspace, origin)
         else:
+            repeated = False
             # the script reads a bounded number of bytes, so it may handle the first letters only
             done += [
                 _redriven(sequence, origin, result) for sequence, result in zip(batch, answer.results, strict=False)

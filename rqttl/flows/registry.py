@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rqttl.errors import RegistryDamaged
-from rqttl.flows.steps import Flow, Read, Write, execute
+from rqttl.flows.steps import Flow, HandleNotes, Read, Write, execute
 from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace
 
@@ -20,11 +20,16 @@ def register(keyspace: Keyspace, queue: str) -> Flow[int]:
 
 
 def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
-    """Remove a deleted queue. Returns 1 if it was a member. A queue that was created again meanwhile stays."""
+    """Remove a deleted queue. Returns 1 if it was a member. A queue that was created again meanwhile stays.
+
+    A change of policies looks at the members only. Such a queue was none for a moment, so it is reconciled.
+    """
     removed = yield from execute(replies.number, "SREM", keyspace.registry, queue)
     if not (yield from execute(replies.number, "EXISTS", keyspace.key(queue, "meta"))):
         return removed
-    return (yield from register(keyspace, queue))
+    entered = yield from register(keyspace, queue)
+    yield HandleNotes((b"created", queue.encode()))
+    return entered
 
 
 def members(keyspace: Keyspace, page: int = PAGE) -> Flow[set[bytes]]:

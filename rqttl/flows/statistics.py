@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from rqttl.errors import QueueDamaged
+from rqttl.flows.many import NO_NUMBER, in_one_round_trip
 from rqttl.flows.numbers import state_fields
 from rqttl.flows.records import Record
-from rqttl.flows.steps import NOT_THERE, OUTDATED, SWEEPS, Flow, Pipeline, dispatch, with_config
-from rqttl.options import QueueOptions
+from rqttl.flows.steps import NOT_THERE, OUTDATED, SWEEPS, Flow, with_config
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Word
+from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
 from rqttl.protocol.contract import IncompleteReply
 from rqttl.protocol.keys import STATES, Keyspace
 from rqttl.types import PerQueue, QueueStats
 
 #: The number of queues whose statistics one round trip reads.
 TOGETHER = 100
-NO_NUMBER = "a field of its record is missing or is no number"
 
 
 def stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
@@ -71,13 +70,14 @@ class _SweepOutcome:
         for name in queues:
             self.lasts.pop(name, None)  # an earlier reply does not count if the queue was deleted since
         lookups = [commands.lookup(keyspace, name) for name in queues]
-        looks = yield from self._in_one_round_trip(lookups, NOT_THERE)
+        looks = yield from in_one_round_trip(lookups, NOT_THERE, self.damaged)
         configs = [
-            QueueConfig(keyspace, name, look.version, QueueOptions.from_json(name, look.options))
+            QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies)
             for name, look in looks.items()
             if type(look) is not Refused
         ]
-        answers = yield from self._in_one_round_trip([commands.stats(config, now=now) for config in configs], OUTDATED)
+        calls = [commands.stats(config, now=now) for config in configs]
+        answers = yield from in_one_round_trip(calls, OUTDATED, self.damaged)
         left = []
         for name, answer in answers.items():
             if type(answer) is not Refused:
@@ -87,27 +87,9 @@ class _SweepOutcome:
                 left.append(name)
         return left
 
-    def _in_one_round_trip(self, calls: Sequence[Command], answered: Container[str]) -> Flow[dict[str, Ok | Refused]]:
-        """Run a command for each queue in one round trip. Damaged queues are noted and left out."""
-        replies = (yield Pipeline(calls, tolerant=True)) if calls else ()
-        answers: dict[str, Ok | Refused] = {}
-        for command, reply in zip(calls, replies, strict=True):
-            if isinstance(reply, Exception):
-                self.damaged[command.queue] = _damage(command.queue, reply)
-                continue
-            try:
-                answers[command.queue] = yield from dispatch(command, answered, reply)
-            except IncompleteReply:
-                self.damaged[command.queue] = QueueDamaged(command.queue, NO_NUMBER)
-        return answers
-
     def statistics(self, name: str) -> QueueStats:
         """The newest numbers of a queue, with the age of its due work before the first step."""
         return _statistics(name, self.lasts[name], self.firsts[name].overdue)
-
-
-def _damage(queue: str, error: Exception) -> QueueDamaged:
-    return QueueDamaged(queue, f"a script met a key of another type, or a record that lacks a field ({error})")
 
 
 def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:

@@ -34,6 +34,20 @@ class GetConfig(NamedTuple):  # each call makes one, and a named tuple costs the
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetConfig:
+    """Step: forget what is known of a queue."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetPolicies:
+    """Step: the policies of a namespace; the answer is `PolicySet`, from memory if that one has this version."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """Step: run several commands in one round trip. The answer is the list of replies.
 
@@ -127,8 +141,8 @@ class Sleep:
 
 
 Step = (
-    Command | GetConfig | Pipeline | Read | Write | Rehearse | Register | Unregister | HandleNotes | WaitForWakeup | Now
-    | Sleep
+    Command | GetConfig | ForgetConfig | GetPolicies | Pipeline | Read | Write | Rehearse | Register | Unregister
+    | HandleNotes | WaitForWakeup | Now | Sleep
 )  # fmt: skip
 Flow = Generator[Step, Any, T]
 
@@ -252,13 +266,20 @@ def existing(queue: str, command: Command) -> Flow[Ok]:
 
 
 def with_config(queue: str, build: Callable[[QueueConfig], Command], config: QueueConfig | None = None) -> Flow[Ok]:
-    """Run a command with the options of the queue. Repeat it with newer options while it is refused as outdated."""
+    """Run a command with the options of the queue. Repeat it with newer options while it is refused as outdated.
+
+    Redis may have carried out a call whose reply was lost, and refuse the repeated one as outdated, because the options
+    have changed in between. The calls after it have the mark of a replay, too.
+    """
     if config is None:
         config = yield GetConfig(queue)
+    repeated = False
     while True:
-        answer = yield from dispatch(build(config), OUTDATED)
+        command = build(config)
+        answer = yield from dispatch(command.as_replay() if repeated else command, OUTDATED)
         if type(answer) is not Refused:
             return answer
+        repeated = repeated or answer.repeated
         # `not_found` may be outdated, too: the step raises `QueueNotFound` if the queue does not exist now
         config = yield GetConfig(queue, fresh=True)
 
@@ -268,13 +289,14 @@ def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list
     done: list[SweepResult] = []
     while rounds is None or len(done) < rounds:
         values = yield from with_config(queue, lambda config: commands.sweep(config, now=now))
-        done.append(_swept(values))
+        done.append(swept(values))
         if not done[-1].more:
             break
     return done
 
 
-def _swept(values: Ok) -> SweepResult:
+def swept(values: Ok) -> SweepResult:
+    """The values of sweep.lua."""
     return SweepResult(
         values.now, int(values.due) if values.due else None, bool(values.more), values.reclaimed, values.promoted,
         values.expired, values.trimmed, values.compacted, None if values.retired == b"" else values.retired,

@@ -39,10 +39,18 @@ class Ok:
 @final
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal: its code, and its details in the order of the header."""
+    """A refusal: its code, and its details in the order of the header.
+
+    `repeated`: the call had the mark `REPLAY`, so a call in its place needs the mark, too.
+    """
 
     code: str
     details: tuple[Any, ...] = ()
+    repeated: bool = False
+
+
+class Repeated(list[Any]):
+    """A refusal, as redis-py gives it, of a call that had the mark `REPLAY`."""
 
 
 class IncompleteReply(ContractError):
@@ -57,6 +65,7 @@ class Script:
     the death reasons whose target queues the command may write to. `has_rest` means that any number of further
     arguments may follow. `source` are parts of one more queue; the name of that queue is among the targets. `values`
     are the names of the values of a reply. The last one may be `word...`, which stands for all further values.
+    `shared` are keys that belong to no queue: the first ones of `keys`.
     """
 
     name: str
@@ -70,6 +79,7 @@ class Script:
     has_rest: bool
     source: tuple[str, ...]
     values: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
 
     @cached_property
     def fence(self) -> tuple[str, ...]:
@@ -88,7 +98,7 @@ class Script:
             if len(reply) == size:
                 return make(reply)
             return self._read_list(reply)
-        return Refused(reply[1].decode(), tuple(reply[2:]))
+        return Refused(reply[1].decode(), tuple(reply[2:]), type(reply) is Repeated)
 
     def replay_index(self, words: Sequence[Word]) -> int | None:
         """The index of the argument `REPLAY` among the words of a call; `None` if the script has none."""

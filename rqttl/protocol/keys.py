@@ -157,6 +157,11 @@ class Keyspace:
         return f"{self.namespace}:queues"
 
     @property
+    def policies(self) -> str:
+        """The hash of all policies and operator policies, and their version."""
+        return f"{self.namespace}:policies"
+
+    @property
     def due_channel(self) -> str:
         """The channel on which scripts tell reapers that a queue has become due earlier."""
         return f"{self.namespace}:due"

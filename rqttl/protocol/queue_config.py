@@ -15,13 +15,26 @@ PREFIXES = 100
 
 @dataclass(frozen=True)
 class QueueConfig:
-    """The options of a queue and their version. Scripts answer `stale` to a call with another version."""
+    """The options in force of a queue and their version. Scripts answer `stale` to a call with another version.
+
+    They come from the `declared` options and from the policies of the version `policies`.
+    """
 
     keyspace: Keyspace
     name: str
     version: bytes
     options: QueueOptions
+    declared: QueueOptions
+    policies: int = 0
     _prefixes: dict[str, tuple[Word, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def read(
+        cls, keyspace: Keyspace, queue: str, version: bytes, options: bytes, declared: bytes, policies: bytes
+    ) -> QueueConfig:
+        """The fields of a record."""
+        in_force, declaration = QueueOptions.from_json(queue, options), QueueOptions.from_json(queue, declared)
+        return cls(keyspace, queue, version, in_force, declaration, int(policies))
 
     @cached_property
     def retention(self) -> int | None:

@@ -230,6 +230,7 @@ def _link(name: str) -> Script:
     fence = [word for word in FENCE if word in args]
     if args[: len(fence)] != fence:
         raise ContractError(f"lua: {name}: {' and '.join(fence)} must be the first arguments")
+    keys = [*tags.get("shared", []), *keys]
     least = keys.index("|") if "|" in keys else len(keys)
     keys = [key for key in keys if key != "|"]
     further = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""
@@ -249,7 +250,7 @@ def _link(name: str) -> Script:
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(
         name, text, sha, tuple(keys), least, tuple(args), tuple(targets), _names(tags, "refuse"), bool(further), other,
-        _names(tags, "reply"),
+        _names(tags, "reply"), tuple(tags.get("shared", [])),
     )  # fmt: skip
 
 

@@ -17,10 +17,13 @@ from rqttl.events import Events, WaitEvent
 from rqttl.flows import (
     ConfigCache,
     Flow,
+    ForgetConfig,
     GetConfig,
+    GetPolicies,
     HandleNotes,
     Now,
     Pipeline,
+    PolicyCache,
     Read,
     Register,
     Rehearse,
@@ -30,6 +33,7 @@ from rqttl.flows import (
     Write,
 )
 from rqttl.names import check_namespace
+from rqttl.policies import PolicySet
 from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -62,8 +66,12 @@ class RedisDriver:
         self.closed = Interrupt()
         #: The configs of the queues that were used last.
         self.configs = ConfigCache()
+        #: The policies that were read last.
+        self.policies = PolicyCache()
         self._performers: dict[type, Callable[[Any], Any]] = {
             GetConfig: self._config,
+            ForgetConfig: lambda step: self.configs.forget(step.queue),
+            GetPolicies: self._policies,
             Pipeline: lambda step: self.store.run_together(step.commands, tolerant=step.tolerant),
             Read: self._plain,
             Write: self._plain,
@@ -73,7 +81,7 @@ class RedisDriver:
             WaitForWakeup: self._wait_for_wakeup,
             Register: lambda step: self.perform(flows.register(self.keyspace, step.queue)),
             Unregister: lambda step: self.perform(self.configs.unregister(self.keyspace, step.queue)),
-            HandleNotes: lambda step: self.perform(flows.follow(step.notes)),
+            HandleNotes: lambda step: self.perform(flows.follow(self.keyspace, step.notes)),
         }
 
     def perform(self, flow: Flow[T]) -> T:
@@ -97,6 +105,10 @@ class RedisDriver:
     def _config(self, step: GetConfig) -> QueueConfig:
         config = self.configs.answer(step)
         return self.perform(self.configs.ask(self.keyspace, step.queue)) if config is None else config
+
+    def _policies(self, step: GetPolicies) -> PolicySet:
+        policies = self.policies.answer(step)
+        return self.perform(self.policies.ask(self.keyspace)) if policies is None else policies
 
     def _plain(self, step: Read | Write) -> list[Any]:
         return self.store.execute(step.calls, keep_errors=step.keep_errors)

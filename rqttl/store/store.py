@@ -22,6 +22,7 @@ from redis.retry import Retry
 from rqttl.errors import ContractError, InvalidInput, PoolExhausted, ScriptsForgotten
 from rqttl.events import Events
 from rqttl.protocol.commands import Command, Reply
+from rqttl.protocol.contract import Repeated
 from rqttl.protocol.replies import command_name
 from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
@@ -154,6 +155,10 @@ class Store:
         self._listener.close()
 
     def _send_one(self, command: Command) -> Reply:
+        reply = self._ask(command)
+        return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
+
+    def _ask(self, command: Command) -> Reply:
         script = command.script
         try:
             with self.connections.hold() as held:

@@ -32,6 +32,24 @@ def clocked(client: redis.Redis) -> Iterator[Clocked]:
 
 
 @pytest.fixture
+def user(client: redis.Redis) -> Iterator[Callable[..., Broker]]:
+    """`user(*rules)`: a broker as a user with these rules."""
+    brokers: list[Broker] = []
+
+    def connect(*rules: str) -> Broker:
+        client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">secret", *rules)
+        kwargs = {**client.connection_pool.connection_kwargs, "username": "limited", "password": "secret"}
+        pool = redis.ConnectionPool(connection_class=client.connection_pool.connection_class, **kwargs)
+        brokers.append(Broker(redis.Redis(connection_pool=pool)))
+        return brokers[-1]
+
+    yield connect
+    for broker in brokers:
+        broker.close()
+    client.execute_command("ACL", "DELUSER", "limited")
+
+
+@pytest.fixture
 def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
     """Do something in a signal handler of this thread, a moment from now."""
     before = signal.getsignal(signal.SIGALRM)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, BrokerClosed, Queue, SweepEvent, WaitEvent
+from rqttl import Broker, BrokerClosed, Policy, Queue, SweepEvent, WaitEvent
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
@@ -17,6 +17,7 @@ from tests.contract.test_waking import LONG, Waiters
 from tests.unit.test_public_names import PUBLIC
 from tests.waiting import PATIENCE
 
+POLICY = Policy.read("p", "#", {"lease": "1m"})
 #: One call of each method of a broker and of a queue that talks to Redis or makes a handle.
 BROKER: dict[str, Callable[[Broker], object]] = {
     "declare_queue": lambda broker: broker.declare_queue("q"),
@@ -27,6 +28,16 @@ BROKER: dict[str, Callable[[Broker], object]] = {
     "options": lambda broker: broker.options(),
     "reaper_count": lambda broker: broker.reaper_count(),
     "server_time": lambda broker: broker.server_time(),
+    "set_policy": lambda broker: broker.set_policy("p", "#", {"lease": "1m"}),
+    "set_operator_policy": lambda broker: broker.set_operator_policy("p", "#", {"lease": "1m"}),
+    "delete_policy": lambda broker: broker.delete_policy("p"),
+    "delete_operator_policy": lambda broker: broker.delete_operator_policy("p"),
+    "policies": lambda broker: broker.policies(),
+    "operator_policies": lambda broker: broker.operator_policies(),
+    "preview_policy": lambda broker: broker.preview_policy(POLICY),
+    "check_policy": lambda broker: broker.check_policy(POLICY),
+    "reconcile": lambda broker: broker.reconcile(),
+    "explain": lambda broker: broker.explain("q"),
     "with": lambda broker: broker.__enter__(),
 }
 QUEUE: dict[str, Callable[[Queue], object]] = {
@@ -40,6 +51,7 @@ QUEUE: dict[str, Callable[[Queue], object]] = {
     "peek": lambda queue: queue.peek(),
     "stats": lambda queue: queue.stats(),
     "options": lambda queue: queue.options(),
+    "explain": lambda queue: queue.explain(),
     "update": lambda queue: queue.update(max_length=5),
     "preview_update": lambda queue: queue.preview_update(max_length=5),
     "touch": lambda queue: queue.touch(),
@@ -72,6 +84,8 @@ def other(broker: Broker) -> Iterator[Broker]:
 @pytest.mark.parametrize("call", BROKER)
 def test_every_method_of_a_closed_broker_raises(broker: Broker, other: Broker, call: str) -> None:
     other.declare_queue("q")
+    for set_policy in (other.set_policy, other.set_operator_policy):
+        set_policy("p", "other", {"lease": "1m"})
     broker.close()
 
     with pytest.raises(BrokerClosed, match="the broker is closed") as refused:

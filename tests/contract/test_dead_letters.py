@@ -131,6 +131,7 @@ def test_a_target_that_does_not_exist_is_created_by_the_first_letter(clocked: Cl
     assert taken(clocked.queue("d")) == [b"x"]
 
 
+@pytest.mark.spec("S-080")
 def test_a_target_that_was_deleted_is_created_again(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     reject(clocked, queue, b"1")
@@ -203,7 +204,7 @@ def test_the_targets_rules_for_senders_do_not_act_on_letters(clocked: Clocked, r
     assert one(target).expires_at is None
 
 
-@pytest.mark.spec("DLX-18", "S-034", "DH-06")
+@pytest.mark.spec("DLX-18", "S-034", "DH-06", "A-055")
 def test_a_letter_may_die_again(clocked: Clocked) -> None:
     clocked.declare_queue("d", dead_letter="dd")
     reject(clocked, clocked.declare_queue("q", dead_letter="d"), b"x")

@@ -11,7 +11,7 @@ from tests.contract.clocked import Clocked, at, ms
 from tests.contract.looks import one, take
 
 
-@pytest.mark.spec("DH-01", "DH-08", "A-039", "A-040", "A-044", "S-030")
+@pytest.mark.spec("DH-01", "DH-08", "A-039", "A-040", "A-044", "S-030", "W16")
 def test_a_record_says_where_why_when_and_what_was_before(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue(b"x", ttl="500ms")

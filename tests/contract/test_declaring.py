@@ -28,6 +28,7 @@ def test_declaring_again_with_equal_options_changes_nothing(broker: Broker, clie
     assert bodies(queue) == [b"kept"]
 
 
+@pytest.mark.spec("DEC-02", "DEC-03")
 def test_declaring_with_other_options_names_each_option_and_both_values(broker: Broker) -> None:
     broker.declare_queue("q", message_ttl="60s", max_length=5, lease="1m")
 
@@ -40,7 +41,7 @@ def test_declaring_with_other_options_names_each_option_and_both_values(broker: 
         "max_length": (None, 5),
         "dead_letter": ("d", None),
     }
-    for told in ("message_ttl: requested '30s', in force '1m'", "max_length: requested None, in force 5"):
+    for told in ("message_ttl: requested '30s', declared '1m'", "max_length: requested None, declared 5"):
         assert told in str(caught.value)
 
 
@@ -79,7 +80,7 @@ def test_an_auto_created_queue_is_adopted_by_the_first_declare(broker: Broker) -
         broker.declare_queue("d", max_length=8)
 
 
-@pytest.mark.spec("TTL-01")
+@pytest.mark.spec("TTL-01", "DEC-04")
 @pytest.mark.parametrize(
     "written", ["200ms", " 200 ms ", "0.2s", timedelta(milliseconds=200), timedelta(microseconds=199_001)]
 )
@@ -113,12 +114,15 @@ def test_any_duration_from_zero_to_ten_years_is_a_ttl(broker: Broker, ttl: int) 
     assert broker.declare_queue("q", message_ttl=ms(ttl)).options().message_ttl == ttl
 
 
-@pytest.mark.spec("LEN-01", "LEN-02", "DLX-29", "DLX-30", "DLX-32", "S-041")
+@pytest.mark.spec(
+    "LEN-01", "LEN-02", "DLX-29", "DLX-30", "DLX-32", "S-041", "DEC-04", "DEC-06", "DEC-08", "DEC-09", "W26"
+)
 @pytest.mark.parametrize(
     "wrong",
     [
         {"max_length": -1},
         {"max_length": "10k"},
+        {"max_length": 5.0},
         {"max_length_bytes": 1.5},
         {"max_length_bytes": True},
         {"overflow": "drop-tail"},
@@ -127,6 +131,8 @@ def test_any_duration_from_zero_to_ten_years_is_a_ttl(broker: Broker, ttl: int) 
         {"dead_letter": "no spaces"},
         {"dead_letter_expired": b"d"},
         {"max_deliveries": 0},
+        {"max_deliveries": 0.5},
+        {"queue_type": "quorum"},
         {"max_message_bytes": 0},
         {"never_expire": 1},
         {"dead_letter_strategy": "at-least-once"},
@@ -219,6 +225,7 @@ def test_another_client_follows_an_update(broker: Broker, client: redis.Redis) -
         other.enqueue(b"2")
 
 
+@pytest.mark.spec("DEC-10")
 def test_every_operation_on_a_missing_queue_says_so(broker: Broker, client: redis.Redis) -> None:
     queue = broker.queue("missing")
 

@@ -1,4 +1,4 @@
-"""Declarations and updates with a tiny lifetime, and what declaring again costs."""
+"""Declarations and updates with a tiny lifetime; the differences and the cost of a second declaration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, CommandEvent, QueueNotFound
+from rqttl import Broker, CommandEvent, QueueMismatch, QueueNotFound
 from tests.contract.clocked import Clocked
 
 
@@ -41,4 +41,20 @@ def test_declaring_a_queue_that_is_there_takes_two_round_trips(broker: Broker) -
     queue = broker.declare_queue("q", max_length=5)
     queue.enqueue(b"x")
 
-    assert calls == ["SISMEMBER", "declare", "enqueue"]
+    # the registry and the version of the policies come in one round trip
+    assert calls == ["SISMEMBER", "HGET", "declare", "enqueue"]
+
+
+@pytest.mark.spec("DEC-05")
+@pytest.mark.parametrize("option, value", [("message_ttl", "1m"), ("expires", "1m"), ("dead_letter", "d")])
+def test_an_option_that_one_declaration_lacks_is_a_difference(broker: Broker, option: str, value: str) -> None:
+    broker.declare_queue("with", **dict[str, Any]({option: value}))
+    broker.declare_queue("without")
+
+    with pytest.raises(QueueMismatch) as lacking:
+        broker.declare_queue("with")
+    with pytest.raises(QueueMismatch) as more:
+        broker.declare_queue("without", **dict[str, Any]({option: value}))
+
+    [(requested, declared)] = lacking.value.differences.values()
+    assert (requested, more.value.differences) == (None, {option: (declared, None)})

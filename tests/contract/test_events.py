@@ -65,7 +65,8 @@ def test_plain_commands_are_told_each_with_its_own_outcome(broker: Broker, clien
     assert told(events) == [
         ("TIME", None, "ok"), ("HMGET", None, "ok"), ("HMGET", None, "ok"), ("XLEN", None, "ok"),
         ("ZCOUNT", None, "ok"), ("XLEN", None, "ResponseError"), ("ZCOUNT", None, "ok"),
-        ("SISMEMBER", None, "ok"), ("SADD", None, "ok"), ("declare", "c", "ok"), ("SISMEMBER", None, "ok"),
+        ("SISMEMBER", None, "ok"), ("HGET", None, "ok"), ("SADD", None, "ok"), ("declare", "c", "ok"),
+        ("SISMEMBER", None, "ok"), ("HGET", None, "ok"),
     ]  # fmt: skip
 
 

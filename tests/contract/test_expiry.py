@@ -43,7 +43,7 @@ def test_a_receive_skips_the_expired_and_keeps_the_order_of_the_rest(clocked: Cl
     assert taken(queue) == [b"at 150", b"at 250"]
 
 
-@pytest.mark.spec("S-011", "A-003")
+@pytest.mark.spec("S-011", "A-003", "A-057")
 def test_expired_messages_are_never_delivered_however_many_there_are(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue_many([Message(b"short", ttl="10ms")] * 1_500 + [b"long"])
@@ -54,7 +54,7 @@ def test_expired_messages_are_never_delivered_however_many_there_are(clocked: Cl
     assert clocked.queue("d").stats().ready == 1_500
 
 
-@pytest.mark.spec("TTL-23", "TTL-24")
+@pytest.mark.spec("TTL-23", "TTL-24", "A-069")
 def test_a_short_life_behind_a_long_one_leaves_from_the_middle(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue_many([Message(b"long", ttl="500ms"), Message(b"short", ttl="100ms"), b"for ever"])
@@ -67,7 +67,7 @@ def test_a_short_life_behind_a_long_one_leaves_from_the_middle(clocked: Clocked)
     assert bodies(clocked.queue("d")) == [b"short"]
 
 
-@pytest.mark.spec("TTL-25", "S-013")
+@pytest.mark.spec("TTL-25", "S-013", "A-067")
 def test_every_message_leaves_at_its_own_deadline_without_any_consumer(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", message_ttl="2s", dead_letter="d")
     for time in (0, 300, 700):
@@ -125,7 +125,7 @@ def test_a_message_given_back_keeps_its_deadline(clocked: Clocked) -> None:
     assert taken(queue) == [b"2", b"3"]
 
 
-@pytest.mark.spec("TTL-18", "S-014", "S-015")
+@pytest.mark.spec("TTL-18", "S-014", "S-015", "A-064")
 @pytest.mark.parametrize("settle", ["ack", "reject", "renew"])
 def test_a_leased_message_does_not_expire_and_settling_it_wins(clocked: Clocked, settle: str) -> None:
     queue = clocked.declare_queue("q", message_ttl="100ms", lease="1m")
@@ -153,7 +153,7 @@ def test_the_holder_can_see_that_its_message_is_past_its_deadline(clocked: Clock
     delivery.ack()
 
 
-@pytest.mark.spec("TTL-18", "S-016")
+@pytest.mark.spec("TTL-18", "S-016", "A-065")
 def test_a_message_given_back_after_its_deadline_is_not_delivered_again(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue(b"x", ttl="100ms")
@@ -192,7 +192,7 @@ def test_a_message_out_of_deliveries_and_out_of_time_dies_of_its_deliveries(cloc
     assert dead(queue) == {"delivery_limit": 1}
 
 
-@pytest.mark.spec("TTL-38")
+@pytest.mark.spec("TTL-38", "A-068")
 def test_a_delayed_message_expires_at_its_deadline_not_at_the_end_of_the_delay(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue(b"x", ttl="100ms")
@@ -256,7 +256,7 @@ def test_a_message_in_two_queues_lives_and_dies_in_each_on_its_own(clocked: Cloc
     assert (bodies(first), bodies(second)) == ([], [b"x"])
 
 
-@pytest.mark.spec("S-012")
+@pytest.mark.spec("S-012", "A-072")
 def test_counts_and_peeks_leave_out_what_has_expired(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue_many([Message(b"x", ttl="100ms")] * 2_000)

@@ -12,7 +12,7 @@ from tests.contract.looks import one
 from tests.contract.test_lifetimes import LIFE, USES, is_there
 
 
-@pytest.mark.spec("WA-19")
+@pytest.mark.spec("WA-19", "W10")
 def test_with_keep_a_queue_that_holds_messages_is_in_use(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep")
     queue.enqueue(b"x")
@@ -56,6 +56,7 @@ def test_with_keep_a_queue_lives_for_one_to_two_lifetimes_after_its_last_message
     assert not is_there(clocked)
 
 
+@pytest.mark.spec("A-073")
 def test_with_keep_a_message_that_expires_between_two_ends_counts_too(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep")
     clocked.advance(LIFE // 2)

@@ -70,7 +70,7 @@ def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
     assert client.keys() == [b"rqttl:{q}:tombstone"]
 
 
-@pytest.mark.spec("QTL-04", "QTL-05", "QTL-07", "QTL-08", "C-27", "C-29", "S-073")
+@pytest.mark.spec("QTL-04", "QTL-05", "QTL-07", "QTL-08", "C-27", "C-29", "S-073", "W11")
 @pytest.mark.parametrize("name", USES)
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_only_uses_begin_the_time_anew(clocked: Clocked, name: str, option: str) -> None:
@@ -97,7 +97,7 @@ def test_both_lifetimes_act_and_the_earlier_ends_the_queue(clocked: Clocked) -> 
     assert not is_there(clocked)
 
 
-@pytest.mark.spec("QTL-09", "QTL-11")
+@pytest.mark.spec("QTL-09", "QTL-11", "S-078")
 def test_a_consumer_that_waits_is_a_use_and_a_lease_is_none(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", expires=ms(LIFE), lease="1h")
     assert queue.receive(wait=ms(3 * LIFE)) is None
@@ -125,7 +125,29 @@ def test_a_consumer_that_was_killed_counts_until_its_stay_is_over_then_the_time_
     assert not is_there(clocked)
 
 
-@pytest.mark.spec("QTL-16")
+@pytest.mark.spec("S-071")
+def test_the_dead_letter_queue_of_an_idle_queue_stays(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", auto_delete_on_idle=ms(LIFE), dead_letter="{queue}/dead")
+    queue.enqueue(b"x", ttl=0)
+    queue.enqueue(b"waits")
+    clocked.advance(LIFE)
+
+    assert clocked.queues() == ["q/dead"]
+    assert clocked.queue("q/dead").stats().ready == 1
+
+
+@pytest.mark.spec("S-072")
+@pytest.mark.parametrize("life", [1, 299_999, 315_360_000_000])
+def test_a_queue_may_be_idle_for_any_time_from_a_millisecond_to_ten_years(clocked: Clocked, life: int) -> None:
+    clocked.declare_queue("q", auto_delete_on_idle=ms(life))
+
+    clocked.advance(life - 1)
+    assert is_there(clocked)
+    clocked.advance(1)
+    assert not is_there(clocked)
+
+
+@pytest.mark.spec("QTL-16", "S-076")
 def test_messages_of_an_expired_queue_are_dropped_by_default(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", expires=ms(LIFE), dead_letter="dead")
     queue.enqueue_many([b"x"] * 700)
@@ -135,7 +157,7 @@ def test_messages_of_an_expired_queue_are_dropped_by_default(clocked: Clocked) -
     assert clocked.queues() == []
 
 
-@pytest.mark.spec("WS-23")
+@pytest.mark.spec("WS-23", "W9")
 def test_with_dead_letter_its_messages_of_all_states_go_first(clocked: Clocked) -> None:
     options: dict[str, Any] = {"expires": ms(LIFE), "on_expire": "dead-letter", "dead_letter": "dead"}
     queue = clocked.declare_queue("q", lease="1h", **options)

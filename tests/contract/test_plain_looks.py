@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -229,21 +230,9 @@ def test_options_that_cannot_be_read_are_damage(clocked: Clocked, client: redis.
 
 
 @pytest.fixture
-def reader(client: redis.Redis) -> Iterator[Callable[..., Broker]]:
+def reader(user: Callable[..., Broker]) -> Callable[..., Broker]:
     """`reader(*rules)`: a broker as a user who may only do what these rules allow."""
-    brokers: list[Broker] = []
-
-    def connect(*rules: str) -> Broker:
-        client.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">secret", "~rqttl:*", *rules)
-        kwargs = {**client.connection_pool.connection_kwargs, "username": "reader", "password": "secret"}
-        pool = redis.ConnectionPool(connection_class=client.connection_pool.connection_class, **kwargs)
-        brokers.append(Broker(redis.Redis(connection_pool=pool)))
-        return brokers[-1]
-
-    yield connect
-    for broker in brokers:
-        broker.close()
-    client.execute_command("ACL", "DELUSER", "reader")
+    return partial(user, "~rqttl:*")
 
 
 @pytest.mark.parametrize("rules", [READS, ("+@read", "+time")], ids=["named", "@read"])

@@ -12,6 +12,7 @@ from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies, letters, one, outcomes, places, ready
 
 
+@pytest.mark.spec("S-038")
 def test_the_outcome_of_each_chosen_letter_is_told_in_their_order(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"1", b"2", b"3", b"4", b"5")
     first, second, third, fourth, fifth = places(dead_ones)

@@ -67,3 +67,19 @@ def test_settling_is_one_script(client: redis.Redis, queue: Queue, settle: str, 
 
     after = calls(client)
     assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {"evalsha": 1}
+
+
+@pytest.mark.parametrize("policies", [0, 200])
+def test_policies_add_no_round_trip(client: redis.Redis, broker: Broker, policies: int) -> None:
+    for i in range(policies):
+        broker.set_policy(f"p{i}", ("q", "a.#", "#")[i % 3], {"max_length": 1_000 + i})
+    queue = broker.declare_queue("q")
+    queue.enqueue_many([b"x"] * 10)
+    before = calls(client)
+
+    broker.declare_queue("q")
+    queue.enqueue(b"x")
+    assert queue.receive()
+
+    after = calls(client)
+    assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {"evalsha": 3}

@@ -8,7 +8,7 @@ from typing import Any
 
 from rqttl import Message, QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Presence, Word, repair
+from rqttl.protocol.commands import Command, Options, Presence, Word, repair
 from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
@@ -299,19 +299,27 @@ CONSUMERS = {
     "preview of a shorter retention": Scenario(_preview({"message_ttl": "8ms"}), parts={**_READY, **_RETURNED}),
     "preview of a lower limit": Scenario(_preview({"max_length": 0, "max_length_bytes": 1}), parts=_READY),
     "preview of nothing": Scenario(_preview({}), parts=_LEASED),
-    "update": Scenario(lambda lab: commands.update(lab.known(), QueueOptions.read("orders", {})), {"max_length": 5}),
+    "update": Scenario(
+        lambda lab: commands.update(lab.known(), Options.plain(QueueOptions.read("orders", {}))), {"max_length": 5}
+    ),
 }
 
 #: What makes a queue.
 MAKERS = {
-    "declare": Scenario(lambda lab: commands.declare(lab.keyspace, QueueOptions.read("new", {"max_length": 5}))),
-    "declare again": Scenario(lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {}), now=NOW)),
+    "declare": Scenario(
+        lambda lab: commands.declare(lab.keyspace, Options.plain(QueueOptions.read("new", {"max_length": 5})))
+    ),
+    "declare again": Scenario(
+        lambda lab: commands.declare(lab.keyspace, Options.plain(QueueOptions.read("orders", {})), now=NOW)
+    ),
     "declare again, mortal": Scenario(
-        lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {"expires": "1h"}), now=NOW + 5),
+        lambda lab: commands.declare(
+            lab.keyspace, Options.plain(QueueOptions.read("orders", {"expires": "1h"})), now=NOW + 5
+        ),
         options={"expires": 3_600_000},
     ),
     "adopt": Scenario(
-        lambda lab: commands.declare(lab.keyspace, QueueOptions.read("orders", {"max_length": 5})),
+        lambda lab: commands.declare(lab.keyspace, Options.plain(QueueOptions.read("orders", {"max_length": 5}))),
         parts={"meta": {"explicit": 0}},
     ),
 }

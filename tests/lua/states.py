@@ -13,7 +13,7 @@ import redis
 
 from rqttl import Broker, QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, QueueConfig, Reply
+from rqttl.protocol.commands import Command, Options, QueueConfig, Reply
 from rqttl.protocol.keys import PARTS, STATES
 from rqttl.store.driver import driver_of
 
@@ -91,7 +91,7 @@ class Lab:
         Returns the whole state of the server.
         """
         self._options[queue] = QueueOptions.read_stored(queue, options or {})
-        self.run(commands.declare(self.keyspace, self._options[queue], now=NOW))
+        self.run(commands.declare(self.keyspace, Options.plain(self._options[queue]), now=NOW))
         meta = {**self._facts(queue, parts), **parts.pop("meta", {})}
         for part, contents in {"meta": meta, **parts}.items():
             self._write(part, self.keyspace.key(queue, part), contents)
@@ -99,7 +99,7 @@ class Lab:
 
     def known(self, queue: str = "orders", version: str = VERSION) -> QueueConfig:
         """Return the config of a client that has seen the seeded options."""
-        return QueueConfig(self.keyspace, queue, version.encode(), self._options[queue])
+        return Options.plain(self._options[queue]).config(self.keyspace, version)
 
     def run(self, command: Command) -> Reply:
         """The reply of a command. It has as many values as the header of the script names."""
@@ -184,7 +184,8 @@ class Lab:
             return [one.decode() for one in client.lrange(key, 0, -1)]
         if PARTS[part].type == "set":
             return sorted(one.decode() for one in client.smembers(key))
-        return {one.decode(): int(score) for one, score in client.zrange(key, 0, -1, withscores=True)}
+        scores = client.zrange(key, 0, -1, withscores=True)
+        return {one.decode(errors="backslashreplace"): int(score) for one, score in scores}
 
 
 def _number(text: str) -> str | int:

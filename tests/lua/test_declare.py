@@ -8,6 +8,7 @@ import pytest
 
 from rqttl import QueueOptions
 from rqttl.protocol import commands
+from rqttl.protocol.commands import Options
 from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, VERSION, Lab, changed, place, plain
 
@@ -15,7 +16,7 @@ OPTIONS = {"message_ttl": "60s", "max_length": 5, "overflow": "reject-publish", 
 
 
 def declaration(lab: Lab, **options: object) -> commands.Command:
-    return commands.declare(lab.keyspace, QueueOptions.read_stored("orders", options), now=NOW)
+    return commands.declare(lab.keyspace, Options.plain(QueueOptions.read_stored("orders", options)), now=NOW)
 
 
 def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab: Lab) -> None:
@@ -26,11 +27,11 @@ def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab
     meta.pop("about", None)
     given = {"dead_letter": "dead", "lease": 5000, "max_length": 5, "message_ttl": 60000, "never_expire": True,
              "overflow": "reject-publish"}  # fmt: skip
-    assert json.loads(meta.pop("options")) == given
+    assert json.loads(meta.pop("declared")) == json.loads(meta.pop("options")) == given
     assert len(meta.pop("version")) == 16
     assert meta == {
         "explicit": 1, "created_at": NOW, "cursor": "0-0", "trimmed_upto": "0-0", "last_id": "0-0",
-        "ready_bytes": 0, "due_at": "", "lease_grants": 0, "holds_dead_letters": 0,
+        "ready_bytes": 0, "due_at": "", "lease_grants": 0, "holds_dead_letters": 0, "policies": 0,
         "has_waiters": 0, "enqueued": 0, "delivered": 0, "option_set": "custom", "message_ttl": 60000, "max_length": 5,
         "overflow": "reject-publish", "never_expire": 1,
     }  # fmt: skip
@@ -48,16 +49,16 @@ def test_a_declaration_that_is_repeated_after_a_lost_reply_still_says_that_it_ma
     command = declaration(lab, **OPTIONS)
 
     replies = [lab.run(command), lab.run(command.as_replay())]
-    assert replies == [[b"ok", b"", 1, lab.snapshot()["orders"]["meta"]["version"].encode()]] * 2
+    assert replies == [[b"ok", b"", 1, lab.snapshot()["orders"]["meta"]["version"].encode(), b"0", b""]] * 2
     assert lab.run(declaration(lab, **OPTIONS))[:3] == [b"ok", b"", 0]
 
 
-def test_declaring_with_other_options_is_refused_and_tells_what_is_in_force(lab: Lab) -> None:
+def test_declaring_with_other_options_is_refused_and_tells_what_was_declared(lab: Lab) -> None:
     lab.seed(options=OPTIONS)
 
-    code, version, given = lab.refusal(declaration(lab, **{**OPTIONS, "max_length": 6}))
+    code, given = lab.refusal(declaration(lab, **{**OPTIONS, "max_length": 6}))
 
-    assert (code, version) == (b"mismatch", VERSION.encode())
+    assert code == b"mismatch"
     assert isinstance(given, bytes)
     assert QueueOptions.from_json("orders", given).max_length == 5
 
@@ -75,6 +76,7 @@ def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(l
         meta={
             "explicit": 1,
             "version": version,
+            "declared": '{"max_length":3}',
             "options": '{"max_length":3}',
             "max_length": 3,
             "due_at": 0,
@@ -83,10 +85,26 @@ def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(l
     )
 
 
+def test_an_adoption_with_policies_that_are_older_than_those_in_force_is_refused(lab: Lab) -> None:
+    lab.seed(meta={"explicit": 0, "version": "auto-1", "policies": 2})
+    declared = QueueOptions("orders", {})
+
+    assert lab.refusal(commands.declare(lab.keyspace, Options(declared, declared, 1), now=NOW)) == [b"stale"]
+    assert lab.run(commands.declare(lab.keyspace, Options(declared, declared, 2), now=NOW))[:3] == [b"ok", b"", 2]
+
+
+def test_a_client_that_has_seen_the_policies_in_force_adopts_without_knowing_all_of_them(lab: Lab) -> None:
+    lab.seed(meta={"explicit": 0, "version": "auto-1", "policies": 2})
+    declared = QueueOptions("orders", {})
+
+    assert lab.refusal(commands.declare(lab.keyspace, Options(declared, declared, 0), 1, now=NOW)) == [b"stale"]
+    assert lab.run(commands.declare(lab.keyspace, Options(declared, declared, 0), 2, now=NOW))[:3] == [b"ok", b"", 2]
+
+
 def test_lookup_gives_version_and_options(lab: Lab) -> None:
     before = lab.seed(options={"max_length": 3})
 
-    assert lab.run(commands.lookup(lab.keyspace, "orders")) == [b"ok", b"", b"v1", b'{"max_length":3}']
+    assert lab.run(commands.lookup(lab.keyspace, "orders")) == [b"ok", b"", b"v1", *[b'{"max_length":3}'] * 2, b"0"]
     assert lab.snapshot() == before
 
 
@@ -100,7 +118,7 @@ def test_update_replaces_every_option_that_scripts_read(lab: Lab) -> None:
     before = lab.seed(options=everything, log=plain(place()))
     gone: dict[str, object] = dict.fromkeys(everything)
 
-    assert lab.run(commands.update(lab.known(), QueueOptions.read("orders", {}))) == [b"ok", b"", 1]
+    assert lab.run(commands.update(lab.known(), Options.plain(QueueOptions.read("orders", {})))) == [b"ok", b"", 1]
 
     after = lab.snapshot()
     version = after["orders"]["meta"]["version"]
@@ -108,6 +126,7 @@ def test_update_replaces_every_option_that_scripts_read(lab: Lab) -> None:
     expected = {
         **gone,
         "overflow": "drop-head",
+        "declared": "{}",
         "options": "{}",
         "version": version,
         "due_at": 0,
@@ -122,7 +141,7 @@ def test_an_update_tells_reapers_that_the_queue_is_due(lab: Lab) -> None:
         listener.subscribe("rqttl:due")
         assert listener.get_message(timeout=5)
 
-        lab.run(commands.update(lab.known(), QueueOptions.read("orders", {"max_length": 1})))
+        lab.run(commands.update(lab.known(), Options.plain(QueueOptions.read("orders", {"max_length": 1}))))
 
         message = listener.get_message(timeout=5)
     assert message
@@ -133,7 +152,7 @@ def test_an_update_tells_reapers_that_the_queue_is_due(lab: Lab) -> None:
 def test_an_update_that_knows_other_options_is_refused(lab: Lab, version: str) -> None:
     lab.seed()
 
-    command = commands.update(lab.known(version=version), QueueOptions.read("orders", {"max_length": 1}))
+    command = commands.update(lab.known(version=version), Options.plain(QueueOptions.read("orders", {"max_length": 1})))
 
     assert lab.refusal(command) == [b"stale"]
 
@@ -142,7 +161,7 @@ def test_an_update_of_a_deleted_queue_is_refused(lab: Lab) -> None:
     lab.seed()
     lab.client.flushall()
 
-    assert lab.refusal(commands.update(lab.known(), QueueOptions.read("orders", {}))) == [b"not_found"]
+    assert lab.refusal(commands.update(lab.known(), Options.plain(QueueOptions.read("orders", {})))) == [b"not_found"]
 
 
 FENCED = {

@@ -6,7 +6,7 @@ import pytest
 
 from rqttl import QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command
+from rqttl.protocol.commands import Command, Options
 from tests.lua.states import NOW, Lab, changed, place, plain, token
 
 LIFE = 50
@@ -43,7 +43,7 @@ def test_an_ended_queue_is_refused_with_its_version_and_options(lab: Lab, what: 
     options = QueueOptions.read("orders", {})
     command = {
         "lookup": commands.lookup(lab.keyspace, "orders", now=NOW + LIFE),
-        "declare": commands.declare(lab.keyspace, options, now=NOW + LIFE),
+        "declare": commands.declare(lab.keyspace, Options.plain(options), now=NOW + LIFE),
     }[what]
 
     assert lab.refusal(command) == [b"queue_expired", b"v1", b'{"auto_delete_on_idle":50}']
@@ -52,9 +52,9 @@ def test_an_ended_queue_is_refused_with_its_version_and_options(lab: Lab, what: 
 def test_an_update_of_what_is_over_is_refused(lab: Lab) -> None:
     lab.seed(options={"expires": LIFE})
 
-    assert lab.refusal(commands.update(lab.known(), QueueOptions.read("orders", {}), now=NOW + LIFE)) == [
-        b"queue_expired"
-    ]
+    assert lab.refusal(
+        commands.update(lab.known(), Options.plain(QueueOptions.read("orders", {})), now=NOW + LIFE)
+    ) == [b"queue_expired"]
 
 
 def test_an_ended_queue_goes_with_every_key_in_one_step(lab: Lab) -> None:

@@ -231,7 +231,8 @@ def test_a_target_that_does_not_exist_is_made_and_named_in_the_reply(lab: Lab) -
     assert reply[1] == [b"created", b"DEAD.orders"]
     meta = after["DEAD.orders"]["meta"]
     assert {name: value for name, value in meta.items() if name != "about"} == {
-        "version": f"auto-{NOW}", "explicit": 0, "options": "{}", "overflow": "drop-head", "cursor": "0-0",
+        "version": f"auto-{NOW}", "explicit": 0, "declared": "{}", "options": "{}", "policies": 0,
+        "overflow": "drop-head", "cursor": "0-0",
         "due_at": "", "last_id": place(), "ready_bytes": 1, "lease_grants": 0, "holds_dead_letters": 1, "enqueued": 1,
         "delivered": 0, "option_set": "default", "has_waiters": 0, "created_at": NOW, "trimmed_upto": "0-0",
     }  # fmt: skip

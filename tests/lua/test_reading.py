@@ -14,7 +14,7 @@ import pytest
 from rqttl import Message
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, repair
+from rqttl.protocol.commands import Command, Options, repair
 from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, place
 from tests.servers import Server
@@ -83,7 +83,7 @@ def sweep(lab: Lab) -> Command:
 def lowered(lab: Lab) -> Command:
     """A sweep, once other options are in force."""
     options = QueueOptions.read("orders", {"max_length": 0, "dead_letter": "dead"})
-    lab.run(commands.update(lab.known(), options, now=NOW))
+    lab.run(commands.update(lab.known(), Options.plain(options), now=NOW))
     return commands.sweep(lab.known(version=lab.snapshot_of("orders", "meta")["version"]), now=NOW)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rqttl import QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import repair
+from rqttl.protocol.commands import Options, repair
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 KEY = "rqttl:{orders}:tombstone"
@@ -105,7 +105,7 @@ def test_a_queue_that_is_empty_tells_what_had_been_trimmed(lab: Lab) -> None:
 
 def test_the_last_deletion_with_a_loss_counts(lab: Lab) -> None:
     def declare(now: int) -> None:
-        lab.run(commands.declare(lab.keyspace, QueueOptions.read("orders", {}), now=now))
+        lab.run(commands.declare(lab.keyspace, Options.plain(QueueOptions.read("orders", {})), now=now))
 
     lab.seed(log=plain(place(-9)))
     first = delete(lab)

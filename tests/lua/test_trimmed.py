@@ -9,7 +9,7 @@ import pytest
 
 from rqttl import Message, QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command
+from rqttl.protocol.commands import Command, Options
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 HELD: list[Any] = [place(-9), token(50)]
@@ -159,7 +159,7 @@ def test_a_record_that_has_no_such_field_gets_it(lab: Lab) -> None:
 
 def test_a_queue_that_is_declared_again_was_born_when_it_was_made(lab: Lab) -> None:
     def declare(now: int) -> None:
-        lab.run(commands.declare(lab.keyspace, QueueOptions.read("orders", {}), now=now))
+        lab.run(commands.declare(lab.keyspace, Options.plain(QueueOptions.read("orders", {})), now=now))
 
     declare(NOW)
     declare(NOW + 5)
@@ -174,6 +174,6 @@ def test_a_queue_that_a_dead_letter_made_keeps_its_birth_when_it_is_adopted(lab:
     lab.seed(options={"dead_letter": "dead"}, **LEASED)
     lab.run(SETTLED["rejected"](lab))
 
-    lab.run(commands.declare(lab.keyspace, QueueOptions.read("dead", {"max_length": 9}), now=NOW + 5))
+    lab.run(commands.declare(lab.keyspace, Options.plain(QueueOptions.read("dead", {"max_length": 9})), now=NOW + 5))
 
     assert lab.snapshot()["dead"]["meta"]["created_at"] == NOW

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 import rqttl
-from rqttl import Broker, InvalidName, Queue, QueueNotFound, RqttlError
+from rqttl import Broker, InvalidName, Policy, Queue, QueueNotFound, RqttlError
 from rqttl.cli.common.errors import explain
 from rqttl.cli.common.exits import REFUSED
 from rqttl.reaper import Reaper
@@ -20,6 +20,7 @@ from rqttl.store.driver import driver_of
 from rqttl.testing import FakeBroker, FakeUnavailable, NotSupportedByFake, dead_letters, fake_broker
 from tests.contract.clocked import at
 from tests.contract.looks import bodies, one
+from tests.half_done import store_policy
 
 
 def api(kind: type) -> dict[str, inspect.Signature]:
@@ -194,3 +195,14 @@ def test_without_what_it_is_made_of_it_says_what_to_install(missing: str, monkey
 
     with pytest.raises(FakeUnavailable, match=rf"{missing}.*`pip install '\.\[testing\]'` in a checkout"):
         fake_broker()
+
+
+def test_a_reaper_of_the_fake_brings_queues_up_to_date_with_policies(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q")
+    queue.enqueue_many([b"x"] * 3)
+    store_policy(fake, Policy.read("p", "#", {"max_length": 2}))
+
+    fake.run_reaper()
+
+    assert (queue.options()["max_length"], queue.stats(sweep=False).ready) == (2, 2)
+    assert queue.explain()["max_length"].source == "policy p"

@@ -4,9 +4,9 @@
 local requeue = {}
 
 --- Make one message ready again, or delay it until `ends`. Returns the result of `delays.put`.
-function requeue.put(q, now, entry, ends)
+function requeue.put(q, entry, ends)
   local seq, header = entry[1], entry[2][1]
-  if ends and ends > now then
+  if ends then
     return lazy(delays).put(q, entry, ends)
   end
   local own_deadline, deadline = message.deadline(header), message_ttl.deadline(q, seq, header)
@@ -28,10 +28,10 @@ function requeue.run(q, now, source, entries, mode)
   local room = requeue.make_room(q, outcome, mode)
   requeue.leave(source, outcome)
   for _, entry in ipairs(outcome.later) do
-    away[entry[1]] = requeue.put(q, now, entry, outcome.ends[entry[1]])
+    away[entry[1]] = requeue.put(q, entry, outcome.ends[entry[1]])
   end
   for _, entry in ipairs(outcome.back) do
-    requeue.put(q, now, entry)
+    requeue.put(q, entry)
   end
   for _, entry in ipairs(outcome.aside) do
     redis.call('ZADD', q.delayed, now, entry[1])

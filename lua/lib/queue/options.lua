@@ -14,13 +14,26 @@ function options.read(q)
   q.max_ttl, q.never_expire, q.window = tonumber(max_ttl), never_expire, tonumber(window)
 end
 
---- Create the record of a queue. `last` comes from `options.last_seq`; `fields` are options, name and value in turn.
+--- Create the record of a queue with the options of no declaration and no policy. `last` comes from `options.last_seq`.
 -- One long value makes Redis store the record as a hash table, where a look-up takes constant time.
-function options.create(meta, version, explicit, now, last, fields)
+function options.create(meta, version, explicit, now, last)
   redis.call('HSET', meta, 'version', version, 'about', ABOUT, 'explicit', explicit,
     'created_at', string.format('%d', now), 'cursor', '0-0', 'trimmed_upto', '0-0', 'last_id', last, 'ready_bytes', 0,
     'due_at', '', 'lease_grants', 0, 'holds_dead_letters', 0, 'has_waiters', 0, 'enqueued', 0, 'delivered', 0,
-    'options', '{}', 'option_set', 'default', 'overflow', 'drop-head', unpack(fields or {}))
+    'declared', '{}', 'options', '{}', 'policies', 0, 'option_set', 'default', 'overflow', 'drop-head')
+end
+
+--- Put the options of a call in force, and store the declared ones if the call has some.
+function options.put(meta, in_force, policies, declared, absent, fields)
+  if absent ~= '0' then redis.call('HDEL', meta, unpack(fields, 1, tonumber(absent))) end
+  redis.call('HSET', meta, 'options', in_force, 'policies', policies, unpack(fields, absent + 1))
+  if declared ~= '' then redis.call('HSET', meta, 'declared', declared) end
+end
+
+--- Compare the options of the lifetime with these values: true if they are the same.
+function options.same(meta, expires, idle)
+  local now_expires, now_idle = unpack(redis.call('HMGET', meta, 'expires', 'auto_delete_on_idle'))
+  return expires == now_expires and idle == now_idle
 end
 
 --- The last sequence of a new queue. Its messages follow those of a deleted queue of the same name, also within one

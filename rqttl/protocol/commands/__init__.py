@@ -16,7 +16,10 @@ from rqttl.protocol.commands.messages import (
     redrive,
 )
 from rqttl.protocol.commands.queues import (
+    Options,
     Walk,
+    apply_policies,
+    change_policies,
     declare,
     delete,
     lookup,
@@ -39,6 +42,7 @@ __all__ = [
     "READ_BYTES",
     "Command",
     "Ok",
+    "Options",
     "Presence",
     "QueueConfig",
     "Refused",
@@ -46,6 +50,8 @@ __all__ = [
     "Walk",
     "Word",
     "ack",
+    "apply_policies",
+    "change_policies",
     "check_size",
     "declare",
     "delete",

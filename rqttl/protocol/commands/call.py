@@ -35,6 +35,15 @@ class Command(NamedTuple):
         """The same call with a mark for the script: the reply to an earlier attempt was lost."""
         return self.with_word(REPLAY, "1") if REPLAY in self.script.args else self
 
+    @property
+    def is_replay(self) -> bool:
+        """True if the call has the mark of a replay."""
+        return REPLAY in self.script.args and self.word(REPLAY) not in ("", b"")
+
+    def word(self, argument: str) -> Word:
+        """The word of one argument of its header."""
+        return self.words[1 + int(self.words[0]) + self.script.args.index(argument)]
+
     def with_word(self, argument: str, word: Word) -> Command:
         """The same call with another value for one argument of its header."""
         index = 1 + int(self.words[0]) + self.script.args.index(argument)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rqttl.options import QueueOptions
+from rqttl.options import QueueOptions, absent_fields
 from rqttl.protocol import scripts
 from rqttl.protocol.commands.call import Command, unfenced
-from rqttl.protocol.contract import Word
+from rqttl.protocol.contract import Script, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.queue_config import QueueConfig, keys_of
 
@@ -24,19 +24,80 @@ def touch(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
     return unfenced(keyspace, queue, "touch", now=now)
 
 
-def declare(keyspace: Keyspace, options: QueueOptions, *, now: Word = "") -> Command:
-    """Create a queue, or compare its options with these. Each call has a new version."""
-    script = scripts.load("declare")
-    arguments = script.arguments(now=now, options=options.as_json())
-    keys = keys_of(keyspace, options.queue, script, ())
-    return Command(script, options.queue, (*keys, secrets.token_hex(8), *arguments, *options.fields()))
+class Options(NamedTuple):
+    """The options of a queue: `declared`, and `in_force` by the policies of the version `policies`."""
+
+    declared: QueueOptions
+    in_force: QueueOptions
+    policies: int = 0
+
+    @classmethod
+    def plain(cls, declared: QueueOptions) -> Options:
+        """The options of a queue to which no policy applies."""
+        return cls(declared, declared)
+
+    def arguments(self, script: Script, **words: Word) -> list[Word]:
+        """The arguments of a script that puts them in force. The last are unset options, then names and values."""
+        present, options = self.in_force.fields(), self.in_force.as_json()
+        absent = absent_fields(present)
+        words = {**words, "options": options, "policies": self.policies, "absent": len(absent)}
+        return [*script.arguments(**words), *absent, *present]
+
+    def config(self, keyspace: Keyspace, version: Word) -> QueueConfig:
+        """These options as a client remembers them."""
+        known = version if isinstance(version, bytes) else str(version).encode()
+        return QueueConfig(keyspace, self.declared.queue, known, self.in_force, self.declared, self.policies)
 
 
-def update(config: QueueConfig, options: QueueOptions, *, now: Word = "") -> Command:
-    """Put other options in force, if `config` still holds."""
-    script, absent = scripts.load("update"), options.absent_fields()
-    arguments = script.arguments(now=now, next=secrets.token_hex(8), options=options.as_json(), absent=len(absent))
-    return Command(script, config.name, (*config.keys_for(script), *arguments, *absent, *options.fields()))
+def declare(keyspace: Keyspace, options: Options, seen: Word = "", *, now: Word = "") -> Command:
+    """Create a queue, or find it with these declared options. The version is of this call only.
+
+    `seen` is the version of the policies in the record that the caller read, if it read one.
+    """
+    script, queue = scripts.load("declare"), options.declared.queue
+    arguments = options.arguments(script, now=now, declared=options.declared.as_json(), seen=seen)
+    return Command(script, queue, (*keys_of(keyspace, queue, script, ()), secrets.token_hex(8), *arguments))
+
+
+def update(config: QueueConfig, options: Options, *, now: Word = "") -> Command:
+    """Declare other options and put them in force, if `config` still holds."""
+    return _put(config, options, now=now, declared=options.declared.as_json())
+
+
+def apply_policies(config: QueueConfig, options: Options, *, now: Word = "") -> Command:
+    """Put other options in force that follow from policies, if `config` still holds. It is no use of the queue."""
+    if options.in_force != config.options:
+        return _put(config, options, now=now, declared="")
+    # the script takes only the version of the policies
+    script, text = scripts.load("update"), options.in_force.as_json()
+    words = {"declared": "", "was": config.policies, "policies": options.policies, "absent": 0}
+    arguments = script.arguments(now=now, next=secrets.token_hex(8), options=text, **words)
+    return Command(script, config.name, (*config.keys_for(script), *arguments))
+
+
+def _put(config: QueueConfig, options: Options, **words: Word) -> Command:
+    script = scripts.load("update")
+    arguments = options.arguments(script, next=secrets.token_hex(8), was=config.policies, **words)
+    return Command(script, config.name, (*config.keys_for(script), *arguments))
+
+
+#: The largest step between two versions of the policies. A version has 16 digits at most: room for 10**9 changes.
+STRIDE = 1 << 23
+
+
+def change_policies(
+    keyspace: Keyspace, version: int, stored: Mapping[str, str], removed: Sequence[Word] = ()
+) -> Command:
+    """Store and remove policies, if the set still has this version.
+
+    The next version is higher by a random number. A failover may lose a change, and FLUSHALL all of them. If the next
+    change gave the same number again, caches and records would take its policies for the lost ones.
+    """
+    script = scripts.load("change_policies")
+    following = version + 1 + secrets.randbelow(STRIDE)
+    arguments = script.arguments(expected=version, next=following, removed=len(removed))
+    fields = [word for pair in stored.items() for word in pair]
+    return Command(script, "", (1, keyspace.policies, *arguments, *removed, *fields))
 
 
 class Walk(NamedTuple):

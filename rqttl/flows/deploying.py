@@ -1,0 +1,97 @@
+"""Flows about whole deployments: reading the present one, counting the effect of a plan, and carrying it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from rqttl.deployments import Deployment, Plan, Step
+from rqttl.errors import QueueNotFound
+from rqttl.flows import policies, queues
+from rqttl.flows.looking import look, options_of
+from rqttl.flows.registry import members, records
+from rqttl.flows.steps import Flow
+from rqttl.options import QueueOptions
+from rqttl.policies import Policy
+from rqttl.protocol.keys import Keyspace, queue_names
+
+
+class Effect(NamedTuple):
+    """Messages that a plan ends: by a shorter TTL, by a lower limit, and with their queues.
+
+    Queues with so many dead messages that some are left are `unfinished`: a reaper removes those.
+    """
+
+    expired: int = 0
+    trimmed: int = 0
+    deleted: int = 0
+    unfinished: tuple[str, ...] = ()
+
+
+def present(keyspace: Keyspace, *, whole: bool = False) -> Flow[Deployment]:
+    """The deployment of a namespace: its declared queues, and all policies. Raises `QueueDamaged`.
+
+    Queues that only dead letters created are no part of it: no user has declared them. Policies that cannot be read are
+    none either, so that a plan can put others in their place; `whole` raises `PoliciesDamaged` for them.
+    """
+    names = queue_names((yield from members(keyspace)))
+    declared = yield from options_of(keyspace, names, declared=True)
+    for error in declared.damaged.values():
+        raise error
+    explicit = yield from records(keyspace, list(declared), ("explicit",))
+    stored = yield from policies.current(keyspace)
+    for damage in stored.damaged if whole else ():
+        raise damage.error
+    return Deployment.of([options for name, options in declared.items() if explicit[name] == [b"1"]], stored.policies)
+
+
+def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
+    """Count the messages that a plan would end now, each once. Sweeps the queues, and changes no option."""
+    declared = {step.name: step.after for step in _queues(plan) if isinstance(step.after, QueueOptions)}
+    gone = [step.name for step in _queues(plan) if step.action == "delete"]
+    result = yield from policies.preview(keyspace, *_policies(plan), declared, gone)
+    deleted = 0
+    for name in gone:
+        with suppress(QueueNotFound):  # deleted meanwhile
+            for stats in (yield from look(keyspace, [name])).values():
+                deleted += stats.depth
+    return Effect(result.expired, result.trimmed, deleted)
+
+
+def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
+    """Store the policies, all in one call, then change the queues. Equal calls change nothing more.
+
+    The queues of the plan change before the policies act on the others: each of them goes from its present options to
+    those of the whole plan in one step, and no message dies by options in between.
+    """
+    touched = yield from policies.store(keyspace, *_policies(plan))
+    expired = trimmed = deleted = 0
+    for step in _queues(plan):
+        if isinstance(step.after, QueueOptions) and step.action == "create":
+            yield from queues.declare(keyspace, step.after)
+        elif step.action == "update":
+            counts = yield from queues.update(keyspace, step.name, _changes(step))
+            expired, trimmed = expired + counts.expired, trimmed + counts.trimmed
+        else:
+            with suppress(QueueNotFound):  # deleted meanwhile
+                deleted += yield from queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
+    result = yield from policies.reconcile(keyspace, (yield from policies.matching(keyspace, touched)))
+    return Effect(expired + result.expired, trimmed + result.trimmed, deleted, result.unfinished)
+
+
+def _policies(plan: Plan) -> tuple[list[Policy], list[Policy]]:
+    """The policies that a plan stores, and those that it removes."""
+    stored = [step.after for step in plan.steps if isinstance(step.after, Policy)]
+    gone = [step.before for step in plan.steps if step.action == "delete" and isinstance(step.before, Policy)]
+    return stored, gone
+
+
+def _queues(plan: Plan) -> Iterator[Step]:
+    return (step for step in plan.steps if step.kind == "queue")
+
+
+def _changes(step: Step) -> dict[str, object]:
+    """The arguments of `update`: `None` resets an option to its default."""
+    after = dict(step.after.as_arguments()) if isinstance(step.after, QueueOptions) else {}
+    return {name: after.get(name) for name in step.changes}
