@@ -11,7 +11,19 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl import flows
 from rqttl.broker import Broker
-from rqttl.doctor import audit, key_inventory, memory, persistence, queues, reader, rights, runtime, server, server_info
+from rqttl.doctor import (
+    audit,
+    key_inventory,
+    memory,
+    persistence,
+    policies,
+    queues,
+    reader,
+    rights,
+    runtime,
+    server,
+    server_info,
+)
 from rqttl.doctor.findings import Finding, Repair, problem, warning
 from rqttl.doctor.key_inventory import KeyInventory
 from rqttl.doctor.server_info import ServerInfo
@@ -72,6 +84,7 @@ def examine_queues(broker: Broker, names: Sequence[str] = ()) -> Iterator[Findin
 
 def _queues(driver: Driver, inventory: KeyInventory) -> Iterator[Finding]:
     yield from inventory.findings
+    yield from driver.perform(_guarded(policies.CHECK, policies.check_policies(driver.keyspace, inventory.sound)))
     circles: set[frozenset[str]] = set()
     for name in inventory.sound:
         check = queues.check_queue(driver.keyspace, name, circles)
@@ -126,6 +139,12 @@ def _repair(keyspace: Keyspace, planned: Repair) -> Flow[str]:
     if planned.kind == "clear":
         cleared = yield from flows.run(repair_commands.clear(keyspace, name))
         return "its keys are deleted" if cleared.cleared else "left alone: the queue exists now"
+    if planned.kind == "reconcile":
+        return (yield from policies.reconcile(keyspace, name))
+    if planned.kind == "remove_policy":
+        return (yield from policies.remove_policy(keyspace, planned.member))
+    if planned.kind == "reset_version":
+        return (yield from policies.reset_version(keyspace))
     try:
         done = yield from audit.repair_queue(keyspace, name)
     except QueueNotFound:

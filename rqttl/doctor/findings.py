@@ -8,15 +8,19 @@ from typing import Literal
 Level = Literal["ok", "warning", "problem"]
 #: Kinds of repairs: `register` adds a queue to the registry, `unregister` removes a name without a queue from it,
 #: `remove_member` removes an entry that is no valid name, `clear` deletes keys without a queue,
-#: `repair` repairs a queue.
-Kind = Literal["register", "unregister", "remove_member", "clear", "repair"]
+#: `repair` repairs a queue, `reconcile` puts the options in force that follow from its policies,
+#: `remove_policy` removes a damaged field of the policies, `reset_version` stores a new version of them.
+Kind = Literal[
+    "register", "unregister", "remove_member", "clear", "repair", "reconcile", "remove_policy", "reset_version"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
     """A repair that is safe while the queue is in use. `text` describes it in the imperative.
 
-    `member` is the entry of the registry that `remove_member` removes; `queue` is its readable form then.
+    `member` is the entry of the registry that `remove_member` removes, or the field that `remove_policy` removes;
+    `queue` is its readable form then.
     """
 
     kind: Kind

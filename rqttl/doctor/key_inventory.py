@@ -101,7 +101,7 @@ def _scan(keyspace: Keyspace) -> Flow[tuple[dict[str, set[str]], list[str]]]:
             name = keyspace.split(key)
             if name is not None:
                 parts.setdefault(name[0], set()).add(name[1])
-            elif key != keyspace.registry.encode():
+            elif key not in (keyspace.registry.encode(), keyspace.policies.encode()):
                 strange.append(key.decode("utf-8", "backslashreplace"))
     return parts, strange
 

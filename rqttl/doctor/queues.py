@@ -66,7 +66,7 @@ def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
             queue=queue,
         )
         return
-    options = _options(queue, record["options"])
+    options = stored_options(queue, record["options"])
     if options is None:
         yield problem(
             CHECK,
@@ -87,7 +87,7 @@ def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
         )
 
 
-def _options(queue: str, declared: str) -> QueueOptions | None:
+def stored_options(queue: str, declared: str) -> QueueOptions | None:
     """The options of a record; `None` if they cannot be read."""
     try:
         options = json.loads(declared)
@@ -171,7 +171,7 @@ def _declared_text(keyspace: Keyspace, queue: str) -> Flow[str | None]:
 
 def _edges(queue: str, declared: str | None) -> dict[str, str]:
     """The target for each reason. A rejection is a decision of a program, so it makes no circle."""
-    options = _options(queue, declared or "{}")
+    options = stored_options(queue, declared or "{}")
     if options is None:
         return {}
     return {reason: target for reason in REASONS if reason != "rejected" and (target := options.target(reason))}

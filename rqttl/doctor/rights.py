@@ -29,8 +29,11 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
     "ZADD": (0, "m"), "ZCARD": (), "ZCOUNT": (0, 0), "ZMSCORE": ("m",), "ZRANGE": (0, 0), "ZRANGEBYSCORE": (0, 0),
     "ZREM": ("m",), "ZREMRANGEBYSCORE": (0, 0), "ZSCAN": (0,), "ZSCORE": ("m",),
 }  # fmt: skip
-#: Commands that clients call beside scripts, by part: on the wake-up list, the record and the registry.
-PLAIN = {"wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN")}
+#: Commands that clients call beside scripts, by part: on the wake-up list, the record, the policies and the registry.
+PLAIN = {
+    "wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "policies": ("HGET", "HGETALL"),
+    "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN"),
+}  # fmt: skip
 _INNER = re.compile(r"'([A-Z]{3,})'")
 
 
@@ -41,12 +44,17 @@ def inner(script: Script) -> list[str]:
 
 def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> tuple[Word, ...]:
     """A call of a command on a part of a queue, or on the registry if `part` is empty."""
-    key = keyspace.key(queue, part) if part else keyspace.registry
+    key = _key(keyspace, queue, part) if part else keyspace.registry
     special: dict[str, tuple[Word, ...]] = {
         "TIME": ("TIME",), "PUBLISH": ("PUBLISH", keyspace.due_channel, ""), "XINFO": ("XINFO", "STREAM", key),
         "SCRIPT LOAD": ("SCRIPT", "LOAD", "return 1"),
     }  # fmt: skip
     return special.get(command) or (command, key, *ARGUMENTS[command])
+
+
+def _key(keyspace: Keyspace, queue: str, part: str) -> str:
+    """The key of a part of a queue, or the key of all policies."""
+    return keyspace.policies if part == "policies" else keyspace.key(queue, part)
 
 
 def ask(calls: Sequence[Sequence[Word]]) -> Flow[list[str]]:
@@ -64,7 +72,7 @@ def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     scripts = [linker.load(name) for name in linker.names()]
     commands = sorted({command for script in scripts for command in inner(script)})
     calls: list[tuple[Word, ...]] = [
-        ("EVALSHA", s.sha, len(s.keys), *[keyspace.key(queue, part) for part in s.keys]) for s in scripts
+        ("EVALSHA", s.sha, len(s.keys), *[_key(keyspace, queue, part) for part in s.keys]) for s in scripts
     ]
     calls += [words(keyspace, queue, command) for command in commands]
     others = [(command, part) for part, names in PLAIN.items() for command in names]

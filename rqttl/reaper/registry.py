@@ -1,9 +1,11 @@
 """The upkeep of the registry of queues, as flows. A crash can leave it with too few or too many names.
 
 A client enters a queue before it makes it, so an existing queue is in the registry. Two things can go wrong. A script
-made a dead-letter target and the client died before it entered the target: the options of known queues lead to it. And
-a client died after it had entered a queue, or before it had taken out a deleted one: the name stays without a queue. A
-member that no queue can be called was added by somebody else, and is taken out at once.
+made a dead-letter target and the client died before it entered the target: the options of known queues lead to it. Or
+another client took out a deleted queue while a client created it again, and the latter died before it entered the name
+once more: each pass looks at the names that have left since the pass before. And a client died after it had entered a
+queue, or before it had taken out a deleted one: the name stays without a queue. A member that no queue can be called
+was added by somebody else, and is taken out at once.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from rqttl.errors import QueueNotFound
 from rqttl.flows import Flow
 from rqttl.options import REASONS
 from rqttl.protocol.keys import Keyspace, queue_name, queue_names
+from rqttl.reaper.reconciling import Reconciler
 from rqttl.reaper.report import Refusals, log_event
 from rqttl.store.refusals import is_away
 from rqttl.text import format_value
@@ -38,10 +41,15 @@ class Record:
     due: int | None
     fields: tuple[bytes | None, ...]
 
+    @property
+    def policies(self) -> bytes | None:
+        """The version of the policies that its options in force come from: the last of `FIELDS`."""
+        return self.fields[-1]
+
 
 #: `version` comes first: a queue is there while it is. Where messages leave from the middle, `ready_bytes` and `acked`
 #: change.
-FIELDS = ("version", "due_at", "last_id", "cursor", "ready_bytes", "acked")
+FIELDS = ("version", "due_at", "last_id", "cursor", "ready_bytes", "acked", "policies")
 
 
 class Registry:
@@ -51,24 +59,27 @@ class Registry:
         self._keyspace = keyspace
         self._clock = clock
         self._refusals = Refusals(clock)
+        self._reconciler = Reconciler(keyspace, self._refusals)
         self._missing: dict[str, float] = {}  # names without a queue, and since when
-        self._removed: set[str] = set()  # names taken out in the last pass: looked at once more
+        self._removed: set[str] = set()  # names that left since the last pass began: looked at once more
         self._listed: set[str] = set()
         self._without: list[str] = []
         self._returned: set[str] = set()
 
     def names(self) -> Flow[list[str]]:
-        """Begin a pass. Return its names, sorted: the registry's, and the ones taken out in the last pass."""
+        """Begin a pass. Return its names, sorted: the registry's, and the ones that left since the last pass began."""
         members = yield from flows.members(self._keyspace)
-        self._listed = set(queue_names(members))
+        before, self._listed = self._listed, set(queue_names(members))
+        self._removed |= before - self._listed
         if len(self._listed) < len(members):
             yield from self._remove_strays([member for member in members if queue_name(member) is None])
         self._without, self._returned = [], set()
         return sorted(self._listed | self._removed)
 
     def look(self, names: Sequence[str]) -> Flow[dict[str, Record]]:
-        """Return the records of existing queues. `tidy` takes out the other names."""
+        """Return the records of existing queues, and reconcile those of other policies. `tidy` removes other names."""
         records = yield from self.records(names)
+        yield from self._reconciler.check({name: record.policies for name, record in records.items()})
         self._without += [name for name in names if name not in records and name in self._listed]
         self._returned |= self._removed & records.keys() - self._listed
         return records
@@ -94,7 +105,9 @@ class Registry:
         for queue in sorted(listed):
             targets |= yield from self.targets(queue)
         looks = yield from self._look(sorted(targets - listed), ("version",))
-        return (yield from self._enter({name for name, fields in looks.items() if fields[0] is not None}))
+        entered = yield from self._enter({name for name, fields in looks.items() if fields[0] is not None})
+        yield from self._reconciler.reconcile(entered)
+        return entered
 
     def targets(self, queue: str) -> Flow[set[str]]:
         """Return the dead-letter targets of a queue."""

@@ -11,6 +11,7 @@ from dataclasses import fields as fields_of
 
 from redis.exceptions import ResponseError
 
+from rqttl.errors import PoliciesDamaged
 from rqttl.store.refusals import is_away
 from rqttl.text import plural
 from rqttl.types import SweepResult
@@ -66,6 +67,7 @@ LOG_EVENTS = {
     "pass_completed": ("queues",),
     "swept": ("queue", *DUTIES, "sweeps", "lag_ms", "more"),
     "queue_expired": ("queue", "dropped"),
+    "queue_reconciled": ("queue", "options"),
     "queue_registered": ("queue",),
     "queue_unregistered": ("queue",),
     "invalid_name_removed": ("member",),
@@ -93,20 +95,21 @@ class Refusals:
 
     @contextmanager
     def noted(self, effect: str) -> Iterator[None]:
-        """Log a refusal of Redis within the block, once in `QUIET` for each effect and kind of error.
+        """Log a refusal of Redis, or damaged policies, once in `QUIET` for each effect and kind of error.
 
         Errors of a Redis that is away are raised.
         """
         try:
             yield
-        except ResponseError as error:
+        except (ResponseError, PoliciesDamaged) as error:
             if is_away(error):
                 raise
             kind, now = (effect, type(error).__name__), self._clock()
             if now - self._noted.get(kind, -QUIET) >= QUIET:
                 self._noted[kind] = now
+                cause = "Redis refuses upkeep, " if isinstance(error, ResponseError) else ""
                 log_event(
-                    logging.WARNING, "refused", f"Redis refuses upkeep, {effect}: {error}; a later pass tries again",
+                    logging.WARNING, "refused", f"{cause}{effect}: {error}; a later pass tries again",
                     error=type(error).__name__, message=str(error),
                 )  # fmt: skip
 

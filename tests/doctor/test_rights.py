@@ -69,9 +69,10 @@ def test_keys_that_are_denied_are_told(as_user: As) -> None:
 
 
 def test_the_keys_of_one_queue_are_enough_for_scripts_but_not_for_the_registry(as_user: As) -> None:
-    [(level, found, advice)] = as_user(keys="~rqttl:{orders}:*", names=("orders",))
+    [(_, shut, _), (level, found, advice)] = as_user(keys="~rqttl:{orders}:*", names=("orders",))
 
-    assert (level, found) == ("warning", "half may not run sadd, srem, sismember, smembers, sscan")
+    assert shut == "half may not change_policies (not its keys)"
+    assert (level, found) == ("warning", "half may not run hget, hgetall, sadd, srem, sismember, smembers, sscan")
     assert "~rqttl:*" in advice
 
 

@@ -137,6 +137,7 @@ def check_accounts(broker: Broker, race: Race, dropped: str) -> None:
     assert min(stats.acked, stats.deaths["expired"], stats.deaths["rejected"], stats.deaths["delivery_limit"]) > 0
 
 
+@pytest.mark.spec("A-063")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("overflow, dropped", [("drop-head", "delivery_limit"), ("reject-publish", "expired")])

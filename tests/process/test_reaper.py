@@ -73,6 +73,7 @@ def test_the_messages_of_a_consumer_that_was_killed_come_back_without_traffic(br
     assert (letter.id, letter.deaths[0].reason) == (sent.id, "delivery_limit")
 
 
+@pytest.mark.spec("A-063")
 def test_two_reapers_at_once_move_every_message_exactly_once(broker: Broker, redis_url: str) -> None:
     names = [f"orders.{i}" for i in range(5)]
     broker.declare_queue("dead")

@@ -57,6 +57,7 @@ def test_letters_that_are_due_at_once_in_their_target_go_on_in_the_same_run(brok
     assert broker.queue("grave").stats().ready == 3
 
 
+@pytest.mark.spec("A-058")
 def test_every_bounded_sweep_is_told_and_queues_take_turns(broker: Broker) -> None:
     for name in ("a", "b"):
         broker.declare_queue(name)

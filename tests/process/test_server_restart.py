@@ -86,7 +86,7 @@ def test_messages_deadlines_leases_and_counters_survive(broker: Broker, restart:
     assert (redelivered.id, redelivered.delivery_count) == (returned.id, 2)
 
 
-@pytest.mark.spec("TTL-28", "A-007", "TTL-27")
+@pytest.mark.spec("TTL-28", "A-007", "TTL-27", "A-070")
 def test_messages_that_expire_while_the_server_is_down_are_dead_lettered_and_not_delivered(
     broker: Broker, server: Server, restart: Callable[[], None]
 ) -> None:
@@ -104,6 +104,23 @@ def test_messages_that_expire_while_the_server_is_down_are_dead_lettered_and_not
     assert [letter.body for letter in letters] == [b"%d" % i for i in range(5, 20)]
     assert {letter.deaths[0].reason for letter in letters} == {"expired"}
     queue.ack_many(held)
+
+
+@pytest.mark.spec("A-085")
+def test_policies_survive_with_the_options_that_they_gave(broker: Broker, restart: Callable[[], None]) -> None:
+    broker.declare_queue("orders", max_length=50)
+    broker.set_policy("p", "orders.#", {"message-ttl": "5m", "max_deliveries": None}, priority=7)
+    broker.set_operator_policy("o", "^o", {"max_length": 9}, syntax="regex")
+    policies, caps, options = broker.policies(), broker.operator_policies(), broker.queue("orders").options()
+
+    restart()
+
+    assert (broker.policies(), broker.operator_policies()) == (policies, caps)
+    assert broker.queue("orders").options() == options
+    assert broker.reconcile().changed == {}
+    assert broker.declare_queue("orders.eu").options().as_arguments() == {"message_ttl": "5m", "max_length": 9}
+    broker.delete_operator_policy("o")
+    assert broker.queue("orders").options().as_arguments() == {"max_length": 50, "message_ttl": "5m"}
 
 
 def test_a_lease_runs_on_while_the_server_is_down(broker: Broker, server: Server, restart: Callable[[], None]) -> None:
