@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+
+from rqttl.deployments import Deployment, read_deployment, read_document, write_json, write_yaml
+from rqttl.errors import InvalidDeployment
+from rqttl.imports.report import ImportedDeployment
+from rqttl.options import OPTIONS
+from tests.unit.deployments.examples import FILES, FOLDER, deployments
+
+START = "rqttl: 1\n"
+
+
+def read(name: str) -> Deployment:
+    return read_deployment((FOLDER / name).read_bytes())
+
+
+def refusal(text: str | bytes) -> str:
+    with pytest.raises(InvalidDeployment) as refused:
+        read_deployment(text)
+    return str(refused.value)
+
+
+def test_a_file_becomes_queues_and_policies() -> None:
+    found = read("example.yaml")
+
+    assert found.queues["orders"].non_default == {"message_ttl": 60_000, "max_length": 1000}
+    assert found.queues["orders/dead"].non_default == {}
+    assert found.policies["short-lived"].definition == {"message_ttl": 300_000}
+    assert found.policies["short-lived"].pattern == "orders.#"
+    assert found.operator_policies == {}
+
+
+def test_json_has_the_same_shape_as_yaml() -> None:
+    assert read("example.json") == read("example.yaml")
+
+
+def test_each_option_is_read_in_queues_and_definitions() -> None:
+    found = read("every_option.yaml")
+
+    given_values = set(found.queues["billing.orders"].non_default)
+    assert given_values == set(OPTIONS)
+    assert set(found.policies["all-of-them"].definition) == set(OPTIONS)
+
+
+def test_keys_with_hyphens_and_with_underscores_are_read() -> None:
+    found = read("every_option.yaml")
+
+    assert found.queues["snake_case"].non_default == {"message_ttl": 1000, "max_length": 0}
+    assert found.policies["none-of-them"].definition == dict.fromkeys(
+        ("message_ttl", "max_length", "dead_letter_expired", "overflow")
+    )
+    assert found.operator_policies["ceiling"].operator
+
+
+def test_a_merge_key_of_yaml_brings_options_and_own_ones_beat_them() -> None:
+    merged = read("every_option.yaml").queues["merged"]
+
+    assert merged.dead_letter == "other"
+    assert merged.never_expire is False
+    assert merged.lease == 300_000
+
+
+def test_a_name_that_yaml_takes_for_another_type_stays_text() -> None:
+    found = read_deployment(START + "queues: {no: {}, 1: {}, null: {}, 2026-01-01: {}}")
+
+    assert set(found.queues) == {"no", "1", "null", "2026-01-01"}
+
+
+def test_an_empty_section_is_no_section() -> None:
+    assert read_deployment(START + "queues:\npolicies:\n") == read_deployment('{"rqttl": 1}') == Deployment()
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file() -> None:
+    assert read_deployment(b'\xef\xbb\xbf{"rqttl": 1}') == read_deployment("\ufeffrqttl: 1") == Deployment()
+
+
+def test_yaml_in_braces_is_yaml() -> None:
+    assert read_deployment("{rqttl: 1, queues: {q: {}}}").queues["q"].non_default == {}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_written_file_is_read_as_the_same_deployment(name: str) -> None:
+    found = read(name)
+
+    assert read_deployment(write_yaml(found)) == read_deployment(write_json(found)) == found
+
+
+@pytest.mark.spec("OPP-11")
+@given(deployments())
+def test_any_deployment_survives_writing_and_reading(deployment: Deployment) -> None:
+    assert read_deployment(write_yaml(deployment)) == deployment
+    assert read_deployment(write_json(deployment)) == deployment
+
+
+def test_equal_deployments_give_equal_texts() -> None:
+    forwards = read_deployment(START + "queues: {a: {max-length: 1, lease: 1s}, b: {}}")
+    backwards = read_deployment(START + "queues: {b: {}, a: {lease: 1000ms, max_length: 1}}")
+
+    assert write_yaml(forwards) == write_yaml(backwards)
+    assert write_json(forwards) == write_json(backwards)
+
+
+def test_written_text_has_hyphens_and_units() -> None:
+    text = write_yaml(read("example.yaml"))
+
+    assert "orders: {max-length: 1000, message-ttl: 1m}" in text
+    assert "apply-to: queues" in text
+    assert json.loads(write_json(read("example.yaml")))["policies"]["short-lived"]["definition"] == {
+        "message-ttl": "5m"
+    }
+
+
+def test_an_imported_deployment_is_a_document() -> None:
+    policy = {
+        "pattern": "#",
+        "syntax": "wildcard",
+        "priority": 0,
+        "apply-to": "queues",
+        "definition": {"max-ttl": "1s"},
+    }
+    imported = ImportedDeployment({"q": {"max_length": 3}}, {"p": policy})
+
+    found = read_document({"rqttl": 1, "queues": imported.queues, "policies": imported.policies})
+
+    assert found.queues["q"].max_length == 3
+    assert found.policies["p"].definition == {"max_ttl": 1000}
+
+
+BAD_YAML = {
+    "queues: {q: {max-length: 1}}": "the file (line 1, column 1): expected 'rqttl: 1'",
+    "rqttl: 2": "rqttl (line 1, column 1): expected 'rqttl: 1', the version of the format that this rqttl reads, got 2",
+    "rqttl: true": "rqttl (line 1, column 1): expected 'rqttl: 1'",
+    "": "the file: expected a mapping, got None",
+    "just text": "expected a mapping, got str 'just text'",
+    "- rqttl": "expected a mapping, got list",
+    START + "queue: {}": "queue (line 2, column 1): no such key; did you mean queues?",
+    START + "operator_polices: {}": "no such key; did you mean operator-policies?",
+    START + "zzz: {}": "zzz (line 2, column 1): no such key; the keys are rqttl, queues",
+    START + "queues: {}\nqueues: {}": "queues (line 3, column 1): the key 'queues' stands here twice",
+    START + "queues: {q: {max-length: 1, max-length: 2}}": "queues.q.max-length (line 2, column 29): the key 'max-le",
+    START + "queues: {q: {max-length: 1, max_length: 2}}": "given twice, with a hyphen and with an underscore",
+    START + "operator-policies: {}\noperator_policies: {}": "given twice, with a hyphen and with an underscore",
+    START + "queues: [a]": "queues (line 2, column 1): expected a mapping, got list",
+    START + "queues: {a b: {}}": "queues.a b (line 2, column 10): queue name: expected 1 to 128 of",
+    START + "queues:\n  q:\n    max-lenght: 1": "queues.q.max-lenght (line 4, column 5): max-lenght: no such queue o",
+    START + "queues: {q: {max-length: ten}}": "queues.q.max-length (line 2, column 14): max_length: expected a whole",
+    START + "queues: {q: {message-ttl: 60}}": "message_ttl: expected a duration with a unit, got",
+    START + "queues: {q: {message-ttl: 2026-01-01}}": "expected a plain value, got '2026-01-01': it is a time",
+    START + "queues: {q: {dead-letter: q}}": "queues.q (line 2, column 10): dead_letter: queue 'q' cannot be its own",
+    START + "queues: {q: {min-ttl: 2s, max-ttl: 1s}}": "min_ttl: 2s is more than max_ttl",
+    START + "queues: {q: {dead-letter: none}}": "'none' stands in policies only; leave the option out",
+    START + "queues: {q: 5}": "queues.q (line 2, column 10): expected a mapping, got int 5",
+    START + "policies: {p: {}}": "policies.p (line 2, column 12): expected the key 'pattern'",
+    START + "policies: {p: {pattern: '#'}}": "policies.p (line 2, column 12): expected the key 'definition'",
+    START + "policies: {p: {pattern: '#', definition: {}}}": "expected at least one option, got none",
+    START + "policies: {p: {pattern: '#', definiton: {}}}": "no such key; did you mean definition?",
+    START + "policies: {p: {pattern: '#.a', definition: {lease: 1s}}}": "expected '#' as the last word only, got '#.a'",
+    START + "policies: {p: {pattern: '#', definition: {lease: 0}}}": "policies.p.definition.lease (line 2, column 43",
+    START + "policies: {p: {pattern: '#', priority: high, definition: {lease: 1s}}}": "priority: expected a whole nu",
+    START + "policies: {p: {pattern: '#', syntax: glob, definition: {lease: 1s}}}": "syntax: expected one of wildcar",
+    START + "policies: {p: {pattern: '#', apply-to: topics, definition: {lease: 1s}}}": "apply_to: expected 'queues'",
+    START + "operator-policies: {p: {pattern: '(', syntax: regex, definition: {lease: 1s}}}": "operator policy 'p':",
+    START + "policies: {a b: {pattern: '#', definition: {lease: 1s}}}": "policies.a b (line 2, column 12): name of t",
+    START + "queues: {q: {max-length: 1": "expected YAML: while parsing a flow mapping",
+    START + "queues:\n\t- a": "line 3, column 1: expected YAML:",
+    START + "---\nrqttl: 1": "expected YAML: expected a single document",
+    START + "queues: &a {q: *a}": "an alias contains itself",
+    START + "queues: *nothing": "line 2, column 9: expected YAML: found undefined alias",
+    START + "queues: !!python/object:os.system {}": "got the tag tag:yaml.org,2002:python/object:os.system",
+    START + "queues: {q: {dead-letter: !!python/name:os.system ''}}": "could not determine a constructor for the tag",
+    START + "queues: {q: {never-expire: !!bool maybe}}": "expected a plain value, got 'maybe'",
+    START + "queues: {q: {max-length: !!int ''}}": "expected a plain value, got ''",
+    START + "queues: {q: {max-length: !!timestamp x}}": "expected a plain value, got 'x'",
+    START + "queues: {q: {max-length: 2026-13-45}}": "expected a plain value, got '2026-13-45'",
+    START + "queues: {? [a] : {}}": "queues (line 2, column 1): expected text as a key, got a mapping or a list",
+    START + "queues: {q: {<<: 5}}": "queues.q (line 2, column 10): expected a mapping behind '<<'",
+    START + "queues: {q: {max-length: " + "9" * 5000 + "}}": "queues.q.max-length (line 2, column 14): expected a pl",
+    START + "queues: " + "[" * 100_000: "expected at most 20 levels of mappings and lists",
+    START + "queues: \x00": "expected YAML:",
+}  # fmt: skip
+
+
+@pytest.mark.spec("POL-20")
+@pytest.mark.parametrize("text", BAD_YAML)
+def test_a_bad_yaml_file_is_refused_with_its_place_and_its_rule(text: str) -> None:
+    assert BAD_YAML[text] in refusal(text)
+
+
+BAD_JSON = {
+    '{"rqttl": 1, "queues": {"q": {"max-length": 1, "max-length": 2}}}': "'max-length': the key stands twice",
+    '{"rqttl": 1, "queues": {"q": {"max-length": true}}}': "queues.q.max-length: max_length: expected a whole number",
+    '{"rqttl": 1, "queues": {"q": {"max-length": NaN}}}': "expected JSON, got the number NaN",
+    '{"rqttl": 1,\n "queues": {"q": ]}': "line 2, column 18: expected JSON: Expecting value; as YAML, line 2",
+    '{"rqttl": 1, "queues": {"q": {"lease": ' + "1" * 5000 + "}}}": "the file: expected JSON: Exceeds the limit",
+    '{"a":' * 100_000: "the file: expected JSON: too many levels",
+}
+
+
+@pytest.mark.parametrize("text", BAD_JSON)
+def test_a_bad_json_file_is_refused_with_its_place_and_its_rule(text: str) -> None:
+    assert BAD_JSON[text] in refusal(text)
+
+
+def test_text_that_is_no_utf_8_is_refused_with_its_line() -> None:
+    assert refusal(b"rqttl: 1\nqueues: {\xff: {}}") == "line 2: expected text in UTF-8: invalid start byte"
+
+
+def test_a_value_that_is_no_text_is_refused() -> None:
+    assert refusal(5) == "the file: expected text, got int 5"  # type: ignore[arg-type]  # the wrong type is the test
+
+
+def test_a_billion_laughs_are_refused() -> None:
+    levels = ["a0: &a0 {max-length: 1}"]
+    levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+
+    assert "expected aliases that add at most 10,000 values" in refusal("\n".join(levels))
+
+
+def test_aliases_of_a_normal_file_are_not_refused() -> None:
+    shared = ", ".join(f"q{n}: *all" for n in range(1000))
+
+    assert len(read_deployment(f"{START}queues: {{q: &all {{max-length: 1, lease: 1s}}, {shared}}}").queues) == 1001
+
+
+def test_a_large_file_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rqttl.deployments.file.MAX_SIZE", 10)
+
+    assert refusal("rqttl: 1 # more") == "the file: expected at most 10 bytes, got 15"
