@@ -1,0 +1,141 @@
+"""An `address-setting`: its match, its values, and those that it inherits from vaguer matches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rqttl.errors import InvalidPolicy
+from rqttl.imports.artemis import values
+from rqttl.imports.artemis.left_out import ADDRESS_SETTINGS, note_left_out
+from rqttl.imports.artemis.wildcards import Untranslatable, Wildcards
+from rqttl.imports.artemis.xml import Node
+from rqttl.imports.report import Notes
+from rqttl.policies.patterns import Pattern, compile_pattern
+
+#: The settings that become options, with the readers of their values.
+READERS: Mapping[str, Callable[[str, str], values.Setting]] = {
+    "address-full-policy": values.one_of("PAGE", "DROP", "BLOCK", "FAIL"),
+    "auto-create-dead-letter-resources": values.flag,
+    "auto-create-expiry-resources": values.flag,
+    "auto-delete-created-queues": values.flag,
+    "auto-delete-queues": values.flag,
+    "auto-delete-queues-delay": values.whole,
+    "auto-delete-queues-message-count": values.whole,
+    "auto-delete-queues-skip-usage-check": values.flag,
+    "dead-letter-address": values.plain,
+    "dead-letter-queue-prefix": values.plain,
+    "dead-letter-queue-suffix": values.plain,
+    "default-ring-size": values.whole,
+    "expiry-address": values.plain,
+    "expiry-delay": values.whole,
+    "expiry-queue-prefix": values.plain,
+    "expiry-queue-suffix": values.plain,
+    "max-delivery-attempts": values.whole,
+    "max-expiry-delay": values.whole,
+    "max-redelivery-delay": values.whole,
+    "max-size-bytes": values.size,
+    "max-size-messages": values.whole,
+    "min-expiry-delay": values.whole,
+    "no-expiry": values.flag,
+    "redelivery-collision-avoidance-factor": values.decimal,
+    "redelivery-delay": values.whole,
+    "redelivery-delay-multiplier": values.decimal,
+}
+
+
+@dataclass(frozen=True)
+class AddressSetting:
+    """One `address-setting`. `own` has its values; `vaguer` are the settings whose matches include its match."""
+
+    match: str
+    pattern: Pattern
+    node: Node
+    own: Mapping[str, values.Setting]
+    vaguer: tuple[AddressSetting, ...] = field(default=(), repr=False)
+
+    @property
+    def subject(self) -> str:
+        """The setting as the subject of notes."""
+        return f"address-setting {self.match!r}"
+
+    def has(self, *names: str) -> bool:
+        """True if one of the settings stands in this very element."""
+        return any(name in self.own for name in names)
+
+    def inherited(self, name: str) -> values.Setting | None:
+        """A value, also from vaguer matches; `None` if it stands nowhere."""
+        sources = (other.own for other in (self, *self.vaguer) if name in other.own)
+        return next((by_match[name] for by_match in sources), None)
+
+    def number(self, name: str, default: float) -> float:
+        """`inherited` for a number."""
+        value = self.inherited(name)
+        return default if value is None else float(value)
+
+    def text(self, name: str, default: str = "") -> str:
+        """`inherited` for a text."""
+        value = self.inherited(name)
+        return default if value is None else str(value)
+
+
+def read_address_settings(section: Node, wildcards: Wildcards, notes: Notes) -> list[AddressSetting]:
+    """Read the children of `address-settings`. Raises `InvalidImport`. Of two with the same match the first counts."""
+    by_match: dict[str, AddressSetting] = {}
+    for node in section.children:
+        if node.name != "address-setting":
+            notes.left_out("address-settings", node.name, node.text, "it is no address-setting")
+            continue
+        match = node.attribute("match")
+        subject = f"address-setting {match!r}"
+        setting = _read(node, match, wildcards, notes)
+        if setting is not None and setting.pattern.text in by_match:
+            notes.left_out(subject, "", "", "an earlier address-setting has the same match, and Artemis keeps that one")
+        elif setting is not None:
+            by_match[setting.pattern.text] = setting
+    return _with_vaguer(list(by_match.values()))
+
+
+def _read(node: Node, match: str, wildcards: Wildcards, notes: Notes) -> AddressSetting | None:
+    try:
+        pattern = compile_pattern(wildcards.pattern(match, node.place))
+    except (Untranslatable, InvalidPolicy) as error:
+        notes.left_out(f"address-setting {match!r}", "match", match, str(error))
+        return None
+    last = {child.name.lower(): child for child in node.children if not child.foreign}
+    read = {name: READERS[name](child.text, child.place) for name, child in last.items() if name in READERS}
+    return AddressSetting(match, pattern, node, read)
+
+
+def note_others(setting: AddressSetting, child: Node, notes: Notes) -> bool:
+    """Note a child that becomes no option. Returns false for a child that may become one."""
+    name = child.name.lower()
+    if child.foreign:
+        notes.left_out(setting.subject, child.name, child.text, "it is no element of Artemis")
+    elif child is not [other for other in setting.node.children if other.name.lower() == name][-1]:
+        notes.left_out(setting.subject, child.name, child.text, "it stands here again, and Artemis takes the last one")
+    elif name not in READERS:
+        note_left_out(notes, ADDRESS_SETTINGS, setting.subject, child.name, child.text, tuple(READERS))
+    else:
+        return False
+    return True
+
+
+def _with_vaguer(settings: Sequence[AddressSetting]) -> list[AddressSetting]:
+    ordered = sorted(settings, key=lambda setting: setting.pattern.rank)
+    return [_inheriting(setting, ordered) for setting in settings]
+
+
+def _inheriting(setting: AddressSetting, ordered: Sequence[AddressSetting]) -> AddressSetting:
+    vaguer = tuple(other for other in ordered if other is not setting and _includes(other.pattern, setting.pattern))
+    return replace(setting, vaguer=vaguer)
+
+
+def _includes(vague: Pattern, specific: Pattern) -> bool:
+    """True if `vague` matches each name that `specific` matches."""
+    ours, theirs = vague.text.split("."), specific.text.split(".")
+    open_end = ours[-1] == "#"
+    fixed = ours[:-1] if open_end else ours
+    if len(theirs) < len(fixed) or (len(theirs) > len(fixed) and not open_end):
+        return False
+    return all(our == their or (our == "*" and their != "#") for our, their in zip(fixed, theirs, strict=False))

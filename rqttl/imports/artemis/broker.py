@@ -1,0 +1,132 @@
+"""A whole broker.xml: the sections that rqttl reads, and notes about all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rqttl.errors import InvalidImport
+from rqttl.imports.artemis import values
+from rqttl.imports.artemis.address_setting import read_address_settings
+from rqttl.imports.artemis.addresses import read_addresses
+from rqttl.imports.artemis.left_out import core_reason
+from rqttl.imports.artemis.policies import Policies
+from rqttl.imports.artemis.wildcards import read_wildcards
+from rqttl.imports.artemis.xml import Node, parse
+from rqttl.imports.report import Imported, ImportedDeployment, Note, Notes
+from rqttl.text import format_value
+
+_INCLUDED = "the import reads one file: put the elements of the included file here"
+_SECTIONS = ("wildcard-addresses", "literal-match-markers", "addresses", "address-settings")
+_PERIODS = ("message-expiry-scan-period", "address-queue-scan-period")
+#: Parts of names of settings whose values stay out of notes.
+_SECRET = ("password", "user", "codec")
+
+
+def read_broker(text: str | bytes) -> Imported:
+    """Read the text of a broker.xml. Raises `InvalidImport`, which names the element.
+
+    Nothing is dropped in silence: each setting becomes an option or has a note.
+    """
+    root, notes = parse(text), Notes()
+    core = _core(root, notes)
+    sections = {name: Notes() for name in _SECTIONS}
+    wildcards = read_wildcards(core, sections["wildcard-addresses"])
+    addresses = read_addresses(_first(core, "addresses"), wildcards, sections["addresses"])
+    policies = Policies(addresses)
+    section = _first(core, "address-settings")
+    settings = read_address_settings(section, wildcards, sections["address-settings"]) if section else []
+    policies.add_settings(settings, sections["address-settings"])
+    queues = [queue for queues in addresses.queues.values() for queue in queues]
+    for queue in queues:
+        policies.add_queue(queue, sections["addresses"])
+    deployment = ImportedDeployment({queue.name: {} for queue in queues}, policies.as_mapping())
+    names = core.all("name")
+    name = names[0].text if names and names[0].text else "artemis"
+    return Imported({name: deployment}, (*notes.as_tuple(), *_in_order(core, sections)))
+
+
+def _first(core: Node, name: str) -> Node | None:
+    return next(iter(core.all(name)), None)
+
+
+def _core(root: Node, notes: Notes) -> Node:
+    """The element `core`. Everything beside it is noted."""
+    if root.name not in ("configuration", "core") or root.foreign:
+        rule = "expected the root element 'configuration' or 'core' of the namespace 'urn:activemq'"
+        raise InvalidImport(root.place, f"{rule}, got {format_value(root.name)}")
+    if root.name == "core":
+        return root
+    cores = root.all("core")
+    if len(cores) != 1:
+        raise InvalidImport(root.place, f"expected one element 'core', got {len(cores)}")
+    for child in root.children:
+        if child is not cores[0]:
+            reason = _INCLUDED if child.name == "include" else "rqttl reads the element 'core' only"
+            notes.left_out("configuration", child.name, _value(child), reason)
+    return cores[0]
+
+
+def _in_order(core: Node, sections: dict[str, Notes]) -> tuple[Note, ...]:
+    """All notes, in the order of the sections in the file."""
+    ordered: list[Note] = []
+    left = dict(sections)
+    for child in core.children:
+        if child.name in _SECTIONS and child is _first(core, child.name):
+            ordered += left.pop(child.name).as_tuple()
+        else:
+            notes = Notes()
+            _other(child, core, notes)
+            ordered += notes.as_tuple()
+    if core.text:
+        notes = Notes()
+        notes.left_out("core", "", core.text, "it is text outside of an element")
+        ordered += notes.as_tuple()
+    return (*ordered, *(note for notes in left.values() for note in notes.as_tuple()))
+
+
+def _other(child: Node, core: Node, notes: Notes) -> None:
+    """Note a child of `core` that is no section."""
+    readers: dict[str, Callable[[Node, Notes], None]] = {"name": _name, **dict.fromkeys(_PERIODS, _period)}
+    if child.foreign:
+        reason = _INCLUDED if child.name == "include" else "it is no element of Artemis"
+        notes.left_out("core", child.name, _value(child), reason)
+    elif child.name in (*readers, *_SECTIONS) and child is not _first(core, child.name):
+        notes.left_out("core", child.name, _value(child), "it stands twice in the file, and the first one counts")
+    elif child.name in readers:
+        readers[child.name](child, notes)
+    else:
+        _section(child, notes)
+
+
+def _section(section: Node, notes: Notes) -> None:
+    """Note a section without a counterpart: each of its parts by name, or the whole."""
+    reason = core_reason(section.name)
+    named = [(part, part.attributes.get("name") or part.attributes.get("match")) for part in section.children]
+    parts = [(part, name) for part, name in named if name]
+    if not parts or len(parts) < len(named):
+        notes.left_out("core", section.name, _value(section), reason)
+    for part, name in parts:
+        notes.left_out(f"{part.name} {name!r}", "", "", reason)
+
+
+def _name(node: Node, notes: Notes) -> None:
+    notes.translated("core", node.name, node.text, "the name of the broker names this import")
+
+
+def _period(node: Node, notes: Notes) -> None:
+    ms = values.whole(node.text, node.place)
+    if ms != -1 and ms <= 0:
+        raise InvalidImport(node.place, f"expected -1 or a time above 0 ms, got {format_value(node.text)}")
+    if ms < 0:
+        text = "without a reaper, messages expire when somebody next uses the queue: start no `rqttl reaper`"
+    else:
+        text = (
+            f"start the reaper with `rqttl reaper --scan-period {values.duration_text(ms)}`; it acts at each deadline"
+        )
+    notes.translated("core", node.name, node.text, text)
+
+
+def _value(node: Node) -> str:
+    """The text of an element, or the file that it includes; nothing if it may hold a secret or is made of others."""
+    text = node.attributes.get("href", node.text)
+    return "" if node.children or any(word in node.name for word in _SECRET) else text

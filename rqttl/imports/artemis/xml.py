@@ -1,0 +1,112 @@
+"""The elements of a broker.xml, each with its place in the file. Hostile files are refused here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rqttl.errors import InvalidImport
+from rqttl.text import format_value
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+#: Namespaces of broker.xml. A file may also do without one.
+NAMESPACES = ("urn:activemq", "urn:activemq:core", "")
+#: Characters or bytes of the largest file, and levels of the deepest one.
+MAX_SIZE = 16 * 2**20
+MAX_DEPTH = 50
+
+_TAG = re.compile(r"(?:\{([^}]*)\})?(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An element of the file. `place` is its path from the root, `foreign` means another namespace than Artemis's.
+
+    `name` has no namespace and `text` no blanks around it. `attributes` lacks those of other namespaces.
+    """
+
+    name: str
+    place: str
+    text: str
+    attributes: Mapping[str, str]
+    children: tuple[Node, ...]
+    foreign: bool
+
+    def all(self, name: str) -> tuple[Node, ...]:
+        """The children with a name."""
+        return tuple(child for child in self.children if child.name == name and not child.foreign)
+
+    def attribute(self, name: str) -> str:
+        """An attribute that must be there. Raises `InvalidImport`."""
+        value = self.attributes.get(name, "").strip()
+        if not value:
+            raise InvalidImport(self.place, f"expected the attribute {name!r} with a value, got none")
+        return value
+
+
+def parse(text: str | bytes) -> Node:
+    """Read XML text. Raises `InvalidImport` for text that is no XML, too large, too deep, or has a DTD."""
+    if not isinstance(text, (str, bytes)):
+        raise InvalidImport("broker.xml", f"expected the text of an XML file, got {format_value(text)}")
+    if len(text) > MAX_SIZE:
+        raise InvalidImport("broker.xml", f"expected at most {MAX_SIZE:,} characters, got {len(text):,}")
+    root = _parsed(text)
+    _check_depth(root)
+    return _node(root, f"/{_split(root)[1]}")
+
+
+def _parsed(text: str | bytes) -> Element:
+    from xml.etree.ElementTree import ParseError
+
+    from defusedxml import DefusedXmlException
+    from defusedxml.ElementTree import fromstring
+
+    try:
+        root: Element = fromstring(text, forbid_dtd=True)
+    except DefusedXmlException as error:
+        rule = "expected XML without a document type definition and without entities"
+        raise InvalidImport("broker.xml", f"{rule}, got {type(error).__name__}") from None
+    except ParseError as error:
+        line, column = error.position
+        reason = str(error).partition(":")[0]
+        raise InvalidImport(f"line {line}, column {column + 1}", f"expected well-formed XML: {reason}") from None
+    except (ValueError, LookupError) as error:  # an encoding that Python or expat lacks, or half a surrogate pair
+        raise InvalidImport("broker.xml", f"expected XML in a known encoding: {error}") from None
+    return root
+
+
+def _check_depth(root: Element) -> None:
+    level, depth = [root], 1
+    while level:
+        if depth > MAX_DEPTH:
+            raise InvalidImport(f"/{_split(root)[1]}", f"expected at most {MAX_DEPTH} levels of elements")
+        level, depth = [child for element in level for child in element], depth + 1
+
+
+def _split(element: Element) -> tuple[str, str]:
+    """The namespace and the name of an element."""
+    match = _TAG.fullmatch(str(element.tag))
+    return (match[1] or "", match[2]) if match else ("", str(element.tag))
+
+
+def _node(element: Element, place: str) -> Node:
+    namespace, name = _split(element)
+    own = {key: value for key, value in element.attrib.items() if not key.startswith("{")}
+    texts = [element.text, *(child.tail for child in element)]
+    text = " ".join(part.strip() for part in texts if part and part.strip())
+    children = tuple(_node(child, path) for child, path in _children(element, place))
+    return Node(name, place, text, own, children, namespace not in NAMESPACES)
+
+
+def _children(element: Element, place: str) -> Iterator[tuple[Element, str]]:
+    """The children with their paths. A number tells apart children of one name."""
+    names = [_split(child)[1] for child in element]
+    counts: dict[str, int] = {}
+    for child, name in zip(element, names, strict=True):
+        counts[name] = counts.get(name, 0) + 1
+        number = f"[{counts[name]}]" if names.count(name) > 1 else ""
+        yield child, f"{place}/{name}{number}"

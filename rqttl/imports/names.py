@@ -1,0 +1,84 @@
+"""Names of another broker as names that rqttl allows: always the same for the same file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rqttl.names import is_queue_name
+
+MAX_NAME = 128
+_MAX_NAMESPACE = 64
+#: Characters of the hash that ends a shortened name.
+_HASH = 8
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._:/-]")
+_NOT_IN_NAMESPACE = re.compile(r"[^A-Za-z0-9._-]")
+_RULE = "1 to 128 of A-Z a-z 0-9 . _ : / -, first a letter or digit"
+
+
+@dataclass(frozen=True)
+class NameTable:
+    """The names of a deployment. `names` maps source names to names in rqttl, `refused` maps the others to a reason."""
+
+    names: Mapping[str, str]
+    refused: Mapping[str, str]
+
+    @classmethod
+    def of(cls, sources: Iterable[str], longest: int = MAX_NAME) -> NameTable:
+        """Translate distinct names. A name that rqttl allows stays. Translations that meet another name are refused."""
+        translations = {source: translate(source, longest) for source in sources}
+        uses = Counter(translations.values())
+        names: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        for source, name in translations.items():
+            if not name:
+                refused[source] = f"the name has no character that a name in rqttl may have: {_RULE}"
+            elif source == name or uses[name] == 1:
+                names[source] = name
+            else:
+                refused[source] = f"another name of the file also becomes {name!r}: rename one of them"
+        return cls(names, refused)
+
+    def note(self, source: str) -> str:
+        """The words about a name: the same, or the translated one with the rule."""
+        name = self.names[source]
+        return "the same name" if name == source else f"{name!r}: rqttl allows {_RULE}"
+
+
+def translate(source: str, longest: int = MAX_NAME) -> str:
+    """The nearest name that a queue may have: each other character becomes `-`. Empty if no character is left."""
+    if is_queue_name(source) and len(source) <= longest:
+        return source
+    name = _NOT_IN_NAME.sub("-", source)
+    if not re.search(r"[A-Za-z0-9]", name):
+        return ""
+    name = name if name[0].isalnum() else f"q{name}"
+    if len(name) <= longest:
+        return name
+    return f"{name[: longest - _HASH - 1]}-{_hash(source)}"
+
+
+def namespaces(sources: Iterable[str], default: str = "rqttl") -> dict[str, str]:
+    """A valid namespace for each source name, all different. A name without letters and digits gets the default."""
+    translations = {source: _namespace(source, default) for source in sources}
+    uses = Counter(translations.values())
+    taken: dict[str, str] = {}
+    for source, name in translations.items():
+        alone = uses[name] == 1 or source == name
+        taken[source] = name if alone else f"{name[: _MAX_NAMESPACE - _HASH - 1]}-{_hash(source)}"
+    return taken
+
+
+def _namespace(source: str, default: str) -> str:
+    name = _NOT_IN_NAMESPACE.sub("-", source).strip("-")
+    if not re.search(r"[A-Za-z0-9]", name):
+        return default
+    name = name if name[0].isalnum() else f"n{name}"
+    return name if len(name) <= _MAX_NAMESPACE else f"{name[: _MAX_NAMESPACE - _HASH - 1]}-{_hash(source)}"
+
+
+def _hash(source: str) -> str:
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]

@@ -1,0 +1,187 @@
+"""Arguments of queues and keys of policies in RabbitMQ as options: which becomes which, and why some become none.
+
+An argument of a queue is the key of a policy with `x-` before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rqttl.imports.collector import Collector
+from rqttl.imports.source import at, read_text, read_whole
+from rqttl.options import OVERFLOWS
+from rqttl.text import plain_whole
+from rqttl.units import as_text
+
+#: RabbitMQ's limit for quorum queues without one, and the version that brought it.
+DEFAULT_DELIVERY_LIMIT = 20
+_DEFAULT_SINCE = (4, 0)
+ONE_TYPE = "rqttl has one type of queue; Redis replicates it and writes it to disk"
+#: Keys that are read together, not one by one.
+_TOGETHER = ("dead-letter-exchange", "dead-letter-routing-key", "delayed-retry-min", "delayed-retry-max")
+_REPLICATION = "it places the copies of a queue on nodes: replication is a matter of Redis"
+_MEMORY = "Redis holds all messages in memory: limit the queue with max_length_bytes"
+_STREAM = "only streams have it, and rqttl has no streams"
+_FEDERATION = "rqttl has no federation: a consumer of the other broker can send the messages on"
+_LEFT_OUT = {
+    "max-priority": "rqttl has no priorities: use a queue for each, and receive from them in order",
+    "single-active-consumer": "rqttl shares a queue among all consumers: run one consumer",
+    "queue-mode": _MEMORY,
+    "queue-version": "it is the file format of RabbitMQ",
+    "max-in-memory-length": _MEMORY,
+    "max-in-memory-bytes": _MEMORY,
+    "quorum-initial-group-size": _REPLICATION,
+    "quorum-target-group-size": _REPLICATION,
+    "target-group-size": _REPLICATION,
+    "queue-leader-locator": _REPLICATION,
+    "queue-master-locator": _REPLICATION,
+    "ha-mode": _REPLICATION,
+    "ha-params": _REPLICATION,
+    "ha-sync-mode": _REPLICATION,
+    "ha-sync-batch-size": _REPLICATION,
+    "ha-promote-on-shutdown": _REPLICATION,
+    "ha-promote-on-failure": _REPLICATION,
+    "initial-cluster-size": _STREAM,
+    "max-age": _STREAM,
+    "stream-max-segment-size-bytes": _STREAM,
+    "stream-filter-size-bytes": _STREAM,
+    "federation-upstream": _FEDERATION,
+    "federation-upstream-set": _FEDERATION,
+    "alternate-exchange": "rqttl has no exchanges: a sender names the queue",
+}
+
+
+@dataclass(frozen=True)
+class SourceSetting:
+    """A setting of the source: its name there, its value, and its place in the file."""
+
+    name: str
+    value: Any
+    place: str
+
+
+def read_settings(table: Mapping[str, Any], place: str, prefix: str = "") -> dict[str, SourceSetting]:
+    """The settings of a queue (with the prefix `x-`) or of a definition, by key. Others keep their names."""
+    return {name.removeprefix(prefix): SourceSetting(name, value, at(place, name)) for name, value in table.items()}
+
+
+class SettingsReader:
+    """Takes the settings of one queue or policy. `kind` is the type of the queue, and empty for a policy."""
+
+    def __init__(self, settings: Mapping[str, SourceSetting], out: Collector, kind: str) -> None:
+        self.settings = settings
+        self.out = out
+        self.kind = kind
+        self._readers: dict[str, Callable[[SourceSetting], None]] = {
+            "message-ttl": lambda setting: self._duration("message_ttl", setting),
+            "expires": lambda setting: self._duration("expires", setting),
+            "consumer-timeout": self._consumer_timeout,
+            "max-length": lambda setting: self._count("max_length", setting),
+            "max-length-bytes": lambda setting: self._count("max_length_bytes", setting),
+            "overflow": self._overflow,
+            "delivery-limit": self._delivery_limit,
+            "delayed-retry-type": self._delayed_retry,
+            "dead-letter-strategy": self._strategy,
+            "queue-type": self._type,
+        }
+
+    def read(self) -> None:
+        """Take each setting as options, or note why not. Dead-letter exchanges are not read here."""
+        for key, setting in self.settings.items():
+            if key in self._readers:
+                self._readers[key](setting)
+            elif key not in _TOGETHER:
+                self.out.left_out(setting.name, setting.value, _LEFT_OUT.get(key, "rqttl knows nothing of this name"))
+        if "delayed-retry-type" not in self.settings:
+            self._without_retry("it does nothing without delayed-retry-type")
+
+    def _duration(self, option: str, setting: SourceSetting) -> None:
+        self.out.take(option, as_text(read_whole(setting.value, setting.place)), setting.name, setting.value)
+
+    def _consumer_timeout(self, setting: SourceSetting) -> None:
+        because = "a delivery that is not settled in time is delivered again; `run` and `consume` renew it"
+        length = as_text(read_whole(setting.value, setting.place))
+        self.out.take("lease", length, setting.name, setting.value, because=because)
+
+    def _count(self, option: str, setting: SourceSetting) -> None:
+        self.out.take(option, read_whole(setting.value, setting.place), setting.name, setting.value)
+
+    def _overflow(self, setting: SourceSetting) -> None:
+        rule = read_text(setting.value, setting.place)
+        if rule == OVERFLOWS[2] and self.kind == "quorum":
+            self.out.left_out(setting.name, rule, "a quorum queue does not have it, and drops its oldest messages")
+        else:
+            self.out.take("overflow", rule, setting.name, rule)
+
+    def _delivery_limit(self, setting: SourceSetting) -> None:
+        limit = plain_whole(setting.value)
+        if self.kind not in ("", "quorum"):
+            self.out.left_out(setting.name, setting.value, f"a {self.kind} queue does not have it")
+        elif limit is None:
+            self.out.left_out(setting.name, setting.value, "RabbitMQ ignores a value that is no whole number")
+        elif limit < 0:
+            self.out.translated(setting.name, limit, "no max_deliveries: below 0 there is no limit")
+        else:
+            self.out.take("max_deliveries", limit + 1, setting.name, limit, because=_LIMIT)
+
+    def _strategy(self, setting: SourceSetting) -> None:
+        text = "rqttl moves a dead letter in one step: it is never lost and never doubled"
+        self.out.translated(setting.name, setting.value, text)
+
+    def _type(self, setting: SourceSetting) -> None:
+        self.out.translated(setting.name, setting.value, ONE_TYPE)
+
+    def _delayed_retry(self, setting: SourceSetting) -> None:
+        kind = read_text(setting.value, setting.place)
+        low = self.settings.get("delayed-retry-min")
+        if kind == "disabled":
+            self.out.taken(setting.name, kind, "no redelivery_delay")
+            self._without_retry("it does nothing while delayed-retry-type is disabled")
+        elif low is None or self.kind not in ("", "quorum"):
+            reason = "it does nothing without delayed-retry-min" if low is None else "only a quorum queue has it"
+            self.out.left_out(setting.name, kind, reason)
+            self._without_retry(reason)
+        else:
+            text = (
+                "redelivery_delay"
+                if kind == "all"
+                else f"redelivery_delay, for all failed deliveries, not {kind!r} only"
+            )
+            self.out.translated(setting.name, kind, text)
+            self._pause(low, self.settings.get("delayed-retry-max"))
+
+    def _pause(self, low: SourceSetting, high: SourceSetting | None) -> None:
+        """RabbitMQ waits the least pause for each failure so far, up to the longest. Without that, always the least."""
+        least = read_whole(low.value, low.place)
+        if high is None:
+            self.out.take("redelivery_delay", as_text(least), low.name, low.value)
+            return
+        most = read_whole(high.value, high.place)
+        if most <= least:
+            because = f"{low.name} is not shorter than {high.name}"
+            if self.out.take("redelivery_delay", as_text(most), high.name, high.value, because=because):
+                self.out.translated(low.name, low.value, f"{high.name} is the pause: it is not longer")
+            return
+        if self.out.take("redelivery_delay", as_text(least), low.name, low.value):
+            self.out.take("redelivery_max_delay", as_text(most), high.name, high.value)
+            same = most <= 2 * least
+            because = "the pauses are the same" if same else "each pause is twice the last; RabbitMQ adds the least one"
+            self.out.take("redelivery_multiplier", 2, low.name, low.value, because=because)
+
+    def _without_retry(self, reason: str) -> None:
+        for key in ("delayed-retry-min", "delayed-retry-max"):
+            if key in self.settings:
+                self.out.left_out(self.settings[key].name, self.settings[key].value, reason)
+
+
+_LIMIT = (
+    "RabbitMQ forgives as many failures as the limit says, and the next one ends the message; "
+    "here every nack and every lost lease is a failure"
+)
+
+
+def has_default_limit(version: tuple[int, ...] | None) -> bool:
+    """Return whether this RabbitMQ limits the deliveries of a quorum queue by default."""
+    return version is not None and version >= _DEFAULT_SINCE

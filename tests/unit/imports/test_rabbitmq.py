@@ -1,0 +1,315 @@
+"""Definitions of RabbitMQ become queues and policies; each translation is one claim."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from rqttl import OptionArguments, Policy
+from rqttl.imports.rabbitmq import read_definitions
+from rqttl.imports.rabbitmq.patterns import translated
+from rqttl.imports.report import Imported, Note
+from rqttl.options import QueueOptions
+from rqttl.policies import PolicySet
+
+
+def file(**parts: Any) -> str:
+    return json.dumps({"rabbit_version": "4.0.5", "vhosts": [{"name": "/"}], **parts})
+
+
+def queue(name: str, **arguments: object) -> dict[str, object]:
+    named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    return {"vhost": "/", "name": name, "durable": True, "auto_delete": False, "arguments": named}
+
+
+def policy(name: str, pattern: str, definition: object, **parts: object) -> dict[str, object]:
+    return {"vhost": "/", "name": name, "pattern": pattern, "definition": definition, **parts}
+
+
+def exchange(name: str, kind: str) -> dict[str, object]:
+    return {"vhost": "/", "name": name, "type": kind}
+
+
+def binding(source: str, destination: str, key: str = "", kind: str = "queue") -> dict[str, object]:
+    ends = {"source": source, "destination": destination, "destination_type": kind}
+    return {"vhost": "/", **ends, "routing_key": key}
+
+
+def queues(text: str) -> dict[str, dict[str, object]]:
+    return {name: dict(options) for name, options in read_definitions(text).deployments["/"].queues.items()}
+
+
+def notes(imported: Imported, subject: str, setting: str) -> list[Note]:
+    return [note for note in imported.notes if note.subject.endswith(subject) and note.setting == setting]
+
+
+def in_force(imported: Imported, name: str) -> OptionArguments:
+    """The options in force of a queue, by all policies of the deployment."""
+    deployment = imported.deployments["/"]
+    policies = [Policy.read(policy, **arguments(body)) for policy, body in deployment.policies.items()]
+    declared = QueueOptions.read(name, dict(deployment.queues[name]))
+    return PolicySet(1, tuple(policies)).resolve(declared).options.as_arguments()
+
+
+def arguments(body: Any) -> dict[str, Any]:
+    return {key.replace("-", "_"): value for key, value in body.items()}
+
+
+@pytest.mark.parametrize(
+    "argument,value,options",
+    [
+        ("message_ttl", 60_000, {"message_ttl": "1m"}),
+        ("message_ttl", 0, {"message_ttl": "0ms"}),
+        ("expires", 1_800_000, {"expires": "30m"}),
+        ("max_length", 10, {"max_length": 10}),
+        ("max_length_bytes", 0, {"max_length_bytes": 0}),
+        ("overflow", "reject-publish-dlx", {"overflow": "reject-publish-dlx"}),
+        ("consumer_timeout", 90_000, {"lease": "90s"}),
+        ("expires", 0, {}),
+        ("message_ttl", 315_360_000_001, {}),
+        ("overflow", "drop-tail", {}),
+        ("max_priority", 10, {}),
+        ("single_active_consumer", True, {}),
+        ("delivery_limit", 3, {}),
+    ],
+)
+def test_an_argument_of_a_classic_queue_becomes_an_option_or_a_note(
+    argument: str, value: object, options: dict[str, object]
+) -> None:
+    text = file(queues=[queue("orders", **{argument: value})])
+
+    assert queues(text)["orders"] == options
+    assert notes(read_definitions(text), "queue 'orders'", f"x-{argument.replace('_', '-')}")
+
+
+@pytest.mark.parametrize("limit,deliveries", [(0, 1), (1, 2), (20, 21)])
+def test_a_delivery_limit_is_one_less_than_the_failed_deliveries(limit: int, deliveries: int) -> None:
+    text = file(queues=[queue("q", queue_type="quorum", delivery_limit=limit)])
+
+    assert queues(text)["q"] == {"max_deliveries": deliveries}
+
+
+@pytest.mark.parametrize(
+    "version,arguments,options",
+    [
+        ("4.0.5", {}, {"max_deliveries": 21}),
+        ("4.1.0-rc.1", {"delivery_limit": "20"}, {"max_deliveries": 21}),
+        ("3.13.7", {}, {}),
+        ("4.0.5", {"delivery_limit": -1}, {}),
+        ("unknown", {}, {}),
+    ],
+)
+def test_a_quorum_queue_has_the_default_limit_of_rabbitmq_4(
+    version: str, arguments: dict[str, object], options: dict[str, object]
+) -> None:
+    text = file(rabbit_version=version, queues=[queue("q", queue_type="quorum", **arguments)])
+
+    assert queues(text)["q"] == options
+
+
+def test_a_policy_with_a_delivery_limit_takes_the_place_of_the_default() -> None:
+    limit = policy("limit", "^q", {"delivery-limit": 50})
+    imported = read_definitions(file(queues=[queue("q", queue_type="quorum")], policies=[limit]))
+
+    assert imported.deployments["/"].queues["q"] == {}
+    assert imported.deployments["/"].policies["limit"]["definition"] == {"max-deliveries": 51}
+
+
+@pytest.mark.parametrize(
+    "low,high,options",
+    [
+        (1000, None, {"redelivery_delay": "1s"}),
+        (1000, 2000, {"redelivery_delay": "1s", "redelivery_max_delay": "2s", "redelivery_multiplier": 2}),
+        (5000, 2000, {"redelivery_delay": "2s"}),
+        (None, 2000, {}),
+    ],
+)
+def test_a_delayed_retry_becomes_a_redelivery_delay(
+    low: int | None, high: int | None, options: dict[str, object]
+) -> None:
+    given = {"delayed_retry_min": low, "delayed_retry_max": high}
+    arguments = {key: value for key, value in given.items() if value is not None}
+    retry = queue("q", queue_type="quorum", delivery_limit=-1, delayed_retry_type="all", **arguments)
+
+    assert queues(file(queues=[retry]))["q"] == options
+
+
+ROUTES = [
+    # exchange, routing key, bindings, target
+    ("", "dead", [], "dead"),
+    ("", "nobody", [], None),
+    ("fan", None, [binding("fan", "dead", "any")], "dead"),
+    ("fan", None, [binding("fan", "dead"), binding("fan", "more")], None),
+    ("direct", "k", [binding("direct", "dead", "k"), binding("direct", "more", "l")], "dead"),
+    ("direct", None, [binding("direct", "dead", "orders")], "dead"),
+    ("direct", None, [binding("direct", "dead", "made"), binding("direct2", "orders", "made")], "dead"),
+    ("direct", None, [binding("direct", "dead", "other")], None),
+    ("topic", "a.b.c", [binding("topic", "dead", "a.*.c")], "dead"),
+    ("topic", "a.c", [binding("topic", "dead", "a.*.c")], None),
+    ("topic", "a.c", [binding("topic", "dead", "a.#.c")], "dead"),
+    ("topic", "a.b.b.c", [binding("topic", "dead", "#.c")], "dead"),
+    ("topic", "a", [binding("topic", "dead", "a.#")], "dead"),
+    ("topic", None, [binding("topic", "dead", "#")], "dead"),
+    ("topic", "a", [binding("topic", "fan", "a", "exchange"), binding("fan", "dead")], "dead"),
+    ("fan", None, [binding("fan", "fan2", kind="exchange"), binding("fan2", "fan", kind="exchange")], None),
+    ("headers", "k", [binding("headers", "dead", "k")], None),
+    ("missing", "k", [], None),
+    ("amq.fanout", None, [binding("amq.fanout", "dead")], "dead"),
+]
+
+
+@pytest.mark.parametrize("name,key,bindings,target", ROUTES)
+def test_a_dead_letter_exchange_becomes_the_one_queue_that_it_reaches(
+    name: str, key: str | None, bindings: list[dict[str, object]], target: str | None
+) -> None:
+    arguments = {"dead_letter_exchange": name} | ({} if key is None else {"dead_letter_routing_key": key})
+    kinds = {"fan": "fanout", "fan2": "fanout", "direct": "direct", "direct2": "direct", "topic": "topic"}
+    exchanges = [exchange(name, kind) for name, kind in {**kinds, "headers": "headers"}.items()]
+    text = file(
+        queues=[queue("orders", **arguments), queue("dead"), queue("more")], exchanges=exchanges, bindings=bindings
+    )
+
+    assert queues(text)["orders"] == ({} if target is None else {"dead_letter": target})
+    [note] = notes(read_definitions(text), "queue 'orders'", "x-dead-letter-exchange")
+    assert note.kind == ("left out" if target is None else "translated")
+
+
+def test_a_queue_that_is_its_own_dead_letter_queue_gets_its_rejected_messages_back() -> None:
+    text = file(queues=[queue("q", dead_letter_exchange="", dead_letter_routing_key="q")])
+
+    assert queues(text)["q"] == {"dead_letter_rejected": "q"}
+
+
+def test_an_argument_and_the_policy_of_a_queue_name_its_target_together() -> None:
+    text = file(
+        queues=[queue("q", dead_letter_routing_key="dead"), queue("dead")],
+        policies=[policy("dlx", "^q$", {"dead-letter-exchange": ""})],
+    )
+
+    assert queues(text)["q"] == {"dead_letter": "dead"}
+
+
+def test_references_follow_a_translated_name() -> None:
+    text = file(queues=[queue("q", dead_letter_exchange="", dead_letter_routing_key="my dead"), queue("my dead")])
+
+    assert queues(text) == {"q": {"dead_letter": "my-dead"}, "my-dead": {}}
+
+
+def test_two_names_that_become_one_are_refused_with_a_note() -> None:
+    imported = read_definitions(file(queues=[queue("a b"), queue("a?b"), queue("c d"), queue("c-d")]))
+
+    assert list(imported.deployments["/"].queues) == ["c-d"]
+    refused = [note for name in ("a b", "a?b", "c d") for note in notes(imported, f"queue {name!r}", "")]
+    assert [note.kind for note in refused] == ["left out"] * 3
+
+
+@pytest.mark.spec("POL-07", "POL-09")
+def test_a_queue_gets_the_options_of_one_policy_as_in_rabbitmq() -> None:
+    first = policy("first", "^q", {"message-ttl": 1000}, priority=2)
+    second = policy("second", "q", {"message-ttl": 9000, "max-length": 5}, priority=1)
+    imported = read_definitions(file(queues=[queue("q"), queue("sq")], policies=[second, first]))
+
+    assert in_force(imported, "q") == {"message_ttl": "1s"}
+    assert in_force(imported, "sq") == {"message_ttl": "9s", "max_length": 5}
+    [note] = notes(imported, "policy 'first'", "definition")
+    assert note.text == ("none for max_length: RabbitMQ applies one policy to a queue, and rqttl would merge them")
+    assert [notes(imported, f"queue {name!r}", "policy") for name in ("q", "sq")] == [[], []]
+
+
+@pytest.mark.parametrize("pattern", ["^orders-", "^ordersx*", "^order$", r"^a\.b", "^a|^b"])
+def test_policies_without_a_common_name_stay_as_they_are(pattern: str) -> None:
+    """The last pattern may find any name, so the option of the other policy is kept out."""
+    policies = [policy("first", "^mails", {"message-ttl": 1000}, priority=2), policy("p", pattern, {"max-length": 5})]
+    imported = read_definitions(file(policies=policies))
+
+    expected = ["max-length", "message-ttl"] if "|" in pattern else ["message-ttl"]
+    assert sorted(arguments(imported.deployments["/"].policies["first"])["definition"]) == expected
+
+
+def test_a_policy_for_other_types_of_queues_is_not_kept_out_and_the_difference_is_noted() -> None:
+    first = {**policy("first", "^q", {"message-ttl": 1000}, priority=2), "apply-to": "classic_queues"}
+    second = policy("second", "^q", {"max-length": 5})
+    imported = read_definitions(file(queues=[queue("q")], policies=[first, second]))
+
+    assert in_force(imported, "q") == {"message_ttl": "1s", "max_length": 5}
+    [note] = notes(imported, "queue 'q'", "policy")
+    assert note.text == "RabbitMQ applies 'first' only; here max_length would come from policy 'second'"
+
+
+@pytest.mark.spec("POL-10")
+def test_a_policy_that_rabbitmq_skips_for_a_type_of_queue_is_noted() -> None:
+    limit = policy("limit", "^q", {"delivery-limit": 3, "max-length": 5})
+    imported = read_definitions(file(queues=[queue("q")], policies=[limit]))
+
+    [note] = notes(imported, "queue 'q'", "policy")
+    assert note.text == "RabbitMQ applies no policy; here max_deliveries, max_length would come from policy 'limit'"
+
+
+@pytest.mark.spec("OPP-01")
+def test_operator_policies_are_read_from_parameters_also_as_lists_of_pairs() -> None:
+    value = {"pattern": "^q", "priority": 3, "apply-to": "queues", "definition": [["max-length", 5]]}
+    parameter = {"vhost": "/", "component": "operator_policy", "name": "capped", "value": value}
+    imported = read_definitions(file(parameters=[parameter]))
+
+    assert imported.deployments["/"].operator_policies == {
+        "capped": {"pattern": "^q", "syntax": "regex", "priority": 3, "apply-to": "queues",
+                   "definition": {"max-length": 5}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["", "a", "amq.gen-1", "amq", "amqx", "amxq.", "xamq.", "amq.", "zzz"])
+@pytest.mark.parametrize("pattern", [r"^(?!amq\.).*", r"^(?!amq\.)", "^(?!amq.).+$", "^(?!a).*", r"^(?!am\.)"])
+def test_a_pattern_for_names_without_a_beginning_matches_the_same_names(pattern: str, name: str) -> None:
+    expected = re.search(pattern, name) is not None or (name == "" and pattern.endswith("+$"))
+
+    assert translated(pattern)[0].matches(name) == expected
+
+
+def test_a_pattern_without_a_counterpart_leaves_the_policy_out() -> None:
+    imported = read_definitions(file(policies=[policy("back", r"(a)\1", {"max-length": 5})]))
+
+    assert imported.deployments["/"].policies == {}
+    [note] = notes(imported, "policy 'back'", "pattern")
+    assert note.kind == "left out"
+    assert "invalid escape sequence" in note.text
+
+
+@pytest.mark.parametrize(
+    "body,reason",
+    [
+        ({"type": "stream"}, "no streams"),
+        ({"type": "rabbit_mqtt_qos0_queue"}, "'mqtt_qos0'"),
+        ({"exclusive": True}, "exclusive"),
+    ],
+)
+def test_a_queue_without_a_counterpart_is_left_out_with_its_reason(body: dict[str, object], reason: str) -> None:
+    imported = read_definitions(file(queues=[{"vhost": "/", "name": "q", **body}]))
+
+    assert imported.deployments["/"].queues == {}
+    assert [reason in note.text for note in notes(imported, "queue 'q'", "")] == [True]
+
+
+def test_vhosts_are_deployments_with_namespaces_of_their_own() -> None:
+    names = ["/", "a b", "a-b", "a?b", "é"]
+    imported = read_definitions(json.dumps({"vhosts": [{"name": name} for name in names]}))
+    namespaces = [imported.deployments[name].namespace for name in names]
+
+    assert namespaces[0].startswith("rqttl-")
+    assert namespaces[2] == "a-b"
+    assert len(set(namespaces)) == len(names)
+
+
+def test_no_secret_is_in_a_note(fixtures: dict[str, str]) -> None:
+    assert "secret" in fixtures["rabbitmq_cluster.json"]
+    assert "secret" not in str(read_definitions(fixtures["rabbitmq_cluster.json"]))
+
+
+def test_a_part_that_rabbitmq_does_not_export_is_noted_as_unknown() -> None:
+    notes = read_definitions('{"queues": [], "rabbit_version": "4.0.5", "operator_policies": []}').notes
+
+    texts = {note.setting: note.text for note in notes if note.subject == "definitions"}
+    assert texts["rabbit_version"] == "it says nothing about a queue or a policy"
+    assert texts["operator_policies"] == "RabbitMQ exports no such part, as far as known"
