@@ -16,15 +16,26 @@ import rqttl
 from rqttl import text
 from rqttl.cli import streams
 from rqttl.cli.common import errors, exits, terminal
+from rqttl.cli.common.logs import warnings_as_notes
 from rqttl.cli.common.settings import Settings, connecting, help_alone
 
 #: The sections of the help with their commands. The command `name` is `name` in the module `rqttl.cli.name`. A module
 #: is imported when its command is needed: imports take most of the time of a short command, and of a completion.
 SECTIONS = {
     "Messages": ("send", "receive", "peek", "message"),
-    "Queues": ("queue", "dead"),
+    "Queues": ("queue", "dead", "policy", "operator-policy", "explain"),
+    "Deployments": ("apply", "export", "import"),
     "Operation": ("stats", "doctor", "reaper", "server"),
     "More": ("demo", "completion"),
+}
+
+
+#: The modules and names of commands that do not stand in a module of their own name.
+_PLACES = {
+    "operator-policy": ("policy", "operator_policy"),
+    "apply": ("deployment", "apply"),
+    "export": ("deployment", "export"),
+    "import": ("deployment", "import_group"),
 }
 
 
@@ -56,7 +67,8 @@ class Program(click.Group):
         """A command, imported when it is needed."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = getattr(import_module(f"rqttl.cli.{cmd_name}"), cmd_name)
+        module, name = _PLACES.get(cmd_name, (cmd_name, cmd_name))
+        command: click.Command = getattr(import_module(f"rqttl.cli.{module}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -103,7 +115,8 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Carry out the command."""
         try:
-            return super().invoke(ctx)
+            with warnings_as_notes():
+                return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise _CtrlC from error
         except BrokenPipeError as error:

@@ -77,7 +77,7 @@ NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
         (("queue", "declare", "orders", "--overflow", "explode"), "'--overflow'"),
         (
             ("queue", "declare", "orders", "--min-ttl", "2s", "--max-ttl", "1s"),
-            "--min-ttl: 2000 ms is more than --max-ttl",
+            "--min-ttl: 2s is more than --max-ttl",
         ),
         (("queue", "declare", "orders", "--dead-letter", "orders"), "cannot be its own target"),
         (("--namespace", "a b", "queue", "ls"), "--namespace: expected 1 to 64 of"),

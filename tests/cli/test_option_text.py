@@ -48,7 +48,7 @@ def test_words_that_only_look_like_options_stay(message: str) -> None:
         ("headers: 70000 bytes", "--header: 70000 bytes"),
         ("lease: expected 1", "--lease: expected 1"),
         ("url: expected redis://", "url: expected redis://"),  # it may have come from $RQTTL_URL
-        ("min_ttl: 2 ms is more than max_ttl, 1 ms", "--min-ttl: 2 ms is more than --max-ttl, 1 ms"),
+        ("min_ttl: 2ms is more than max_ttl, 1ms", "--min-ttl: 2ms is more than --max-ttl, 1ms"),
     ],
 )
 def test_an_argument_that_begins_a_message_has_the_name_of_its_flag(written: str, expected: str) -> None:

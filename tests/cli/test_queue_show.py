@@ -9,6 +9,7 @@ import pytest
 from rqttl import Broker, Message
 from rqttl.cli.common.option_text import flag, to_json
 from rqttl.options import OPTIONS
+from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.contract.clocked import Clocked
@@ -110,3 +111,29 @@ def test_dead_letters_that_went_in_a_circle_are_counted(run: Run, broker: Broker
     assert [line.split() for line in printed.splitlines() if line.startswith("cycle")] == [
         ["cycle", "-", "1", "(dropped)"]
     ]  # fmt: skip
+
+
+def test_options_name_their_sources_where_policies_match(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", lease="1h", max_length=50)
+    broker.set_policy("short", "orders", {"message_ttl": "5m", "max_length": 100})
+    broker.set_operator_policy("cap", "#", {"max_deliveries": 7})
+
+    lines = run("queue", "show", "orders").stdout.splitlines()[-4:]
+    assert {" ".join(line.split()) for line in lines} == {
+        "--lease 1h (declared)", "--message-ttl 5m (policy short)", "--max-length 50 (declared)",
+        "--max-deliveries 7 (operator policy cap)",
+    }  # fmt: skip
+    answer = json.loads(run("queue", "show", "orders", "--json").stdout)["option_sources"]
+    sources = {entry["option"]: entry["source"] for entry in answer}
+    assert (sources["message_ttl_ms"], sources["overflow"]) == ("policy short", "default")
+
+
+def test_a_queue_is_shown_where_policies_are_damaged(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", max_length=50)
+    driver_of(broker).store.client.hset("rqttl:policies", mapping={"version": 1, "policy x": "{"})
+
+    result = run("queue", "show", "orders")
+
+    assert result.exit_code == 0
+    assert "--max-length  50" in result.stdout
+    assert "the field 'policy x' of the stored policies cannot be read" in result.stderr

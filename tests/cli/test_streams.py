@@ -21,7 +21,9 @@ BUFFERING = pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}]
 
 
 def set_up(broker: Broker) -> Queue:
-    """The queue `orders` with a dead letter `x`."""
+    """The queue `orders` with a dead letter `x`, and policies of that name."""
+    broker.set_policy("orders", "other", {"lease": "1m"})
+    broker.set_operator_policy("orders", "other", {"lease": "1m"})
     broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)
     return broker.declare_queue("orders")
 

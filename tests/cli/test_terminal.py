@@ -17,6 +17,9 @@ from tests.cli.tree import Path
 
 pytestmark = pytest.mark.slow
 
+#: Commands whose lines are never folded: bodies of messages, and a file for `apply`.
+WHOLE = {("receive",), ("export",)}
+
 
 def test_hostile_bodies_are_escaped_and_cut(broker: Broker, redis_url: str) -> None:
     broker.declare_queue("orders").enqueue_many([*HOSTILE, {"\x1b[31m": "\u202e", "b": b"\xff"}])
@@ -108,7 +111,7 @@ def test_a_terminal_that_can_do_no_colours_gets_no_escapes(redis_url: str, broke
     assert b"\x1b" not in terminal.raw
 
 
-@pytest.mark.parametrize("path", [path for path in ON_REDIS if path != ("receive",)], ids=" ".join)
+@pytest.mark.parametrize("path", [path for path in ON_REDIS if path not in WHOLE], ids=" ".join)
 @pytest.mark.parametrize("columns", [80, 60])
 def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path: Path, columns: int) -> None:
     broker.declare_queue("orders")

@@ -72,8 +72,10 @@ def _library_error(error: errors.RqttlError) -> str:
         return f"queue {error.queue!r} was not deleted: it has {users}, and {flag(error.condition)} is given"
     if isinstance(error, errors.QueueFull):
         return f"queue {error.queue!r} is full: {flag(error.limit)} is {error.value:,}"
-    if isinstance(error, errors.InvalidInput):
-        return naming_flag(str(error))
+    if isinstance(error, errors.InvalidInput) and not isinstance(
+        error, (errors.InvalidDeployment, errors.InvalidImport)
+    ):
+        return naming_flag(str(error))  # a file names options, and no flags
     return str(error)
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from rqttl import json_text, text
+from rqttl.cli.common import output
 
 
 class TextFormatter(logging.Formatter):
@@ -47,6 +48,27 @@ def logging_to_stderr(form: str, *, verbose: bool = False) -> Iterator[None]:
     finally:
         logger.setLevel(before)
         logger.removeHandler(handler)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print each warning of a flow as a note, unless a command sends the whole log to stderr.
+
+    Consumers, runners and reapers have loggers of their own: the commands that run them print what matters of those.
+    """
+    logger, handler = logging.getLogger("rqttl"), _Notes(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        handlers = logging.getLogger("rqttl").handlers
+        if record.name == "rqttl" and not any(isinstance(other, logging.StreamHandler) for other in handlers):
+            output.note(text.escape(record.getMessage()))
 
 
 def _time(record: logging.LogRecord) -> str:

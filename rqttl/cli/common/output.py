@@ -20,6 +20,12 @@ def answer(line: str) -> None:
     click.echo(line)
 
 
+def answer_sentence(line: str) -> None:
+    """Print a line of the answer, on a terminal folded at words."""
+    columns = terminal.columns_of(sys.stdout)
+    answer(line if columns is None else terminal.wrap_words(line, columns))
+
+
 def answer_json(value: Any) -> None:
     """Print a JSON document on one line."""
     click.echo(json_text.dump(value))

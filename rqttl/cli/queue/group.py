@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from rqttl.cli.common import option_text, output
 from rqttl.cli.common.params import json_flag, queue_name_argument, queues_argument
 from rqttl.cli.common.settings import Settings, command_group, connecting
+from rqttl.cli.option_flags import queue_options
 from rqttl.cli.queue.each import Result, for_each, handles
 from rqttl.cli.queue.ls import list_queues
-from rqttl.cli.queue.options import queue_options
 from rqttl.cli.queue.remove import delete, purge
 from rqttl.cli.queue.show import show
 from rqttl.cli.queue.update import update

@@ -10,13 +10,14 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import option_text, output
-from rqttl.cli.common.option_text import flag, format_value
+from rqttl.cli.common.option_text import flag, format_value, json_name
 from rqttl.cli.common.params import json_flag, queue_name_argument, utc_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector import totals
 from rqttl.inspector.snapshot import running_reapers
 from rqttl.inspector.trend import LATE, LateWork
 from rqttl.options import OPTIONS, REASONS, QueueOptions
+from rqttl.policies import Explanation
 from rqttl.protocol.keys import STATES, AwayState
 from rqttl.types import QueueStats
 from rqttl.units import as_size
@@ -46,11 +47,13 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
         handle = broker.queue(name)
         stats, options, now = handle.stats(sweep=False), handle.options(), broker.server_time()
         reapers = running_reapers(broker) if stats.overdue >= LATE else None
+        explanation = handle.explain()
         come_from = _sources(broker, name) if sources else None
     targets = {reason: options.target(reason) for reason in REASONS}
     if as_json:
         output.answer_json(
             _to_json(name, stats, options, targets)
+            | {"option_sources": _option_sources(explanation)}
             | ({} if come_from is None else {"dead_letters_come_from": come_from})
         )
         return
@@ -64,7 +67,7 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
         output.answer("")
         output.print_table(["dead letters come from", "for"], rows or [["(no queue)", "-"]])
     output.answer("")
-    output.print_pairs(_options(options, every=every))
+    output.print_pairs(_options(options, explanation, every=every))
 
 
 def _to_json(name: str, stats: QueueStats, options: QueueOptions, targets: Mapping[str, str]) -> dict[str, Any]:
@@ -124,12 +127,18 @@ def _deaths(stats: QueueStats, targets: Mapping[str, str]) -> list[list[str]]:
     return rows
 
 
-def _options(options: QueueOptions, *, every: bool) -> list[tuple[str, str]]:
-    """The options that differ from their defaults, or every option, with their values."""
+def _option_sources(explanation: Explanation) -> list[dict[str, str]]:
+    return [{"option": json_name(name), "source": explained.source} for name, explained in explanation.items()]
+
+
+def _options(options: QueueOptions, explanation: Explanation, *, every: bool) -> list[tuple[str, str]]:
+    """The options that differ from their defaults, or every option; with their sources where policies match."""
+    matched = explanation.policies or explanation.operator_policies
     lines = []
     for name, option in OPTIONS.items():
+        source = f" ({explanation[name].source})" if matched else ""
         if name in options.non_default:
-            lines.append((flag(name), format_value(option, options[name])))
+            lines.append((flag(name), f"{format_value(option, options[name])}{source}"))
         elif every:
             default = " (default)" if option.default is not None else ""
             lines.append((flag(name), f"{format_value(option, option.default)}{default}"))

@@ -1,0 +1,178 @@
+"""Plans of a deployment: read from a namespace, shown, asked for and carried out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from rqttl import flows, text
+from rqttl.cli.common import output
+from rqttl.cli.common.prompts import confirm
+from rqttl.deployments import Deployment, Plan, Step, make_plan
+from rqttl.flows import Driver
+from rqttl.flows.deploying import Effect
+from rqttl.options import OPTIONS
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+
+file_argument = click.argument("file", type=click.Path(allow_dash=True))
+
+
+class Planned(NamedTuple):
+    """The plan for one namespace."""
+
+    namespace: str
+    plan: Plan
+
+
+def read_file(file: str, hint: str = "FILE") -> bytes:
+    """The bytes of a file, or of stdin for `-`."""
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"{file}: {error.strerror}", param_hint=hint) from None
+
+
+def present(broker: Broker, *, whole: bool = False) -> Deployment:
+    """The deployment of a namespace; see `flows.deploying.present`."""
+    driver = _driver(broker)
+    return driver.perform(flows.deploying.present(driver.keyspace, whole=whole))
+
+
+def plan_for(broker: Broker, desired: Deployment, *, prune: bool = False) -> Planned:
+    """The steps from the present state of a namespace to a deployment."""
+    plan = make_plan(desired, present(broker), prune=prune)
+    return Planned(_driver(broker).keyspace.namespace, plan)
+
+
+def preview(broker: Broker, plan: Plan) -> Effect:
+    """Count the messages that a plan would end."""
+    driver = _driver(broker)
+    return driver.perform(flows.deploying.preview(driver.keyspace, plan)) if plan.destructive else Effect()
+
+
+def carry_out(broker: Broker, plan: Plan) -> Effect:
+    """Carry out a plan."""
+    driver = _driver(broker)
+    return driver.perform(flows.deploying.carry_out(driver.keyspace, plan))
+
+
+def _driver(broker: Broker) -> Driver:
+    from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
+
+    return driver_of(broker)
+
+
+def total(effects: Sequence[Effect]) -> Effect:
+    """The sum of effects."""
+    return Effect(
+        sum(effect.expired for effect in effects),
+        sum(effect.trimmed for effect in effects),
+        sum(effect.deleted for effect in effects),
+        tuple(queue for effect in effects for queue in effect.unfinished),
+    )
+
+
+def ask(plans: Sequence[Plan], effect: Effect, *, yes: bool) -> None:
+    """Ask before messages or queues are deleted. Raises as `confirm` does."""
+    if yes:
+        return
+    losses = deaths(effect, ahead=True)
+    if gone := sum(step.kind == "queue" and step.action == "delete" for plan in plans for step in plan.steps):
+        losses.append(f"{text.plural(gone, 'queue')} would be deleted")
+    for line in losses:
+        output.note(line)
+    if losses:
+        steps = sum(len(plan.steps) for plan in plans)
+        confirm(f"Take {'this step' if steps == 1 else f'these {steps:,} steps'}?", yes=False)
+
+
+def print_plan(planned: Planned) -> None:
+    """Print the steps, those marked that can end messages."""
+    plan = planned.plan
+    if plan.steps:
+        rows = [row for step in plan.steps for row in _rows(step)]
+        output.print_table(["step", "name", "change"], rows)
+    steps, destructive = len(plan.steps), len(plan.destructive)
+    count = f"{destructive:,} of them" if destructive else "none"
+    summary = f"{text.plural(steps, 'step')}, {count} can end messages" if steps else "nothing changes"
+    output.answer_sentence(f"namespace {planned.namespace}: {summary}")
+
+
+def note_kept(plan: Plan) -> None:
+    """Print a note about the objects that the file does not name."""
+    if plan.kept:
+        first = ", ".join(f"{kind} {name}" for kind, name in plan.kept[:3])
+        more = f" and {len(plan.kept) - 3:,} more" if len(plan.kept) > 3 else ""
+        output.note(f"not named by the file, and kept: {first}{more}; --prune deletes them")
+
+
+def deaths(effect: Effect, *, ahead: bool) -> list[str]:
+    """A line for each kind of deaths, ahead of the change or after it."""
+    kinds = (
+        (effect.expired, "would expire", "expired"),
+        (effect.trimmed, "would be pushed out by a limit", "pushed out by a limit"),
+        (effect.deleted, "would be deleted with their queues", "deleted with their queues"),
+    )
+    return [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
+
+
+def plan_to_json(planned: Planned) -> dict[str, Any]:
+    """A plan with its namespace. Values are as in a deployment file; `null` is no value."""
+    plan = planned.plan
+    return {
+        "namespace": planned.namespace,
+        "steps": [_step_to_json(step) for step in plan.steps],
+        "kept": [{"kind": kind, "name": name} for kind, name in plan.kept],
+    }
+
+
+def effect_to_json(effect: Effect) -> dict[str, Any]:
+    """The counts of an effect."""
+    return {
+        "expired": effect.expired,
+        "trimmed": effect.trimmed,
+        "deleted": effect.deleted,
+        "unfinished": list(effect.unfinished),
+    }
+
+
+def _step_to_json(step: Step) -> dict[str, Any]:
+    changes = {
+        name.replace("_", "-"): {"before": before, "after": after} for name, (before, after) in step.changes.items()
+    }
+    return {
+        "action": step.action,
+        "kind": step.kind,
+        "name": step.name,
+        "changes": changes,
+        "dangers": list(step.dangers),
+    }
+
+
+def _rows(step: Step) -> list[list[str]]:
+    lines = [_difference(step, name, values) for name, values in step.changes.items()]
+    lines = ["" if step.action == "delete" else "no option"] if not lines or step.action == "delete" else lines
+    dangers = [danger.partition(": ") for danger in step.dangers]
+    lines += [f"can end messages: {name.replace('_', '-')}{colon}{rule}" for name, colon, rule in dangers]
+    first = [step.action, f"{step.kind} {step.name}"]
+    return [[*(first if i == 0 else ["", ""]), line] for i, line in enumerate(line for line in lines if line)]
+
+
+def _difference(step: Step, name: str, values: tuple[object, object]) -> str:
+    before, after = map(_value, values)
+    label = name.replace("_", "-") if name in OPTIONS else name.replace("_", " ")
+    return f"{label} {after}" if step.before is None else f"{label} {before} -> {after}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "(none)" if value is None else text.escape(str(value)) or "(drop)"

@@ -1,0 +1,143 @@
+"""`rqttl explain`: every option in force of a queue, its source, and the deadline of a message."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rqttl import text
+from rqttl.cli.common import output
+from rqttl.cli.common.option_text import flag, format_value, json_name
+from rqttl.cli.common.params import DURATION, json_flag, queue_argument
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.errors import QueueNotFound
+from rqttl.options import OPTIONS
+from rqttl.policies import Explained, Explanation
+from rqttl.units import as_text
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+
+
+@click.command(epilog="\b\nExample: rqttl explain orders --ttl 5s")
+@queue_argument
+@click.option("--ttl", type=DURATION, metavar="TIME", help="Explain the deadline of a message with this TTL.")
+@click.option("--name-only", is_flag=True, help="Explain what policies give to this name; the queue need not exist.")
+@click.option("--all", "every", is_flag=True, help="Show options at their defaults too.")
+@json_flag
+@connecting
+def explain(queue: str, ttl: timedelta | None, name_only: bool, every: bool, as_json: bool, settings: Settings) -> None:
+    """Explain the options of a queue.
+
+    The command prints each option in force with its source: the declaration,
+    a policy, an operator policy or the default. Below it stand the values
+    that lost, and why. A queue that does not exist yet is explained by its
+    name alone. The command only reads.
+    """
+    with settings.using() as broker:
+        existing = None if name_only else _existing(broker, queue, ttl)
+        explanation = existing or broker.explain(queue, ttl)
+        now = broker.server_time()
+    if as_json:
+        output.answer_json(_to_json(explanation, now))
+        return
+    rows = [
+        row
+        for name, explained in explanation.items()
+        if every or _is_shown(explained)
+        for row in _rows(name, explained)
+    ]
+    output.answer(f"queue {queue}: {'' if existing or name_only else 'does not exist yet; '}{_matching(explanation)}")
+    if rows:
+        output.print_table(["option", "value", "source"], rows)
+    else:
+        output.answer("all options are at their defaults")
+    output.answer("")
+    output.print_table(["rule", "TTL after it", "effect"], _steps(explanation))
+    output.answer(_deadline(explanation.message.ttl, now))
+    reason = (
+        "a policy that cannot be read may give it"
+        if explanation.damaged
+        else "the queue is not up to date with the policies; a reaper brings it there"
+    )
+    for name, value in explanation.outdated.items():
+        output.note(f"{flag(name)} is still {format_value(OPTIONS[name], value)} in force: {reason}")  # type: ignore[arg-type]  # the value of an option
+
+
+def _existing(broker: Broker, queue: str, ttl: timedelta | None) -> Explanation | None:
+    """The explanation of an existing queue; `None` for a missing one, with a note of a nearly equal name."""
+    try:
+        return broker.queue(queue).explain(ttl)
+    except QueueNotFound:
+        if near := text.nearest(queue, broker.queues(), 0.75):
+            output.note(f"queue {queue} does not exist; did you mean {near}?")
+        return None
+
+
+def _is_shown(explained: Explained) -> bool:
+    return explained.source != "default" or bool(explained.lost) or bool(explained.note)
+
+
+def _matching(explanation: Explanation) -> str:
+    names = [policy.source for policy in (*explanation.policies, *explanation.operator_policies)]
+    declared = "as declared" if explanation.exists else "by its name alone"
+    return f"{declared}, with {', '.join(names)}" if names else f"{declared}; no policy matches"
+
+
+def _rows(name: str, explained: Explained) -> list[list[str]]:
+    option = OPTIONS[name]
+    lost = [["", _value(name, other.value), f"not {other.source}: {other.reason}"] for other in explained.lost]
+    return [[flag(name)[2:], format_value(option, explained.value), explained.source], *lost]
+
+
+def _value(name: str, value: Any) -> str:
+    return "none" if value is None else format_value(OPTIONS[name], value)
+
+
+def _steps(explanation: Explanation) -> list[list[str]]:
+    rows = []
+    for step in explanation.message.steps:
+        rule = flag(step.option)[2:] if step.option else "message"
+        source = f" ({explanation[step.option].source})" if step.option else ""
+        rows.append([rule, "never expires" if step.ttl is None else as_text(step.ttl), f"{step.text}{source}"])
+    return rows
+
+
+def _deadline(ttl: int | None, now: datetime) -> str:
+    if ttl is None:
+        return "the message never expires"
+    if ttl == 0:
+        return "the message is dead on arrival, unless a consumer waits for it"
+    return f"sent now, the message expires at {text.format_time(now + timedelta(milliseconds=ttl), now, utc=True)}"
+
+
+def _to_json(explanation: Explanation, now: datetime) -> dict[str, Any]:
+    ttl = explanation.message.ttl
+    return {
+        "queue": explanation.queue,
+        "exists": explanation.exists,
+        "policies": [policy.name for policy in explanation.policies],
+        "operator_policies": [policy.name for policy in explanation.operator_policies],
+        "options": {
+            json_name(name): {
+                "value": explained.value,
+                "source": explained.source,
+                "lost": [
+                    {"value": lost.value, "source": lost.source, "reason": lost.reason} for lost in explained.lost
+                ],
+                "note": explained.note or None,
+            }
+            for name, explained in explanation.items()
+        },
+        "message": {
+            "ttl_ms": explanation.message.ttl,
+            "expires_at": None if ttl is None else now + timedelta(milliseconds=ttl),
+            "steps": [
+                {"option": step.option, "text": step.text, "ttl_ms": step.ttl} for step in explanation.message.steps
+            ],
+        },
+        "damaged": list(explanation.damaged),
+        "outdated": {json_name(name): value for name, value in explanation.outdated.items()},
+    }

@@ -1,0 +1,206 @@
+"""`rqttl policy set` and `delete`: change the set of policies, and print the effect on the queues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from rqttl import text
+from rqttl.cli.common import output
+from rqttl.cli.common.option_text import json_name
+from rqttl.cli.common.params import F, json_flag
+from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.option_flags import OptionNameType, queue_options, unique
+from rqttl.cli.policy.text import format_difference, kind, policy_argument, result_to_json, stored
+from rqttl.errors import InvalidPolicy
+from rqttl.policies import Policy
+from rqttl.types import PolicyResult
+
+#: The number of queues that the command names one by one.
+LISTED = 20
+#: The flags of a policy that are no options of queues.
+_FLAGS = (
+    click.option(
+        "--none",
+        multiple=True,
+        type=OptionNameType(),
+        callback=unique,
+        metavar="OPTION",
+        help="Take this option from no policy that comes later; may be repeated.",
+    ),
+    click.option("--definition", metavar="JSON", help="Options as a JSON object, beside the flags."),
+    click.option("--priority", type=int, default=0, show_default=True, metavar="N", help="Higher ones come first."),
+    click.option("--regex", is_flag=True, help="PATTERN is a regular expression, searched in the name."),
+    click.option("--apply-to", default="queues", show_default=True, metavar="KIND", help="Kind of the matching names."),
+)
+
+
+def _policy_flags(command: F) -> F:
+    """Give a command the flags of a policy that are no options of queues."""
+    for flag in reversed(_FLAGS):
+        command = flag(command)
+    return command
+
+
+def set_command(*, operator: bool) -> click.Command:
+    """The command `set` for one kind of policies."""
+    group = kind(operator).replace(" ", "-")
+
+    @click.command("set", epilog=f"\b\nExample: rqttl {group} set short-lived 'orders.#' --message-ttl 5m")
+    @click.argument("name")
+    @click.argument("pattern")
+    @queue_options
+    @_policy_flags
+    @yes_flag
+    @dry_run_flag
+    @json_flag
+    @connecting
+    def command(
+        name: str, pattern: str, yes: bool, dry_run: bool, as_json: bool, settings: Settings, **flags: Any
+    ) -> None:
+        """Give options to all queues whose names match PATTERN.
+
+        Words of PATTERN stand between dots: * is one word, # at the end is
+        any number of words. The options act at once on existing queues and
+        their messages. If messages would die by it, the command counts them
+        and asks first. Each option of a queue comes from the first policy
+        that has it: by priority, then the more specific pattern, then name.
+        """
+        policy = _policy(name, pattern, flags, operator=operator)
+        with settings.using() as broker:
+            warnings = broker.check_policy(policy)
+            if dry_run:
+                result = broker.preview_policy(policy)
+            else:
+                if not yes:
+                    _ask(f"Set {kind(operator)} {name}?", broker.preview_policy(policy))
+                change = broker.set_operator_policy if operator else broker.set_policy
+                result = change(name, **policy.as_arguments())  # type: ignore[arg-type]  # they are those of a policy
+        _print(f"{kind(operator)} {name} {'would be ' if dry_run else ''}set", result, dry_run, as_json, warnings)
+
+    return command
+
+
+def delete_command(*, operator: bool) -> click.Command:
+    """The command `delete` for one kind of policies."""
+    group = kind(operator).replace(" ", "-")
+
+    @click.command("delete", epilog=f"\b\nExample: rqttl {group} delete short-lived")
+    @policy_argument(operator=operator)
+    @yes_flag
+    @dry_run_flag
+    @json_flag
+    @connecting
+    def command(name: str, yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
+        """Delete a policy.
+
+        The queues that it matches get the options that are left. If messages
+        would die by it, the command counts them and asks first.
+        """
+        with settings.using() as broker:
+            policy = stored(broker, name, operator=operator)
+            if dry_run:
+                result = broker.preview_policy(policy, delete=True)
+            else:
+                if not yes:
+                    _ask(f"Delete {kind(operator)} {name}?", broker.preview_policy(policy, delete=True))
+                result = broker.delete_operator_policy(name) if operator else broker.delete_policy(name)
+        _print(f"{kind(operator)} {name} {'would be ' if dry_run else ''}deleted", result, dry_run, as_json, [])
+
+    return command
+
+
+def _policy(name: str, pattern: str, flags: dict[str, Any], *, operator: bool) -> Policy:
+    """The policy of a command line. `given` has its flags; those that are no options of queues are taken out."""
+    definition, none = flags.pop("definition"), flags.pop("none")
+    priority, apply_to = flags.pop("priority"), flags.pop("apply_to")
+    syntax = "regex" if flags.pop("regex") else "wildcard"
+    options = _definition(definition, flags, none)
+    return Policy.read(name, pattern, options, priority=priority, apply_to=apply_to, syntax=syntax, operator=operator)
+
+
+def _definition(flags: str | None, options: Mapping[str, Any], none: list[str]) -> dict[str, Any]:
+    """The options of the command line: flags, `--none` and JSON. Each option may stand in one of them."""
+    definition = {name: value for name, value in options.items() if value is not None}
+    for name in none:
+        if name in definition:
+            raise click.UsageError(f"{name.replace('_', '-')} is given as a flag and with --none")
+        definition[name] = None
+    if flags is not None:
+        try:
+            read: Any = json.loads(flags, object_pairs_hook=_unique_keys)
+        except (ValueError, RecursionError) as error:
+            raise click.BadParameter(f"expected JSON: {error}", param_hint="--definition") from None
+        if not isinstance(read, dict):
+            raise click.BadParameter(
+                f"expected a JSON object, got {text.format_value(flags)}", param_hint="--definition"
+            )
+        for name, value in read.items():
+            if name.replace("-", "_") in definition:
+                raise click.UsageError(f"{name.replace('_', '-')} is given in --definition and as a flag")
+            definition[name] = value
+    return definition
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that stands twice."""
+    read = dict(pairs)
+    for name, _ in pairs:
+        if sum(name == other for other, _ in pairs) > 1:
+            raise InvalidPolicy(f"definition: {text.format_value(name)} stands there twice")
+    return read
+
+
+def _ask(question: str, preview: PolicyResult) -> None:
+    """Ask if messages would die. Raises as `confirm` does."""
+    deaths = _deaths(preview, ahead=True)
+    for line in deaths:
+        output.note(line)
+    if deaths:
+        confirm(question, yes=False)
+
+
+def _deaths(result: PolicyResult, *, ahead: bool) -> list[str]:
+    lines = []
+    for count, verb in ((result.expired, "expire"), (result.trimmed, "be pushed out by a limit")):
+        if count:
+            past = "expired" if verb == "expire" else "pushed out by a limit"
+            lines.append(f"{text.plural(count, 'message')} {f'would {verb}' if ahead else past}")
+    return lines
+
+
+def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnings: list[str]) -> None:
+    if as_json:
+        output.answer_json(result_to_json(result) | {"dry_run": dry_run, "warnings": warnings})
+        return
+    count = len(result.changed)
+    none = "no queue has changed yet" if result.denied else "no queue changes"
+    effect = f"{text.plural(count, 'queue')} {'would change' if dry_run else 'changed'}" if count else none
+    output.answer_sentence(f"{line}: {effect}")
+    rows = [
+        [name if first else "", f"{json_name(option).removesuffix('_ms').replace('_', '-')}", change]
+        for name, changes in sorted(result.changed.items())[:LISTED]
+        for first, option, change in _differences(changes)
+    ]
+    if rows:
+        output.print_table(["queue", "option", "change"], rows)
+    if count > LISTED:
+        output.answer_sentence(f"and {text.plural(count - LISTED, 'more queue')}; --json names all")
+    for death in _deaths(result, ahead=dry_run):
+        output.answer(death)
+    if result.unfinished:
+        output.note(f"more messages die in {text.plural(len(result.unfinished), 'queue')}: a reaper removes them")
+    if result.denied:
+        output.note(f"this user may not change {text.plural(len(result.denied), 'queue')}: a reaper does it")
+    for name, damage in result.damaged.items():
+        output.note(f"queue {name} is damaged and was left out: {damage.damage}")
+    for warning in warnings:
+        output.note(f"warning: {warning}")
+
+
+def _differences(changes: Mapping[str, tuple[Any, Any]]) -> list[tuple[bool, str, str]]:
+    return [(i == 0, option, format_difference(option, values)) for i, (option, values) in enumerate(changes.items())]

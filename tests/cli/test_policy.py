@@ -1,0 +1,239 @@
+"""`rqttl policy` and `rqttl operator-policy`: set, ls, show, delete; questions, dry runs, warnings, JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import redis
+
+from rqttl import Broker, json_text
+from tests.cli import golden
+from tests.cli.conftest import Run
+from tests.cli.test_errors import failed
+from tests.contract.clocked import Clocked
+from tests.lua.states import everything
+
+
+@pytest.fixture
+def queues(clocked: Clocked) -> Clocked:
+    """Three queues with messages, and policies of both kinds."""
+    for name in ("orders.eu", "orders.us", "mails"):
+        clocked.declare_queue(name, max_length=50).enqueue_many([b"x"] * 7)
+    clocked.set_policy("base", "#", {"message_ttl": "1h", "lease": "2m"}, priority=-5)
+    clocked.set_policy("orders", "orders.*", {"max_deliveries": 9, "dead_letter": None})
+    clocked.set_operator_policy("cap", "^o", {"max_length_bytes": 1_000_000}, syntax="regex")
+    clocked.advance("10m")
+    return clocked
+
+
+@pytest.mark.usefixtures("queues")
+@pytest.mark.parametrize(
+    "words, file",
+    [
+        (["policy", "ls"], "policy-ls.txt"),
+        (["policy", "ls", "--json"], "policy-ls.json"),
+        (["operator-policy", "ls"], "operator-policy-ls.txt"),
+        (["policy", "show", "base"], "policy-show.txt"),
+        (["policy", "show", "base", "--json"], "policy-show.json"),
+        (["policy", "set", "short", "orders.#", "--message-ttl", "5m", "--max-length", "3", "--dry-run"],
+         "policy-set-dry-run.txt"),
+        (["policy", "set", "short", "orders.#", "--message-ttl", "5m", "--max-length", "3", "--dry-run", "--json"],
+         "policy-set-dry-run.json"),
+        (["policy", "set", "more", "orders.#", "--lease", "1m", "--none", "message-ttl"], "policy-set.txt"),
+        (["policy", "delete", "base", "--dry-run"], "policy-delete-dry-run.txt"),
+        (["explain", "orders.eu", "--ttl", "5s"], "explain.txt"),
+        (["explain", "orders.eu", "--json"], "explain.json"),
+        (["explain", "orders.new", "--name-only", "--all"], "explain-name-only.txt"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)  # fmt: skip
+def test_an_answer_is_always_the_same(run_clocked: Run, words: list[str], file: str) -> None:
+    result = run_clocked(*words)
+
+    assert result.exit_code == 0, result.stderr
+    golden.check(file, result.stdout)
+
+
+def test_a_dry_run_changes_nothing(queues: Clocked, run_clocked: Run, client: redis.Redis) -> None:
+    before = everything(client)
+
+    for words in (["set", "short", "#", "--message-ttl", "5m"], ["delete", "base"]):
+        assert run_clocked("policy", *words, "--dry-run").exit_code == 0
+
+    assert everything(client) == before
+    assert queues.queue("mails").options()["message_ttl"] == 3_600_000
+
+
+def test_deaths_are_counted_and_asked_for(queues: Clocked, run_clocked: Run, client: redis.Redis) -> None:
+    before = everything(client)
+
+    result = run_clocked("policy", "set", "short", "orders.#", "--message-ttl", "5m")
+
+    assert result.exit_code == 2
+    assert "14 messages would expire" in result.stderr
+    assert "--yes" in result.stderr
+    assert everything(client) == before
+    done = run_clocked("policy", "set", "short", "orders.#", "--message-ttl", "5m", "--yes")
+    assert "14 messages expired" in done.stdout
+    assert queues.queue("orders.eu").stats().ready == 0
+
+
+def test_a_change_without_deaths_asks_nothing(queues: Clocked, run_clocked: Run) -> None:
+    assert run_clocked("policy", "set", "long", "orders.#", "--message-ttl", "30m").exit_code == 0
+    assert run_clocked("policy", "delete", "long").exit_code == 0
+    assert [policy.name for policy in queues.policies()] == ["base", "orders"]
+
+
+def test_options_come_from_flags_and_json(run: Run, broker: Broker) -> None:
+    definition = '{"message-ttl": "5m", "lease": null}'
+    words = ["--definition", definition, "--max-length", "5", "--none", "overflow", "--priority", "3", "--regex"]
+
+    assert run("policy", "set", "p", "^o", *words).exit_code == 0
+
+    [policy] = broker.policies()
+    assert dict(policy.definition) == {"message_ttl": 300_000, "lease": None, "max_length": 5, "overflow": None}
+    assert (policy.priority, policy.syntax) == (3, "regex")
+
+
+WARNINGS = [
+    (["set", "p", "nothing.*", "--lease", "1m"], "no queue"),
+    (["set", "p", "orders", "--dead-letter", "orders"], "orders"),
+    (["set", "p", "dead", "--message-ttl", "1h"], "dead"),
+    (["set", "q", "orders", "--lease", "5m"], "same"),
+]
+
+
+@pytest.mark.parametrize("words, named", WARNINGS)
+def test_a_strange_policy_is_set_with_a_warning(run: Run, broker: Broker, words: list[str], named: str) -> None:
+    broker.declare_queue("orders", dead_letter="dead")
+    broker.declare_queue("dead")
+    broker.set_policy("same", "orders", {"lease": "5m"})
+
+    result = run("policy", *words)
+
+    assert result.exit_code == 0
+    [line] = result.stderr.splitlines()
+    assert line.startswith("rqttl: warning: ")
+    assert named in line
+    warnings = json.loads(run("policy", *words, "--json").stdout)["warnings"]
+    assert [f"rqttl: warning: {warning}" for warning in warnings] == [line]
+
+
+def test_a_missing_policy_is_named_with_a_similar_one(run: Run, broker: Broker) -> None:
+    broker.set_policy("short-lived", "#", {"lease": "1m"})
+
+    for command in ("show", "delete"):
+        line = failed(run("policy", command, "short-livd"), 3)
+        assert "did you mean short-lived?" in line
+        assert "[policy_not_found]" in line
+
+
+BAD = [
+    ["p"], ["p", "#"], ["", "#", "--lease", "1m"], ["a b", "#", "--lease", "1m"], ["p", "", "--lease", "1m"],
+    ["p", "a*", "--lease", "1m"], ["p", "#.a", "--lease", "1m"], ["p", "(", "--regex", "--lease", "1m"],
+    ["p", "#", "--lease", "60"], ["p", "#", "--lease", "0"], ["p", "#", "--max-length", "-1"],
+    ["p", "#", "--max-length", "x"], ["p", "#", "--overflow", "drop"], ["p", "#", "--dead-letter", "a b"],
+    ["p", "#", "--min-ttl", "5m", "--max-ttl", "1m"], ["p", "#", "--none", "frobnicate"],
+    ["p", "#", "--definition", "{"], ["p", "#", "--definition", "[]"], ["p", "#", "--definition", "{}"],
+    ["p", "#", "--definition", '{"odd": 1}'], ["p", "#", "--definition", '{"lease": 5}'],
+    ["p", "#", "--definition", '{"lease": "1m", "lease": "2m"}'],
+    ["p", "#", "--definition", '{"lease": "1m"}', "--lease", "2m"],
+    ["p", "#", "--definition", '{"lease": "1m", "le-ase": "2m"}'],
+    ["p", "#", "--lease", "1m", "--priority", "x"], ["p", "#", "--lease", "1m", "--priority", "9999999"],
+    ["p", "#", "--lease", "1m", "--apply-to", "topics"], ["p", "#", "--definition", '{"max-length": 1e400}'],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("group", ["policy", "operator-policy"])
+@pytest.mark.parametrize("words", BAD, ids=" ".join)
+def test_a_bad_policy_changes_nothing(
+    run: Run, broker: Broker, client: redis.Redis, group: str, words: list[str]
+) -> None:
+    broker.declare_queue("orders").enqueue(b"x")
+    broker.set_policy("p", "other", {"max_length": 7})
+    before = everything(client)
+
+    failed(run(group, "set", *words, "--yes"), 2)
+
+    assert everything(client) == before
+
+
+@pytest.mark.spec("POL-19")
+def test_a_user_who_may_change_no_queue_reads_that_a_reaper_does_it(
+    run: Run, broker: Broker, client: redis.Redis, redis_url: str
+) -> None:
+    if client.info("server")["redis_version"].startswith("6."):
+        pytest.skip("Redis 6.2 has no keys that a user may only read, and the command looks at queues")
+    broker.declare_queue("orders")
+    reads = ["+@connection", "+time", "+smembers", "+sscan", "+hget", "+hgetall", "+hmget"]
+    rules = ["~rqttl:policies", "%R~rqttl:*", *reads, "+evalsha", "+script|load", "+hset", "+hdel"]
+    client.execute_command("ACL", "SETUSER", "setter", "reset", "on", ">secret", *rules)
+    try:
+        result = run("policy", "set", "p", "#", "--lease", "1m", "--url", redis_url.replace("://", "://setter:secret@"))
+    finally:
+        client.execute_command("ACL", "DELUSER", "setter")
+
+    assert (result.exit_code, result.stdout) == (0, "policy p set: no queue has changed yet\n")
+    assert result.stderr == "rqttl: this user may not change 1 queue: a reaper does it\n"
+    broker.reconcile()
+    assert broker.queue("orders").options()["lease"] == 60_000
+
+
+def test_a_policy_that_cannot_be_read_is_named_and_deleted(run: Run, broker: Broker, client: redis.Redis) -> None:
+    broker.set_policy("sound", "#", {"max_length": 5})
+    client.hset("rqttl:policies", "policy broken", "{")
+
+    listed = run("policy", "ls")
+    assert (listed.exit_code, "sound" in listed.stdout) == (0, True)
+    damage = "the field 'policy broken' of the stored policies cannot be read: policy 'broken': expected JSON, got '{'"
+    assert listed.stderr.startswith(f"rqttl: {damage}")
+    assert "`rqttl doctor` has the remedy" in " ".join(listed.stderr.split())
+    refused = run("policy", "set", "other", "#", "--max-length", "3", "--yes")
+    assert (refused.exit_code, "'policy broken'" in refused.stderr) == (3, True)
+    assert run("export").exit_code == 3
+
+    assert run("policy", "delete", "broken", "--yes").exit_code == 0
+    assert run("policy", "ls").stderr == ""
+    assert run("policy", "set", "other", "#", "--max-length", "3", "--yes").exit_code == 0
+
+
+def test_an_option_is_not_given_and_stopped_at_once(run: Run, client: redis.Redis) -> None:
+    line = failed(run("policy", "set", "p", "#", "--none", "message-ttl", "--message-ttl", "5m"), 2)
+
+    assert "message-ttl is given as a flag and with --none" in line
+    assert everything(client) == {}
+
+
+def test_a_missing_queue_is_explained_by_its_name(run: Run, broker: Broker) -> None:
+    broker.set_policy("short", "orders.#", {"message_ttl": "5m"})
+
+    result = run("explain", "orders.eu", "--ttl", "1h")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, *_, last = result.stdout.splitlines()
+    assert first == "queue orders.eu: does not exist yet; by its name alone, with policy short"
+    assert last.startswith("sent now, the message expires at 20")
+    assert json.loads(run("explain", "orders.eu", "--json").stdout)["exists"] is False
+
+
+@pytest.mark.parametrize("ttl", ["0", "1ms", "299s", "1d"])
+def test_the_explained_deadline_is_that_of_a_real_message(run_clocked: Run, clocked: Clocked, ttl: str) -> None:
+    clocked.set_policy("short", "orders.#", {"message_ttl": "5m", "min_ttl": "2ms", "max_ttl": "4m"})
+    queue = clocked.declare_queue("orders.eu")
+
+    explained = json.loads(run_clocked("explain", "orders.eu", "--ttl", ttl, "--json").stdout)["message"]["expires_at"]
+
+    receipt = queue.enqueue(b"x", ttl=ttl if ttl != "0" else 0)
+    assert receipt.expires_at is not None
+    assert explained == json.loads(json_text.dump(receipt.expires_at))
+
+
+def test_a_limit_that_drops_dead_letters_is_warned_of_before_the_first_letter(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders.eu", dead_letter="{queue}/dead")
+
+    result = run("policy", "set", "few", "orders.#", "--max-length", "20", "--dry-run")
+
+    assert "max_length lets dead letters in orders.eu/dead disappear" in " ".join(result.stderr.split())
+    kept = run("policy", "set", "few", "orders.#", "--max-length", "20", "--overflow", "reject-publish", "--dry-run")
+    assert "disappear" not in kept.stderr
