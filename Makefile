@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 SPREAD   := -n 2 --dist worksteal
 PARALLEL := $(SPREAD) -m 'not spark'
 
-.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark bench-instructions chaos coverage coverage-of-spec
+.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark bench-instructions chaos coverage coverage-of-spec test-policies
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
@@ -21,6 +21,7 @@ help:
 	@echo 'make bench-spark       the same for the Spark data source'
 	@echo 'make bench-instructions BASE=v1  instructions of a message, compared with the revision v1'
 	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under kills, refusals and bad input'
+	@echo 'make test-policies     races and kills in the middle of changes of policies, more and longer than in make test'
 	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
 	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
 
@@ -75,6 +76,11 @@ chaos: $(READY)
 	@bash .ci/setup server
 	@$(BIN)/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(NEMESES),--nemeses $(NEMESES)) $(if $(SERVER),--server $(SERVER))
+
+# Prints its figures. The suite has the same tests with a race of 6 s, 20 kills and 4 restarts.
+test-policies: setup
+	RQTTL_TEST_RACE_SECONDS=20 RQTTL_TEST_KILLS=200 RQTTL_TEST_RESTARTS=40 $(PYTEST) -s tests/process/test_policy_race.py \
+		tests/process/test_policy_kills.py
 
 # Without code that only child processes run, and without Spark. The scripts of Redis are not counted.
 coverage: setup

@@ -243,6 +243,12 @@ def fewer_acks_counted_than_made() -> History:
     return history
 
 
+def options_of_other_policies() -> History:
+    history = History()
+    history.add("audit", problems=["q has other options", "q names another version"])
+    return history
+
+
 def message_that_nobody_sent() -> History:
     history = History()
     history.claim("a")
@@ -313,6 +319,7 @@ BROKEN: list[tuple[Callable[[], History], dict[str, int]]] = [
     (numbers_that_do_not_add_up, {"told wrongly": 1}),
     (more_acks_counted_than_made, {"told wrongly": 1}),
     (fewer_acks_counted_than_made, {"told wrongly": 1}),
+    (options_of_other_policies, {"not in force": 2}),
     (message_that_nobody_sent, {"unexplained": 1}),
     (letter_that_nobody_sent, {"unexplained": 1}),
     (message_that_nobody_gets, {"unexplained": 1}),

@@ -46,6 +46,7 @@ CREW = {
     "observer": 1,
 }  # fmt: skip
 #: Roles that come with a nemesis.
-GUESTS = {"interrupts": {"interrupted": 2}, "input": {"vandal": 1, "meddler": 1}, "damage": {"wrecker": 1}}
+GUESTS = {"interrupts": {"interrupted": 2}, "input": {"vandal": 1, "meddler": 1}, "damage": {"wrecker": 1},
+          "policies": {"operator": 2}}  # fmt: skip
 #: Names of the queues that guests may damage; no message in them is accounted for.
 SIDE = ("side.a", "side.b", "side.c")

@@ -112,6 +112,7 @@ class Facts:
         self.letters: list[Event] = []
         self.depths: list[Event] = []
         self.stats: list[Event] = []
+        self.audits: list[Event] = []
         self.forgettable: list[tuple[int, int]] = []
         self.told: list[Event] = []
         self.forgotten_scripts: list[Event] = []
@@ -196,10 +197,13 @@ class Facts:
     def _settled(self, event: Event) -> None:
         queue, tried = self._settles.get(event["n"], ("", []))
         lost, unknown = set(event["lost"]), set(event.get("unknown", ()))
+        newest = {claim.sequence: claim for claim, _ in sorted(tried, key=lambda pair: pair[0].began)}
         for claim, attempt in tried:
-            if claim.sequence in unknown:
+            # a process may hold two claims of one message: only the newest can have succeeded
+            told = claim is newest[claim.sequence] and claim.sequence in event.get("done", ())
+            if claim.sequence in unknown and not told:
                 continue
-            attempt.done, attempt.ended = claim.sequence not in lost, event["t"]
+            attempt.done, attempt.ended = told or claim.sequence not in lost, event["t"]
             token = event.get("tokens", {}).get(claim.sequence)
             if token is not None and attempt.done:
                 attempt.granted = int(token)
@@ -222,6 +226,9 @@ class Facts:
 
     def _stats(self, event: Event) -> None:
         self.stats.append(event)
+
+    def _audit(self, event: Event) -> None:
+        self.audits.append(event)
 
     def _forget(self, event: Event) -> None:
         self.forgettable.append((event["since"], event["until"]))

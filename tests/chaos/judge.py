@@ -16,10 +16,10 @@ from typing import Literal
 from tests.chaos.facts import Claim, Facts, Sent
 from tests.chaos.journal import Event
 
-Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "unexplained"]
+Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "not in force", "unexplained"]
 #: The kinds of violations, in the order of the table.
 KINDS: tuple[Kind, ...] = (
-    "lost", "late", "twice", "over a limit", "out of order", "told wrongly", "unexplained",
+    "lost", "late", "twice", "over a limit", "out of order", "told wrongly", "not in force", "unexplained",
 )  # fmt: skip
 #: Stands for a queue that is not judged itself.
 FOREIGN: Event = {"foreign": True}
@@ -304,6 +304,13 @@ def receipts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
             yield Violation("told wrongly", "", text)
 
 
+def options(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """After a last pass of a reaper each queue has the options that follow from its declaration and the policies."""
+    for event in facts.audits:
+        for problem in event["problems"]:
+            yield Violation("not in force", "", problem)
+
+
 def reports(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     """Violations and unexplained errors that a process of the campaign reported itself."""
     for event in sorted(facts.told, key=itemgetter("t")):
@@ -315,5 +322,5 @@ def reports(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 
 Rule = Callable[[Facts, Counter[str]], Iterator[Violation]]
 RULES: tuple[Rule, ...] = (
-    accounts, deadlines, handings_out, counts, order, letters, limits, conservation, receipts, reports,
+    accounts, deadlines, handings_out, counts, order, letters, limits, conservation, receipts, options, reports,
 )  # fmt: skip

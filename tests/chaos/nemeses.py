@@ -283,5 +283,5 @@ ON_SERVER: dict[str, tuple[Nemesis, ...]] = {
     "network": (cut_connections,), "scripts": (forget_scripts,), "failover": (fail_over,),
 }  # fmt: skip
 #: Campaigns whose harm comes from processes that take part: see `cast.GUESTS`.
-BY_GUESTS = ("interrupts", "input", "damage")
+BY_GUESTS = ("interrupts", "input", "damage", "policies")
 NAMES = (*dict.fromkeys((*ON_CLIENTS, *ON_SERVER, *BY_GUESTS)),)

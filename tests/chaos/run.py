@@ -34,8 +34,8 @@ ROUND = 20.0
 DEEDS, REST = 10_000, 3.0
 FIGURES = (
     "client kills", "server kills", "restarts", "failovers", "pauses", "refusals", "refused calls", "network faults",
-    "scripts forgotten", "interrupts", "bad inputs", "damages", "sent", "stored", "delivered", "settled",
-    "late settles", "dead", "server forgot",
+    "scripts forgotten", "interrupts", "bad inputs", "damages", "policy changes", "sent", "stored", "delivered",
+    "settled", "late settles", "dead", "server forgot",
 )  # fmt: skip
 #: How many violations of a round are shown, and how many messages get a timeline.
 SHOWN = 12

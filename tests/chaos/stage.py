@@ -21,6 +21,7 @@ import rqttl
 from tests.chaos.actor import Actor, Part, perform
 from tests.chaos.cast import CREW, GUESTS, QUEUES
 from tests.chaos.journal import SUFFIX, Journal, read
+from tests.chaos.operators import auditor, operator
 from tests.chaos.strangers import interrupted, meddler, vandal, wrecker
 from tests.chaos.wire import Wire
 from tests.chaos.workers import (
@@ -42,12 +43,14 @@ from tests.waiting import PATIENCE, until
 ROLES: dict[str, Callable[[Actor], None]] = {
     "sender": sender, "receiver": receiver, "consumer": consumer, "runner": runner, "hoarder": hoarder, "taker": taker,
     "reaper": reaper, "redriver": redriver, "observer": observer, "drainer": drainer, "interrupted": interrupted,
-    "vandal": vandal, "meddler": meddler, "wrecker": wrecker,
+    "vandal": vandal, "meddler": meddler, "wrecker": wrecker, "operator": operator, "auditor": auditor,
 }  # fmt: skip
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # each has a folder of its own
 #: Calls that sent, claims and settles that a round has at least.
 ENOUGH = 10
+#: Roles after the end of all others, when no fault is under way.
+LAST = ("drainer", "auditor")
 DIRECTOR = "director"
 DIRECTORS = f"{DIRECTOR}{SUFFIX}"
 #: Seconds that a client behind the line waits for a reply.
@@ -122,7 +125,7 @@ class Stage:
             if self._over:
                 return
             self._births += 1
-            through_line = self.random.random() < 0.5 and role != "drainer"
+            through_line = self.random.random() < 0.5 and role not in LAST
             url = f"redis://127.0.0.1:{self.wire.port}/0?socket_timeout={IMPATIENCE}"
             part = Part(
                 f"{name}-{self._births}", role, f"{self.seed}/{self._births}",
@@ -171,7 +174,7 @@ class Stage:
         return deaths > 0 and min(kinds[kind] for kind in ("sent", "claim", "settled")) >= ENOUGH
 
     def end(self) -> None:
-        """Ask all processes to end, when no fault is under way any more; then empty the queues."""
+        """Ask all processes to end, when no fault is under way any more; then empty the queues, and look at options."""
         for name in self.victims():
             self.check(name)
         with self._changing:
@@ -182,8 +185,9 @@ class Stage:
             self._await(name)
         self._clients.clear()
         self._over = False
-        self.start("drainer", "drainer")
-        self._await("drainer")
+        for role in LAST:
+            self.start(role, role)
+            self._await(role)
 
     def _await(self, name: str) -> None:
         _, process = self._clients[name]

@@ -113,7 +113,7 @@ def _time(me: Actor) -> None:
 
 def _options(me: Actor) -> None:
     queue = me.random.choice(QUEUES)
-    told = me.broker.queue(queue.name).options()
+    told = me.broker.queue(queue.name).options(declared=True)
     if told.dead_letter != queue.dead:
         me.journal.write("wrong", text=f"options() of {queue.name} told {told!r:.200}")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos import judge
 from tests.chaos.broken import BROKEN
-from tests.chaos.histories import START, History, sound
+from tests.chaos.histories import LEASE, START, History, sound
 
 
 def test_a_sound_history_has_no_violation() -> None:
@@ -40,6 +40,18 @@ def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None
     verdict = judge.judge(history.events)
 
     assert (verdict.violations, verdict.figures["server forgot"]) == ([], 2)
+
+
+def test_of_two_claims_of_one_message_in_one_call_only_the_newest_succeeds() -> None:
+    history = History()
+    history.send("a")
+    queue, place, old = history.claim("a")
+    history.at += 2 * LEASE
+    _, _, new = history.claim("a", count=2)
+    history.add("settle", n="both", q=queue, how="ack", got=[[place, old], [place, new]])
+    history.add("settled", n="both", done=[place], lost=[place], tokens={})
+
+    assert history.bad() == {}
 
 
 def test_a_failover_excuses_nothing_that_happened_before_it() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
-from rqttl.flows import Step
+from rqttl.flows import HandleNotes, Pipeline, PolicyCache, Step
 from rqttl.protocol.commands import Command, Reply
 from rqttl.store.driver import RedisDriver
 
@@ -28,12 +29,17 @@ class Clock:
         self.latest = max(self.latest, self.now)
 
 
+class Died(Exception):  # no error: the process ends here
+    """The process died before its next call."""
+
+
 class Client(RedisDriver):
     """Everything it runs is the real thing, except for the `now` of each script call.
 
     `log` holds the commands that were carried out since it was cleared, with their replies; `steps` counts all commands
-    since then. While it is `deaf`, what scripts ask to do for other queues is not done, as if the process died after
-    its call.
+    since then. The `listener` hears of each one at once. While it is `deaf`, what scripts ask to do for other queues is
+    not done, as if the process died after its call. With `lives` it dies after so many calls. `meanwhile` has a script,
+    and what another client does before the next call of it.
     """
 
     def __init__(self, client: redis.Redis) -> None:
@@ -43,25 +49,60 @@ class Client(RedisDriver):
     def begin(self, clock: Clock) -> None:
         """Know nothing, as a process that has just started."""
         self.configs.clear()
+        self.policies = PolicyCache()
         self.clock = clock
         self.log: list[tuple[Command, Reply]] = []
         self.steps = 0
         self.stale = 0
+        self.settle_down()
+        #: How deep it is in work that scripts asked for.
+        self.depth = 0
+
+    def settle_down(self) -> None:
+        """Live on, hear everything, and let nobody come between two calls."""
         self.deaf = False
+        self.lives: int | None = None
+        self.meanwhile: tuple[str, Callable[[], None]] | None = None
+        self.listener: Callable[[Command, Reply], None] = lambda command, reply: None
 
     def clear_log(self) -> None:
         self.log.clear()
         self.steps = 0
 
     def step(self, step: Step) -> Any:
-        if not isinstance(step, Command):
-            return super().step(step)
-        command = self.at_now(step)
-        reply = super().step(command)
+        if isinstance(step, Command):
+            self._before([step])
+            command = self.at_now(step)
+            return self._after(command, super().step(command))
+        if isinstance(step, Pipeline):
+            self._before(step.commands)
+            calls = [self.at_now(command) for command in step.commands]
+            replies = super().step(Pipeline(calls, step.tolerant))
+            return [self._after(command, reply) for command, reply in zip(calls, replies, strict=True)]
+        if isinstance(step, HandleNotes):
+            self.depth += 1
+            try:
+                return super().step(step)
+            finally:
+                self.depth -= 1
+        return super().step(step)
+
+    def _before(self, calls: Sequence[Command]) -> None:
+        if self.meanwhile and any(command.script.name == self.meanwhile[0] for command in calls):
+            (_, act), self.meanwhile = self.meanwhile, None
+            act()
+        if self.lives is not None:
+            if self.lives == 0:
+                raise Died
+            self.lives -= 1
+
+    def _after(self, command: Command, reply: Any) -> Any:
         self.steps += 1
         assert self.steps <= MOST, f"the operation does not end: {command.script.name} {reply!r}"
+        assert not isinstance(reply, Exception), f"{command.script.name} of {command.queue}: {reply}"
         if reply[0] == b"ok":
             self.log.append((command, reply))
+            self.listener(command, reply)
             if self.deaf:
                 return [reply[0], b"", *reply[2:]]
         elif reply[1] == b"stale":
@@ -69,7 +110,9 @@ class Client(RedisDriver):
         return reply
 
     def at_now(self, command: Command) -> Command:
-        """The command with the clock of the test in the place of Redis' own."""
+        """The command with the clock of the test in the place of Redis' own, and without a random number."""
+        if command.script.name == "change_policies":  # the model counts versions
+            return command.with_word("next", int(command.word("expected")) + 1)
         if "now" not in command.script.args:
             return command
         return command.with_word("now", self.clock.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from rqttl.options import OPTIONS, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.codec import ParsedHeader
-from rqttl.protocol.commands import Command, QueueConfig
+from rqttl.protocol.commands import Command, QueueConfig, Reply
 from rqttl.units import as_datetime
 from tests.model.clients import CLIENTS, Client, Clock
 from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair
@@ -21,10 +22,12 @@ from tests.model.world import World
 
 T = TypeVar("T")
 
-#: `late` is nobody's until a dead letter makes it.
-NAMES = ("a", "b", "dead", "late")
+#: `a.late` is nobody's until a dead letter makes it.
+NAMES = ("a", "b", "dead", "a.late")
 
 
+#: One call sweeps so many messages at most. The model sweeps all of them.
+SWEEP = 250
 #: The fields of the record that an option may have.
 FIELDS = [name.encode() for name in OPTIONS]
 
@@ -62,29 +65,66 @@ class Machine(RuleBasedStateMachine):
         #: The consumers that found nothing and wait for a wake-up.
         self.waiters: list[Waiter] = []
         self.bodies = 0
+        #: The queues that are listed.
+        self.registry: set[str] = set()
+        #: How many flows have come to their call.
+        self.applied = 0
+        #: The queues whose options have changed in this operation; what sweeps of these let die: expired, over a limit.
+        self.changed: set[str] = set()
+        self.killed = [0, 0]
 
     # Acting
 
     def act(self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object],
             *, deaf: bool = False) -> T:  # fmt: skip
-        """Carry out a flow; `apply` does to the model what its call of `script` does; sweeps follow as they ran."""
-        broker = self.clients[who]
-        broker.clear_log()
-        broker.deaf = deaf
-        before = set(self.world.queues)
-        result = broker.perform(flow)
-        broker.deaf = False
-        applied = False
-        for command, _ in broker.log:
-            if command.script.name == script and not applied:
-                applied = True
-                apply()
-            elif command.script.name == "sweep":
-                self.world.sweep(command.queue, self.clock.now)
-        assert applied
+        """Carry out a flow; `apply` does to the model what its call of `script` does, `follow` what other calls do.
+
+        The flow must make that call, and the queues that it creates have the options of their policies at its end.
+        """
+        before, applied = set(self.world.queues), self.applied
+        result = self.attempt(who, flow, script, apply, deaf=deaf)
+        assert self.applied > applied
+        new = self.world.queues.keys() - before
         if deaf:
-            self.unlisted |= set(self.world.queues) - before
+            self.unlisted |= new
+        else:
+            assert all(self.world.queues[name].policies == self.world.version for name in new)
         return result
+
+    def attempt(self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object],
+                *, deaf: bool = False) -> T:  # fmt: skip
+        """Carry out a flow that perhaps does not come to its call of `script`."""
+        broker = self.clients[who]
+        waits = [apply]
+
+        def hear(command: Command, reply: Reply) -> None:
+            if waits and command.script.name == script and (script != "update" or command.word("declared")):
+                self.applied += 1
+                waits.pop()()
+            else:
+                self.follow(command, reply, counts=not broker.depth)
+
+        broker.clear_log()
+        broker.deaf, broker.listener = deaf, hear
+        self.changed, self.killed = set(), [0, 0]
+        try:
+            return broker.perform(flow)
+        finally:
+            broker.settle_down()
+
+    def follow(self, command: Command, reply: Reply, *, counts: bool) -> None:
+        """Do to the model what a call did that a client makes by itself. `killed` adds up what sweeps let die."""
+        if command.script.name == "sweep":
+            values: Any = command.script.read(reply)
+            died = self.world.sweep(command.queue, self.clock.now)
+            if command.queue not in self.raw or len(self.raw[command.queue].entries) < SWEEP:
+                assert (values.expired, values.trimmed) == died, f"{command.queue}: died in a sweep"
+            if counts and command.queue in self.changed:
+                self.killed = [before + more for before, more in zip(self.killed, died, strict=True)]
+        elif command.script.name == "update":
+            assert not command.word("declared"), "somebody declares what nobody asked for"
+            self.world.apply_policies(command.queue, policies_of(command))
+            self.changed.add(command.queue)
 
     def ran(self, who: int, script: str) -> Command:
         """The command that the client has just carried out."""
@@ -121,9 +161,11 @@ class Machine(RuleBasedStateMachine):
     # Comparing
 
     def compare(self) -> None:
-        self.raw, registry = self.reader.read()
+        earlier = self.raw
+        self.raw, self.registry = self.reader.read()
         assert self.raw.keys() == self.world.queues.keys()
-        assert registry >= self.world.queues.keys() - self.unlisted
+        assert self.registry >= self.world.queues.keys() - self.unlisted
+        self.compare_policies()
         traces = {name: (found[b"last_id"], found[b"trimmed_upto"]) for name, found in self.reader.gone.items()}
         assert traces == self.world.gone
         for name, raw in self.raw.items():
@@ -131,6 +173,7 @@ class Machine(RuleBasedStateMachine):
             self.compare_contents(q, raw)
             self.compare_indexes(q, raw)
             self.compare_facts(q, raw)
+            self.compare_options(q, raw, earlier.get(name))
             check_places(raw)
             self.check_limits(q, raw)
             self.check_hints(q, raw)
@@ -165,10 +208,7 @@ class Machine(RuleBasedStateMachine):
 
     @staticmethod
     def compare_facts(q: ModelQueue, raw: RawQueue) -> None:
-        """Options, counters and sizes; what went in has come out or is there; nothing can become due unnoticed."""
-        words = [str(word).encode() for word in QueueOptions.read_stored(q.name, q.options).fields()]
-        fields = dict(zip(words[::2], words[1::2], strict=True))
-        assert {name: raw.meta.get(name) for name in FIELDS} == {name: fields.get(name) for name in FIELDS}
+        """Counters and sizes; what went in has come out or is there; nothing can become due unnoticed."""
         counters = raw.counters
         assert +counters == +q.counters, f"{q.name}: counters"
         assert int(raw.meta[b"ready_bytes"]) == q.size, f"{q.name}: bytes"
@@ -180,6 +220,26 @@ class Machine(RuleBasedStateMachine):
         if next_due is not None:
             assert raw.due is not None, f"{q.name}: never due, should be {next_due}"
             assert raw.due <= next_due, f"{q.name}: due {raw.due}, should be {next_due}"
+
+    @staticmethod
+    def compare_options(q: ModelQueue, raw: RawQueue, earlier: RawQueue | None) -> None:
+        """Options declared and in force, and whose they are. Others in force make another version of the record."""
+        in_force, meta = QueueOptions(q.name, q.options), raw.meta  # type: ignore[arg-type]  # no value is None
+        words = [str(word).encode() for word in in_force.fields()]
+        fields = dict(zip(words[::2], words[1::2], strict=True))
+        assert {name: meta.get(name) for name in FIELDS} == {name: fields.get(name) for name in FIELDS}
+        assert json.loads(meta[b"options"]) == q.options, f"{q.name}: in force"
+        assert json.loads(meta[b"declared"]) == q.declared, f"{q.name}: declared"
+        assert (int(meta[b"policies"]), int(meta[b"explicit"])) == (q.policies, q.adopted), f"{q.name}: policies"
+        if earlier is not None and earlier.meta[b"options"] != meta[b"options"]:
+            assert earlier.meta[b"version"] != meta[b"version"], f"{q.name}: no client knows of its options"
+
+    def compare_policies(self) -> None:
+        """The stored set is the last one of the model."""
+        fields = {policy.field.encode(): policy.as_json().encode() for policy in self.world.policies[-1]}
+        stored = dict(self.reader.policies)
+        assert int(stored.pop(b"version", b"0")) == self.world.version
+        assert stored == fields, "policies"
 
     def check_limits(self, q: ModelQueue, raw: RawQueue) -> None:
         """Never over under `drop-head`, except after a change that no call has acted on yet, and that is due."""
@@ -214,6 +274,11 @@ def failures_of(m: Msg) -> bytes:
     return b"%d" % m.failures + (b" " + m.description.encode() if m.description else b"")
 
 
+def policies_of(command: Command) -> int:
+    """The version of the policies that the options of a command come from."""
+    return int(command.word("policies"))
+
+
 def words_of(pairs: Sequence[Pair]) -> list[bytes]:
     return [word for pair in pairs for word in pair]
 
@@ -227,4 +292,4 @@ def settle_command(known: QueueConfig, action: str, words: Sequence[bytes], *, d
     return commands.reject(known, words, description=text)
 
 
-__all__ = ["NAMES", "Machine", "settle_command", "words_of"]
+__all__ = ["NAMES", "Machine", "policies_of", "settle_command", "words_of"]

@@ -15,8 +15,8 @@ from rqttl.units import as_datetime
 from tests.contract.clocked import ms
 from tests.model import strategies
 from tests.model.machine import Waiter, settle_command, words_of
-from tests.model.queue_rules import QueueRules
-from tests.model.queues import Item, Msg, Pair
+from tests.model.policy_rules import PolicyRules
+from tests.model.queues import PICKUP, Item, Msg, Pair
 from tests.model.strategies import MEANWHILE, Said, actions, clients, delays, items, leases, names, picks, rarely
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 LATE = 5_000
 
 
-class QueueMachine(QueueRules):
+class QueueMachine(PolicyRules):
     consumers = 0
 
     # Messages
@@ -101,18 +101,20 @@ class QueueMachine(QueueRules):
         assert followed or claimed.due == self.due(name)
         return bool(taken.messages)
 
-    @rule(who=clients, name=names, count=st.sampled_from((1, 2, 5)), action=actions, delay=delays,
+    @rule(who=clients, name=names, take=st.sampled_from(((1, 200), (1, 1000), (2, 200), (5, 1000))), action=actions,
+          delay=delays, counted=st.sampled_from((True, True, False)),
           description=strategies.descriptions, dies=rarely,
           meanwhile=st.lists(st.sampled_from(MEANWHILE), max_size=3), more=items)  # fmt: skip
-    def work(self, who: int, name: str, count: int, action: str, delay: int | None, description: str | None, dies: bool,
-             meanwhile: list[str | int], more: list[Said]) -> None:  # fmt: skip
-        """The usual work of a consumer: it takes a message from any queue, and settles it after a while."""
+    def work(self, who: int, name: str, take: tuple[int, int], action: str, delay: int | None, counted: bool,
+             description: str | None, dies: bool, meanwhile: list[str | int], more: list[Said]) -> None:  # fmt: skip
+        """The usual work of a consumer: it takes messages from any queue and settles them after a while."""
+        count, lease = take
         if not self._exists(who, name):
             return
         if not self.world.queues[name].ready:
             self.enqueue(who, name, more, dies=False)
             name = next((other for other, q in self.world.queues.items() if q.ready), name)
-        if not self._receive(who, name, count, 200):
+        if not self._receive(who, name, count, lease):
             return
         q = self.world.queues[name]
         m = q.find(self.seen[-1][1])
@@ -126,15 +128,17 @@ class QueueMachine(QueueRules):
             elif what == "sweep":
                 self.sweep(who, name, dies=False)
             elif what == "deadline" and deadline is not None:
-                self.clock.move(min(200, max(0, deadline - self.clock.now)))
+                self.clock.move(min(lease, max(0, deadline - self.clock.now)))
             elif isinstance(what, int):
                 self.clock.move(what)
-        self.settle(who, action, list(range(count)), False, delay, True, 50, description, dies)
+        self.settle(who, action, list(range(count)), False, delay, counted, 50, description, dies)
 
-    @rule(who=clients, name=names, lapses=rarely, description=strategies.descriptions, more=items)
-    def fail_again(self, who: int, name: str, lapses: bool, description: str | None, more: list[Said]) -> None:
-        """A message fails, is away for its pause, and fails again."""
-        for _ in range(3):
+    @rule(who=clients, name=names, lapses=rarely, late=st.sampled_from((0, 0, 10)), more=items,
+          descriptions=st.lists(strategies.descriptions, min_size=3, max_size=3))  # fmt: skip
+    def fail_again(self, who: int, name: str, lapses: bool, late: int, more: list[Said],
+                   descriptions: list[str | None]) -> None:  # fmt: skip
+        """A message fails, is away for its pause, and fails again for another reason."""
+        for description in descriptions:
             if not self._exists(who, name):
                 return
             if not self.world.queues[name].ready:
@@ -142,7 +146,7 @@ class QueueMachine(QueueRules):
             if not self._receive(who, name, 1, 10):
                 return
             if lapses:
-                self.clock.move(10)
+                self.clock.move(10 + late)
                 self.sweep(who, name, dies=False)
             else:
                 self.settle(who, "nack", [0], False, None, True, 50, description, False)
@@ -151,9 +155,9 @@ class QueueMachine(QueueRules):
                 self.clock.move(m.until - self.clock.now)
 
     @rule(who=clients, first=st.integers(0, 9), chosen=picks, home=st.sampled_from((True, True, True, False)),
-          name=names, strange=rarely, again=rarely, dies=rarely)  # fmt: skip
+          name=names, strange=rarely, again=rarely, dies=rarely, full=rarely)  # fmt: skip
     def redrive(self, who: int, first: int, chosen: list[int], home: bool, name: str, strange: bool, again: bool,
-                dies: bool) -> None:  # fmt: skip
+                dies: bool, full: bool) -> None:  # fmt: skip
         """Dead letters go back to where they died, or elsewhere, from any state; a foreign one is not there."""
         letters = [(q, m) for q in self.world.queues.values() for m in q.messages if m.deaths]
         if not letters:
@@ -165,6 +169,10 @@ class QueueMachine(QueueRules):
         )
         if origin == source or not self._exists(who, origin):
             return
+        if full:
+            self.update(who, origin, {"max_length": 0, "overflow": "reject-publish-dlx"}, None)
+            if letter not in d.messages:
+                return
         seqs = [letter.seq, *[d.messages[pick % len(d.messages)].seq for pick in chosen]]
         seqs = list(dict.fromkeys([*seqs, b"%013d-999999" % self.clock.latest] if strange else seqs))
         now, free, known = self.clock.now, self.raw[origin].free(self.clock.now), {m.seq for m in d.messages}
@@ -186,12 +194,16 @@ class QueueMachine(QueueRules):
 
     # Waiting
 
-    @rule(who=clients, name=names, count=st.sampled_from((1, 1, 3)), block=st.sampled_from((5, 100, 1000)))
-    def wait(self, who: int, name: str, count: int, block: int) -> None:
+    @rule(who=clients, name=names, count=st.sampled_from((1, 1, 3)), block=st.sampled_from((5, 100, 1000)),
+          then=st.lists(strategies.sudden, max_size=2))  # fmt: skip
+    def wait(self, who: int, name: str, count: int, block: int, then: list[list[Said]]) -> None:
+        """A consumer waits. Messages come at once, also some that only it can save."""
         if self._exists(who, name):
             self.consumers += 1
             waiter = Waiter(f"consumer{self.consumers}", name, who, count)
             self._look(waiter, block, b"")
+            for said in then:
+                self.enqueue(who, name, said, dies=False)
 
     def _look(self, waiter: Waiter, block: int, ticket: bytes) -> None:
         name = waiter.queue
@@ -205,10 +217,13 @@ class QueueMachine(QueueRules):
             self.waiters.append(waiter)
 
     @precondition(lambda self: self.waiters)
-    @rule(which=st.integers(0, 3), block=st.sampled_from((0, 50, 1000)), woken=st.sampled_from((True, True, False)))
-    def wake(self, which: int, block: int, woken: bool) -> None:
+    @rule(which=st.integers(0, 3), block=st.sampled_from((0, 50, 1000)), woken=st.sampled_from((True, True, False)),
+          late=st.sampled_from((False, False, False, False, False, True)))  # fmt: skip
+    def wake(self, which: int, block: int, woken: bool, late: bool) -> None:
         """A consumer is woken, or its wait is over. Then it looks again, and may go on waiting."""
         waiter = self.waiters.pop(which % len(self.waiters))
+        if late:
+            self.clock.move(PICKUP)
         wakeup = self.clients[0].keyspace.key(waiter.queue, "wakeup")
         ticket: Any = self.client.lpop(wakeup) if woken else None
         if ticket is not None:
@@ -278,9 +293,7 @@ class QueueMachine(QueueRules):
             if reply[0] == b"ok":
                 lost = apply(True)
                 assert reply[2:] == [self.world.unknown, lost]
-                self.clients[who].perform(flows.follow(reply[1] or ()))
-                for follower, _ in broker.log[1:]:
-                    self.world.sweep(follower.queue, self.clock.now)
+                self.attempt(who, flows.follow(broker.keyspace, reply[1] or ()), "", lambda: None)
             self.compare()
 
     # One rule is as likely as the other, so what matters most stands here more than once.

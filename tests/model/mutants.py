@@ -1,11 +1,12 @@
-"""Shows that the model test can fail: seeds one bug after another into a copy of `lua/` and counts which are found.
+"""Shows that the model test can fail: seeds one bug after another into a copy of the source and counts the found ones.
 
     python -m tests.model.mutants [name ...]
 
-The bugs are in `mutants.txt`: a name, lines of a script (`- `), and the lines that replace them (`+ `). The lines stand
-exactly once in all scripts, so a mutant needs no file name. RQTTL_MODEL_RUNS is the number of runs of each mutant. Not
-part of CI. Ends with 1 if a mutant survives, or no longer applies because the script has changed. The scripts without a
-bug run first: where the model test fails on them, a failure on a mutant says nothing.
+The bugs are in `mutants.txt`: a name, lines of a script or of a flow (`- `), and the lines that replace them (`+ `).
+The lines stand exactly once in all scripts and flows, so a mutant needs no file name. A line `= ` names the contract
+test that finds a bug outside of the model. RQTTL_MODEL_RUNS is the number of runs of each mutant. Not part of CI. Ends
+with 1 if a mutant survives, or no longer applies because the source has changed. The source without a bug runs first:
+where the model test fails on it, a failure on a mutant says nothing.
 """
 
 from __future__ import annotations
@@ -21,33 +22,36 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
+MODEL = "tests/model/test_model.py"
 
 
 class Mutant(NamedTuple):
-    """One bug: the text `old` of a script becomes `new`."""
+    """One bug: the text `old` of a script or of a flow becomes `new`. `test` finds it."""
 
     name: str
     old: str
     new: str
+    test: str = MODEL
 
-    def places(self, lua: Path) -> list[Path]:
-        """The scripts with the text `old`, one for each time that it stands there."""
-        return [path for path in lua.rglob("*.lua") for _ in range(path.read_text(encoding="utf-8").count(self.old))]
+    def places(self, root: Path) -> list[Path]:
+        """The scripts and the flows with the text `old`, one for each time that it stands there."""
+        source = [*(root / "lua").rglob("*.lua"), *(root / "rqttl/flows").rglob("*.py")]
+        return [path for path in source for _ in range(path.read_text(encoding="utf-8").count(self.old))]
 
 
 def read_mutants(text: str) -> Iterator[Mutant]:
     """Read the mutants of a text. Blank lines separate them."""
     for block in text.strip().split("\n\n"):
         name, *lines = block.split("\n")
-        parts = ["\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+"]
-        yield Mutant(name.removeprefix("# "), *parts)
+        old, new, test = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+=")
+        yield Mutant(name.removeprefix("# "), old, new, test or MODEL)
 
 
 MUTANTS = tuple(read_mutants((Path(__file__).parent / "mutants.txt").read_text(encoding="utf-8")))
 
 
 #: No bug.
-CONTROL = Mutant("the scripts as they are", "", "")
+CONTROL = Mutant("the source as it is", "", "")
 
 
 def run(mutant: Mutant) -> str:
@@ -58,12 +62,12 @@ def run(mutant: Mutant) -> str:
             shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", root)
         if mutant is not CONTROL:
-            places = mutant.places(root / "lua")
+            places = mutant.places(root)
             if len(places) != 1:
                 return "does not apply"
             text = places[0].read_text(encoding="utf-8")
             places[0].write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/model/test_model.py"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", mutant.test]
         environment = {**os.environ, "RQTTL_MODEL_QUICK": "1"}
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
         return {0: "survived", 1: "found"}.get(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from rqttl import InvalidOption, QueueMismatch, QueueNotFound, flows
 from rqttl.options import QueueOptions
-from rqttl.protocol import commands
-from tests.model.machine import Machine
+from rqttl.types import Declared
+from tests.model.clients import Died
+from tests.model.machine import Machine, policies_of
 from tests.model.queues import PICKUP, Options, as_written, consistent
 from tests.model.raw import COUNTERS
-from tests.model.strategies import clients, names, picks, rarely, some_options
+from tests.model.strategies import clients, lives, names, picks, rarely, some_options
 
 
 class QueueRules(Machine):
@@ -23,7 +26,7 @@ class QueueRules(Machine):
     def declare_all(self, a: Options, b: Options, dead: Options) -> None:
         for name, options in (
             ("a", {"dead_letter": "dead", **a}),
-            ("b", {"dead_letter": "late", **b}),
+            ("b", {"dead_letter": "a.late", **b}),
             ("dead", {"dead_letter": "a", "message_ttl": 50, **dead}),
         ):
             kept = {option: value for option, value in options.items() if value is not None}
@@ -33,16 +36,29 @@ class QueueRules(Machine):
     # Queues
 
     def _declare(self, who: int, name: str, options: Options) -> None:
-        fresh = self.world.declare(name, options, self.clock.now)
-        try:
-            self.clients[who].perform(
-                flows.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, options))
-            )
-        except QueueMismatch:
-            assert not fresh
+        made: list[Declared] = []
+        there = self.world.queues.get(name)
+        flow = flows.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, options))
+        if there is not None and there.adopted and there.declared != options:
+            with pytest.raises(QueueMismatch):
+                self.clients[who].perform(flow)
         else:
-            assert fresh
+            result = self.act(who, flow, "declare", lambda: made.append(self.declare_now(who, name, options)))
+            assert [result] == made
+            assert self.world.queues[name].policies == self.world.version, f"{name}: declared, and not reconciled"
         self.unlisted.discard(name)
+
+    def declare_now(self, who: int, name: str, options: Options) -> Declared:
+        """The call of the client that has just been carried out declares a queue."""
+        return self.world.declare(name, options, self.clock.now, self.policies_sent(who))
+
+    def update_now(self, who: int, name: str, changes: Options) -> None:
+        """The call of the client that has just been carried out updates a queue."""
+        self.world.update(name, changes, self.policies_sent(who))
+        self.changed.add(name)
+
+    def policies_sent(self, who: int) -> int:
+        return policies_of(self.clients[who].log[-1][0])
 
     def declare(self, who: int, name: str, options: Options) -> None:
         kept = {option: value for option, value in options.items() if value is not None}
@@ -50,22 +66,44 @@ class QueueRules(Machine):
             self._declare(who, name, kept)
         self.compare()
 
-    @rule(who=clients, name=names, changes=some_options, dies=rarely)
-    def update(self, who: int, name: str, changes: Options, dies: bool) -> None:
+    @precondition(lambda self: any(not q.adopted for q in self.world.queues.values()))
+    @rule(who=clients, options=some_options)
+    def adopt(self, who: int, options: Options) -> None:
+        """Somebody declares a queue that a dead letter made."""
+        self.declare(who, next(name for name, q in self.world.queues.items() if not q.adopted), options)
+
+    @rule(who=clients, name=names)
+    def declare_again(self, who: int, name: str) -> None:
+        """The same declaration holds under any policies, and applies those that a dead client left."""
+        if name in self.world.queues:
+            self.declare(who, name, self.world.queues[name].declared)
+
+    @rule(who=clients, name=names, changes=some_options, lives=lives)
+    def update(self, who: int, name: str, changes: Options, lives: int | None) -> None:
         if not self._exists(who, name):
             return
-        merged = {**self.world.queues[name].options, **changes}
+        flow = flows.update(self.clients[who].keyspace, name, as_written(changes))
+        merged = {**self.world.queues[name].declared, **changes}
         if not consistent(name, {option: value for option, value in merged.items() if value is not None}):
             with pytest.raises(InvalidOption):
-                self.clients[who].perform(flows.update(name, as_written(changes)))
+                self.clients[who].perform(flow)
+        elif lives is not None:
+            self.die(who, flow, "update", lambda: self.update_now(who, name, changes), lives)
         else:
-            flow: flows.Flow[object] = flows.update(name, as_written(changes))
-            if dies:
-                flow = flows.with_config(
-                    name, lambda known: commands.update(known, known.options.changed(as_written(changes)))
-                )
-            self.act(who, flow, "update", lambda: self.world.update(name, changes))
+            before = self.world.queues[name].options
+            result = self.act(who, flow, "update", lambda: self.update_now(who, name, changes))
+            assert (result.before.non_default, [result.expired, result.trimmed]) == (before, self.killed)
+            assert self.world.queues[name].policies == self.world.version, f"{name}: updated by older policies"
         self.compare()
+
+    def die(self, who: int, flow: flows.Flow[object], script: str, apply: Callable[[], object], lives: int) -> None:
+        """The client dies after some calls. Its successor knows nothing."""
+        before = set(self.world.queues)
+        self.clients[who].lives = lives
+        with suppress(Died):
+            self.attempt(who, flow, script, apply)
+        self.clients[who].configs.clear()
+        self.unlisted |= self.world.queues.keys() - before
 
     def _exists(self, who: int, name: str) -> bool:
         if name not in self.raw:
@@ -95,13 +133,17 @@ class QueueRules(Machine):
 
     def delete(self, who: int, name: str, options: Options) -> None:
         if self._exists(who, name):
-            expected: list[int] = []
-            flow = flows.delete(self.clients[who].keyspace, name, if_unused=False, if_empty=False)
-            removed = self.act(who, flow, "delete", lambda: expected.append(self.world.delete(name)))
-            assert [removed] == expected
-            self.waiters = [waiter for waiter in self.waiters if waiter.queue != name]
-            self.seen = [delivery for delivery in self.seen if delivery[0] != name]
+            self.remove(who, name)
             self.declare(who, name, options)
+
+    def remove(self, who: int, name: str) -> None:
+        """Delete a queue that exists."""
+        expected: list[int] = []
+        flow = flows.delete(self.clients[who].keyspace, name, if_unused=False, if_empty=False)
+        removed = self.act(who, flow, "delete", lambda: expected.append(self.world.delete(name)))
+        assert [removed] == expected
+        self.waiters = [waiter for waiter in self.waiters if waiter.queue != name]
+        self.seen = [delivery for delivery in self.seen if delivery[0] != name]
 
     @rule(who=clients, name=names, what=st.sampled_from(("purge", "scripts", "forth", "back", "declare", "delete")),
           options=some_options, ms=st.sampled_from((1, 10, 40)))  # fmt: skip

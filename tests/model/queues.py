@@ -78,10 +78,15 @@ class Taken:
 
 
 class ModelQueue:
-    def __init__(self, name: str, options: Options, *, adopted: bool) -> None:
+    """A queue as a dead letter makes it: nobody has declared it, and no policy has given it options."""
+
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.options = options
-        self.adopted = adopted
+        #: The options that somebody declared, those in force, and the version of the policies that these come from.
+        self.declared: Options = {}
+        self.options: Options = {}
+        self.policies = 0
+        self.adopted = False
         self.messages: list[Msg] = []
         self.counters: Counter[str] = Counter()
         self.last = (0, 0)
@@ -205,12 +210,13 @@ def as_written(options: Options) -> dict[str, Any]:
 
 
 def consistent(name: str, options: Options) -> bool:
-    """Return True if the options fit together.
+    """Return True if declared options fit together.
 
     A floor above the ceiling does not, nor a queue as its own target for a reason but `rejected`, nor what shapes a
     pause where there is none, nor a longest pause below the first.
     """
-    probe = ModelQueue(name, options, adopted=True)
+    probe = ModelQueue(name)
+    probe.options = options
     low, high = probe.number("min_ttl"), probe.number("max_ttl")
     if low is not None and high is not None and low > high:
         return False

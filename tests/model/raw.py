@@ -105,16 +105,18 @@ class Reader:
         for name in names:
             words += [(command, self._keyspace.key(name, part), *rest) for command, part, *rest in READS]
         words += [("HGETALL", self._trace(name)) for name in names]
-        words += [("SMEMBERS", self._keyspace.registry), ("KEYS", "*"), ("EXEC",)]
+        words += [("HGETALL", self._keyspace.policies), ("SMEMBERS", self._keyspace.registry), ("KEYS", "*"), ("EXEC",)]
         self._packed = self._connection.pack_commands(words)
         #: The traces of queues that were deleted, by name.
         self.gone: dict[str, dict[bytes, bytes]] = {}
+        #: The stored policies, and their version.
+        self.policies: dict[bytes, bytes] = {}
         self._replies = len(words)
 
     def read(self) -> tuple[dict[str, RawQueue], set[str]]:
         """The queues that exist, and the registry."""
         self._connection.send_packed_command(self._packed)
-        *parts, registry, keys = [self._connection.read_response() for _ in range(self._replies)][-1]
+        *parts, policies, registry, keys = [self._connection.read_response() for _ in range(self._replies)][-1]
         parts, gone = parts[: -len(self._names)], parts[-len(self._names) :]
         queues = {}
         for i, name in enumerate(self._names):
@@ -122,7 +124,9 @@ class Reader:
             if part[0]:
                 queues[name] = raw_queue(part)
         self.gone = {name: mapping(found) for name, found in zip(self._names, gone, strict=True) if found}
-        strays = {key.decode() for key in keys} - {self._keyspace.registry, *map(self._trace, self._names)}
+        self.policies = mapping(policies)
+        shared = {self._keyspace.registry, self._keyspace.policies}
+        strays = {key.decode() for key in keys} - {*shared, *map(self._trace, self._names)}
         for name in queues:
             prefix = self._keyspace.key(name, "")
             strays = {key for key in strays if not key.startswith(prefix)}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from rqttl import InvalidInput, Policy
 from tests.model.clients import CLIENTS
+from tests.model.queues import Options, as_written
 
 
 class Said(NamedTuple):
@@ -23,7 +26,7 @@ def maybe(*values: object) -> st.SearchStrategy[object]:
     return st.sampled_from((None, *values))
 
 
-TARGETS = maybe("a", "b", "dead", "late", "")
+TARGETS = maybe("a", "b", "dead", "a.late", "")
 OPTIONS = {
     "message_ttl": maybe(50, 100, 1000, 10, 0),
     "default_ttl": maybe(30, 0),
@@ -33,10 +36,10 @@ OPTIONS = {
     "max_length": maybe(3, 2, 1, 5, 0),
     "max_length_bytes": maybe(12, 30, 5, 0),
     "overflow": maybe("reject-publish", "reject-publish-dlx"),
-    "dead_letter": maybe("a", "b", "dead", "late"),
+    "dead_letter": maybe("a", "b", "dead", "a.late"),
     "dead_letter_expired": TARGETS,
     "dead_letter_maxlen": TARGETS,
-    "dead_letter_rejected": maybe("a", "b", "dead", "late", "", "{queue}"),
+    "dead_letter_rejected": maybe("a", "b", "dead", "a.late", "", "{queue}"),
     "dead_letter_delivery_limit": TARGETS,
     "max_deliveries": maybe(1, 2, 3),
 }
@@ -57,7 +60,7 @@ _LIKELY = (
     "pauses", "pauses",
 )  # fmt: skip
 clients = st.integers(0, CLIENTS - 1)
-names = st.sampled_from(("a", "a", "a", "a", "b", "b", "dead", "late"))
+names = st.sampled_from(("a", "a", "a", "a", "b", "b", "dead", "a.late"))
 
 
 def _with_pauses(drawn: dict[str, object]) -> dict[str, object]:
@@ -66,10 +69,49 @@ def _with_pauses(drawn: dict[str, object]) -> dict[str, object]:
     return drawn | pauses
 
 
-some_options = (
-    st.lists(st.sampled_from((*_LIKELY, *OPTIONS)), max_size=5, unique=True)
-    .flatmap(lambda chosen: st.fixed_dictionaries({o: OPTIONS.get(o, st.sampled_from(PAUSES)) for o in chosen}))
-    .map(_with_pauses)
+def _some(values: Mapping[str, st.SearchStrategy[object]], least: int, most: int) -> st.SearchStrategy[Options]:
+    chosen = st.lists(st.sampled_from((*_LIKELY, *OPTIONS)), min_size=least, max_size=most, unique=True)
+    return chosen.flatmap(
+        lambda chosen: st.fixed_dictionaries({o: values.get(o, st.sampled_from(PAUSES)) for o in chosen})
+    ).map(_with_pauses)
+
+
+some_options = _some(OPTIONS, 0, 5)
+#: Policies may also ask for a default. Nothing is `none`.
+DEFINITIONS = OPTIONS | {
+    "never_expire": maybe(True, False),
+    "overflow": maybe("drop-head", "reject-publish", "reject-publish-dlx"),
+    "dead_letter_expired": maybe("a", "b", "dead", "a.late", "", "{queue}"),
+}
+#: Targets that are made from the name of a queue. Only the patterns for these match no queue but `a` and `a.late`.
+MADE = OPTIONS | dict.fromkeys(("dead_letter", "dead_letter_expired", "dead_letter_maxlen"), st.just("{queue}.late"))
+FOR_MADE = (("a", "wildcard"), ("a.#", "wildcard"), ("^a($|[.])", "regex"))
+PATTERNS = (
+    ("#", "wildcard"), ("#", "wildcard"), ("*", "wildcard"), ("a", "wildcard"), ("a", "wildcard"), ("a.#", "wildcard"),
+    ("*.late", "wildcard"), ("dead", "wildcard"), ("a", "regex"), ("^[ab]$", "regex"), ("c", "regex"),
+)  # fmt: skip
+
+
+def _policy(name: str, pattern: tuple[str, str], definition: Options, priority: int, operator: bool) -> Policy | None:
+    """A policy, unless its options contradict each other."""
+    text, syntax = pattern
+    try:
+        return Policy.read(name, text, as_written(definition), priority=priority, syntax=syntax, operator=operator)
+    except InvalidInput:
+        return None
+
+
+def _policies(
+    patterns: Sequence[tuple[str, str]], values: Mapping[str, st.SearchStrategy[object]]
+) -> st.SearchStrategy[Policy | None]:
+    return st.builds(
+        _policy, st.sampled_from(("p", "q", "r")), st.sampled_from(patterns), _some(values, 1, 3),
+        st.sampled_from((0, 0, 1, -1)), st.sampled_from((False, False, True)),
+    )  # fmt: skip
+
+
+policies = (_policies(PATTERNS, DEFINITIONS) | _policies(PATTERNS, DEFINITIONS) | _policies(FOR_MADE, MADE)).filter(
+    lambda policy: policy is not None
 )
 items = st.lists(
     st.builds(
@@ -78,12 +120,16 @@ items = st.lists(
     ),
     min_size=1, max_size=4,
 )  # fmt: skip
+#: Messages for a consumer that waits: some die at once unless it takes them.
+sudden = st.lists(st.sampled_from((Said(4), Said(10), Said(4, 0), Said(10, 0), Said(4, 100))), min_size=1, max_size=2)
 picks = st.lists(st.integers(0, 9), min_size=1, max_size=3)
 rarely = st.sampled_from((False, False, False, True))
+#: After how many calls a client dies.
+lives = st.sampled_from((None, None, None, None, 1, 2, 3))
 leases = st.sampled_from((50, 400, 10, 1))
 actions = st.sampled_from(("ack", "nack", "nack", "reject", "reject", "renew"))
 delays = st.sampled_from((None, None, None, None, 0, 5, 30, 200))
 descriptions = maybe("no good", "é 1 2", " ")
 #: What may happen between a delivery and its settling: others fill the queue, also with messages that expire unnoticed;
 #: a client sweeps; the deadline comes; milliseconds pass.
-MEANWHILE = ("fade", "fade", "fill", "sweep", "deadline", 1, 20)
+MEANWHILE = ("fade", "fade", "fill", "sweep", "sweep", "deadline", 1, 20)

@@ -64,7 +64,7 @@ class Waves(QueueMachine):
             self._receive(who, "a", few, 30)
         else:
             action = self.random.choice(("ack", "nack", "nack", "reject", "renew"))
-            self.work(who, "a", few, action, self.random.choice((None, 0, 10)), "no", False, [], [])
+            self.work(who, "a", (few, 200), action, self.random.choice((None, 0, 10)), True, "no", False, [], [])
         self.clock.move(self.random.choice((0, 1, 5, 20)))
 
     def drain(self) -> None:
@@ -127,9 +127,9 @@ def test_retention_and_limits_reach_what_was_moved_aside(waves: Waves) -> None:
     waves.expire()
     assert waves.detached > 50
 
-    waves.update(0, "a", {"max_length": 40, "dead_letter_maxlen": "dead"}, dies=False)
+    waves.update(0, "a", {"max_length": 40, "dead_letter_maxlen": "dead"}, lives=None)
     assert len(waves.world.queues["a"].ready) == 40
-    waves.update(1, "a", {"message_ttl": 2 * SHORT}, dies=False)
+    waves.update(1, "a", {"message_ttl": 2 * SHORT}, lives=None)
     waves.fill(1)
     waves.clock.move(SHORT)
     waves.sweep(0, "a", dies=False)
@@ -142,7 +142,7 @@ def test_retention_and_limits_reach_what_was_moved_aside(waves: Waves) -> None:
 def test_a_queue_that_holds_dead_letters_is_left_whole(waves: Waves) -> None:
     waves.begin(6, dead_letter_rejected="a")
     waves.fill(1)
-    waves.work(0, "a", 1, "reject", 0, None, False, [], [])
+    waves.work(0, "a", (1, 200), "reject", 0, True, None, False, [], [])
     waves.fill(8)
 
     waves.expire()

@@ -1,4 +1,7 @@
-"""Lifetimes and duplicates against a few lines of Python: is the queue there, what does it hold, where did it go."""
+"""Lifetimes and duplicates against a few lines of Python: is the queue there, what does it hold, where did it go.
+
+A policy may give the queue a lifetime.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rqttl import Message, QueueNotFound
+from rqttl import Message, Policy, QueueNotFound
+from rqttl.flows import PolicyCache
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, ms
 from tests.model.queues import as_written
+from tests.unit.policies import reference
 
 RUNS = int(os.environ.get("RQTTL_MODEL_RUNS", "200"))
 LIVES = st.sampled_from((None, 20, 50))
@@ -28,14 +33,18 @@ STEP = st.one_of(
     st.tuples(st.just("enqueue"), st.tuples(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), LIVES)),
     st.tuples(st.sampled_from(("receive", "ack", "delay", "touch", "peek", "sweep", "stats", "declare")), st.just(0)),
     st.tuples(st.just("update"), OPTIONS),
-)
+    st.tuples(st.just("policy"), st.fixed_dictionaries({}, optional={
+        "expires": LIVES, "auto_delete_on_idle": LIVES, "on_expire": st.sampled_from(("drop", "dead-letter", None)),
+        "dead_letter": st.sampled_from((None, "dead")),
+    })),
+)  # fmt: skip
 
 
 @dataclass
 class Model:
     """The queue `q`. `now` is given to every call; a call of a queue that is over finds none."""
 
-    options: dict[str, Any]
+    declared: dict[str, Any]
     used: int
     active: int
     there: bool = True
@@ -48,6 +57,13 @@ class Model:
     #: How many messages have come, and how many had when the end of a lifetime found none.
     arrived: int = 0
     emptied: int = 0
+    policies: tuple[Policy, ...] = ()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options in force."""
+        declared = {name: value for name, value in self.declared.items() if value is not None}
+        return {"on_expire": "drop", **reference.in_force("q", declared, self.policies)}
 
     def number(self, name: str) -> int | None:
         value = self.options.get(name)
@@ -64,7 +80,7 @@ class Model:
                 self.emptied = self.emptied if held else self.arrived
             else:
                 self.there = False
-                if self.options["on_expire"] == "dead-letter" and self.options["dead_letter"]:
+                if self.options["on_expire"] == "dead-letter" and self.options.get("dead_letter"):
                     self.dead += held
         return self.there
 
@@ -91,10 +107,15 @@ def carry_out(clocked: Clocked, model: Model, what: str, more: object) -> None:
         assert isinstance(more, int)
         clocked.advance(more)
         return
+    if what == "policy":
+        assert isinstance(more, dict)
+        change_policy(clocked, model, more)
+        return
     if what == "declare":
         if not model.look(now):
-            model.__init__(model.options, now, now, dead=model.dead)  # type: ignore[misc]  # a new queue of that name
-        clocked.declare_queue("q", **as_written(model.options))
+            renewed = Model(model.declared, now, now, dead=model.dead, policies=model.policies)
+            vars(model).update(vars(renewed))
+        clocked.declare_queue("q", **as_written(model.declared))
         model.used = model.active = now
         return
     if not model.look(now):
@@ -103,6 +124,20 @@ def carry_out(clocked: Clocked, model: Model, what: str, more: object) -> None:
         return
     call(clocked, model, what, more)
     assert queue.stats().ready == len(model.messages)
+
+
+def change_policy(clocked: Clocked, model: Model, definition: dict[str, Any]) -> None:
+    """Set the policy, or delete it. That is no use of the queue, but another lifetime begins then."""
+    model.look(clocked.now)
+    before = model.number("expires"), model.number("auto_delete_on_idle")
+    if definition:
+        clocked.set_policy("p", "q", as_written(definition))
+        model.policies = (Policy.read("p", "q", as_written(definition)),)
+    elif model.policies:
+        clocked.delete_policy("p")
+        model.policies = ()
+    if before != (model.number("expires"), model.number("auto_delete_on_idle")):
+        model.used = model.active = clocked.now
 
 
 def call(clocked: Clocked, model: Model, what: str, more: object) -> None:
@@ -119,11 +154,11 @@ def call(clocked: Clocked, model: Model, what: str, more: object) -> None:
         model.active = now
     elif what == "update":
         assert isinstance(more, dict)
-        if more["duplicate_window"] and model.options["duplicate_window"]:
+        if more["duplicate_window"] and model.declared["duplicate_window"]:
             # a longer one knows of what came before no more than has not been forgotten yet
-            more = {**more, "duplicate_window": model.options["duplicate_window"]}
+            more = {**more, "duplicate_window": model.declared["duplicate_window"]}
         queue.update(**as_written(more))
-        model.options, model.used, model.active = more, now, now
+        model.declared, model.used, model.active = more, now, now
         if more["duplicate_window"] is None:
             model.seen.clear()
     else:
@@ -157,6 +192,7 @@ def shared(client: redis.Redis) -> Clocked:
 def begin(clocked: Clocked) -> Clocked:
     clocked.go_to(0)
     driver_of(clocked).configs.clear()
+    driver_of(clocked).policies = PolicyCache()
     return clocked
 
 

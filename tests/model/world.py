@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tests.model.queues import PICKUP, DeathRecord, Item, ModelQueue, Msg, Options, Pair, Taken, consistent
+from tests.model.declarations import Declarations
+from tests.model.queues import PICKUP, DeathRecord, Item, ModelQueue, Msg, Pair, Taken
 
 
-class World:
+class World(Declarations):
     """All queues. Every method is one script call."""
 
     def __init__(self) -> None:
-        self.queues: dict[str, ModelQueue] = {}
-        #: Of queues that were deleted, the last ones with a loss: the highest place in them, and what they had trimmed.
-        self.gone: dict[str, tuple[bytes, bytes]] = {}
+        super().__init__()
         #: Of the last settle, the places of which nobody knows whether an earlier try settled them.
         self.unknown: list[bytes] = []
 
@@ -36,7 +35,7 @@ class World:
             if not target:
                 q.counters[f"dropped:{reason}"] += 1
                 continue
-            goal = self._found(target, {}, now, adopted=False)
+            goal = self.found(target, now)
             if self._in_circle(target, q.name, reason, m.deaths):
                 q.counters["dropped:cycle"] += 1
                 continue
@@ -50,15 +49,6 @@ class World:
             goal.counters["enqueued"] += 1
             goal.may_exceed = True
 
-    def _found(self, name: str, options: Options, now: int, *, adopted: bool) -> ModelQueue:
-        """The queue, made if need be: its places lie beyond those that a deleted queue of this name has lost now."""
-        if name not in self.queues:
-            q = self.queues[name] = ModelQueue(name, options, adopted=adopted)
-            highest = max(self.gone.get(name, (b"", b"")))
-            if highest >= b"%013d-" % now:
-                q.last = (int(highest[:13]), int(highest[14:]))
-        return self.queues[name]
-
     @staticmethod
     def _in_circle(target: str, queue: str, reason: str, deaths: Sequence[DeathRecord]) -> bool:
         """The target is in the history, and nobody has rejected the message or sent it back since."""
@@ -69,8 +59,8 @@ class World:
                 return True
         return False
 
-    def _trim(self, q: ModelQueue, now: int) -> None:
-        """The oldest go until the limits hold."""
+    def _trim(self, q: ModelQueue, now: int) -> int:
+        """The oldest go until the limits hold. Returns how many."""
         victims = []
         ready, size = q.ready, q.size
         while q.drops_head and ready and q.over(len(ready), size):
@@ -78,6 +68,7 @@ class World:
             size -= len(victims[-1].body)
         self.bury(q, now, "maxlen", victims)
         q.may_exceed = False
+        return len(victims)
 
     def _give_back(self, q: ModelQueue, now: int, messages: list[Msg], *, failed: bool, delay: int | None = None,
                    description: str | None = None, ran_out: bool = False) -> None:  # fmt: skip
@@ -102,17 +93,21 @@ class World:
         self.bury(q, now, "delivery_limit", spent, cause=1, description=description)
         self.bury(q, now, "expired", dead, cause=int(failed))
 
-    def sweep(self, name: str, now: int) -> None:
-        """Overdue messages go first, then those over a limit. Then others return, and make room for themselves."""
+    def sweep(self, name: str, now: int) -> tuple[int, int]:
+        """Overdue messages go first, then those over a limit. Then others return, and make room for themselves.
+
+        Returns how many were overdue, and how many a limit has pushed out.
+        """
         q = self.queues[name]
-        self.bury(q, now, "expired", q.overdue(now))
-        self._trim(q, now)
+        overdue = q.overdue(now)
+        self.bury(q, now, "expired", overdue)
+        trimmed = self._trim(q, now)
         lapsed = sorted((m for m in q.in_state("leased") if m.until <= now), key=lambda m: (int(m.token or 0), m.seq))
         self._give_back(q, now, lapsed, failed=True, ran_out=True)
-        self._trim(q, now)
+        trimmed += self._trim(q, now)
         due = sorted((m for m in q.in_state("delayed") if q.back_at(m) <= now), key=lambda m: (q.back_at(m), m.seq))
         self._give_back(q, now, due, failed=False)
-        self._trim(q, now)
+        return len(overdue), trimmed + self._trim(q, now)
 
     # Commands
 
@@ -302,23 +297,3 @@ class World:
         if max(held, q.trimmed) > b"0-0":
             self.gone[name] = (held, q.trimmed)
         return len(q.ready)
-
-    def update(self, name: str, changes: Options) -> bool:
-        """Update options. Returns False if they contradict each other; then they are not in force."""
-        q = self.queues[name]
-        merged = {option: value for option, value in {**q.options, **changes}.items() if value is not None}
-        if not consistent(name, merged):
-            return False
-        q.options, q.adopted, q.may_exceed = merged, True, True
-        return True
-
-    def declare(self, name: str, options: Options, now: int) -> bool:
-        """Declare a queue. Returns True if it is new, adopted, or there with the same options."""
-        q = self.queues.get(name)
-        if q is not None and q.adopted:
-            return q.options == options
-        if q is None:
-            self._found(name, options, now, adopted=True)
-        else:
-            q.options, q.adopted, q.may_exceed = options, True, True
-        return True
