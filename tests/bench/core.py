@@ -19,6 +19,7 @@ from rqttl.store.driver import driver_of
 from rqttl.types import Message
 from tests.bench.idling import FASTER, WINDOW, commands_a_minute
 from tests.bench.measure import BODY, Cost, cost, interleaved, memory, middle, ratio, slowest_call
+from tests.bench.policies import policies
 from tests.servers import Server, find_binary
 
 N = 10_000
@@ -298,7 +299,7 @@ def idling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 def main() -> None:
     """Run the parts that the command line names, or all of them."""
-    every = (sending, receiving, weighing, surviving, backlog, burying, looking, idling)
+    every = (sending, receiving, weighing, surviving, backlog, burying, looking, idling, policies)
     parts = {part.__name__: part for part in every}
     binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
     if binary is None:
