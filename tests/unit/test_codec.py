@@ -144,7 +144,7 @@ def test_headers_have_a_limit_and_say_so() -> None:
 
 
 def test_a_body_has_a_limit_and_says_so() -> None:
-    known = commands.QueueConfig(Keyspace(), "q", b"1", QueueOptions.read("q", {"max_message_bytes": 5}))
+    known = commands.Options.plain(QueueOptions.read("q", {"max_message_bytes": 5})).config(Keyspace(), b"1")
     commands.check_size(known, 5)
     with pytest.raises(MessageTooLarge, match=r"^body: 6 bytes are more than max_message_bytes, 5"):
         commands.check_size(known, 6)

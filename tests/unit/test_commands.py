@@ -10,7 +10,7 @@ import pytest
 from rqttl import Message, QueueOptions
 from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import commands, scripts
-from rqttl.protocol.commands import Command, Presence, QueueConfig, repair
+from rqttl.protocol.commands import Command, Options, Presence, QueueConfig, repair
 from rqttl.protocol.envelope import Envelope
 from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 from tests.encoded import enqueue_encoded
@@ -21,7 +21,7 @@ RUNS = [b"t1", 2, b"1", b"2", b"t2", 1, b"3"]
 
 
 def known(**options: object) -> QueueConfig:
-    return QueueConfig(KEYSPACE, "orders", b"v1", QueueOptions.read_stored("orders", options))
+    return Options.plain(QueueOptions.read_stored("orders", options)).config(KEYSPACE, b"v1")
 
 
 def bound(command: Command) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def keys_of(queue: str, parts: Sequence[str]) -> list[str]:
 def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None:
     here = known()
     made = [
-        commands.lookup(KEYSPACE, "orders"), commands.declare(KEYSPACE, here.options),
-        commands.update(here, here.options), commands.preview(here, here.options, commands.Walk()),
+        commands.lookup(KEYSPACE, "orders"), commands.declare(KEYSPACE, Options.plain(here.options)),
+        commands.update(here, Options.plain(here.options)), commands.preview(here, here.options, commands.Walk()),
         commands.touch(KEYSPACE, "orders"),
         commands.purge(KEYSPACE, "orders", ""), commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False),
         commands.peek(KEYSPACE, "orders", after="", limit=1), commands.sweep(here), commands.stats(here),
@@ -51,12 +51,15 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.nack(here, DELIVERIES), commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
         repair.audit(KEYSPACE, "orders", "log", "", 1), repair.repair(KEYSPACE, "orders", [b"1"]),
-        repair.clear(KEYSPACE, "orders"),
+        repair.clear(KEYSPACE, "orders"), commands.change_policies(KEYSPACE, 1, {"policy p": "{}"}, ["operator o"]),
     ]  # fmt: skip
 
     assert sorted(command.script.name for command in made) == list(scripts.names())
     for command in made:
         script = command.script
+        if script.shared:
+            assert bound(command)["keys"] == [KEYSPACE.policies]
+            continue
         source = keys_of("dead", (*TARGET_PARTS, *script.source) if script.source else ())
         assert bound(command)["keys"] in (
             keys_of("orders", script.keys) + source,
@@ -99,24 +102,28 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
 
 def test_the_options_that_scripts_read_go_to_declare_and_update() -> None:
     options = QueueOptions.read("orders", {"max_length": 5, "lease": "1s", "never_expire": True, "dead_letter": "dead"})
-    declare, update = bound(commands.declare(KEYSPACE, options)), bound(commands.update(known(), options))
+    declare, update = (
+        bound(commands.declare(KEYSPACE, Options.plain(options))),
+        bound(commands.update(known(), Options.plain(options))),
+    )
 
-    assert declare["rest"] == update["rest"][update["absent"] :]
-    fields = dict(zip(declare["rest"][::2], declare["rest"][1::2], strict=True))
+    assert declare["rest"] == update["rest"]
+    given = declare["rest"][declare["absent"] :]
+    fields = dict(zip(given[::2], given[1::2], strict=True))
     assert (fields["overflow"], fields["max_length"], fields["never_expire"]) == ("drop-head", 5, 1)
     assert not {"lease", "dead_letter", "message_ttl", "on_expire"} & fields.keys()
-    assert declare["options"] == update["options"] == options.as_json()
+    assert declare["options"] == update["options"] == declare["declared"] == options.as_json()
 
 
 def test_an_update_names_each_option_that_scripts_read_as_absent_or_gives_its_value() -> None:
     for options in ({}, {"max_length": 5}, {"expires": "1h", "redelivery_delay": "1s"}):
-        words = bound(commands.update(known(), QueueOptions.read("orders", options)))
+        words = bound(commands.update(known(), Options.plain(QueueOptions.read("orders", options))))
         absent, fields = words["rest"][: words["absent"]], words["rest"][words["absent"] :]
         assert sorted([*absent, *fields[::2]]) == sorted([*SCRIPT_OPTIONS, "option_set"])
 
 
 def test_no_two_declarations_have_the_same_version() -> None:
-    made = [bound(commands.declare(KEYSPACE, known().options))["version"] for _ in range(50)]
+    made = [bound(commands.declare(KEYSPACE, Options.plain(known().options)))["version"] for _ in range(50)]
 
     assert len(set(made)) == 50
 

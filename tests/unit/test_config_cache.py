@@ -15,7 +15,7 @@ def test_a_queue_that_nobody_has_asked_for_is_asked_for_once() -> None:
 
     drive = Drive(cache.ask(KEYSPACE, "orders"))
     assert drive.step.script.name == "lookup"
-    drive.answer([OK, b"", b"v1", b"{}"])
+    drive.answer([OK, b"", b"v1", b"{}", b"{}", b"0"])
 
     assert drive.result == known()
     assert cache.answer(GetConfig("orders")) is drive.result

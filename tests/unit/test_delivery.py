@@ -21,7 +21,7 @@ from rqttl import (
 )
 from rqttl.delivery import LOST, Settler, check_unsettled, lease_of, mark
 from rqttl.protocol import codec
-from rqttl.protocol.commands import QueueConfig
+from rqttl.protocol.commands import Options
 from rqttl.protocol.keys import Keyspace
 from rqttl.units import as_datetime
 
@@ -62,7 +62,7 @@ def delivery(
     header: bytes = b"", body: bytes = b"x", token: bytes = b"1700000030000007", failed: int = 0,
     lease: int | None = None, settler: Notebook | None = None, **options: object,
 ) -> Delivery:  # fmt: skip
-    known = QueueConfig(Keyspace(), "orders", b"v1", QueueOptions.read_stored("orders", options))
+    known = Options.plain(QueueOptions.read_stored("orders", options)).config(Keyspace(), b"v1")
     book = settler or Notebook()
     return Delivery(
         Settler(book.ack, book.nack, book.reject, book.renew), known, (PLACE, (header, body)), token, failed, lease

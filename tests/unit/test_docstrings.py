@@ -12,7 +12,7 @@ import pytest
 from tests.unit.test_size import ROOT
 
 #: An id of a row of the behaviour specification, such as QTL-05. Rows are the business of tests: `pytest.mark.spec`.
-ROW = re.compile(r"\b(?:A|C|CYC|DEC|DH|DLX|LEN|QTL|S|TTL|WA|WS)-\d{2,3}\b")
+ROW = re.compile(r"\b(?:A|C|CYC|DEC|DH|DLX|LEN|OPP|POL|QTL|S|TTL|WA|WS)-\d{2,3}\b|\bW\d{1,2}\b")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 
 

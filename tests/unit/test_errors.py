@@ -14,7 +14,7 @@ def tree(root: type[RqttlError]) -> list[type[RqttlError]]:
 
 
 MISMATCH = (
-    "queue 'q' exists with other options (lease: requested 1, in force None; overflow: requested 'a', in force 'b'): "
+    "queue 'q' exists with other options (lease: requested 1, declared None; overflow: requested 'a', declared 'b'): "
     "use update() to change them"
 )
 UNKNOWN = (

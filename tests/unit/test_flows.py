@@ -5,33 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redis.exceptions import ResponseError
 
 from rqttl import (
     ContractError,
     Message,
+    Policy,
     QueueFull,
     QueueInUse,
     QueueMismatch,
     QueueNotFound,
     QueueOptions,
-    RegistryDamaged,
     flows,
 )
-from rqttl.flows import GetConfig, HandleNotes, Pipeline, Read, Register, Unregister
+from rqttl.flows import GetConfig, GetPolicies, HandleNotes, Pipeline, Read, Register, Unregister
+from rqttl.policies import PolicySet
 from rqttl.protocol import commands
-from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, Options, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace()
-LISTED = Read([("SISMEMBER", KEYSPACE.registry, "orders")])
+VERSION_CALL = ("HGET", "rqttl:policies", "version")
+LISTED = Read([("SISMEMBER", KEYSPACE.registry, "orders"), VERSION_CALL])
+NO_POLICIES = PolicySet()
 PLACE = b"1700000000000-100000"
 REFUSED, OK = b"refused", b"ok"
 
 
 def known(version: bytes = b"v1", **options: object) -> QueueConfig:
-    return QueueConfig(KEYSPACE, "orders", version, QueueOptions.read_stored("orders", options))
+    return Options.plain(QueueOptions.read_stored("orders", options)).config(KEYSPACE, version)
 
 
 class Drive:
@@ -119,9 +121,17 @@ def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept(
     drive.answer(None)
     assert drive.result.results == [PLACE]
 
-    drive = Drive(flows.follow(notes))
+    drive = Drive(flows.follow(KEYSPACE, notes))
     assert drive.step == Register("dead")
-    assert drive.answer(1) == GetConfig("late")
+    fields = ("version", "options", "declared", "policies")
+    assert drive.answer(1) == Read([("HMGET", "rqttl:{dead}:meta", *fields), VERSION_CALL])
+    assert drive.answer([[b"auto-1", b"{}", b"{}", b"0"], b"7"]) == GetPolicies(7)
+    drive.answer(PolicySet(7, (Policy.read("all", "#", {"expires": "1h"}),)))
+    [command] = drive.step.commands
+    assert (command.script.name, command.queue, command.word("options")) == ("update", "dead", '{"expires":3600000}')
+    drive.answer([[OK, b"", 1]])
+    assert (drive.step.queue, drive.step.newest.options.expires) == ("dead", 3_600_000)
+    assert drive.answer(None) == GetConfig("late")
     drive.answer(known())
     assert drive.script == "sweep"
     assert drive.answer([OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""]) == Unregister("orders")
@@ -216,47 +226,15 @@ def test_deliveries_are_settled_in_batches_and_lost_and_unknown_ones_collected()
     assert (drive.result.lost, drive.result.unknown) == ({b"3", b"500"}, {b"499"})
 
 
-def test_a_queue_is_entered_before_it_is_declared_and_once_more_when_it_was_made() -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
-
-    assert drive.step == LISTED
-    assert drive.answer([0]) == Register("orders")
-    drive.answer(1)
-    assert drive.script == "declare"
-    assert drive.answer([OK, b"", 1, b"v1"]) == LISTED
-    assert drive.answer([0]) == Register("orders")
-    drive.answer(1)
-    assert drive.step == GetConfig("orders", newest=QueueConfig(KEYSPACE, "orders", b"v1", QueueOptions("orders", {})))
-
-
-@pytest.mark.parametrize("made", [0, 1, 2])
-def test_a_queue_that_is_listed_is_not_entered_again(made: int) -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
-
-    drive.answer([1])
-    assert drive.script == "declare"
-    then = drive.answer([OK, b"", made, b"v1"])
-    if made:
-        assert then == LISTED
-        then = drive.answer([1])
-    assert then == GetConfig("orders", newest=QueueConfig(KEYSPACE, "orders", b"v1", QueueOptions("orders", {})))
-
-
-def test_a_registry_of_another_type_is_named_before_anything_is_declared() -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
-
-    with pytest.raises(RegistryDamaged, match="the key rqttl:queues is no set of queue names"):
-        drive.answer([ResponseError("WRONGTYPE")])
-
-
 def test_a_declaration_that_differs_names_each_option_with_both_values() -> None:
     drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {"max_length": 3})))
-    drive.answer([1])
+    drive.answer([1, None])
+    drive.answer(NO_POLICIES)
 
     with pytest.raises(
-        QueueMismatch, match="max_length: requested 3, in force 4; lease: requested '30s', in force '5ms'"
+        QueueMismatch, match="max_length: requested 3, declared 4; lease: requested '30s', declared '5ms'"
     ) as told:
-        drive.answer([REFUSED, b"mismatch", b"v", b'{"lease":5,"max_length":4}'])
+        drive.answer([REFUSED, b"mismatch", b'{"lease":5,"max_length":4}'])
 
     assert told.value.differences == {"max_length": (3, 4), "lease": (30_000, 5)}
 
@@ -285,27 +263,3 @@ def test_a_sweep_goes_on_until_nothing_is_due_or_its_rounds_are_over() -> None:
             )
         assert len(drive.result) == expected
         assert (drive.result[0].due, drive.result[0].reclaimed, drive.result[0].compacted) == (9, 1, 5)
-
-
-def test_a_purge_ends_where_the_queue_ended_when_it_began() -> None:
-    drive = Drive(flows.purge(KEYSPACE, "orders"))
-    while not (type(drive.step) is Command and drive.script == "purge"):
-        drive.answer(known() if isinstance(drive.step, GetConfig) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
-
-    drive.answer([OK, b"", 250, 1, PLACE])
-    assert PLACE in drive.step.words
-    drive.answer([OK, b"", 3, 0, PLACE])
-    assert drive.result == 253
-
-
-def test_a_purge_of_chosen_messages_goes_on_behind_what_was_looked_at() -> None:
-    chosen = [f"{i:013d}-100000" for i in range(300)]
-    drive = Drive(flows.purge_many(KEYSPACE, "orders", [*reversed(chosen), chosen[7]]))
-    while not (type(drive.step) is Command and drive.script == "purge"):
-        drive.answer(known() if isinstance(drive.step, GetConfig) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
-
-    assert list(drive.step.words[-250:]) == chosen[:250]
-    drive.answer([OK, b"", 80, 1, chosen[99].encode()])
-    assert list(drive.step.words[-200:]) == chosen[100:]
-    drive.answer([OK, b"", 199, 0, chosen[299].encode()])
-    assert drive.result == 279

@@ -202,7 +202,7 @@ def test_a_template_that_makes_a_name_too_long_is_refused() -> None:
 
 def test_a_floor_above_the_ceiling_is_refused() -> None:
     assert read(min_ttl="5ms", max_ttl="5ms")["min_ttl"] == 5
-    with pytest.raises(InvalidOption, match=r"^min_ttl: 6000 ms is more than max_ttl, 5000 ms"):
+    with pytest.raises(InvalidOption, match=r"^min_ttl: 6s is more than max_ttl, 5s"):
         read(min_ttl="6s", max_ttl="5s")
 
 
@@ -246,7 +246,7 @@ def test_changes_are_checked_together_with_what_stays() -> None:
     options = read(min_ttl="5ms", max_length=3)
 
     assert options.changed({"max-length": None, "lease": "1s"}) == read(min_ttl="5ms", lease="1s")
-    with pytest.raises(InvalidOption, match=r"^min_ttl: 5 ms is more than max_ttl, 4 ms"):
+    with pytest.raises(InvalidOption, match=r"^min_ttl: 5ms is more than max_ttl, 4ms"):
         options.changed({"max_ttl": "4ms"})
     with pytest.raises(InvalidOption, match="no such queue option"):
         options.changed({"max_lengthh": None})

@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from rqttl import Consumer, ContractError, LeaseLost, Queue, RegistryDamaged, flows
 from rqttl.events import Events
-from rqttl.flows import Driver, Flow, GetConfig, Read, Write
+from rqttl.flows import Driver, Flow, GetConfig, HandleNotes, Read, Write
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -123,7 +123,8 @@ def test_a_queue_that_was_made_again_is_entered_again(exists: int) -> None:
     then = drive.answer([exists])
     if exists:
         assert then == Write([("SADD", KEYSPACE.registry, "orders")])
-        drive.answer([1])
+        assert drive.answer([1]) == HandleNotes((b"created", b"orders"))
+        drive.answer(None)
     assert (drive.step, drive.result) == (None, 1)
 
 

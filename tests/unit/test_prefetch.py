@@ -8,7 +8,7 @@ from rqttl import Delivery, QueueOptions
 from rqttl.consuming import prefetch
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, AckBatch, Prefetch, RenewalSchedule
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
-from rqttl.protocol.commands import BATCH, QueueConfig
+from rqttl.protocol.commands import BATCH, Options
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.backoff import pause
 
@@ -19,7 +19,7 @@ def unused(*_: object) -> None:
 
 SETTLER = Settler(unused, unused, unused, unused)
 
-KNOWN = QueueConfig(Keyspace(), "orders", b"v1", QueueOptions.read("orders", {"lease": "30s"}))
+KNOWN = Options.plain(QueueOptions.read("orders", {"lease": "30s"})).config(Keyspace(), b"v1")
 
 
 def delivery(number: int, lease: int | None = None, token: bytes = b"7") -> Delivery:

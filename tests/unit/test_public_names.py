@@ -12,11 +12,12 @@ from rqttl.testing import fake_broker
 
 PUBLIC = {
     rqttl.Broker: {
-        "close", "declare_queue", "events", "interrupt", "options", "queue", "queues", "reaper_count", "server_time",
-        "stats",
+        "check_policy", "close", "declare_queue", "delete_operator_policy", "delete_policy", "events", "explain",
+        "interrupt", "operator_policies", "options", "policies", "preview_policy", "queue", "queues", "reaper_count",
+        "reconcile", "server_time", "set_operator_policy", "set_policy", "stats",
     },
     rqttl.Queue: {
-        "ack_many", "consume", "declared", "delete", "enqueue", "enqueue_many", "nack_many", "name",
+        "ack_many", "consume", "declared", "delete", "enqueue", "enqueue_many", "explain", "nack_many", "name",
         "options", "peek", "preview_update", "purge", "purge_many", "receive", "receive_many", "redrive",
         "redrive_many", "reject_many", "renew_many", "run", "stats", "sweep", "touch", "update",
     },

@@ -45,7 +45,8 @@ def error_classes(root: type[errors.RqttlError] = errors.RqttlError) -> list[typ
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_header_says_all_there_is_to_say(name: str) -> None:
-    assert {"use", "keys", "args", "reply"} <= header(name).keys()
+    assert {"use", "args", "reply"} <= header(name).keys()
+    assert {"keys", "shared"} & header(name).keys()
     assert source("commands", name).startswith("--- ")
 
 
@@ -69,7 +70,7 @@ def test_every_refusal_has_an_error_of_the_same_word_or_an_answer(name: str) -> 
 def test_the_keys_of_a_header_are_the_parts_of_a_queue_that_the_script_uses(name: str) -> None:
     script = scripts.load(name)
 
-    assert set(script.keys) <= set(keys.PARTS)
+    assert set(script.keys) <= {*keys.PARTS, *script.shared}
     assert len(set(script.keys)) == len(script.keys)
     # lists of states name parts as text
     assert {part for part in keys.PARTS if re.search(rf"\bq\.{part}\b|'{part}'", script.text)} <= set(script.keys)
@@ -77,7 +78,7 @@ def test_the_keys_of_a_header_are_the_parts_of_a_queue_that_the_script_uses(name
 
 
 def test_the_parts_that_scripts_take_are_all_the_parts_there_are() -> None:
-    assert {key for name in NAMES for key in scripts.load(name).keys} == set(keys.PARTS)
+    assert {key for name in NAMES for key in scripts.load(name).keys} == {*keys.PARTS, "policies"}
 
 
 @pytest.mark.parametrize("name", NAMES)
