@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rqttl.broker import Broker, connect
     from rqttl.consumer import Consumer
+    from rqttl.decisions import Decision, Reject, Release, Retry
     from rqttl.delivery import Delivery
     from rqttl.errors import (
         AlreadySettled,
@@ -42,10 +43,12 @@ if TYPE_CHECKING:
         ScriptsForgotten,
     )
     from rqttl.events import CommandEvent, Event, Events, RenewalEvent, SweepEvent, WaitEvent
+    from rqttl.observing import Observer, Observers, Sending
     from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.policies import Contender, Explained, Policy
     from rqttl.queue import Queue
+    from rqttl.twins import AsyncBroker, AsyncConsumer, AsyncDelivery, AsyncQueue, connect_async
     from rqttl.types import (
         Death,
         Header,
@@ -57,13 +60,19 @@ if TYPE_CHECKING:
         RedriveResult,
         RunCounts,
         SweepResult,
+        WorkerInfo,
     )
     from rqttl.units import Duration, Instant
+    from rqttl.worker.parent import Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AlreadySettled",
+    "AsyncBroker",
+    "AsyncConsumer",
+    "AsyncDelivery",
+    "AsyncQueue",
     "Broker",
     "BrokerClosed",
     "CommandEvent",
@@ -71,6 +80,7 @@ __all__ = [
     "Contender",
     "ContractError",
     "Death",
+    "Decision",
     "Delivery",
     "Duration",
     "EmbeddedUnavailable",
@@ -91,6 +101,8 @@ __all__ = [
     "Message",
     "MessageTooLarge",
     "MessageView",
+    "Observer",
+    "Observers",
     "OptionArguments",
     "OutcomeUnknown",
     "PerQueue",
@@ -109,21 +121,28 @@ __all__ = [
     "Receipt",
     "RedriveResult",
     "RegistryDamaged",
+    "Reject",
+    "Release",
     "RenewalEvent",
+    "Retry",
     "RqttlError",
     "RunCounts",
     "ScriptsForgotten",
+    "Sending",
     "SweepEvent",
     "SweepResult",
     "UpdateResult",
     "WaitEvent",
+    "Worker",
+    "WorkerInfo",
     "connect",
+    "connect_async",
 ]
 
 #: The modules with the public names, in the order of their import.
 _MODULES = (
-    "errors", "units", "options", "policies", "types", "option_types", "events", "delivery", "queue", "consumer",
-    "broker",
+    "errors", "units", "decisions", "options", "policies", "types", "option_types", "observing", "events", "delivery",
+    "queue", "consumer", "broker", "twins", "worker.parent",
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # with this function a type checker would accept any name

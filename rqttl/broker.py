@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from rqttl import checks, flows, units
+from rqttl import flows, observing, units
 from rqttl.events import Events
+from rqttl.flows import calls
 from rqttl.names import check_queue_name
+from rqttl.observing import Observer
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
@@ -20,7 +22,7 @@ from rqttl.queue import Queue
 from rqttl.store.driver import RedisDriver
 from rqttl.store.store import open_client
 from rqttl.text import plain_text
-from rqttl.types import PerQueue, PolicyResult, QueueStats
+from rqttl.types import PerQueue, PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
 
 if TYPE_CHECKING:
@@ -74,11 +76,21 @@ class Broker:
     ) -> None:
         self._driver = driver(client, namespace)
         self._server = server
+        self.observer = observing.observer_of_new(self)
 
     @property
     def events(self) -> Events:
         """The listeners of this broker. `events.subscribe(function)` reports commands, waits, renewals and sweeps."""
         return self._driver.events
+
+    @property
+    def observer(self) -> Observer | None:
+        """The observer of the calls about messages; `None` without one. Its exceptions are logged. See `Observer`."""
+        return self._driver.events.observer
+
+    @observer.setter
+    def observer(self, observer: Observer | None) -> None:
+        self._driver.events.observer = observing.checked(observer)
 
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
         """Create a queue, or find it with the same options.
@@ -107,18 +119,11 @@ class Broker:
         `sweep=False` the call only reads: it needs no right to write, and it costs Redis a tenth as much. Then
         `next_lease_end` and `next_delay_end` are `None`. Raises `InvalidName`.
         """
-        queues, keyspace = self._checked_names(names), self._driver.keyspace
-        return self._driver.perform(flows.stats_of(keyspace, queues) if sweep else flows.look(keyspace, queues))
+        return self._driver.perform(calls.stats_of(self._driver.keyspace, names, sweep=sweep))
 
     def options(self, names: Iterable[str] | None = None) -> PerQueue[QueueOptions]:
         """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
-        return self._driver.perform(flows.options_of(self._driver.keyspace, self._checked_names(names)))
-
-    def _checked_names(self, names: Iterable[str] | None) -> list[str]:
-        if names is None:
-            return self.queues()
-        items = checks.items(names, "names", "names of queues")
-        return list(dict.fromkeys(check_queue_name(name) for name in items))
+        return self._driver.perform(calls.options_of(self._driver.keyspace, names))
 
     # Policies
 
@@ -208,9 +213,7 @@ class Broker:
 
         `Queue.explain` explains an existing queue with its declared options. Raises `InvalidName`.
         """
-        ms = None if ttl is None else int(units.duration(ttl, "ttl"))
-        flow = flows.policies.explain(self._driver.keyspace, check_queue_name(name), ms, name_only=True)
-        return self._driver.perform(flow)
+        return self._driver.perform(calls.explain(self._driver.keyspace, name, ttl, name_only=True))
 
     def _set(self, policy: Policy) -> PolicyResult:
         return self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
@@ -226,6 +229,13 @@ class Broker:
         Raises redis-py's `NoPermissionError` if the user has no right for `PUBSUB`.
         """
         return self._driver.perform(flows.reaper_count(self._driver.keyspace))
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers and reapers that have shown within 30 s that they live, sorted by role and name.
+
+        The call only reads.
+        """
+        return self._driver.perform(flows.workers(self._driver.keyspace))
 
     def server_time(self) -> datetime:
         """The time by the clock of Redis. All deadlines follow this clock."""

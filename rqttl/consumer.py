@@ -1,38 +1,36 @@
 """The loop behind `queue.consume()`: prefetching, batched acks, and the renewal of leases while handlers work.
 
-`rqttl.consuming` has the parts: `prefetch` does the bookkeeping, `sending` makes the calls to Redis, `renewer` is the
-thread that renews leases. The caller's thread iterates and fetches messages.
+`rqttl.consuming` has the parts: `prefetch` does the bookkeeping, `turns` has the flows, `sending` carries them out, and
+`renewer` is the thread that renews leases. The caller's thread iterates and fetches messages.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from time import perf_counter
 from types import TracebackType
 
 from redis.exceptions import RedisError
 
-from rqttl import checks, delivery, flows, units
+from rqttl import flows
+from rqttl.consuming import settling
+from rqttl.consuming.base import ConsumerBase
 from rqttl.consuming.patience import patiently
-from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.consuming.renewer import Renewer
 from rqttl.consuming.sending import Sender
-from rqttl.consuming.settling import Settling
-from rqttl.delivery import Delivery, Settler
+from rqttl.delivery import Delivery, Settler, check_unsettled
 from rqttl.errors import InvalidInput, RqttlError
-from rqttl.flows import Driver
+from rqttl.flows import Driver, Flow
 from rqttl.options import QueueOptions
-from rqttl.protocol.commands import BATCH
-from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.store.refusals import TEMPORARY, is_away
-from rqttl.units import MAX_DURATION, Duration
+from rqttl.runtime.interrupt import Wakeup
+from rqttl.units import Duration
 
 logger = logging.getLogger("rqttl.consumer")
 
 
-class Consumer:
+class Consumer(ConsumerBase[Delivery, None]):
     """An iterator over deliveries, and a context that renews their leases.
 
     The consumer leases up to `prefetch` messages at a time. A thread renews the leases of all unsettled deliveries, so
@@ -70,44 +68,14 @@ class Consumer:
         lease: Duration | None = None,
         wait: Duration | None = None,
     ) -> None:
-        prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
-        #: The name of the consumed queue.
-        self.queue = queue
+        super().__init__(driver.keyspace, queue, prefetch, lease, wait)
         self._driver = driver
         self._driver.check_open()
-        self._settling = Settling(driver, queue)
-        self._settler = Settler(self._ack, self._nack, self._reject, self._prolong)
-        self._lease = None if lease is None else int(units.duration(lease, "lease", least=1))
-        self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
-        self._idle: Callable[[], int] = lambda: 1
-        self._prefetch, self._schedule = Prefetch(prefetch), RenewalSchedule()
-        self._stop, self._settled = Interrupt(), Wakeup()
-        name = secrets.token_hex(8)
-        self._sender = Sender(driver, queue, name, self._prefetch, self._schedule, self._stop)
-        self._renewer = Renewer(
-            driver, self._settling, self._prefetch, self._schedule, self._sender, self._stop, self._settled
-        )
+        self._settler = Settler(self._ack, self._nack, self._reject, self._prolong, self._release, driver.events)
+        self._settled = Wakeup()
+        self._sender = Sender(driver)
+        self._renewer = Renewer(driver, self._turns, self._schedule, self._sender, self._stop, self._settled)
         self._entered = ExitStack()
-
-    @property
-    def lost(self) -> list[str]:
-        """The newest 1,000 ids of messages whose ack came after their lease had ended."""
-        return list(self._prefetch.late.newest)
-
-    @property
-    def lost_count(self) -> int:
-        """The number of messages whose ack came after their lease had ended."""
-        return self._prefetch.late.count
-
-    @property
-    def unknown(self) -> list[str]:
-        """The newest 1,000 ids of messages whose ack may or may not have been carried out."""
-        return list(self._prefetch.unknown.newest)
-
-    @property
-    def unknown_count(self) -> int:
-        """The number of messages whose ack may or may not have been carried out."""
-        return self._prefetch.unknown.count
 
     def __enter__(self) -> Consumer:
         self._schedule.follow([self._lease or self._options().number("lease") or 0])
@@ -141,13 +109,6 @@ class Consumer:
         self._driver.check_open()
         raise StopIteration
 
-    def stop(self) -> None:
-        """End the iteration after the present message, and a wait for the next one at once.
-
-        Leases are renewed until the context is left. Any thread and any signal handler may call this.
-        """
-        self._stop.ask()
-
     def close(self) -> None:
         """Send all acks, release the deliveries that were not handed out, and leave the queue. Ends renewals.
 
@@ -156,28 +117,14 @@ class Consumer:
         self._entered.close()
         self.stop()
         self._renewer.close()
-        try:
-            self._sender.report(leaves=True)
-        except TEMPORARY as error:
-            if self._prefetch.has_acks or self._prefetch.has_unseen or not is_away(error):
-                raise
-            logger.info("queue %s: the consumer left while Redis was away", self.queue)
-        self._renewer.release_unseen()
-        unsettled = len(self._prefetch.unsettled())
-        if unsettled:
-            logger.warning(
-                "queue %s: the consumer ended before %d of its deliveries were settled; "
-                "unsettled messages come again when their leases end", self.queue, unsettled,
-            )  # fmt: skip
+        self._sender.perform(self._turns.leave())
 
     def release(self, delivery: Delivery) -> None:
         """Give a delivery back, at once. It does not count as a failed delivery.
 
         Raises `LeaseLost`, `AlreadySettled`.
         """
-        with self._sender.lock:
-            self._settling.nack([delivery], counted=False)
-        self._settled.notify()
+        self._release([delivery])
 
     # The settler of the deliveries
 
@@ -185,36 +132,22 @@ class Consumer:
         """Collect acks for the next fetch."""
         self._driver.check_open()
         if self._renewer.closed.asked():
-            self._settling.ack(deliveries)
+            self._settle(settling.ack(self._keyspace, self.queue, deliveries))
             return
         for item in deliveries:
-            delivery.check_unsettled(item)
+            check_unsettled(item)
             self._prefetch.finish(item)
         if self._renewer.closed.asked():
             # the renewer was closed meanwhile, so its last call may have missed these acks
-            self._sender.report()
+            self._sender.perform(self._turns.report())
         self._settled.notify()
 
-    def _nack(self, deliveries: Sequence[Delivery], delay: Duration | None, description: str | None) -> None:
-        """Give deliveries back, at once."""
-        with self._sender.lock:
-            self._settling.nack(deliveries, delay, description=description)
+    def _settle(self, flow: Flow[None]) -> None:
+        self._sender.perform(flow)
         self._settled.notify()
 
-    def _reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
-        """Refuse deliveries, at once."""
-        with self._sender.lock:
-            self._settling.reject(deliveries, description)
-        self._settled.notify()
-
-    def _prolong(self, deliveries: Sequence[Delivery], lease: Duration | None) -> None:
-        """Extend leases, at once. With `lease` the consumer renews them for that length from now on."""
-        with self._sender.lock:
-            self._settling.renew(deliveries, lease)
-            if lease is not None:
-                for item in deliveries:
-                    delivery.lend(item, int(units.duration(lease, "lease", least=1)))
-        self._renewer.follow_leases()
+    def _hurry(self) -> None:
+        self._renewer.hurry()
 
     # Fetching
 
@@ -228,11 +161,9 @@ class Consumer:
         count = self._wait_for_room()
         if not count:
             return False
-        claimed = self._sender.fetch(count, self._lease, self._wait, self._idle())
-        fetched = delivery.deliveries(self._settler, claimed, self._lease)
-        self._prefetch.add(fetched)
-        self._renewer.follow_leases()  # the queue's `lease` may have changed
-        return bool(fetched)
+        since = perf_counter()
+        claimed = self._sender.fetch(self._turns.fetch(count, self._lease, self._wait, self._idle()))
+        return self._take(Delivery, claimed, since)
 
     def _wait_for_room(self) -> int:
         """Wait until one more message may be fetched. Returns the number that may be fetched; 0 after `stop`."""
@@ -241,11 +172,3 @@ class Consumer:
             if self._stop.asked():
                 return 0
         return room
-
-
-# For `Queue.run`. Users do not need it, so it is no method.
-
-
-def serve(consumer: Consumer, idle: Callable[[], int]) -> None:
-    """Set the function that returns the number of messages that handlers can begin now. Fewer count as a wait."""
-    consumer._idle = idle  # noqa: SLF001  # of this module

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+from rqttl import observing
+from rqttl.decisions import Decision
 from rqttl.errors import AlreadySettled, LeaseLost
 from rqttl.flows import ReceiveResult
-from rqttl.options import QueueOptions
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
+from rqttl.settlers import Settlers
 from rqttl.types import Death, Header
 from rqttl.units import Duration, as_datetime
 
 logger = logging.getLogger("rqttl.delivery")
 
+D = TypeVar("D", bound="Delivered")
 
-@dataclass(frozen=True, slots=True)
-class Settler:
-    """The functions that settle deliveries: those of the queue or of the consumer that handed them out."""
 
-    ack: Callable[[Sequence[Delivery]], None]
-    nack: Callable[[Sequence[Delivery], Duration | None, str | None], None]
-    reject: Callable[[Sequence[Delivery], str | None], None]
-    renew: Callable[[Sequence[Delivery], Duration | None], None]
+class Settler(Settlers["Delivery", None]):
+    """The functions of the sync interface. They return when the deliveries are settled."""
+
+    __slots__ = ()
 
 
 #: The outcome of a delivery whose lease had ended before the settle.
@@ -38,41 +37,28 @@ UNKNOWN = "outcome unknown"
 LEFT = "left to its lease"
 
 
-class Delivery:
-    """A message that was handed out. As a context manager it acks on success and nacks on an exception.
-
-    Such a nack counts as a failed delivery. Its description is the class and the text of the exception.
-
-    Settle a delivery once: `ack` (done), `nack` (give back) or `reject` (refuse for good). No other consumer gets the
-    message while the lease lasts. After the end of the lease another consumer may get it, and settling raises
-    `LeaseLost`. A lease is no lock: work that must not happen twice needs a check of its own.
-    """
+class Delivered:
+    """The facts of a message that was handed out. Sync and asyncio deliveries add the methods that settle it."""
 
     __slots__ = (
-        "_failed",
-        "_header",
-        "_known",
-        "_lease",
-        "_sequence",
-        "_settled",
-        "_settler",
-        "_token",
-        "_unpacked",
+        "_failed", "_header", "_known", "_lease", "_sequence", "_settled", "_settler", "_token", "_unpacked", "_watch",
         "body",
-    )
+    )  # fmt: skip
+
+    _settler: Settlers[Any, Any]
 
     def __init__(
         self,
-        settler: Settler,
+        settler: Settlers[Any, Any],
         known: QueueConfig,
-        entry: tuple[bytes, tuple[bytes, bytes]],
+        entry: tuple[bytes, bytes, bytes],
         token: bytes,
         failed: int,
         lease: int | None,
     ) -> None:
         self._settler = settler
         self._known = known
-        self._sequence, (self._header, body) = entry
+        self._sequence, self._header, body = entry
         self._failed = failed
         self._lease = lease
         self._unpacked: codec.ParsedHeader | None = None
@@ -81,6 +67,7 @@ class Delivery:
         #: The token of the lease: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
         self._token = token
         self._settled: str | None = None if token else "auto_ack"
+        self._watch: observing.handling | None = None
 
     @property
     def _header_values(self) -> codec.ParsedHeader:
@@ -151,6 +138,36 @@ class Delivery:
         """Return the sent value: unpacked for the content type of msgpack, else the bytes. Raises `InvalidInput`."""
         return codec.unpack(self.body) if self.content_type == codec.MSGPACK else self.body
 
+    def _begin(self) -> None:
+        """Begin a block that handles the message, under the eyes of an observer."""
+        observer = observer_of(self)
+        if observer is not None:
+            self._watch = observing.handling(observer, self)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._watch is not None:
+            self._watch.end(error)
+
+    def __repr__(self) -> str:
+        size, name = len(self.body), type(self).__name__
+        return f"<{name} {self.id!r} of {self.queue!r}, {size} bytes, delivery {self.delivery_count}>"
+
+
+class Delivery(Delivered):
+    """A message that was handed out. As a context manager it acks on success and nacks on an exception.
+
+    Such a nack counts as a failed delivery. Its description is the class and the text of the exception. The exceptions
+    `rqttl.Reject`, `rqttl.Retry` and `rqttl.Release` settle the delivery in their own ways, and end with the block.
+
+    Settle a delivery once: `ack` (done), `nack` (give back) or `reject` (refuse for good). No other consumer gets the
+    message while the lease lasts. After the end of the lease another consumer may get it, and settling raises
+    `LeaseLost`. A lease is no lock: work that must not happen twice needs a check of its own.
+    """
+
+    __slots__ = ()
+
+    _settler: Settler
+
     def ack(self) -> None:
         """Settle: the work is done, and the message is removed.
 
@@ -191,93 +208,127 @@ class Delivery:
         self._settler.renew([self], lease)
 
     def __enter__(self) -> Delivery:
+        self._begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end(error)
+        # decisions end with the block. A type checker must not believe that of all exceptions
+        decided: None = isinstance(error, Decision)  # type: ignore[assignment]
         if self._settled is not None:
-            return
+            return decided
         if kind is None:
             self._settler.ack([self])
-            return
+            return None
         try:
-            self._settler.nack([self], None, None if error is None else codec.describe(error))
+            self._settler.settle_after(self, error)
         except LeaseLost:
             pass  # the message is back already
-        except Exception as failure:  # the caller must see the exception of the block, not this failure
-            logger.warning(
-                "queue %s: message %s was not given back, and comes again when its lease ends: %s",
-                self.queue, self.sequence, failure, exc_info=failure,
-            )  # fmt: skip
-
-    def __repr__(self) -> str:
-        return f"<Delivery {self.id!r} of {self.queue!r}, {len(self.body)} bytes, delivery {self.delivery_count}>"
+        except Exception as failure:  # noqa: BLE001  # the caller must see the exception of the block
+            warn_not_given_back(self, failure)
+        return decided
 
 
-def deliveries(settler: Settler, claimed: ReceiveResult, lease: int | None) -> list[Delivery]:
-    """Return the entries of a receive as deliveries."""
+def warn_not_given_back(delivery: Delivered, failure: Exception) -> None:
+    """Log that the end of a `with` block could not give the message back."""
+    logger.warning(
+        "queue %s: message %s was not given back, and comes again when its lease ends: %s",
+        delivery.queue, delivery.sequence, failure, exc_info=failure,
+    )  # fmt: skip
+
+
+def delivered(kind: type[D], settler: Settlers[Any, Any], claimed: ReceiveResult, lease: int | None) -> list[D]:
+    """Return the entries of a receive as deliveries of a class. `settler` is for the methods of that class."""
     known, token, failures = claimed.config, claimed.token, claimed.failures
     if not failures:
-        return [Delivery(settler, known, entry, token, 0, lease) for entry in claimed.entries]
-    return [Delivery(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]
+        return [kind(settler, known, entry, token, 0, lease) for entry in claimed.entries]
+    return [kind(settler, known, entry, token, failures.get(entry[0], 0), lease) for entry in claimed.entries]
 
 
 # For the code that hands out and settles deliveries. Users do not need these functions, so they are no methods.
 
 
-def lease_of(delivery: Delivery) -> int:
+def observer_of(delivery: Delivered) -> observing.Observer | None:
+    """Return the observer of the broker of a delivery."""
+    events = delivery._settler.events  # noqa: SLF001  # of this module
+    return None if events is None else events.observer
+
+
+def lease_of(delivery: Delivered) -> int:
     """Return the length of the lease in ms."""
     return delivery._lease or delivery._known.lease  # noqa: SLF001  # of this module
 
 
-def by_lease(deliveries: Sequence[Delivery]) -> dict[int, list[Delivery]]:
+def by_lease(deliveries: Sequence[D]) -> dict[int, list[D]]:
     """Group deliveries by the length of their leases in ms."""
-    groups: dict[int, list[Delivery]] = {}
+    groups: dict[int, list[D]] = {}
     for item in deliveries:
-        groups.setdefault(lease_of(item), []).append(item)
+        groups.setdefault(item._lease or item._known.lease, []).append(item)  # noqa: SLF001  # of this module
     return groups
 
 
-def unsettled(deliveries: Iterable[Delivery]) -> list[Delivery]:
+def unsettled(deliveries: Iterable[D]) -> list[D]:
     """Return the deliveries that are not settled."""
     return [item for item in deliveries if item._settled is None]  # noqa: SLF001  # of this module
 
 
-def options_of(delivery: Delivery) -> QueueOptions:
-    """Return the options that the queue had when the message was handed out."""
-    return delivery._known.options  # noqa: SLF001  # of this module
+def config_of(delivery: Delivered) -> QueueConfig:
+    """Return the facts of the queue at the time when the message was handed out."""
+    return delivery._known  # noqa: SLF001  # of this module
 
 
-def lease_words(delivery: Delivery) -> tuple[bytes, bytes]:
+def lease_words(delivery: Delivered) -> tuple[bytes, bytes]:
     """Return the sequence and the token. Scripts check them before they settle."""
     return delivery._sequence, delivery._token  # noqa: SLF001  # of this module
 
 
-def size(delivery: Delivery) -> int:
+def size(delivery: Delivered) -> int:
     """Return the size of the message for a script that reads it, in bytes."""
     return len(delivery._header) + len(delivery.body)  # noqa: SLF001  # of this module
 
 
-def mark(delivery: Delivery, how: str) -> None:
+def mark(delivery: Delivered, how: str) -> None:
     """Set the outcome of a delivery."""
     delivery._settled = how  # noqa: SLF001  # of this module
 
 
-def prolong(delivery: Delivery, token: bytes) -> None:
+def prolong(delivery: Delivered, token: bytes) -> None:
     """Set the token of a renewed lease."""
     delivery._token = token  # noqa: SLF001  # of this module
 
 
-def lend(delivery: Delivery, lease: int) -> None:
+def lend(delivery: Delivered, lease: int) -> None:
     """Set the length of the lease for later renewals, in ms."""
     delivery._lease = lease  # noqa: SLF001  # of this module
 
 
-def check_unsettled(delivery: Delivery) -> None:
+def check_unsettled(delivery: Delivered) -> None:
     """Raise `LeaseLost` if an earlier settle met a lost lease, else `AlreadySettled` if the delivery was settled."""
     how = delivery._settled  # noqa: SLF001  # of this module
     if how == LOST:
         raise LeaseLost(delivery.queue, [delivery.id])
     if how is not None:
         raise AlreadySettled(delivery.queue, delivery.id, how)
+
+
+def settle_after(delivery: Delivery, error: BaseException | None, pause: Duration | None = None) -> None:
+    """See `Settlers.settle_after`."""
+    delivery._settler.settle_after(delivery, error, pause)  # noqa: SLF001  # of this module
+
+
+#: A delivery for another process: sequence, header, body, token, failed deliveries, and the length of its lease in ms.
+Parcel = tuple[bytes, bytes, bytes, bytes, int, int]
+
+
+def parcel(delivery: Delivery) -> Parcel:
+    """Return the content of a delivery for another process."""
+    item = delivery
+    return item._sequence, item._header, item.body, item._token, item._failed, lease_of(item)  # noqa: SLF001  # of this module
+
+
+def from_parcel(settler: Settler, config: QueueConfig, content: Parcel) -> Delivery:
+    """Return the delivery of a parcel. `settler` settles it."""
+    sequence, header, body, token, failed, lease = content
+    return Delivery(settler, config, (sequence, header, body), token, failed, lease)

@@ -1,6 +1,7 @@
 """Events: values that describe the work of the library, for metrics, traces and the like.
 
-They are the only hook of the library. Without a listener they cost one comparison with `None` for each call.
+They and the observer of a broker are the hooks of the library. Without a listener they cost one comparison with `None`
+for each call.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, overload
 
 from rqttl.errors import InvalidInput
+from rqttl.observing import Observer
 from rqttl.text import format_value
 from rqttl.types import SweepResult
 
@@ -71,6 +73,8 @@ class Events:
         self._listeners: tuple[tuple[Callable[[Any], object], type | None], ...] = ()
         #: For the library: a function that calls all listeners with an event. `None` without listeners.
         self.notify: Callable[[Event], None] | None = None
+        #: For the library: the observer of the broker; `None` without one.
+        self.observer: Observer | None = None
 
     @overload
     def subscribe(self, listener: Callable[[Event], object]) -> None: ...

@@ -12,6 +12,8 @@ _TAGGED = r"\{[A-Za-z0-9][A-Za-z0-9._:-]*\}[A-Za-z0-9._:-][A-Za-z0-9._:/-]*"
 _NAME = re.compile(rf"(?:{_PLAIN}|{_TAGGED})", re.ASCII)
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MAX_NAME = 128
+_WILD = re.compile(r"[*?\[]")
+_PATTERN = re.compile(r"[A-Za-z0-9._:/{}*?!\[\]-]+", re.ASCII)
 
 
 def is_queue_name(text: str) -> bool:
@@ -39,6 +41,27 @@ def _tag_rule(text: str | None) -> str:
     if text is None or not text.startswith("{"):
         return ""
     return "; or a {tag} without / and one more of them, which is no /, in front"
+
+
+def is_pattern(text: str) -> bool:
+    """True if a text has one of the characters `*`, `?` and `[`, which no name has."""
+    return _WILD.search(text) is not None
+
+
+def check_name_or_pattern(text: object, argument: str) -> str:
+    """Return `text` if it is a name, or a pattern that a name can match. Raise `InvalidName` otherwise.
+
+    `*` stands for any characters of a name, `?` for one, `[ab]` for one of these and `[!ab]` for any other.
+    """
+    pattern = plain_text(text)
+    if pattern is None or not is_pattern(pattern):
+        return check_queue_name(text, argument)
+    if not _PATTERN.fullmatch(pattern):
+        raise InvalidName(
+            f"{argument}: expected a name, or a pattern of A-Z a-z 0-9 . _ : / - {{ }} with * ? [ab] or [!ab], "
+            f"got {format_value(text)}"
+        )
+    return pattern
 
 
 def check_namespace(namespace: object) -> str:

@@ -215,6 +215,10 @@ class QueueOptions(Mapping[str, Value | None]):
         template = self.non_default.get(f"dead_letter_{reason}", self.non_default.get("dead_letter", ""))
         return str(template).replace("{queue}", self.queue)
 
+    def targets(self) -> set[str]:
+        """The dead-letter targets for all reasons of death."""
+        return {target for reason in REASONS if (target := self.target(reason))}
+
     def number(self, name: str) -> int | None:
         """The value of an option that is a whole number."""
         value = self[name]
@@ -281,8 +285,7 @@ class UpdateResult(NamedTuple):
     """The effect of changed options on one queue.
 
     `before` and `after` are the options. `expired` counts the ready messages that a shorter `message_ttl` ended.
-    `trimmed` counts ready messages that a lower `max_length` or `max_length_bytes` pushed out under `drop-head`. Each
-    message went to the target for its reason, if there is one.
+    `trimmed` counts those that a lower limit pushed out under `drop-head`. They went to their targets, if any.
     """
 
     before: QueueOptions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from rqttl.testing import FakeBroker
+    from rqttl.testing import AsyncFakeBroker, FakeBroker
 
 
 @pytest.fixture
@@ -26,6 +26,21 @@ def rqttl_broker() -> Iterator[FakeBroker]:
         pytest.fail(str(error), pytrace=False)
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def rqttl_async_broker() -> AsyncFakeBroker:
+    """An asyncio fake broker, empty, whose clock stands still: `rqttl.testing.async_fake_broker()`.
+
+    The fixture works with every plugin for asyncio tests, because it awaits nothing. The event loop of the test is the
+    first one that uses the broker. It has no connection, so nothing is left open if the test does not close it.
+    """
+    from rqttl.testing import FakeUnavailable, async_fake_broker
+
+    try:
+        return async_fake_broker()
+    except FakeUnavailable as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING
 
-from rqttl import checks, delivery, flows, units
+from rqttl import delivery, flows, observing
 from rqttl.consumer import Consumer
 from rqttl.consuming.settling import Settling
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
-from rqttl.flows import Driver
+from rqttl.flows import Driver, calls
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation
 from rqttl.runner import Runner
@@ -73,16 +73,11 @@ class Queue:
         be stored or not. With an id and such a window the call is repeated instead, and its receipt may call the
         message a duplicate of itself.
         """
-        if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
-            message: object = body
-        elif isinstance(body, Message):
-            raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
-        else:
-            message = Message(body, ttl, expires_at, headers, id, content_type)
-        result = self._driver.perform(flows.enqueue_one(self.name, message))
-        if isinstance(result, QueueFull):
-            raise result
-        return result
+        flow = calls.enqueue(
+            self._driver.events, self.name, body, ttl=ttl, expires_at=expires_at, headers=headers, id=id,
+            content_type=content_type,
+        )  # fmt: skip
+        return calls.stored(self._driver.perform(flow))
 
     def enqueue_many(
         self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None
@@ -98,11 +93,7 @@ class Queue:
         writer that gives each message an id may send all of them once more, and the call is repeated after a lost
         reply.
         """
-        if isinstance(messages, Mapping):
-            raise InvalidInput(f"messages: expected a sequence of messages, got {format_value(messages)}")
-        items = checks.items(messages, "messages", "a sequence of messages")
-        window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
-        return self._driver.perform(flows.enqueue(self.name, items, int(window)))
+        return self._driver.perform(calls.enqueue_many(self._driver.events, self.name, messages, duplicate_window))
 
     # Receiving
 
@@ -124,14 +115,14 @@ class Queue:
 
         Large bodies may bring fewer messages than are ready: one answer holds about 4 MB.
         """
-        count = checks.whole(count, "count")
-        ms = None if lease is None else int(units.duration(lease, "lease", least=1))
-        patience = 0 if wait is None else units.duration(wait, "wait")
-        settler = Settler(self._settling.ack, self._settling.nack, self._settling.reject, self._settling.renew)
-        consumer = secrets.token_hex(8) if patience else ""
-        flow = flows.receive_many(self.name, count, ms, patience, auto_ack=auto_ack, consumer=consumer)
-        batches = self._driver.perform(flow)
-        return [delivered for claimed in batches for delivered in delivery.deliveries(settler, claimed, ms)]
+        ms = calls.lease_ms(lease)
+        observer, since = self._driver.events.observer, perf_counter()
+        batches = self._driver.perform(calls.receive_many(self.name, count, wait, ms, auto_ack=auto_ack))
+        settling, events = self._settling, self._driver.events
+        settler = Settler(settling.ack, settling.nack, settling.reject, settling.renew, settling.release, events)
+        received = [item for claimed in batches for item in delivery.delivered(Delivery, settler, claimed, ms)]
+        observing.received(observer, self.name, received, since)
+        return received
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:
         """Iterate over deliveries. Lease up to `prefetch` at a time; a thread renews the leases. See `Consumer`."""
@@ -210,8 +201,7 @@ class Queue:
         For the next page, `after` is the `sequence` of the last message of this one. Expired messages are left out.
         After a compaction some messages may be missing if more than 5,000 are not ready.
         """
-        limit = checks.whole(limit, "limit")
-        return self._driver.perform(flows.peek(self._driver.keyspace, self.name, limit, after))
+        return self._driver.perform(calls.peek(self._driver.keyspace, self.name, limit, after))
 
     def stats(self, *, sweep: bool = True) -> QueueStats:
         """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
@@ -219,8 +209,7 @@ class Queue:
         With `sweep=False` the call only reads. It counts expired messages, ended leases and ended delays as they are
         stored; see `QueueStats`. Such a call raises `QueueDamaged` if a key has another type.
         """
-        look = flows.only(self.name, flows.look(self._driver.keyspace, [self.name], ends=True))
-        return self._driver.perform(flows.stats(self.name) if sweep else look)
+        return self._driver.perform(calls.stats(self._driver.keyspace, self.name, sweep=sweep))
 
     def options(self, *, declared: bool = False) -> QueueOptions:
         """The options in force, durations in milliseconds; or the `declared` ones. The call only reads.
@@ -235,8 +224,7 @@ class Queue:
         `message` of the answer explains the TTL of a message that is sent with `ttl`, step by step. The call only
         reads.
         """
-        ms = None if ttl is None else int(units.duration(ttl, "ttl"))
-        return self._driver.perform(flows.policies.explain(self._driver.keyspace, self.name, ms))
+        return self._driver.perform(calls.explain(self._driver.keyspace, self.name, ttl))
 
     def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Change declared options; `None` resets one to its default. They act at once, also on the present messages.
@@ -273,12 +261,14 @@ class Queue:
         """
         return self._driver.perform(flows.purge(self._driver.keyspace, self.name))
 
-    def purge_many(self, sequences: Iterable[str]) -> int:
+    def purge_many(self, sequences: Iterable[str], *, unread: bool = False) -> int:
         """Remove chosen messages (`MessageView.sequence`) without dead-lettering them. Returns their number.
 
-        Leased and delayed messages stay, unknown sequences are ignored. Raises `OutcomeUnknown` if a reply was lost.
+        Leased and delayed messages stay, unknown sequences are ignored. The choice is a decision about each message, so
+        a reader that follows the queue, such as a stream of Spark, reports no loss. With `unread` the messages count as
+        lost, like those of `purge`. Raises `OutcomeUnknown` if a reply was lost.
         """
-        return self._driver.perform(flows.purge_many(self._driver.keyspace, self.name, sequences))
+        return self._driver.perform(flows.purge_many(self._driver.keyspace, self.name, sequences, unread=unread))
 
     def redrive(
         self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
@@ -293,7 +283,7 @@ class Queue:
         rejection does. Raises `QueueNotFound` if `to` does not exist.
         """
         flow = flows.redrive(self._driver.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
-        return self._driver.perform(flow)
+        return self._driver.perform(calls.redriving(self._driver.events, self.name, flow))
 
     def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:
         """Put chosen letters back: pairs of a letter's `sequence` and the queue to go to. See `redrive`.
@@ -301,7 +291,8 @@ class Queue:
         Returns the result of each letter, in the order of `letters`. After a lost reply the call is repeated; then a
         missing letter counts as moved.
         """
-        return self._driver.perform(flows.redrive_many(self._driver.keyspace, self.name, letters))
+        flow = flows.redrive_many(self._driver.keyspace, self.name, letters)
+        return self._driver.perform(calls.redriving(self._driver.events, self.name, flow))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete the queue with all its messages, without dead-lettering them.

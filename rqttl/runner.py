@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from rqttl import checks, flows, units
-from rqttl.consumer import Consumer, serve
+from rqttl import flows, observing, units
+from rqttl.consumer import Consumer
+from rqttl.consuming import handling
+from rqttl.consuming.base import serve
 from rqttl.consuming.patience import patiently
-from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivery, mark, options_of
-from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown, RqttlError
+from rqttl.decisions import Decision
+from rqttl.delivery import LOST, Delivery, settle_after
+from rqttl.errors import InvalidInput, RqttlError
 from rqttl.flows import Driver
 from rqttl.options import QueueOptions
-from rqttl.protocol.codec import describe
-from rqttl.protocol.commands import BATCH
-from rqttl.runtime import backoff
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.types import RunCounts
@@ -36,8 +36,6 @@ logger = logging.getLogger("rqttl.run")
 
 Handler = Callable[[Delivery], object]
 
-#: The default number of messages to fetch for each thread.
-EACH = 10
 #: Seconds between two checks of the caller's `stop` event. An event can only be polled.
 LOOK = 0.2
 
@@ -50,7 +48,7 @@ class Runner:
         lease: Duration | None = None, wait: Duration | None = None, chance: Callable[[], float] = random.random,
     ) -> None:  # fmt: skip
         self._handler = _checked(handler)
-        self._threads, fetched = _crew(threads, prefetch)
+        self._threads, fetched = handling.crew(threads, prefetch, "threads")
         self._driver, self._queue = driver, queue
         self._deliveries = Consumer(driver, queue, fetched, lease=lease, wait=wait)
         serve(self._deliveries, self._idle)
@@ -58,7 +56,7 @@ class Runner:
         self._chance = chance
         self._halt = Interrupt()
         self._counting = threading.Lock()
-        self._handled = self._failed = self._lost = self._unknown = self._begun = 0
+        self._tally, self._begun = handling.Tally(), 0
         self._fatal: BaseException | None = None
 
     def stop(self) -> None:
@@ -78,9 +76,8 @@ class Runner:
                     else:
                         self._share_out(deliveries)
         if self._halt.asked():
-            logger.info("queue %s: stopped, after %d messages", self._queue, self._handled + self._failed)
-        lost, unknown = self._lost + self._deliveries.lost_count, self._unknown + self._deliveries.unknown_count
-        return RunCounts(self._handled, self._failed, lost, unknown)
+            logger.info("queue %s: stopped, after %d messages", self._queue, self._tally.messages)
+        return self._tally.result(self._deliveries.lost_count, self._deliveries.unknown_count)
 
     def _look(self) -> QueueOptions:
         return self._driver.perform(flows.options(self._driver.keyspace, self._queue))
@@ -147,60 +144,36 @@ class Runner:
 
     def _handle(self, delivery: Delivery) -> None:
         """Call the handler, and settle the delivery if the handler has not."""
+        failure: Exception | None = None
         try:
-            result = self._handler(delivery)
+            observer = self._driver.events.observer
+            handler = self._handler if observer is None else observing.observed(observer, self._handler)
+            result = handler(delivery)
             if result is not None and (inspect.isawaitable(result) or inspect.isgenerator(result)):
                 raise TypeError(f"the handler returned {type(result).__name__}, whose work has not been done")
+        except Decision as decision:
+            failure = decision
         except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on
-            self._fail(delivery, error)
+            failure = error
+            handling.log_failure(delivery, error)
         except BaseException as error:
-            why = describe(error)
-            self._settle(delivery, lambda: delivery.nack(description=why))
+            self._settle(delivery, error, None)
             raise
-        else:
-            self._settle(delivery, delivery.ack)
-            self._count(delivery, failed=False)
+        self._settle(delivery, failure, handling.delay_after(delivery, failure, self._chance))
+        self._count(delivery, failed=handling.is_failure(failure))
 
-    def _fail(self, delivery: Delivery, error: Exception) -> None:
-        logger.error(
-            "queue %s: the handler failed for message %s (delivery %d)", delivery.queue, _name(delivery),
-            delivery.delivery_count, exc_info=error,
-        )  # fmt: skip
-        delay = None
-        if options_of(delivery).number("redelivery_delay") is None:
-            delay = units.as_timedelta(backoff.pause(delivery.delivery_count, self._chance))
-        self._settle(delivery, lambda: delivery.nack(delay, describe(error)))
-        self._count(delivery, failed=True)
-
-    def _settle(self, delivery: Delivery, how: Callable[[], None]) -> None:
+    def _settle(self, delivery: Delivery, error: BaseException | None, pause: Duration | None) -> None:
         """Settle a delivery unless the handler has done so. A failure is logged; then the lease ends by itself."""
         if delivery.settled not in (None, LOST):
             return
         try:
-            how()
-        except (LeaseLost, OutcomeUnknown) as error:
-            logger.warning("%s", error)
-        except (RedisError, RqttlError) as error:
-            mark(delivery, LEFT)
-            logger.warning(
-                "queue %s: message %s could not be settled (%s), and comes again when its lease ends",
-                delivery.queue, _name(delivery), error,
-            )  # fmt: skip
+            settle_after(delivery, error, pause)
+        except (RedisError, RqttlError) as failure:
+            handling.log_unsettled(delivery, failure)
 
     def _count(self, delivery: Delivery, *, failed: bool) -> None:
         with self._counting:
-            self._handled += not failed
-            self._failed += failed
-            self._lost += delivery.settled == LOST
-            self._unknown += delivery.settled == UNKNOWN
-
-
-def _name(delivery: Delivery) -> str:
-    """Return the id for the log; the sequence if the header is damaged. Such damage may have failed the handler."""
-    try:
-        return delivery.id
-    except Exception:  # noqa: BLE001  # the header of another program may have any content
-        return delivery.sequence
+            self._tally.count(delivery, failed=failed)
 
 
 @contextmanager
@@ -234,11 +207,3 @@ def _checked(handler: Handler) -> Handler:
         if kind(handler) or kind(called):
             raise InvalidInput("handler: expected a plain function, got an `async def` or one that yields")
     return handler
-
-
-def _crew(threads: int, prefetch: int | None) -> tuple[int, int]:
-    """Check and return the number of threads and the number of messages to fetch."""
-    threads = checks.whole(threads, "threads", 1, BATCH)
-    if prefetch is None:
-        return threads, min(EACH * threads, BATCH)
-    return threads, checks.whole(prefetch, "prefetch", threads, BATCH)

@@ -220,3 +220,32 @@ class PolicyResult(NamedTuple):
     unfinished: tuple[str, ...] = ()
     damaged: Mapping[str, QueueDamaged] = MappingProxyType({})
     denied: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A running worker or reaper, as it described itself at its last beat. It beats every 10 s."""
+
+    name: str
+    #: `worker` or `reaper`.
+    role: str
+    host: str
+    pid: int
+    #: The names or patterns of its queues, with weights such as `orders=3`.
+    queues: tuple[str, ...]
+    #: The number of handlers that can work at a time.
+    slots: int
+    #: The messages whose handlers work: queue, id, and the time of the start.
+    running: tuple[tuple[str, str, datetime], ...]
+    #: The numbers of messages that were acked, and that failed.
+    handled: int
+    failed: int
+    #: The bytes of memory of the process and its children.
+    rss: int
+    #: The version of rqttl.
+    version: str
+    started: datetime
+    #: The time of the last claim that Redis answered; `None` before the first one.
+    last_claim: datetime | None
+    #: The time of the last beat.
+    beat: datetime

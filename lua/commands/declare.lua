@@ -8,7 +8,7 @@
 -- first `absent` of `fields` are names of unset options; the others are options, name and value in turn.
 --
 -- @use    clock options reaper_hint queue_lifetime reply memory
--- @keys   meta tombstone
+-- @keys   meta wakeup tombstone
 -- @args   version now declared options policies seen absent fields...
 -- @reply  made version policies options: made is 1 if the queue is new, 2 if it was adopted, else 0. `policies` is the
 -- @reply  version that the options in force come from, `options` those in force where they are other ones
@@ -28,6 +28,7 @@ elseif explicit == '0' and known ~= arg.seen and (tonumber(known) or 0) > tonumb
 elseif not version then
   version = arg.version
   options.create(q.meta, version, 1, now, options.last_seq(q.tombstone, now))
+  redis.call('UNLINK', q.wakeup)
   options.put(q.meta, arg.options, arg.policies, arg.declared, arg.absent, arg.fields)
   made = 1
 else

@@ -1,4 +1,5 @@
---- Delete a queue with all its messages. Nothing is dead-lettered; a tombstone records the loss.
+--- Delete a queue with all its messages. Nothing is dead-lettered; a tombstone records the loss. Consumers that wait
+-- learn of the deletion at once.
 --
 -- @use    clock record tombstone reply ready
 -- @keys   *
@@ -6,12 +7,12 @@
 -- @reply  removed: the number of ready messages
 -- @refuse not_found in_use: followed by the condition and the number of consumers or messages
 
-local version = redis.call('HGET', q.meta, 'version')
+local now, version = clock.now(arg.now), redis.call('HGET', q.meta, 'version')
 local refusal = record.open_all(q, version or '')
 if refusal then
   return reply.refuse(refusal)
 end
-local users = redis.call('ZCOUNT', q.consumers, string.format('(%.0f', clock.now(arg.now)), '+inf')
+local users = redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf')
 local messages = redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
 if arg.if_unused ~= '' and users > 0 then
   return reply.refuse('in_use', 'if_unused', users)
@@ -19,5 +20,5 @@ elseif arg.if_empty ~= '' and messages > 0 then
   return reply.refuse('in_use', 'if_empty', messages)
 end
 local removed = ready.count(q)
-tombstone.delete_queue(q)
+tombstone.delete_queue(q, now)
 return reply.ok(q, removed)

@@ -1,11 +1,12 @@
 --- Remove ready messages: those of `seqs`, or all since the purge began; at most a few hundred in one call.
 --
 -- Messages in another state stay, and so do unknown ones. Nothing is dead-lettered. `seqs` rise. If all messages are
--- ready, all go at once.
+-- ready, all go at once. The choice of messages is a decision about each of them, like an ack, so it is no loss;
+-- `unread` makes it one.
 --
 -- @use     record ready stale reply purge states
 -- @keys    meta log detached expiry requeued states failures
--- @args    upto seqs...
+-- @args    upto unread seqs...
 -- @reply   purged more upto: the end of the whole purge, or the last of `seqs` that was looked at
 -- @refuse  not_found
 
@@ -18,7 +19,8 @@ local upto, more = arg.upto ~= '' and arg.upto or q.last_id, false
 local purged
 if arg.seqs[1] then
   local entries, last = purge.find(q, arg.seqs)
-  purged, more, upto = purge.remove(q, entries, false), last ~= arg.seqs[#arg.seqs], last
+  if arg.unread ~= '' then ready.record_loss(q, entries) end
+  purged, more, upto = purge.take(q, entries, false), last ~= arg.seqs[#arg.seqs], last
 elseif states.count_away(q) == 0 and upto >= q.last_id then
   purged = purge.clear(q)
 else

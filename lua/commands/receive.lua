@@ -4,12 +4,12 @@
 -- `block` ms in the same step, so no message can arrive unnoticed in between. It counts as a consumer for `stay` ms.
 -- `ticket` is the value that the consumer got from the list `wakeup`.
 --
--- @use     clock record queue_lifetime lease sweep handoff take failures wakeup reply
+-- @use     clock record queue_lifetime lease sweep handoff take failures wakeup log reply
 -- @keys    meta log detached expiry requeued states failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay count lease auto room consumer block stay ticket finished...
--- @reply   now due more token lost entries failures unknown: failures are `<sequence> <failed deliveries>` in turn; for
--- @reply   `unknown` see `ack`
+-- @reply   now due more token lost messages failures unknown: messages are `<sequence> <header> <body>` in turn, and
+-- @reply   failures `<sequence> <failed deliveries>`; for `unknown` see `ack`
 -- @refuse  not_found stale queue_expired
 
 local now, most, waits = clock.now(arg.now), tonumber(arg.count), arg.consumer ~= ''
@@ -65,4 +65,4 @@ if not state.emptied and (most > 0 or swept) then
   wakeup.ring_if_ready(q, now)
 end
 record.save(q)
-return reply.ok(q, now, q.due_at or '', more and 1 or 0, token, lost, state.taken, failed, unknown)
+return reply.ok(q, now, q.due_at or '', more and 1 or 0, token, lost, log.flat(state.taken), failed, unknown)

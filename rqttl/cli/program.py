@@ -25,7 +25,7 @@ SECTIONS = {
     "Messages": ("send", "receive", "peek", "message"),
     "Queues": ("queue", "dead", "policy", "operator-policy", "explain"),
     "Deployments": ("apply", "export", "import"),
-    "Operation": ("stats", "doctor", "reaper", "server"),
+    "Operation": ("worker", "stats", "metrics", "doctor", "reaper", "server"),
     "More": ("demo", "completion"),
 }
 

@@ -16,6 +16,7 @@ from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.logs import logging_to_stderr
 from rqttl.cli.common.params import DurationType, json_flag
 from rqttl.cli.common.settings import Settings, connecting
+from rqttl.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rqttl.reaper import Reaper, Totals
@@ -44,6 +45,7 @@ class PeriodType(DurationType):
     help="Time between two looks at every queue, in case a hint was lost; -1 = no reaper.",
 )
 @click.option("--once", is_flag=True, help="Do all due work, print the counts, and end.")
+@click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -55,8 +57,9 @@ class PeriodType(DurationType):
 @json_flag
 @connecting
 def reaper(
-    scan_period: timedelta | None, once: bool, log_format: str, verbose: bool, as_json: bool, settings: Settings
-) -> None:
+    scan_period: timedelta | None, once: bool, health: str | None, log_format: str, verbose: bool, as_json: bool,
+    settings: Settings,
+) -> None:  # fmt: skip
     """Expire messages, reclaim lost leases and return delayed messages on time.
 
     A reaper also enforces limits, and deletes queues whose lifetime is over.
@@ -69,7 +72,7 @@ def reaper(
 
     with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
         worker = Reaper(broker, scan_period=scan_period)
-        with _stopped_by_signals(worker):
+        with _stopped_by_signals(worker), _health(worker, health):
             totals = worker.run_once() if once else worker.run()
     if once:
         _print_result(totals, as_json)
@@ -89,6 +92,35 @@ def _stopped_by_signals(worker: Reaper) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _health(worker: Reaper, place: str | None) -> Iterator[None]:
+    """A context in which the health and the metrics of a reaper are served."""
+    if place is None:
+        yield
+        return
+    from rqttl.reaper import metrics
+    from rqttl.worker.health import HealthServer, judgement
+    from rqttl.worker.metrics import answer
+    from rqttl.worker.settings import address
+
+    host, port = address(place, "health")
+    routes = {
+        "/livez": lambda: judgement(worker.snapshot().trouble()),
+        "/readyz": lambda: judgement(worker.snapshot().obstacle()),
+        "/metrics": lambda: answer([lambda: metrics.families(worker.snapshot())]),
+    }
+    try:
+        server = HealthServer(host, port, routes)
+    except OSError as error:
+        raise InvalidInput(f"health: cannot listen on {place}: {error}") from error
+    server.start()
+    output.note(f"serving /livez, /readyz and /metrics on {host}:{server.port}")
+    try:
+        yield
+    finally:
+        server.close()
 
 
 def _print_result(totals: Totals, as_json: bool) -> None:

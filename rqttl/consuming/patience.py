@@ -18,21 +18,39 @@ FIRST, LONGEST = 500, 5_000
 AGAIN = "queue %s: %s, trying again"
 
 
+class Patience:
+    """Decides after each failed attempt of a call that is repeated while Redis is away, for `wait` ms at most.
+
+    No clock and no sleep: sync and asyncio consumers share it.
+    """
+
+    def __init__(self, queue: str, wait: int, started: int, logger: logging.Logger) -> None:
+        self._queue = queue
+        self._ends = started + wait
+        self._pause = FIRST
+        self._logger = logger
+
+    def pause_after(self, error: Exception, now: int) -> int:
+        """Return the ms to wait before the next attempt. Raises the error if there is none."""
+        if not is_away(error) or now >= self._ends:
+            raise error
+        self._logger.warning(AGAIN, self._queue, _reason(error))
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST)
+        return pause
+
+
 def patiently(
     call: Callable[[], T], queue: str, wait: int, stop: Interrupt, timing: Timing, logger: logging.Logger
 ) -> T | None:
     """Repeat a call while Redis is away, for `wait` ms at most. Returns its result; `None` after `stop`."""
-    started, pause = timing.now(), FIRST
+    patience = Patience(queue, wait, timing.now(), logger)
     while True:
         try:
             return call()
         except TEMPORARY as error:
-            if not is_away(error) or timing.now() - started >= wait:
-                raise
-            logger.warning(AGAIN, queue, _reason(error))
+            pause = patience.pause_after(error, timing.now())
         if _pause(timing, stop, pause):
             return None
-        pause = min(2 * pause, LONGEST)
 
 
 def _pause(timing: Timing, stop: Interrupt, ms: int) -> bool:

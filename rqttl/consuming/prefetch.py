@@ -10,9 +10,13 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
+from typing import Generic, TypeVar
 
-from rqttl.delivery import LOST, UNKNOWN, Delivery, by_lease, lease_words, mark, unsettled
+from rqttl import observing
+from rqttl.delivery import LOST, UNKNOWN, Delivered, by_lease, lease_words, mark, observer_of, unsettled
 from rqttl.protocol.commands import BATCH, Word
+
+D = TypeVar("D", bound=Delivered)
 
 #: The ms after its last call for which a consumer counts as present.
 CONSUMER_TTL_MS = 60_000
@@ -22,14 +26,14 @@ LONGEST_REST = 1_000
 LISTED = 1_000
 
 
-class Prefetch:
+class Prefetch(Generic[D]):
     """The deliveries of one consumer, from the fetch to the ack. `limit` bounds the number of unsettled ones."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._fetched: deque[Delivery] = deque()
-        self._held: list[Delivery] = []
-        self._acks: deque[Delivery] = deque()
+        self._fetched: deque[D] = deque()
+        self._held: list[D] = []
+        self._acks: deque[Delivered] = deque()
         self._tried: set[tuple[bytes, bytes]] = set()  # leases of acks whose call failed
         #: Acks that came after their lease had ended.
         self.late = Missed(LOST)
@@ -41,12 +45,12 @@ class Prefetch:
         self._held = self.unsettled()
         return max(0, self._limit - len(self._held))
 
-    def add(self, deliveries: Sequence[Delivery]) -> None:
+    def add(self, deliveries: Sequence[D]) -> None:
         """Add fetched deliveries. Only the thread that fetches may call this."""
         self._held += deliveries
         self._fetched.extend(deliveries)
 
-    def hand_out(self) -> Delivery | None:
+    def hand_out(self) -> D | None:
         """Remove and return the next delivery that was not handed out; `None` if there is none."""
         while self._fetched:
             try:
@@ -57,14 +61,14 @@ class Prefetch:
                 return delivery
         return None
 
-    def take_unseen(self) -> list[Delivery]:
+    def take_unseen(self) -> list[D]:
         """Remove and return all deliveries that were not handed out."""
         unseen = []
         while (delivery := self.hand_out()) is not None:
             unseen.append(delivery)
         return unseen
 
-    def put_back_unseen(self, deliveries: Sequence[Delivery]) -> None:
+    def put_back_unseen(self, deliveries: Sequence[D]) -> None:
         """Put deliveries back that `take_unseen` returned."""
         self._fetched.extend(deliveries)
 
@@ -73,17 +77,22 @@ class Prefetch:
         """True if there are deliveries that were not handed out."""
         return bool(self._fetched)
 
-    def unsettled(self) -> list[Delivery]:
+    def unsettled(self) -> list[D]:
         """Return the deliveries that are not settled."""
         return unsettled(list(self._held))
 
-    def leases(self) -> dict[int, list[Delivery]]:
+    def leases(self) -> dict[int, list[D]]:
         """Return the deliveries whose leases are to be renewed, by the length of their leases in ms."""
         return by_lease(self.unsettled())
 
-    def finish(self, delivery: Delivery) -> None:
+    def finish(self, delivery: D) -> None:
         """Mark a delivery as acked. The next call sends its ack."""
-        mark(delivery, "ack")
+        observer = observer_of(delivery)
+        if observer is None:
+            mark(delivery, "ack")
+        else:
+            with observing.settling(observer, delivery.queue, "ack", [delivery]):
+                mark(delivery, "ack")
         self._acks.append(delivery)
 
     @property
@@ -104,7 +113,7 @@ class Missed:
         self.count = 0
         self.newest: deque[str] = deque(maxlen=LISTED)
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, delivery: Delivered) -> None:
         """Mark a delivery with this outcome, and count it."""
         mark(delivery, self._how)
         self.count += 1
@@ -117,12 +126,12 @@ class AckBatch:
     `waiting` and `tried` belong to the consumer: the acks to send, and the leases of acks whose call failed.
     """
 
-    def __init__(self, waiting: deque[Delivery], tried: set[tuple[bytes, bytes]]) -> None:
+    def __init__(self, waiting: deque[Delivered], tried: set[tuple[bytes, bytes]]) -> None:
         self._waiting = waiting
         self._tried = tried
-        self._under_way: list[Delivery] = []
+        self._under_way: list[Delivered] = []
         #: The acks that calls have sent successfully.
-        self.sent: list[Delivery] = []
+        self.sent: list[Delivered] = []
 
     def next_words(self) -> list[Word]:
         """Return the acks of the next call as words of a command: the oldest ones, at most `BATCH`.
@@ -151,7 +160,7 @@ class AckBatch:
         self._waiting.extendleft(reversed(self._under_way))
         self._under_way = []
 
-    def missed(self, sequences: Sequence[bytes]) -> list[Delivery]:
+    def missed(self, sequences: Sequence[bytes]) -> list[Delivered]:
         """Return the sent deliveries that a reply names as missed: one for each time that it names a sequence.
 
         Of two deliveries of one message it is the older one, because only the newest lease can hold.

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
+from typing import Any
 
-from redis.exceptions import RedisError
-
-from rqttl import units
-from rqttl.consuming import prefetch
-from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
+from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.consuming.sending import Sender
-from rqttl.consuming.settling import Settling
-from rqttl.delivery import LOST
-from rqttl.errors import BrokerClosed, LeaseLost, RqttlError
-from rqttl.events import RenewalEvent
+from rqttl.consuming.turns import Turns, announce_renewal
+from rqttl.errors import BrokerClosed
 from rqttl.flows import Driver
 from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.units import MAX_DURATION
-
-logger = logging.getLogger("rqttl.consumer")
 
 
 class Renewer:
@@ -30,12 +21,11 @@ class Renewer:
     """
 
     def __init__(
-        self, driver: Driver, settling: Settling, books: Prefetch, schedule: RenewalSchedule, sender: Sender,
-        stop: Interrupt, settled: Wakeup,
+        self, driver: Driver, turns: Turns[Any], schedule: RenewalSchedule, sender: Sender, stop: Interrupt,
+        settled: Wakeup,
     ) -> None:  # fmt: skip
         self._driver = driver
-        self._settling = settling
-        self._books = books
+        self._turns = turns
         self._schedule = schedule
         self._sender = sender
         self._stop = stop
@@ -43,7 +33,7 @@ class Renewer:
         self._sooner = Wakeup()
         #: The interrupt that ends the renewal of leases.
         self.closed = Interrupt()
-        self._thread = threading.Thread(target=self._run, name=f"rqttl-renewer-{settling.queue}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"rqttl-renewer-{turns.queue}", daemon=True)
 
     @property
     def has_begun(self) -> bool:
@@ -54,10 +44,9 @@ class Renewer:
         """Begin to take turns."""
         self._thread.start()
 
-    def follow_leases(self) -> None:
+    def hurry(self) -> None:
         """Take the next turn early enough for the present leases."""
-        if self._schedule.follow(self._books.leases().keys()):
-            self._sooner.notify()
+        self._sooner.notify()
 
     def close(self) -> None:
         """Take no further turn."""
@@ -67,25 +56,7 @@ class Renewer:
 
     def prepare(self, leap: int) -> None:
         """Keep the presence and all leases throughout a leap of the clock by `leap` ms. See `Timing.leaps`."""
-        try:
-            self._sender.report(prefetch.CONSUMER_TTL_MS + leap)
-            self._renew(leap)
-        except (RedisError, RqttlError) as error:  # the loop tells it when it goes on
-            self._log_failure(error)
-
-    def release_unseen(self) -> None:
-        """Give back, uncounted, the deliveries that the iteration has not handed out."""
-        unseen = self._books.take_unseen()
-        if not unseen:
-            return
-        try:
-            with self._sender.lock:
-                self._settling.nack(unseen, counted=False)
-        except LeaseLost as lost:
-            logger.info("%s", lost)
-        except BaseException:
-            self._books.put_back_unseen(unseen)  # for the next attempt
-            raise
+        self._announce(self._sender.perform(self._turns.prepare(leap)))
 
     def _run(self) -> None:
         timing = self._driver.timing
@@ -99,39 +70,15 @@ class Renewer:
                 self._take_turn()
             except BrokerClosed:
                 return  # no call can be sent any more; the thread that iterates raises the error
-            except (RedisError, RqttlError) as error:
-                # the next turn tries again: queue and server may come back; a later settle reports lost leases
-                self._log_failure(error)
-            except Exception:
-                # a listener of events failed: without a renewer all leases would end
-                logger.exception("queue %s: the renewer of leases goes on after an error", self._settling.queue)
-
-    def _log_failure(self, error: Exception) -> None:
-        logger.warning("queue %s: could not renew leases: %s", self._settling.queue, type(error).__name__)
+            except Exception as error:  # noqa: BLE001  # without a renewer all leases would end
+                self._turns.log_failure(error)
 
     def _take_turn(self) -> None:
         if self._stop.asked():
-            self.release_unseen()
-        now = self._driver.timing.now
-        if self._books.has_acks or self._schedule.is_report_due(now()):
-            self._sender.report(prefetch.CONSUMER_TTL_MS)
-        if self._schedule.is_renewal_due(now()):
-            self._renew(0)
-            self._schedule.renewed(now())
+            self._sender.perform(self._turns.release_unseen())
+        self._announce(self._sender.perform(self._turns.upkeep()))
 
-    def _renew(self, leap: int) -> None:
-        """Renew all leases for their own lengths plus `leap` ms."""
-        with self._sender.lock:
-            leases = self._books.leases()
-            for lease, group in leases.items():
-                try:
-                    self._settling.renew(group, units.as_timedelta(min(lease + leap, MAX_DURATION)))
-                except LeaseLost as lost:
-                    logger.warning("%s", lost)
-        if not leases:
-            return
-        self._settled.notify()
-        renewed = sum(item.settled != LOST for group in leases.values() for item in group)
-        notify = self._driver.events.notify
-        if notify is not None:
-            notify(RenewalEvent(self._settling.queue, renewed))
+    def _announce(self, renewed: int | None) -> None:
+        if renewed is not None:
+            self._settled.notify()  # leases may be lost
+        announce_renewal(self._driver.events, self._turns.queue, renewed)

@@ -1,15 +1,16 @@
-"""Settling of deliveries, for queues and consumers: the calls, the deliveries of each, and the outcomes."""
+"""Settling of deliveries, for queues and consumers: checked flows, the deliveries of each call, and the outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rqttl import delivery, flows, units
-from rqttl.delivery import LOST, UNKNOWN, Delivery
+from rqttl import delivery, flows, observing, units
+from rqttl.delivery import LOST, UNKNOWN, Delivered
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import Driver, Flow
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import Ok, Word
+from rqttl.protocol.commands import Command, Ok, QueueConfig, Word
+from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value
 from rqttl.units import Duration
 
@@ -28,59 +29,101 @@ class Settling:
         self.queue = queue
         self._driver = driver
 
-    def ack(self, deliveries: Sequence[Delivery]) -> None:
+    def ack(self, deliveries: Sequence[Delivered]) -> None:
         """See `Queue.ack_many`."""
-        keyspace, queue = self._driver.keyspace, self.queue
-        self._settle(deliveries, "ack", lambda words: flows.existing(queue, commands.ack(keyspace, queue, words)))
+        self._driver.perform(ack(self._driver.keyspace, self.queue, deliveries))
 
     def nack(
         self,
-        deliveries: Sequence[Delivery],
+        deliveries: Sequence[Delivered],
         delay: Duration | None = None,
         description: str | None = None,
         *,
         counted: bool = True,
     ) -> None:
         """See `Queue.nack_many`."""
-        ms = None if delay is None else int(units.duration(delay, "delay"))
-        text = codec.pack_description(description)
-        if text and not counted:
-            raise InvalidInput(f"description: expected none with counted=False, got {format_value(description)}")
-        self._settle(
-            deliveries,
-            "nack",
-            lambda words: flows.with_config(
-                self.queue, lambda config: commands.nack(config, words, delay=ms, counted=counted, description=text)
-            ),
-        )
+        self._driver.perform(nack(self.queue, deliveries, delay, description, counted=counted))
 
-    def reject(self, deliveries: Sequence[Delivery], description: str | None = None) -> None:
+    def release(self, deliveries: Sequence[Delivered]) -> None:
+        """Give deliveries back, uncounted."""
+        self.nack(deliveries, counted=False)
+
+    def reject(self, deliveries: Sequence[Delivered], description: str | None = None) -> None:
         """See `Queue.reject_many`."""
-        text = codec.pack_description(description)
-        self._settle(
-            deliveries,
-            "reject",
-            lambda words: flows.with_config(
-                self.queue, lambda config: commands.reject(config, words, description=text)
-            ),
-        )
+        self._driver.perform(reject(self.queue, deliveries, description))
 
-    def renew(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
+    def renew(self, deliveries: Sequence[Delivered], lease: Duration | None = None) -> None:
         """See `Queue.renew_many`."""
+        self._driver.perform(renew(self._driver.keyspace, self.queue, deliveries, lease))
+
+
+def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered]) -> Flow[None]:
+    """Settle deliveries: done."""
+    return settle(queue, deliveries, "ack", lambda words: flows.existing(queue, commands.ack(keyspace, queue, words)))
+
+
+def nack(
+    queue: str,
+    deliveries: Sequence[Delivered],
+    delay: Duration | None = None,
+    description: str | None = None,
+    *,
+    counted: bool = True,
+) -> Flow[None]:
+    """Give deliveries back; see `Queue.nack_many`."""
+    ms = None if delay is None else int(units.duration(delay, "delay"))
+    text = codec.pack_description(description)
+    if text and not counted:
+        raise InvalidInput(f"description: expected none with counted=False, got {format_value(description)}")
+
+    def build(config: QueueConfig, words: Sequence[Word]) -> Command:
+        return commands.nack(config, words, delay=ms, counted=counted, description=text)
+
+    name = "nack" if counted else "release"
+    return settle(queue, deliveries, "nack", lambda words: flows.with_config(queue, lambda c: build(c, words)), name)
+
+
+def give_back(queue: str, deliveries: Sequence[Delivered]) -> Flow[None]:
+    """Give deliveries back, uncounted, those whose lease holds."""
+    try:
+        if deliveries:
+            yield from nack(queue, deliveries, counted=False)
+    except LeaseLost:
+        pass  # these messages are back already
+
+
+def reject(queue: str, deliveries: Sequence[Delivered], description: str | None = None) -> Flow[None]:
+    """Refuse deliveries for good; see `Queue.reject_many`."""
+    text = codec.pack_description(description)
+
+    def build(config: QueueConfig, words: Sequence[Word]) -> Command:
+        return commands.reject(config, words, description=text)
+
+    return settle(queue, deliveries, "reject", lambda words: flows.with_config(queue, lambda c: build(c, words)))
+
+
+def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered], lease: Duration | None = None) -> Flow[None]:
+    """Extend leases; see `Queue.renew_many`."""
+    check_deliveries(deliveries)
+    ms = None if lease is None else int(units.duration(lease, "lease", least=1))
+
+    def run(length: int) -> Run:
+        return lambda words: flows.existing(queue, commands.renew(keyspace, queue, words, lease=length))
+
+    return prolong(queue, deliveries, run, ms)
+
+
+def settle(queue: str, deliveries: Sequence[Delivered], how: str, run: Run, name: str | None = None) -> Flow[None]:
+    """Settle deliveries; see `carry_out`. An observer sees the call, by its `name` if it has another one than `how`."""
+    flow = carry_out(queue, deliveries, how, run)
+    if type(deliveries) not in (list, tuple):  # such a value may have no first item
         check_deliveries(deliveries)
-        ms = None if lease is None else int(units.duration(lease, "lease", least=1))
-        keyspace, queue = self._driver.keyspace, self.queue
-
-        def run(length: int) -> Run:
-            return lambda words: flows.existing(queue, commands.renew(keyspace, queue, words, lease=length))
-
-        self._driver.perform(renew(queue, deliveries, run, ms))
-
-    def _settle(self, deliveries: Sequence[Delivery], how: str, run: Run) -> None:
-        self._driver.perform(settle(self.queue, deliveries, how, run))
+    first = deliveries[0] if deliveries else None
+    observer = delivery.observer_of(first) if isinstance(first, Delivered) else None
+    return flow if observer is None else observing.settled(observer, queue, name or how, deliveries, flow)
 
 
-def settle(queue: str, deliveries: Sequence[Delivery], how: str, run: Run) -> Flow[None]:
+def carry_out(queue: str, deliveries: Sequence[Delivered], how: str, run: Run) -> Flow[None]:
     """Settle all deliveries whose lease holds, and mark each with its outcome. Raises `LeaseLost` for the others.
 
     Raises `OutcomeUnknown` for deliveries with an unknown outcome. If leases were lost too, that error is the cause.
@@ -100,7 +143,7 @@ def settle(queue: str, deliveries: Sequence[Delivery], how: str, run: Run) -> Fl
         raise error
 
 
-def renew(queue: str, deliveries: Sequence[Delivery], run: Callable[[int], Run], lease: int | None) -> Flow[None]:
+def prolong(queue: str, deliveries: Sequence[Delivered], run: Callable[[int], Run], lease: int | None) -> Flow[None]:
     """Renew all leases that hold, for `lease` ms; without it each for as long as it was given for.
 
     Each length takes one round trip. Raises `LeaseLost` for the other deliveries.
@@ -111,23 +154,23 @@ def renew(queue: str, deliveries: Sequence[Delivery], run: Callable[[int], Run],
         settled = yield from flows.renew([delivery.lease_words(item) for item in group], run(length))
         for item in group:
             sequence, _ = delivery.lease_words(item)
-            if sequence in settled.lost:
-                delivery.mark(item, LOST)
-            else:
+            if sequence not in settled.lost:
                 delivery.prolong(item, settled.tokens[sequence])
+            elif item.settled is None:  # else a consumer has collected its ack meanwhile, whose call tells the loss
+                delivery.mark(item, LOST)
     _raise_lost(queue, deliveries)
 
 
-def _raise_lost(queue: str, deliveries: Sequence[Delivery], cause: Exception | None = None) -> None:
+def _raise_lost(queue: str, deliveries: Sequence[Delivered], cause: Exception | None = None) -> None:
     missed = [item.id for item in deliveries if item.settled == LOST]
     if missed:
         raise LeaseLost(queue, missed) from cause
 
 
-def _newest(queue: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
+def _newest(queue: str, deliveries: Sequence[Delivered]) -> list[Delivered]:
     """Check deliveries and return them. Of two deliveries of one message the older has lost its lease."""
     check_deliveries(deliveries)
-    newest: dict[bytes, tuple[bytes, Delivery]] = {}
+    newest: dict[bytes, tuple[bytes, Delivered]] = {}
     older = []
     for item in deliveries:
         delivery.check_unsettled(item)
@@ -151,5 +194,5 @@ def check_deliveries(deliveries: object) -> None:
     if not isinstance(deliveries, Sequence) or isinstance(deliveries, (str, bytes, bytearray, memoryview)):
         raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {format_value(deliveries)}")
     for item in deliveries:
-        if not isinstance(item, Delivery):
+        if not isinstance(item, Delivered):
             raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {format_value(item)}")

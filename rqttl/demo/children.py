@@ -12,6 +12,9 @@ import tempfile
 from types import TracebackType
 from typing import Any
 
+#: Wait for the end of a process, and leave it as it is.
+_PEEK = os.WEXITED | os.WNOWAIT
+
 
 class ChildFailed(Exception):
     """A process of the demo ended too early, or with an error. The text names the process and the reason."""
@@ -44,20 +47,20 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Return whether it has not ended yet."""
-        return self._process.poll() is None
+        """True if it has not ended yet."""
+        return self._process.returncode is None and os.waitid(os.P_PID, self._process.pid, _PEEK | os.WNOHANG) is None
 
     def check(self) -> None:
         """Raise `ChildFailed` if it has ended."""
         if not self.running:
-            raise ChildFailed(f"{self.name} ended with exit code {self._process.returncode}: {self._last_error()}")
+            raise ChildFailed(f"{self.name} ended with exit code {self._reap()}: {self._last_error()}")
 
     def read(self) -> Any:
         """The next line of its output. Raises `ChildFailed` if there is none."""
         assert self._process.stdout is not None  # noqa: S101  # for the type checker
         line = self._process.stdout.readline()
         if not line:
-            self._process.wait()
+            self._wait()
             self.check()
         return json.loads(line)
 
@@ -69,9 +72,23 @@ class Child:
     def result(self) -> Any:
         """The last line of its output. Raises `ChildFailed` if its exit code is not 0."""
         line = self.read()
-        if self._process.wait():
+        self._wait()
+        if self._reap():
             self.check()
         return line
+
+    def _wait(self) -> None:
+        if self._process.returncode is None:
+            os.waitid(os.P_PID, self._process.pid, _PEEK)
+
+    def _reap(self) -> int:
+        """End it and all processes that it has started. Returns its exit code.
+
+        Its session is its own. Until it is reaped, no other process can have its number.
+        """
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait()
 
     def _last_error(self) -> str:
         self._errors.seek(0)
@@ -84,9 +101,7 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.running:
-            os.killpg(self._process.pid, signal.SIGKILL)  # with its own children: its session is its own
-        self._process.wait()
+        self._reap()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()  # type: ignore[union-attr]  # all of them are there

@@ -74,8 +74,12 @@ def _delete_queues(broker: Broker) -> None:
         with contextlib.suppress(QueueNotFound):
             broker.queue(name).delete()
     driver = driver_of(broker)
-    if traces := [driver.keyspace.key(name, TOMBSTONE) for name in deleted]:
-        driver.perform(flows.execute(replies.number, "UNLINK", *traces))
+    traces = [
+        driver.keyspace.workers,
+        driver.keyspace.birth,
+        *(driver.keyspace.key(name, TOMBSTONE) for name in deleted),
+    ]
+    driver.perform(flows.execute(replies.number, "UNLINK", *traces))
 
 
 class Stage:
@@ -107,12 +111,24 @@ class Stage:
             self._children.append(exits.enter_context(self._start("the reaper", role="reaper")))
             for child in self._children:
                 child.read()
+            self._await_consumers()
             self._started = self._progress = time.monotonic()
             self._send()
             return self._finish()
 
     def _start(self, name: str, **task: Any) -> Child:
         return Child(name, {"url": self._url, "namespace": NAMESPACE, **task})
+
+    def _await_consumers(self) -> None:
+        """Wait until each consumer waits for calls of each carrier, so that no call expires before the day begins."""
+        began = time.monotonic()
+        queues = [self._broker.queue(boarding(carrier)) for carrier in self.carriers]
+        while any(queue.stats().consumers < CONSUMERS for queue in queues):
+            for child in self._children:
+                child.check()
+            if time.monotonic() - began > PATIENCE:
+                raise ChildFailed(f"the consumers have not begun within {PATIENCE:.0f} s")
+            time.sleep(LOOK / 10)
 
     def _send(self) -> None:
         for minute, calls in by_minute(self._flights):
@@ -145,6 +161,8 @@ class Stage:
 
     def _finish(self) -> Outcome:
         *consumers, reaper = self._children
+        while self._last.waiting or self._last.sent < sum(self._sent.values()):
+            self._wait_until(time.monotonic() + LOOK / 10)
         for consumer in consumers:
             consumer.finish()
         self._children = [reaper]

@@ -1,27 +1,30 @@
-"""The other processes of the demo: `python -m rqttl.demo.worker` is a consumer or the reaper. Its input names its role.
+"""The other processes of the demo: `python -m rqttl.demo.worker` runs a consumer or the reaper, as its input says.
 
-A worker prints one line when it is ready, and one line of results at the end. At the end of its input it finishes its
-work and ends, so it also ends when its parent is killed.
+A consumer is `rqttl worker` in a process of its own, which calls `Agents`. Each process prints one line when it has
+begun, and one line of results at the end. At the end of its input it finishes its work and ends, so it also ends when
+its parent is killed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import threading
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import rqttl
 from rqttl.demo.names import boarding
 from rqttl.reaper import Reaper
 
-#: After `finish` a consumer ends when no call has come for this time.
-QUIET = "1s"
+#: Variables of the environment for the handler: the ms for a call, and the file for its counts.
+HANDLING, TALLIES = "RQTTL_DEMO_HANDLING_MS", "RQTTL_DEMO_TALLIES"
 
 
 @dataclass(slots=True)
@@ -32,64 +35,58 @@ class Tally:
     rejected: int = 0
 
 
-class Consumer:
-    """A consumer for the calls of all carriers, with a thread for each. All threads share some agents."""
+class Agents:
+    """The handler of a consumer: some agents, one for each thread. At the end it writes its counts into a file."""
 
-    def __init__(self, broker: rqttl.Broker, carriers: Sequence[str], agents: int, handling_ms: float) -> None:
-        self._broker = broker
-        self._agents = threading.BoundedSemaphore(agents)
-        self._handling = handling_ms / 1000
-        self._over = threading.Event()
-        self._unready = {boarding(carrier) for carrier in carriers}
-        self._ready = threading.Event()
-        broker.events.subscribe(self._count_waiting, rqttl.WaitEvent)
-        self.tallies = {carrier: Tally() for carrier in carriers}
+    def __init__(self) -> None:
+        self._seconds = float(os.environ[HANDLING]) / 1000
+        self._file = Path(os.environ[TALLIES])
+        self._lock = threading.Lock()
+        self._tallies: dict[str, Tally] = {}
 
-    def finish(self) -> None:
-        """End when the queues are empty: no more calls will be sent."""
-        self._over.set()
+    def __call__(self, call: rqttl.Delivery) -> None:
+        """Handle a call, or reject a cancelled one."""
+        time.sleep(self._seconds)  # the work
+        cancelled = call.decode()["cancelled"]
+        with self._lock:
+            tally = self._tallies.setdefault(call.queue, Tally())
+            tally.rejected += cancelled
+            tally.handled += not cancelled
+        if cancelled:
+            raise rqttl.Reject("cancelled")
 
-    def run(self, ready: Callable[[], None]) -> None:
-        """Work until `finish` was called and no call is left. Call `ready` when every thread waits for its first call.
+    def close(self) -> None:
+        """Write the counts by queue."""
+        self._file.write_text(json.dumps({queue: asdict(tally) for queue, tally in self._tallies.items()}))
 
-        The day begins then, so that no call expires because a process was slow to start.
-        """
-        threads = [threading.Thread(target=self._serve, args=[carrier]) for carrier in self.tallies]
-        for thread in threads:
-            thread.start()
-        self._ready.wait()
-        ready()
-        for thread in threads:
-            thread.join()
 
-    def _count_waiting(self, wait: rqttl.WaitEvent) -> None:
-        self._unready.discard(wait.queue)
-        if not self._unready:
-            self._ready.set()
+def arguments(task: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of `rqttl worker` for a consumer: all queues have the same weight."""
+    queues = [f"{boarding(carrier)}=1" for carrier in task["carriers"]]
+    redis = [*(["--url", task["url"]] if task["url"] else []), "--namespace", task["namespace"]]
+    handler = ["--call", "rqttl.demo.worker:Agents", "--delivery", "--prefetch", "1"]
+    return ["worker", *queues, *redis, *handler, "--processes", "1", "--threads", str(task["agents"])]
 
-    def _serve(self, carrier: str) -> None:
-        try:
-            queue, tally = self._broker.queue(boarding(carrier)), self.tallies[carrier]
-            last = False
-            while not last:
-                last = self._over.is_set()  # read before the loop, so that all calls sent until then are received
-                with queue.consume(prefetch=1, wait=QUIET) as calls:
-                    for call in calls:
-                        self._handle(call, tally)
-                tally.handled -= calls.lost_count
-        except BaseException:  # noqa: BLE001  # the process must not go on without this carrier
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
 
-    def _handle(self, call: rqttl.Delivery, tally: Tally) -> None:
-        with call, self._agents:  # leaving without an exception acks
-            time.sleep(self._handling)  # the work
-            if call.decode()["cancelled"]:
-                call.reject("cancelled")
-                tally.rejected += 1
-            else:
-                tally.handled += 1
+def tallies(carriers: Sequence[str], file: Path) -> dict[str, Tally]:
+    """Return the counts of a consumer by carrier. Without a call the file has none."""
+    counts = json.loads(file.read_text()) if file.exists() else {}
+    return {carrier: Tally(**counts.get(boarding(carrier), {})) for carrier in carriers}
+
+
+def consume(task: Mapping[str, Any]) -> dict[str, Tally]:
+    """Run `rqttl worker` until the end of the input. Returns its counts by carrier."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tallies"
+        environment = {**os.environ, HANDLING: str(task["handling_ms"]), TALLIES: str(file)}
+        with subprocess.Popen(
+            [sys.executable, "-m", "rqttl.cli", *arguments(task)], stdin=subprocess.DEVNULL, env=environment
+        ) as worker:
+            _at_end_of_input(worker.terminate)
+            _print("begun")
+        if worker.returncode:
+            sys.exit(f"rqttl worker ended with exit code {worker.returncode}")
+        return tallies(task["carriers"], file)
 
 
 def _print(value: Any) -> None:
@@ -108,17 +105,14 @@ def _at_end_of_input(stop: Any) -> None:
 def main() -> None:
     """Do the task of the first line of input."""
     task = json.loads(sys.stdin.readline())
+    if task["role"] == "consumer":
+        _print({carrier: asdict(tally) for carrier, tally in consume(task).items()})
+        return
     with rqttl.connect(task["url"], namespace=task["namespace"]) as broker:
-        if task["role"] == "reaper":
-            reaper = Reaper(broker)
-            _at_end_of_input(reaper.stop)
-            _print("ready")
-            _print(asdict(reaper.run()))
-        else:
-            consumer = Consumer(broker, task["carriers"], task["agents"], task["handling_ms"])
-            _at_end_of_input(consumer.finish)
-            consumer.run(lambda: _print("ready"))
-            _print({carrier: asdict(tally) for carrier, tally in consumer.tallies.items()})
+        reaper = Reaper(broker)
+        _at_end_of_input(reaper.stop)
+        _print("begun")
+        _print(asdict(reaper.run()))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from rqttl.doctor.findings import Finding, Repair, first_few, ok, problem, warni
 from rqttl.errors import RegistryDamaged
 from rqttl.flows import Flow
 from rqttl.protocol import replies
-from rqttl.protocol.keys import PARTS, Keyspace, queue_name, queue_names
+from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace, queue_name, queue_names
 from rqttl.text import format_value, plural
 from rqttl.units import as_size
 
@@ -92,6 +92,7 @@ def _scan(keyspace: Keyspace) -> Flow[tuple[dict[str, set[str]], list[str]]]:
     """The parts of each queue, and the keys that do not have the form of a part."""
     parts: dict[str, set[str]] = {}
     strange: list[str] = []
+    shared = (keyspace.registry, keyspace.policies, keyspace.workers, keyspace.birth)
     cursor, begun = 0, False
     while cursor or not begun:
         begun = True
@@ -101,7 +102,7 @@ def _scan(keyspace: Keyspace) -> Flow[tuple[dict[str, set[str]], list[str]]]:
             name = keyspace.split(key)
             if name is not None:
                 parts.setdefault(name[0], set()).add(name[1])
-            elif key not in (keyspace.registry.encode(), keyspace.policies.encode()):
+            elif key.decode("utf-8", "replace") not in shared:
                 strange.append(key.decode("utf-8", "backslashreplace"))
     return parts, strange
 
@@ -203,9 +204,11 @@ def _remains(keyspace: Keyspace, names: Sequence[str]) -> Flow[list[Finding]]:
     findings = []
     for name in names:
         keys = {part.name: keyspace.key(name, part.name) for part in PARTS.values() if not part.outlives}
-        calls = [_record(keyspace, name), *[("TYPE", key) for key in keys.values()]]
-        record, *kinds = yield from _ask(calls, together=True)
+        calls = [_record(keyspace, name), ("PTTL", keys[WAKEUP]), *[("TYPE", key) for key in keys.values()]]
+        record, life, *kinds = yield from _ask(calls, together=True)
         left = [part for part, kind in zip(keys, kinds, strict=True) if kind != b"none"]
+        if WAKEUP in left and life >= 0:
+            left.remove(WAKEUP)  # hints for consumers of a deleted queue: Redis removes them
         if left and not _is_there(record):
             size, messages = yield from _content(keys, left)
             findings.append(_left_over(name, left, size, messages))

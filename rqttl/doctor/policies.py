@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 
 from rqttl import flows
@@ -21,6 +22,8 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.text import escape, plural
 
 CHECK = "policies"
+#: A new version after damage lies below. A version has at most 16 digits, which leaves room for later changes.
+FIRST_VERSIONS = 10**15
 
 
 def check_policies(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[Finding]]:
@@ -33,7 +36,9 @@ def check_policies(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[Findi
     if isinstance(fields, Exception):
         raise fields
     stored = dict(flows.policies.pairs(fields))
-    damaged = [_damage(keyspace, field, damage) for field, damage in sorted(_damages(stored).items())]
+    # the version comes first: without it, no other repair can write
+    damages = sorted(_damages(stored).items(), key=lambda item: (item[0] != VERSION, item[0]))
+    damaged = [_damage(keyspace, field, damage) for field, damage in damages]
     if damaged:
         return damaged
     outdated = yield from _outdated(keyspace, queues)
@@ -141,11 +146,13 @@ def remove_policy(keyspace: Keyspace, field: bytes) -> Flow[str]:
     """Remove a field of the stored policies if it is damaged, and reconcile all queues."""
     (fields,) = yield flows.Read([("HGETALL", keyspace.policies)])
     stored = dict(flows.policies.pairs(fields))
-    damage = _damages(stored).get(field)
+    damages = _damages(stored)
+    damage = damages.get(field)
+    if VERSION in damages:
+        return "left alone: the version of the policies is damaged, too"
     if field == VERSION or damage is None or not damage.is_total:
         return "left alone: it is not damaged any more"
-    version = stored.get(VERSION, b"0")
-    command = commands.change_policies(keyspace, int(version) if version.isdigit() else 0, {}, [field])
+    command = commands.change_policies(keyspace, int(stored[VERSION]), {}, [field])
     answer = yield from flows.dispatch(command, ("stale",))
     if type(answer) is Refused:
         return "left alone: the policies changed just now, try again"
@@ -153,12 +160,12 @@ def remove_policy(keyspace: Keyspace, field: bytes) -> Flow[str]:
 
 
 def reset_version(keyspace: Keyspace) -> Flow[str]:
-    """Store a version that no queue names: the time in ms, which is above any number of changes."""
+    """Store a version that no record of a queue has: by chance, since the last version is not known."""
     (fields,) = yield flows.Read([("HGETALL", keyspace.policies)])
     if VERSION not in _damages(dict(flows.policies.pairs(fields))):
         return "left alone: it is not damaged any more"
-    time = yield from flows.server_time()
-    yield from flows.execute(replies.number, "HSET", keyspace.policies, VERSION, int(time))
+    version = secrets.randbelow(FIRST_VERSIONS)
+    yield from flows.execute(replies.number, "HSET", keyspace.policies, VERSION, version)
     return (yield from _reconcile_all(keyspace, "a new version is stored"))
 
 

@@ -25,9 +25,8 @@ def may_write(keyspace: Keyspace, queue: str) -> Flow[bool]:
 
 def take(keyspace: Keyspace, names: Sequence[str], error: ResponseError) -> Flow[KeyInventory]:
     """The named queues, or the queues of the registry, where `error` forbids to list keys. Raises `QueueNotFound`."""
-    inventory = KeyInventory(findings=[
-        warning("keys", f"cannot be listed: {error}", "give this user +scan +sscan +sismember +type +multi +exec")
-    ])  # fmt: skip
+    advice = f"give this user +scan +sscan +sismember +type +pttl +multi +exec ~{keyspace.everything}"
+    inventory = KeyInventory(findings=[warning("keys", f"cannot be listed: {error}", advice)])
     try:
         inventory.sound = list(names) or (yield from flows.names(keyspace))
         looks = yield from flows.options_of(keyspace, inventory.sound)

@@ -21,7 +21,8 @@ CHECK = "rights"
 #: Arguments behind the key of the commands that scripts call, so that Redis finds the key and accepts the call.
 ARGUMENTS: dict[str, tuple[Word, ...]] = {
     "BLPOP": (1,), "EXISTS": (), "HDEL": ("f",), "HEXISTS": ("f",), "HGET": ("f",), "HGETALL": (), "HINCRBY": ("f", 1),
-    "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "LLEN": (), "LPOP": (), "PEXPIRE": (1,),
+    "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "HSETNX": ("f", "v"), "LLEN": (), "LPOP": (),
+    "PEXPIRE": (1,),
     "RPUSH": ("v",), "SADD": ("m",), "SMEMBERS": (), "SISMEMBER": ("m",), "SMISMEMBER": ("m",), "SREM": ("m",),
     "SSCAN": (0,), "UNLINK": (),
     "XADD": ("*", "f", "v"), "XDEL": ("0-0",), "XLEN": (), "XRANGE": ("-", "+"), "XREVRANGE": ("+", "-"),
@@ -29,9 +30,10 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
     "ZADD": (0, "m"), "ZCARD": (), "ZCOUNT": (0, 0), "ZMSCORE": ("m",), "ZRANGE": (0, 0), "ZRANGEBYSCORE": (0, 0),
     "ZREM": ("m",), "ZREMRANGEBYSCORE": (0, 0), "ZSCAN": (0,), "ZSCORE": ("m",),
 }  # fmt: skip
-#: Commands that clients call beside scripts, by part: on the wake-up list, the record, the policies and the registry.
+#: Commands that clients call beside scripts, by part: on the wake-up list, the record, the policies, the name of
+#: the data and the registry.
 PLAIN = {
-    "wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "policies": ("HGET", "HGETALL"),
+    "wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "policies": ("HGET", "HGETALL"), "birth": ("HSETNX",),
     "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN"),
 }  # fmt: skip
 _INNER = re.compile(r"'([A-Z]{3,})'")
@@ -53,8 +55,9 @@ def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> t
 
 
 def _key(keyspace: Keyspace, queue: str, part: str) -> str:
-    """The key of a part of a queue, or the key of all policies."""
-    return keyspace.policies if part == "policies" else keyspace.key(queue, part)
+    """The key of a part of a queue, of all policies, or of the name of the data."""
+    shared = {"policies": keyspace.policies, "birth": keyspace.birth}
+    return shared.get(part) or keyspace.key(queue, part)
 
 
 def ask(calls: Sequence[Sequence[Word]]) -> Flow[list[str]]:

@@ -6,6 +6,7 @@ and `rqttl.store` repeats each call that was certainly not sent.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import redis
+import redis.asyncio
 from redis import exceptions
+from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixConnection
 from redis.connection import UnixDomainSocketConnection
 
 from rqttl.embedded.guard import PING, PONG
@@ -43,6 +46,34 @@ def revive_with(client: redis.Redis, revive: Callable[[], Path]) -> None:
             return super()._connect()  # type: ignore[no-untyped-call]  # as above
 
     client.connection_pool.connection_class = Connection
+
+
+def revive_async_with(client: redis.asyncio.Redis, revive: Callable[[], Path]) -> None:
+    """Do for an asyncio client as `revive_with` does. A thread looks for the server and starts it."""
+
+    class Connection(AsyncUnixConnection):
+        path: str
+
+        async def _connect(self) -> None:
+            self.path = await asyncio.get_running_loop().run_in_executor(None, _reachable, self.path, revive)
+            await super()._connect()  # type: ignore[no-untyped-call]  # redis-py has no types here
+
+    client.connection_pool.connection_class = Connection
+
+
+def _reachable(path: str, revive: Callable[[], Path]) -> str:
+    """Return the path of the socket of a server that answers."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connected:
+            connected.settimeout(SLOW)
+            connected.connect(path)
+            if _answers(connected):
+                return path
+    except TimeoutError:
+        return path  # the server is alive and hangs
+    except OSError:
+        pass  # as in `revive_with`
+    return os.fspath(_revived(revive))
 
 
 def _answers(connection: socket.socket) -> bool:

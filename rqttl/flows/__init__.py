@@ -2,7 +2,7 @@
 
 from rqttl.flows import deploying, policies
 from rqttl.flows.config_cache import KNOWN, ConfigCache, PolicyCache
-from rqttl.flows.looking import look, names, only, options, options_of
+from rqttl.flows.looking import look, look_closely, names, only, options, options_of, registered
 from rqttl.flows.messages import (
     PERIOD,
     ReceiveResult,
@@ -30,6 +30,7 @@ from rqttl.flows.queues import (
 )
 from rqttl.flows.redriving import redrive, redrive_many
 from rqttl.flows.registry import members, records, register, remove, remove_members, unregister
+from rqttl.flows.roster import beat, leave_roster, workers
 from rqttl.flows.server import reaper_count, server_time
 from rqttl.flows.statistics import stats, stats_of
 from rqttl.flows.steps import (
@@ -50,6 +51,7 @@ from rqttl.flows.steps import (
     Sleep,
     Step,
     Unregister,
+    WaitForAnyWakeup,
     WaitForWakeup,
     Write,
     dispatch,
@@ -85,8 +87,10 @@ __all__ = [
     "Sleep",
     "Step",
     "Unregister",
+    "WaitForAnyWakeup",
     "WaitForWakeup",
     "Write",
+    "beat",
     "config_of",
     "declare",
     "delete",
@@ -99,7 +103,9 @@ __all__ = [
     "existing",
     "follow",
     "heartbeat",
+    "leave_roster",
     "look",
+    "look_closely",
     "members",
     "names",
     "only",
@@ -120,6 +126,7 @@ __all__ = [
     "redrive",
     "redrive_many",
     "register",
+    "registered",
     "remove",
     "remove_members",
     "renew",
@@ -133,4 +140,5 @@ __all__ = [
     "unregister",
     "update",
     "with_config",
+    "workers",
 ]

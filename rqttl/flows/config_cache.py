@@ -71,8 +71,5 @@ class PolicyCache:
         before, self._known = self._known, (yield from policies.read(keyspace))
         for damage in self._known.damaged:
             if damage not in before.damaged:
-                logger.warning(
-                    "%s; existing queues keep its options, new ones lack them; `rqttl doctor` has the remedy",
-                    damage.error,
-                )
+                logger.warning("%s; %s", damage.error, _EFFECT)
         return self._known

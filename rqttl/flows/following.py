@@ -24,7 +24,8 @@ class Change:
     @property
     def differences(self) -> dict[str, tuple[Value | None, Value | None]]:
         """The differing options, each with both values."""
-        return self.config.options.differences(self.options.in_force)
+        before, after = self.config.options, self.options.in_force
+        return {} if before == after else before.differences(after)
 
     @property
     def given_up(self) -> set[str]:
@@ -34,8 +35,7 @@ class Change:
     @property
     def may_kill(self) -> bool:
         """True if messages may die at once by the change."""
-        before, after = self.config.options, self.options.in_force
-        return any(before[name] != after[name] for name in _DEADLY)
+        return not self.differences.keys().isdisjoint(_DEADLY)
 
 
 def following(policies: PolicySet, declared: QueueOptions, config: QueueConfig | None = None) -> Options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rqttl.errors import QueueDamaged, QueueNotFound, RegistryDamaged
 from rqttl.flows.numbers import Call, Numbers
@@ -21,13 +21,18 @@ PAGE = 500
 BODIES = 2**22
 
 
-def names(keyspace: Keyspace) -> Flow[list[str]]:
-    """The names of all existing queues, sorted. A damaged queue exists. Raises `RegistryDamaged`."""
+def registered(keyspace: Keyspace) -> Flow[list[str]]:
+    """The names in the registry, sorted, also of queues that do not exist any more. Raises `RegistryDamaged`."""
     (members,) = yield Read([("SMEMBERS", keyspace.registry)])
     if isinstance(members, Exception):
         raise RegistryDamaged(keyspace.registry)
+    return queue_names(members)
+
+
+def names(keyspace: Keyspace) -> Flow[list[str]]:
+    """The names of all existing queues, sorted. A damaged queue exists. Raises `RegistryDamaged`."""
     existing: list[str] = []
-    for page in _pages(queue_names(members)):
+    for page in _pages((yield from registered(keyspace))):
         damaged: Damaged = {}
         _, records = yield from _existing(keyspace, page, LIFETIME, damaged)
         existing += [name for name in page if name in records or name in damaged]
@@ -56,21 +61,36 @@ def _options(record: Record, field: str) -> QueueOptions:
         raise QueueDamaged(record.queue, f"the field {field} of its record holds no options") from None
 
 
+class StatsAndRecord(NamedTuple):
+    """The statistics of a queue, without a sweep, and the record from which they come."""
+
+    stats: QueueStats
+    record: Record
+
+
 def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Flow[PerQueue[QueueStats]]:
     """Statistics of each queue, without a sweep. `ends` adds the ends of the next lease and of the next delay."""
-    statistics: PerQueue[QueueStats] = PerQueue()
+    looks = yield from look_closely(keyspace, queues, (), ends=ends)
+    return PerQueue({name: look.stats for name, look in looks.items()}, looks.damaged)
+
+
+def look_closely(
+    keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], *, ends: bool = False
+) -> Flow[PerQueue[StatsAndRecord]]:
+    """Statistics of each queue as in `look`, and its record with further `fields`. They cost no further command."""
+    looks: PerQueue[StatsAndRecord] = PerQueue()
     for page in _pages(queues):
-        now, records = yield from _existing(keyspace, page, STATISTICS, statistics.damaged)
-        numbers = _sound(records, lambda record: Numbers(keyspace, record, now), statistics.damaged)  # noqa: B023  # used at once
-        counts = yield from _ask({name: tally.ask_counts() for name, tally in numbers.items()}, statistics.damaged)
+        now, records = yield from _existing(keyspace, page, (*STATISTICS, *fields), looks.damaged)
+        numbers = _sound(records, lambda record: Numbers(keyspace, record, now), looks.damaged)  # noqa: B023  # used at once
+        counts = yield from _ask({name: tally.ask_counts() for name, tally in numbers.items()}, looks.damaged)
         for name, answers in counts.items():
             numbers[name].counts = answers
         for group in _groups([numbers[name] for name in counts]):
-            heads = yield from _ask({tally.queue: tally.ask_heads(ends=ends) for tally in group}, statistics.damaged)
+            heads = yield from _ask({tally.queue: tally.ask_heads(ends=ends) for tally in group}, looks.damaged)
             for name, answers in heads.items():
                 numbers[name].heads = answers
-                statistics[name] = numbers[name].statistics(ends=ends)
-    return statistics
+                looks[name] = StatsAndRecord(numbers[name].statistics(ends=ends), records[name])
+    return looks
 
 
 def only(queue: str, flow: Flow[PerQueue[T]]) -> Flow[T]:

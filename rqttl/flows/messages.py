@@ -32,6 +32,8 @@ from rqttl.types import Message, Receipt
 PERIOD = 240_000
 #: The answer to `WaitForWakeup` after an interrupt: the flow must not wait again.
 ENDED = b"ended"
+#: The same if nobody waits for the messages any more: the flow takes no message.
+ABANDONED = b"abandoned"
 #: Calls that one round trip of `enqueue_many` carries at most.
 WINDOW = 8
 
@@ -171,14 +173,14 @@ def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> R
 
 
 class ReceiveResult(NamedTuple):
-    """The result of one receive: entries `(sequence, (header, body))`, and one lease token for all of them.
+    """The result of one receive: entries `(sequence, header, body)`, and one lease token for all of them.
 
     `lost` and `unknown` are sequences of deliveries that the call should settle; see `Settled`. `due` is the time of
     the next due work in ms. `more` is true if the call met expired messages only.
     """
 
     config: QueueConfig
-    entries: Sequence[Any]
+    entries: Sequence[tuple[bytes, bytes, bytes]]
     token: bytes
     failures: dict[bytes, int]
     lost: Sequence[bytes]
@@ -204,16 +206,17 @@ def receive_once(queue: str, count: int, lease: int | None, *, auto_ack: bool = 
     while True:
         values = yield from with_config(queue, build)
         lost, unknown = lost + values.lost, unknown + values.unknown
-        if values.entries or not values.more or not count:
+        if values.messages or not values.more or not count:
             return _claimed(used, values, lost, unknown)
         finished = ()
 
 
 def _claimed(config: QueueConfig, values: Ok, lost: Sequence[bytes], unknown: Sequence[bytes]) -> ReceiveResult:
-    failures, due = values.failures, values.due
+    failures, due, words = values.failures, values.due, values.messages
+    entries = list(zip(words[::3], words[1::3], words[2::3], strict=True))
     failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
     return ReceiveResult(
-        config, values.entries, values.token, failed, lost, unknown, values.now, int(due) if due else None,
+        config, entries, values.token, failed, lost, unknown, values.now, int(due) if due else None,
         bool(values.more),
     )  # fmt: skip
 
@@ -255,8 +258,9 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         wakeup = yield WaitForWakeup(queue, block, left, due)
         exhausted = wakeup if isinstance(wakeup, PoolExhausted) else None
         ticket = wakeup if wakeup and not exhausted else b""
-        if exhausted or ticket == ENDED:
+        if exhausted or ticket in (ENDED, ABANDONED):
             # one last look: it ends the presence among the waiters, and takes a message that was handed over meanwhile
+            count = 0 if ticket == ABANDONED else count
             ticket, wait = b"", 0
         now = yield Now()
 

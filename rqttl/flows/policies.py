@@ -257,7 +257,7 @@ class _Reconciliation:
         stale = [name for name in refused if name not in self._damaged]
         done = {call.queue: call.word("next") for call in calls if call.queue in answers and call.queue not in refused}
         given_up = {target for name in done for target in changes[name].given_up}
-        unlisted = yield from targets.enter(self._keyspace, given_up)
+        unlisted = yield from targets.register_missing(self._keyspace, given_up)
         yield from self._let_die({name: changes[name] for name in done if changes[name].differences}, done)
         return stale + unlisted
 

@@ -122,7 +122,7 @@ def update(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flo
             break
         yield GetConfig(queue, fresh=True)  # a queue whose lifetime is over is deleted by it
     before, after = config.options, options.in_force
-    yield from reconcile(keyspace, (yield from targets.enter(keyspace, targets.given_up(before, after))))
+    yield from reconcile(keyspace, (yield from targets.register_missing(keyspace, targets.given_up(before, after))))
     known = yield from config_if_exists(keyspace, queue)
     if known is None:
         return UpdateResult(before, after, 0, 0)  # its lifetime was over at once
@@ -167,14 +167,17 @@ def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
             return purged
 
 
-def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str]) -> Flow[int]:
-    """Remove the ready ones among these messages. Expired messages die first and do not count."""
+def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str], *, unread: bool = False) -> Flow[int]:
+    """Remove the ready ones among these messages. Expired messages die first and do not count.
+
+    The messages count as handled; as lost if `unread`.
+    """
     ids = sorted(_checked(sequences))
     yield from sweep(queue)
     purged = done = 0
     while done < len(ids):
         page = ids[done : done + BATCH]
-        values = yield from run(commands.purge(keyspace, queue, "", page))
+        values = yield from run(commands.purge(keyspace, queue, "", page, unread=unread))
         purged += values.purged
         done += page.index(values.upto.decode()) + 1
     return purged

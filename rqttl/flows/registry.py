@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,16 @@ PAGE = 1000
 
 
 def register(keyspace: Keyspace, queue: str) -> Flow[int]:
-    """Add a queue. Returns 1 if it was missing."""
-    return (yield from execute(replies.number, "SADD", keyspace.registry, queue))
+    """Add a queue. Returns 1 if it was missing. The first queue of a namespace gives the data its random name.
+
+    A server that has lost its data gets another name, so a reader that knows the name learns of the loss.
+    """
+    name = ("HSETNX", keyspace.birth, "name", secrets.token_hex(8))
+    entry = ("SADD", keyspace.registry, queue)
+    *_, added = yield Write([name, entry])
+    if isinstance(added, Exception):
+        raise added
+    return replies.shaped("SADD", replies.number, added)
 
 
 def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:

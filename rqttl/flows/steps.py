@@ -6,7 +6,7 @@ itself. No I/O here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -14,7 +14,7 @@ from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
 from rqttl.events import Events
 from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.timing import Timing
 from rqttl.types import SweepResult
@@ -129,6 +129,28 @@ class WaitForWakeup:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitForAnyWakeup:
+    """Step: wait `ms` for an element of the wake-up list of one of several queues. `interrupt` ends the step at once.
+
+    The answer is the queue and the element. Otherwise it is as for `WaitForWakeup`. The element belongs to the caller:
+    a ticket has to be shown with the next receive of that queue.
+    """
+
+    queues: Sequence[str]
+    ms: int
+    interrupt: Interrupt | None = field(default=None, compare=False)
+
+    def keys(self, keyspace: Keyspace) -> dict[str, str]:
+        """Return the queues by their wake-up lists."""
+        return {keyspace.key(queue, WAKEUP): queue for queue in self.queues}
+
+    @staticmethod
+    def answer(keys: Mapping[str, str], reply: Any) -> Any:
+        """Return the answer for the reply to a wait: its list becomes the queue."""
+        return (keys[reply[0]], reply[1]) if isinstance(reply, tuple) else reply
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     """Step: read a clock of this process that never goes back. The answer is a time in ms."""
 
@@ -142,7 +164,7 @@ class Sleep:
 
 Step = (
     Command | GetConfig | ForgetConfig | GetPolicies | Pipeline | Read | Write | Rehearse | Register | Unregister
-    | HandleNotes | WaitForWakeup | Now | Sleep
+    | HandleNotes | WaitForWakeup | WaitForAnyWakeup | Now | Sleep
 )  # fmt: skip
 Flow = Generator[Step, Any, T]
 

@@ -1,7 +1,7 @@
-"""Dead-letter queues that no client has entered into the registry.
+"""Dead-letter queues that no client has registered.
 
-A script creates the queue, and the client that made the call enters it. If that client dies in between, reapers find
-the queue by the options that lead to it. So before these options are forgotten, another client enters it.
+A script creates the queue, and the client that made the call registers it. If that client dies in between, reapers find
+the queue by the options that lead to it. So before these options are forgotten, another client registers it.
 """
 
 from __future__ import annotations
@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rqttl.flows.steps import Flow, Read, Register
-from rqttl.options import REASONS, QueueOptions
+from rqttl.options import QueueOptions
 from rqttl.protocol.keys import Keyspace
 
 
 def given_up(before: QueueOptions, after: QueueOptions) -> set[str]:
     """The queues to which dead letters went before, and do not go any more."""
-    return _targets(before) - _targets(after)
+    return set() if before == after else before.targets() - after.targets() - {before.queue}
 
 
-def _targets(options: QueueOptions) -> set[str]:
-    return {options.target(reason) for reason in REASONS} - {"", options.queue}
-
-
-def enter(keyspace: Keyspace, queues: Iterable[str]) -> Flow[list[str]]:
-    """Enter these queues into the registry if they exist and are missing there. Returns those that were missing."""
+def register_missing(keyspace: Keyspace, queues: Iterable[str]) -> Flow[list[str]]:
+    """Register the queues of these that exist and are missing in the registry. Returns those that were missing."""
     names = sorted(queues)
     calls = [
         call

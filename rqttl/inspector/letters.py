@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -62,6 +62,11 @@ class LetterFilter:
     def is_empty(self) -> bool:
         """Return whether there is no condition, so that every letter matches."""
         return self == LetterFilter()
+
+    @property
+    def is_age(self) -> bool:
+        """Return whether the age of a letter is the only condition, or there is none."""
+        return replace(self, older_than=None, newer_than=None).is_empty
 
     def at(self, now: datetime) -> Callable[[MessageView], bool]:
         """A function that tells whether a message matches; ages count from `now`."""

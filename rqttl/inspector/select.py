@@ -10,14 +10,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from rqttl.errors import QueueNotFound
+from rqttl.names import is_pattern
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
-
-
-def is_pattern(text: str) -> bool:
-    """Return whether a text has one of the characters `*`, `?` and `[`, which no name has."""
-    return bool(set(text) & set("*?["))
 
 
 def plain_names(patterns: Sequence[str]) -> list[str]:

@@ -40,7 +40,7 @@ def _expiring_letters(policy: Policy, policies: PolicySet, queues: Mapping[str, 
     options_of_policy = {name for name in _DEADLY if policy.definition.get(name) is not None}
     if not options_of_policy:
         return
-    targets = {target for options in queues.values() for reason in REASONS if (target := options.target(reason))}
+    targets = {target for options in queues.values() for target in options.targets()}
     lossy, deadly = [], set()
     for name in sorted(filter(policy.matches, targets)):
         options = queues.get(name) or policies.resolve(QueueOptions(name, {})).options

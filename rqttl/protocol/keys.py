@@ -76,7 +76,8 @@ PARTS: Mapping[str, Part] = {
             "ends earlier, also for one that never failed", harm="they take memory"),
         Part(WAKEUP, "list",
             "at most one hint (an empty string), and tickets `<sequence> <token>` of messages handed to consumers "
-            "that wait", in_target=True),
+            "that wait. Of a deleted queue: a hint for each consumer that waited, at most 1,000; Redis removes them "
+            "after a minute", in_target=True),
         Part("waiters", "zset",
             "consumers that wait, by the ms until which they count as waiting: 5 s longer than they block; and "
             "sequences of messages on the way to them, by minus the ms at which their ticket ends", in_target=True),
@@ -86,8 +87,9 @@ PARTS: Mapping[str, Part] = {
             "names of messages from calls with a window of their own, each also in one of `dedup_windows`"),
         Part("dedup_windows", "zset", "the names of one call, a line each, by the end of the window of the call"),
         Part(TOMBSTONE, "hash",
-            "the loss of the last deleted queue of this name that lost messages: its `created_at` and `trimmed_upto`, "
-            "and as `last_id` its highest sequence, in any state (`0-0`: none). Redis removes it after 7 days",
+            "as `deleted` the `created_at` of the last deleted queue of this name; and of the last one that lost "
+            "messages its `created_at` and `trimmed_upto`, and as `last_id` its highest sequence, in any state (`0-0`: "
+            "none). Redis removes it 7 days after the last deletion",
             in_target=True, outlives=True),
     )
 }  # fmt: skip
@@ -160,6 +162,16 @@ class Keyspace:
     def policies(self) -> str:
         """The hash of all policies and operator policies, and their version."""
         return f"{self.namespace}:policies"
+
+    @property
+    def workers(self) -> str:
+        """The hash of all workers and reapers: a name, and the facts of the last beat as JSON."""
+        return f"{self.namespace}:workers"
+
+    @property
+    def birth(self) -> str:
+        """The hash with the random name of the data, made before the first queue."""
+        return f"{self.namespace}:birth"
 
     @property
     def due_channel(self) -> str:

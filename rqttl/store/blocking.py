@@ -54,10 +54,13 @@ class Listener:
         self._places = places_of(self._pool)
         self._interrupt = interrupt
 
-    def listen(self, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
-        """Wait up to `ms` for an element of a list. Returns the element, or `None` when the time is over.
+    def listen(
+        self, keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        """Wait up to `ms` for an element of one of the lists. Returns the list with the element; `None` after `ms`.
 
-        Returns `ENDED` after the interrupt of all waits or after `interrupt`, and the error if no connection is free.
+        Returns an empty text after `CLIENT UNBLOCK`, `ENDED` after the interrupt of all waits or after `interrupt`,
+        and the error if no connection is free.
         A lost connection ends the wait with `None`. The caller's next call shows whether Redis is reachable.
         """
         interrupts = [self._interrupt] if interrupt is None else [self._interrupt, interrupt]
@@ -66,7 +69,7 @@ class Listener:
             exhausted = PoolExhausted(self._places.limit, self._places.held)
             return exhausted if place is False else ENDED if _asked(interrupts) else None
         try:
-            reply = self._block(key, ms, interrupts)
+            reply = self._block(keys, ms, interrupts)
         except PoolExhausted as error:
             return error
         except (ConnectionError, TimeoutError, NotSent):
@@ -82,10 +85,10 @@ class Listener:
             self._places.give_back(place)
         if reply is None:
             return ENDED if _asked(interrupts) else None
-        element: bytes = reply[1]
-        return element
+        key, element = reply
+        return key.decode(), element
 
-    def _block(self, key: str, ms: int, interrupts: Sequence[Interrupt]) -> Any:
+    def _block(self, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
         """Make one blocking call. Each of the interrupts ends it."""
         with Held(self) as held:
             connection = held.connection
@@ -99,7 +102,7 @@ class Listener:
                     # this check comes after the registration of `hang_up`: a later interrupt shuts the socket down
                     if _asked(interrupts):
                         return None
-                    reply = self._call(line, ("BLPOP", key, f"{longest / 1000:.3f}"))
+                    reply = self._call(line, ("BLPOP", *keys, f"{longest / 1000:.3f}"))
             except ResponseError as error:
                 # Redis closes the connection after UNBLOCKED, perhaps after the client sent its next call
                 held.clean = not (_asked(interrupts) or line.ended or "UNBLOCKED" in str(error))
@@ -173,7 +176,7 @@ def patiently(connection: Connection, ms: int) -> Iterator[int]:
         timeout = connection.socket_timeout
         yield min(max(10, ms), BLIND if not timeout else max(10, int(timeout * 500)))
         return
-    _keep_alive(sock)
+    keep_alive(sock)
     before = sock.gettimeout()
     sock.settimeout(ms / 1000 + REPLY)
     try:
@@ -183,7 +186,7 @@ def patiently(connection: Connection, ms: int) -> Iterator[int]:
             sock.settimeout(before)
 
 
-def _keep_alive(sock: socket.socket) -> None:
+def keep_alive(sock: socket.socket) -> None:
     """Turn on TCP keepalive, unless the client's settings have done so."""
     if sock.family == socket.AF_UNIX or sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
         return

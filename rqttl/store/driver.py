@@ -29,13 +29,14 @@ from rqttl.flows import (
     Rehearse,
     Sleep,
     Unregister,
+    WaitForAnyWakeup,
     WaitForWakeup,
     Write,
 )
 from rqttl.names import check_namespace
 from rqttl.policies import PolicySet
 from rqttl.protocol.commands import Command, QueueConfig
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.rehearsal import rehearse
 from rqttl.store.store import Store
@@ -79,6 +80,7 @@ class RedisDriver:
             Now: lambda _: self.timing.now(),
             Sleep: lambda step: self.timing.sleep(step.ms / 1000),
             WaitForWakeup: self._wait_for_wakeup,
+            WaitForAnyWakeup: self._wait_for_any_wakeup,
             Register: lambda step: self.perform(flows.register(self.keyspace, step.queue)),
             Unregister: lambda step: self.perform(self.configs.unregister(self.keyspace, step.queue)),
             HandleNotes: lambda step: self.perform(flows.follow(self.keyspace, step.notes)),
@@ -116,7 +118,14 @@ class RedisDriver:
     def _wait_for_wakeup(self, step: WaitForWakeup) -> Any:
         if self.events.notify is not None:
             self.events.notify(WaitEvent(step.queue))
-        return self.timing.wait(self.store, self.keyspace.key(step.queue, "wakeup"), step)
+        return self.timing.wait(self.store, self.keyspace.key(step.queue, WAKEUP), step)
+
+    def _wait_for_any_wakeup(self, step: WaitForAnyWakeup) -> Any:
+        if self.events.notify is not None:
+            for queue in step.queues:
+                self.events.notify(WaitEvent(queue))
+        keys = step.keys(self.keyspace)
+        return step.answer(keys, self.timing.wait_for_any(self.store, list(keys), step))
 
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. A signal handler may call it."""

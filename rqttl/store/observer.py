@@ -28,7 +28,7 @@ def reply_outcome(reply: Any) -> str:
     return reply[1].decode() if isinstance(reply, list) and reply and reply[0] == b"refused" else "ok"
 
 
-def wait_outcome(answer: bytes | Exception | None) -> str:
+def wait_outcome(answer: tuple[str, bytes] | bytes | Exception | None) -> str:
     """Return the outcome of a wait."""
     if isinstance(answer, Exception):
         return type(answer).__name__

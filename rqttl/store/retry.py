@@ -31,54 +31,78 @@ class NotSent(Exception):
     """Redis has certainly not carried out the call: it did not get the call, or refuses it for now. See `__cause__`."""
 
 
-def with_retries(command: Command, attempt: Callable[[Command], T]) -> T:
-    """Run a script. After a lost reply a repeatable one runs again; any other raises `OutcomeUnknown`.
+#: All errors after which `Attempts` decides.
+FAILURES = (NotSent, ConnectionError, TimeoutError, ResponseError, ScriptsForgotten)
 
-    A repeated call of `DECISIVE` raises `OutcomeUnknown`, too, if its last attempt fails with any error.
+
+class Attempts:
+    """Decides after each failed attempt of one call: the call is made again after a pause, or an error is raised.
+
+    `command` is a script, and `None` stands for other calls, which are all repeatable. `started` and `now` are times
+    in seconds. No clock, no sleep and no I/O: sync and asyncio stores share the rules.
     """
+
+    __slots__ = ("_command", "_lost", "_pauses", "_started", "pause")
+
+    def __init__(self, command: Command | None, started: float) -> None:
+        self._command = command
+        self._started = started
+        self._pauses = iter(PAUSES)
+        self._lost = False
+        #: Seconds to wait before the next attempt.
+        self.pause = 0.0
+
+    def again(self, error: Exception, now: float) -> Command | None:
+        """Return the command of the next attempt; raise the error of the whole call if there is none.
+
+        After a lost reply a repeatable script runs again; any other raises `OutcomeUnknown`. A repeated script of
+        `DECISIVE` raises `OutcomeUnknown`, too, if its last attempt fails with any error.
+        """
+        cause = error.__cause__ if isinstance(error, NotSent) else error
+        if isinstance(error, ConnectionError | TimeoutError):
+            self._lose(error)
+        elif not isinstance(error, NotSent):
+            raise self._last(error) from error
+        pause = next(self._pauses, None)
+        if pause is None or (isinstance(cause, TimeoutError) and now - self._started > PATIENCE):
+            raise self._last(cause) from (cause if self._command else None)
+        self.pause = pause
+        return self._command
+
+    def _lose(self, error: Exception) -> None:
+        """Record that the reply to an attempt was lost."""
+        self._lost = True
+        if self._command is not None:
+            if not self._command.repeatable:
+                raise OutcomeUnknown(self._command.queue, self._command.script.name) from error
+            self._command = self._command.as_replay()
+
+    def _last(self, error: BaseException | None) -> BaseException:
+        """The error to raise after the last attempt."""
+        if self._lost and self._command is not None and self._command.script.name in DECISIVE:
+            return OutcomeUnknown(self._command.queue, self._command.script.name)
+        return error or AssertionError("NotSent always has a cause")
+
+
+def with_retries(command: Command, attempt: Callable[[Command], T]) -> T:
+    """Run a script by `attempt`, and repeat it as `Attempts` decides."""
     started = time.monotonic()
-    lost = False
-    for pause in (*PAUSES, None):
+    attempts: Attempts | None = None
+    while True:
         try:
             return attempt(command)
-        except NotSent as error:
-            if pause is None or _too_late(error.__cause__, started):
-                raise _last(command, lost, error.__cause__) from error.__cause__
-        except (ConnectionError, TimeoutError) as error:
-            lost = True
-            if not command.repeatable:
-                raise OutcomeUnknown(command.queue, command.script.name) from error
-            if pause is None or _too_late(error, started):
-                raise _last(command, lost, error) from error
-            command = command.as_replay()
-        except (ResponseError, ScriptsForgotten) as error:
-            raise _last(command, lost, error) from error
-        time.sleep(pause)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _last(command: Command, lost: bool, error: BaseException | None) -> BaseException:
-    """The error to raise after the last attempt. `lost`: the reply to one of the attempts was lost."""
-    if lost and command.script.name in DECISIVE:
-        return OutcomeUnknown(command.queue, command.script.name)
-    return error or AssertionError("NotSent always has a cause")
+        except FAILURES as error:
+            attempts = attempts or Attempts(command, started)
+            command = attempts.again(error, time.monotonic()) or command
+        time.sleep(attempts.pause)
 
 
 def try_again(attempt: Callable[[], T]) -> T:
-    """Make a repeatable call, and repeat it also after a lost reply."""
-    started = time.monotonic()
-    for pause in (*PAUSES, None):
+    """Make a repeatable call by `attempt`, and repeat it as `Attempts` decides."""
+    attempts = Attempts(None, time.monotonic())
+    while True:
         try:
             return attempt()
-        except NotSent as error:
-            if pause is None or _too_late(error.__cause__, started):
-                raise error.__cause__ from None  # type: ignore[misc]  # NotSent always has a cause
-        except (ConnectionError, TimeoutError) as error:
-            if pause is None or _too_late(error, started):
-                raise
-        time.sleep(pause)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _too_late(error: BaseException | None, started: float) -> bool:
-    return isinstance(error, TimeoutError) and time.monotonic() - started > PATIENCE
+        except FAILURES as error:
+            attempts.again(error, time.monotonic())
+        time.sleep(attempts.pause)

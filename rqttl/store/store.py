@@ -7,11 +7,8 @@ keep a connection with an unread reply, and that reply would answer the next cal
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
-from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
@@ -19,7 +16,7 @@ from redis.connection import Connection
 from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, ResponseError, TimeoutError
 from redis.retry import Retry
 
-from rqttl.errors import ContractError, InvalidInput, PoolExhausted, ScriptsForgotten
+from rqttl.errors import InvalidInput, PoolExhausted
 from rqttl.events import Events
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Repeated
@@ -28,55 +25,21 @@ from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
 from rqttl.store.connections import Connections
+from rqttl.store.exchanges import Calls, Exchange, Exchanges, alone, check, strictest
 from rqttl.store.observer import Observer, checked, ok, reply_outcome, wait_outcome
 from rqttl.store.pools import Held, open_pool
-from rqttl.store.refusals import is_read_only, refuses_for_now
-from rqttl.store.retry import SOCKET_TIMEOUT, NotSent, try_again, with_retries
-from rqttl.text import format_value, type_name
+from rqttl.store.retry import NotSent, try_again, with_retries
+from rqttl.store.urls import TIME_OUTS, pool_for
+from rqttl.text import type_name
 
 T = TypeVar("T")
-
-CONNECT_TIMEOUT = 5.0
-#: The number of times that one call loads its scripts again.
-FORGOTTEN = 5
-_SCHEMES = ("redis", "rediss", "unix")
 
 
 def open_client(url: str) -> redis.Redis:
     """A client for a URL, with time-outs, without hidden retries. Raises `InvalidInput`, which never shows the URL."""
-    scheme, separator, address = url.partition("://") if isinstance(url, str) else ("", "", "")
-    if scheme not in _SCHEMES or not separator:
-        got = f"{scheme[:20]!r} as scheme" if separator and scheme.isalnum() else "none of them"
-        got = got if isinstance(url, str) else format_value(url)
-        raise InvalidInput(f"url: expected redis://, rediss://, unix:// or embedded://, got {got}")
-    retry = Retry(NoBackoff(), 0)
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018  # reading it is the check
-        _check_encoding(parts)
-        if "@" in address and "@" not in parts.netloc and scheme != "unix":
-            raise ValueError  # an unencoded / ? or # in the password: redis-py would take a part of it for the host
-        if scheme != "unix" and not re.fullmatch(r"/?[0-9]*/?", parts.path):
-            raise ValueError  # redis-py would quietly use database 0
-        pool = open_pool(url, retry=retry, socket_timeout=SOCKET_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT)
-        if scheme == "unix":
-            # redis-py would read bytes that are no text as replacement characters
-            pool.connection_kwargs["path"] = os.fsdecode(unquote_to_bytes(os.fsencode(parts.path)))
-        pool.connection_class(**pool.connection_kwargs)  # not opened: its constructor checks the options of the URL
-        return redis.Redis(connection_pool=pool)
-    except (ValueError, TypeError, redis.RedisError):
-        # the text of these errors holds parts of the URL, the password among them
-        raise InvalidInput(
-            "url: not a valid Redis URL, or one with an unknown option or a database that is no number "
-            "(a password with special characters must be %-encoded)"
-        ) from None
-
-
-def _check_encoding(parts: SplitResult) -> None:
-    """Raise `UnicodeError`, a `ValueError`, for bytes that are no text. Only a path may have such bytes."""
-    os.fsencode(parts.path)
-    f"{parts.netloc}{parts.query}".encode()
-    (parts.hostname or "").encode("idna")
+    return redis.Redis(
+        connection_pool=pool_for(url, lambda url: open_pool(url, retry=Retry(NoBackoff(), 0), **TIME_OUTS))
+    )
 
 
 class Store:
@@ -91,7 +54,7 @@ class Store:
         self.client = client
         self.connections = Connections(client.connection_pool)
         self._observer = Observer(events)
-        self._loaded: set[str] = set()
+        self._exchanges = Exchanges(leave=self.connections.renew)
         #: Ends every `listen` from the moment at which it is asked.
         self.interrupted = Interrupt()
         self._listener = Listener(client, self._call, self.connections.release_idle, self.interrupted)
@@ -114,13 +77,12 @@ class Store:
 
         `tolerant`: the error of a command on a damaged queue takes the place of its reply. Every other error is raised.
         """
-        strictest = next((command for command in commands if not command.repeatable), commands[0])
-        ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
-        send = self._send_ordered if ordered else self._send_scripts
         replies = self._observer.send_all(
             commands,
             lambda command: (command.script.name, command.queue),
-            lambda: with_retries(strictest, lambda _: send(commands)),
+            lambda: with_retries(
+                strictest(commands), lambda _: self._carry_out(self._exchanges.in_one_round_trip(commands))
+            ),
         )
         replies = [
             self.run(command) if isinstance(reply, NoScriptError) else reply
@@ -141,8 +103,15 @@ class Store:
         return sent if keep_errors else checked(sent, tolerant=True)
 
     def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
-        """Wait for an element of a list on a connection of its own; see `Listener`."""
-        return self._observer.send("BLPOP", queue, wait_outcome, self._listener.listen, key, ms, interrupt)
+        """Wait for an element of a list on a connection of its own; see `Listener`. Returns the element."""
+        reply = self._observer.send("BLPOP", queue, wait_outcome, self._listener.listen, (key,), ms, interrupt)
+        return reply[1] if isinstance(reply, tuple) else reply
+
+    def listen_to_all(
+        self, keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        """Wait for an element of one of several lists; see `Listener`."""
+        return self._observer.send("BLPOP", None, wait_outcome, self._listener.listen, keys, ms, interrupt)
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
@@ -163,109 +132,53 @@ class Store:
         try:
             with self.connections.hold() as held:
                 reply: Reply = self._call_in(held, ("EVALSHA", script.sha, *command.words))
-                _check(command, reply)
+                check(command, reply)
                 held.clean = True
                 return reply
         except NoScriptError:
-            self._loaded.discard(script.sha)
+            pass  # the script is loaded outside of this handler: a later error has no part in this one
         return self._observer.send("SCRIPT LOAD", None, ok, self._send_with_text, command)
 
     def _send_with_text(self, command: Command) -> Reply:
-        """Load the script and run it. Not as a transaction: with full memory Redis would refuse the whole of it."""
-        text = ("SCRIPT", "LOAD", command.script.text)
-        for _ in range(FORGOTTEN):
-            loaded, reply = self._exchange(
-                [text, *_calls([command])], lambda r: [r[0], *self._judged([command], r[1:])]
-            )
-            if not isinstance(reply, NoScriptError):
-                break
-            if isinstance(loaded, Exception):
-                raise loaded
-        if isinstance(reply, NoScriptError):
-            raise ScriptsForgotten(command.script.name) from reply
-        if isinstance(reply, Exception):
-            raise reply
-        return cast("Reply", reply)
+        return self._carry_out(self._exchanges.with_text(command))
 
-    def _send_scripts(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands together. A command whose script Redis lacks has a `NoScriptError` as its reply."""
-        loads = self._texts(commands)
-        return self._exchange(
-            [*loads, *_calls(commands)], lambda replies: self._judged(commands, replies[len(loads) :])
-        )
-
-    def _send_ordered(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands together as one transaction, so that Redis forgets no script between two of them.
-
-        The same round trip loads the scripts that this client has not loaded yet. If Redis lacks a script even so, it
-        has carried out none of the commands. The next try loads the scripts within the transaction.
-        """
-        results = self._transact(self._texts(commands), [], commands)
-        for _ in range(FORGOTTEN):
-            if not all(isinstance(reply, NoScriptError) for reply in results):
-                break
-            self._loaded -= {command.script.sha for command in commands}
-            results = self._transact([], self._texts(commands), commands)
-        return results
-
-    def _transact(self, before: list[Any], within: list[Any], commands: Sequence[Command]) -> list[Any]:
-        def results(replies: list[Any]) -> list[Any]:
-            opened, *queued, done = replies[len(before) :]
-            if isinstance(opened, Exception):
-                answers = queued  # the user may make no transaction, so Redis has carried out each command by itself
-            elif isinstance(done, Exception):
-                error = next((reply for reply in queued if isinstance(reply, Exception)), done)
-                self._raise_if_refused(error)  # Redis has carried out none of them
-                raise error
-            else:
-                answers = done
-            return self._judged(commands, answers[len(within) :])
-
-        try:
-            return self._exchange([*before, ("MULTI",), *within, *_calls(commands), ("EXEC",)], results)
-        except BusyLoadingError as error:
-            raise NotSent from error
-
-    def _texts(self, commands: Sequence[Command]) -> list[tuple[str, str, str]]:
-        """The calls that load the scripts that this client has not loaded yet."""
-        missing = {command.script.sha: command.script.text for command in commands}
-        return [("SCRIPT", "LOAD", text) for sha, text in missing.items() if sha not in self._loaded]
-
-    def _judged(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
-        """Check the replies to commands. Raises `NotSent` if Redis refuses all of them for now, and `ContractError`."""
-        if replies and all(refuses_for_now(reply) for reply in replies):
-            self._raise_if_refused(replies[0])
-        for command, reply in zip(commands, replies, strict=True):
-            if not isinstance(reply, Exception):
-                _check(command, reply)
-        self._loaded |= {command.script.sha for command in commands}
-        return replies
-
-    def _send_judged(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-        replies = self._send_all(calls)
-        for reply in replies:
-            self._raise_if_refused(reply)
-        return replies
-
-    def _send_all(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _send_all(self, calls: Calls) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them."""
-        return self._exchange(calls, list)
+        return self._carry_out(alone(calls))
 
-    def _exchange(self, calls: Sequence[tuple[Any, ...]], read: Callable[[list[Any]], T]) -> T:
-        """Send calls together. `read` reads all replies. A `ContractError` that it raises closes the connection."""
-        with self.connections.hold() as held:
-            connection = held.connection
-            self._connect(connection)
-            # a failure here is no `NotSent`: the first of the calls may have arrived whole
-            connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
-            replies = [_reply(connection) for _ in calls]
-            try:
-                result = read(replies)
-            except ResponseError:
-                held.clean = True
-                raise
-            held.clean = True
+    def _send_judged(self, calls: Calls) -> list[Any]:
+        return self._carry_out(self._exchanges.plain(calls))
+
+    def _carry_out(self, exchange: Exchange[T]) -> T:
+        """Make the round trips of an exchange. A `ContractError` that it raises closes the connection."""
+        try:
+            calls = next(exchange)
+            while True:
+                with self.connections.hold() as held:
+                    try:
+                        replies = self._round_trip(held.connection, calls)
+                    except ConnectionError as error:
+                        calls = exchange.throw(error)
+                    else:
+                        calls = self._continued(exchange, replies, held)
+        except StopIteration as done:
+            result: T = done.value
             return result
+
+    def _continued(self, exchange: Exchange[T], replies: list[Any], held: Held) -> Calls:
+        try:
+            calls = exchange.send(replies)
+        except (StopIteration, ResponseError):
+            held.clean = True
+            raise
+        held.clean = True
+        return calls
+
+    def _round_trip(self, connection: Connection, calls: Calls) -> list[Any]:
+        self._connect(connection)
+        # a failure here is no `NotSent`: the first of the calls may have arrived whole
+        connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
+        return [_reply(connection) for _ in calls]
 
     def _connect(self, connection: Connection) -> None:
         try:
@@ -287,15 +200,8 @@ class Store:
         except BusyLoadingError as error:
             raise NotSent from error
         except ResponseError as error:
-            self._raise_if_refused(error)
+            self._exchanges.raise_if_refused(error)
             raise
-
-    def _raise_if_refused(self, reply: object) -> None:
-        """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest."""
-        if isinstance(reply, Exception) and refuses_for_now(reply):
-            if is_read_only(reply):  # the next call must reach another server; other threads get the same refusal
-                self.connections.renew()
-            raise NotSent from reply
 
     def _write(self, connection: Connection, packed: bytes) -> None:
         try:
@@ -305,20 +211,8 @@ class Store:
             raise NotSent from error
 
 
-def _calls(commands: Sequence[Command]) -> list[tuple[Any, ...]]:
-    return [("EVALSHA", command.script.sha, *command.words) for command in commands]
-
-
 def _reply(connection: Connection) -> Any:
     try:
         return connection.read_response()
     except ResponseError as error:
         return error
-
-
-def _check(command: Command, reply: Any) -> None:
-    """Raise `ContractError` for a reply that no script gives."""
-    if type(reply) is list and len(reply) > 1 and reply[0] in (b"ok", b"refused"):
-        return
-    start = reply[:2] if type(reply) is list else format_value(reply)
-    raise ContractError(f"script {command.script.name}: unexpected reply {start!s:.80}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from rqttl.errors import PoolExhausted
-from rqttl.flows import WaitForWakeup
+from rqttl.flows import WaitForAnyWakeup, WaitForWakeup
 from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.store.store import Store
 
@@ -16,6 +17,11 @@ class Waiter(Timing, Protocol):
     def wait(self, store: Store, key: str, step: WaitForWakeup) -> bytes | PoolExhausted | None:
         """Wait for an element of the list `key`, as `step` says. See `Store.listen`."""
 
+    def wait_for_any(
+        self, store: Store, keys: Sequence[str], step: WaitForAnyWakeup
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen_to_all`."""
+
 
 class RealWaiter(RealTiming):
     """Waits in real time."""
@@ -23,3 +29,9 @@ class RealWaiter(RealTiming):
     def wait(self, store: Store, key: str, step: WaitForWakeup) -> bytes | PoolExhausted | None:
         """See `Waiter`."""
         return store.listen(step.queue, key, step.ms, step.interrupt)
+
+    def wait_for_any(
+        self, store: Store, keys: Sequence[str], step: WaitForAnyWakeup
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        """See `Waiter`."""
+        return store.listen_to_all(keys, step.ms, step.interrupt)

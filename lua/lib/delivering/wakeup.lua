@@ -1,13 +1,14 @@
 --- Waking waiting consumers.
 --
 -- The key `waiters` has the consumers that wait, and the messages on the way to them. The list `wakeup` has at most one
--- hint (an empty text), and the tickets of these messages.
+-- hint (an empty text), and the tickets of these messages. Only the list of a deleted queue has more hints.
 --
 -- @use record lease ready
 local wakeup = {}
 local LATE = 5000
 local RECHECK = 5000
 local HANDOFF_LEASE = 5000
+local MOST = 1000
 
 --- Ring once if a consumer waits.
 function wakeup.ring(q, now)
@@ -31,8 +32,23 @@ end
 -- they were woken for are ready.
 function wakeup.unwoken(q, now)
   if q.has_waiters ~= '1' then return 0 end
-  return redis.call('ZCOUNT', q.waiters, string.format('(%d', now), '+inf')
+  return wakeup.waiting(q, now)
     - redis.call('ZCOUNT', q.waiters, '-inf', string.format('(%d', -now))
+end
+
+--- The number of waiting consumers.
+function wakeup.waiting(q, now)
+  return redis.call('ZCOUNT', q.waiters, string.format('(%d', now), '+inf')
+end
+
+--- Ring once for each of `waiting` consumers of a deleted queue, `MOST` at most. Each one looks, and learns of the
+-- deletion. A consumer on its way into its wait finds its hint in the list. Redis removes hints that nobody takes
+-- after `LATE` ms.
+function wakeup.dismiss(q, waiting)
+  local hints = {}
+  for i = 1, math.min(waiting, MOST) do hints[i] = '' end
+  redis.call('RPUSH', q.wakeup, unpack(hints))
+  redis.call('PEXPIRE', q.wakeup, LATE)
 end
 
 --- Lease messages for waiting consumers and push a ticket for each. Until the ticket is shown, `waiters` has the

@@ -79,6 +79,7 @@ function dead_letter.open_target(q, t, now)
   if not version then
     last_id = options.last_seq(t.tombstone, now)
     options.create(t.meta, 'auto-' .. string.format('%d', now), 0, now, last_id)
+    redis.call('UNLINK', t.wakeup)
     reply.note(q, 'created', t.name)
     ready_bytes, due_at, holds_dead_letters, overflow, has_waiters = 0, '', '0', 'drop-head', '0'
   end

@@ -77,6 +77,18 @@ function log.size(entries)
   return size
 end
 
+--- Entries in one list, as a reply has them: sequence, packed header and body in turn. Redis asks each table of a reply
+-- for seven fields that it does not have.
+function log.flat(entries)
+  local words = {}
+  for i = 1, #entries do
+    local entry = entries[i]
+    local parts = entry[2]
+    words[3 * i - 2], words[3 * i - 1], words[3 * i] = entry[1], parts[1], parts[2]
+  end
+  return words
+end
+
 --- Append `others` to `entries`.
 function log.join(entries, others)
   for i = 1, #others do

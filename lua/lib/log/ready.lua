@@ -31,6 +31,40 @@ function ready.read(q, most, upto)
   return log.join(entries, ahead), all
 end
 
+--- Up to `most` ready entries in order after `after`, up to `upto`, as far as the budget goes. The second result says
+-- whether these are all.
+function ready.between(q, after, upto, most)
+  local seqs, more = ready.requeued_between(q, after, upto, most)
+  local entries, looked = stale.read(q, q.requeued, seqs)
+  if more or looked < #seqs then
+    return entries, false
+  end
+  local from = after > q.cursor and after or q.cursor
+  local ahead, all = log.range(q, from, log.ms_digits(upto), most - #seqs)
+  while #ahead > 0 and ahead[#ahead][1] > upto do
+    ahead[#ahead], all = nil, true
+  end
+  if #entries == 0 then
+    ahead.dense = true
+    return ahead, all
+  end
+  return log.join(entries, ahead), all
+end
+
+--- At most `most` sequences of `requeued` after `after`, up to `upto`. The second result is true if there may be more.
+-- Scores are milliseconds, so the first pages may have sequences of the same millisecond that lie before.
+function ready.requeued_between(q, after, upto, most)
+  local seqs, offset, page = {}, 0
+  repeat
+    page = redis.call('ZRANGEBYSCORE', q.requeued, log.ms_digits(after), log.ms_digits(upto), 'LIMIT', offset, most)
+    for _, seq in ipairs(page) do
+      if seq > after and seq <= upto then seqs[#seqs + 1] = seq end
+    end
+    offset = offset + #page
+  until #page < most or #seqs > 0
+  return seqs, #page == most
+end
+
 --- The ms in which the oldest ready message was stored, or nil. The result for the log is kept: reading it reads a
 -- body.
 function ready.oldest(q)

@@ -20,7 +20,7 @@ function expire_queue.run(q, now)
     -- a message that no set names cannot be found, so it is dropped
     if present > 0 and stale.forget(q) + dead > 0 then return dead end
   end
-  tombstone.delete_queue(q)
+  tombstone.delete_queue(q, now)
   reply.note(q, 'deleted', reaper_hint.queue_name(q.meta))
   return dead, present
 end

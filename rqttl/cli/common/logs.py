@@ -13,11 +13,16 @@ from rqttl.cli.common import output
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO queue orders: expired 3`, with unprintable characters escaped."""
+    """`2026-01-31T12:00:00.000Z INFO queue orders: expired 3`, with unprintable characters escaped.
+
+    The lines of a traceback follow, indented.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """A record as a line."""
-        return f"{_time(record)} {record.levelname} {text.escape(record.getMessage())}"
+        line = f"{_time(record)} {record.levelname} {text.escape(record.getMessage())}"
+        trace = getattr(record, "trace", None) or ""
+        return "\n    ".join([line, *map(text.escape, trace.splitlines())])
 
 
 class JsonFormatter(logging.Formatter):

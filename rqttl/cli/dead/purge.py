@@ -26,6 +26,10 @@ def purge(request: Request, settings: Settings) -> None:
 
     Only ready letters go. Leased and delayed letters stay, as do messages that
     never died, and letters that arrive after they were counted.
+
+    Letters that --id, --source, --reason or --header chooses count as handled.
+    Letters that only their age chooses, or nothing, count as lost: a stream of
+    Spark that has not read them reports it.
     """
 
     def remove(queue: Queue, selection: Selection) -> None:
@@ -39,11 +43,11 @@ def purge(request: Request, settings: Settings) -> None:
 
 def _remove(request: Request, queue: Queue, selection: Selection) -> None:
     """Remove the letters in batches, and print the number of removed ones, also if a signal ends it early."""
-    removed = 0
+    removed, unread = 0, request.letter_filter.is_age
 
     def remove(batch: Sequence[str]) -> None:
         nonlocal removed
-        removed += queue.purge_many(batch)
+        removed += queue.purge_many(batch, unread=unread)
 
     received = in_batches(
         selection.sequences, remove, lambda: request.print_result(_DONE, _PARTICIPLE, selection, removed)

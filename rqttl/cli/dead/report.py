@@ -21,7 +21,8 @@ from rqttl.cli.dead.table import first_rows, layout_for, print_counts
 from rqttl.errors import QueueNotFound
 from rqttl.inspector.letter_counts import ASPECTS, LetterCounts
 from rqttl.inspector.letters import LetterFilter, pages
-from rqttl.inspector.select import existing_names, is_pattern
+from rqttl.inspector.select import existing_names
+from rqttl.names import is_pattern
 from rqttl.units import as_size
 
 if TYPE_CHECKING:

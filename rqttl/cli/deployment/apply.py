@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.params import json_flag
 from rqttl.cli.common.prompts import dry_run_flag, yes_flag
@@ -25,8 +24,8 @@ def apply(file: str, prune: bool, yes: bool, dry_run: bool, as_json: bool, setti
 
     FILE is YAML or JSON, as `rqttl export` writes it; - is stdin. The command
     prints the steps first. If messages would die or queues would be deleted,
-    it counts them and asks. The whole file is checked before anything changes. The same file
-    again changes nothing.
+    it counts them and asks. The whole file is checked before anything changes.
+    The same file again changes nothing.
     """
     desired = read_deployment(plans.read_file(file))
     with settings.using() as broker:
@@ -43,8 +42,5 @@ def apply(file: str, prune: bool, yes: bool, dry_run: bool, as_json: bool, setti
     if as_json:
         output.answer_json({"dry_run": dry_run, **plans.plan_to_json(planned), **plans.effect_to_json(effect)})
         return
-    if plan.steps and not dry_run:
-        output.answer(f"{text.plural(len(plan.steps), 'step')} taken")
-    for line in plans.deaths(effect, ahead=dry_run):
-        output.answer(line)
+    plans.print_effect([plan], effect, dry_run=dry_run)
     plans.note_kept(plan)

@@ -173,11 +173,7 @@ def _carry_out(
     if as_json:
         output.answer_json(_to_json(notes, list(selected), planned, effect, dry_run=dry_run))
         return
-    steps = sum(len(plan.plan.steps) for plan in planned)
-    if steps and not dry_run:
-        output.answer(f"{text.plural(steps, 'step')} taken")
-    for line in plans.deaths(effect, ahead=dry_run):
-        output.answer(line)
+    plans.print_effect([plan.plan for plan in planned], effect, dry_run=dry_run)
 
 
 def _to_json(

@@ -106,6 +106,15 @@ def print_plan(planned: Planned) -> None:
     output.answer_sentence(f"namespace {planned.namespace}: {summary}")
 
 
+def print_effect(plans: Sequence[Plan], effect: Effect, *, dry_run: bool) -> None:
+    """Print the number of the steps that were taken, and the deaths by them."""
+    steps = sum(len(plan.steps) for plan in plans)
+    if steps and not dry_run:
+        output.answer(f"{text.plural(steps, 'step')} taken")
+    for line in deaths(effect, ahead=dry_run):
+        output.answer(line)
+
+
 def note_kept(plan: Plan) -> None:
     """Print a note about the objects that the file does not name."""
     if plan.kept:

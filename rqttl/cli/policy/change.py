@@ -115,7 +115,7 @@ def delete_command(*, operator: bool) -> click.Command:
 
 
 def _policy(name: str, pattern: str, flags: dict[str, Any], *, operator: bool) -> Policy:
-    """The policy of a command line. `given` has its flags; those that are no options of queues are taken out."""
+    """The policy of a command line. Flags that are no options of queues are removed from `flags`."""
     definition, none = flags.pop("definition"), flags.pop("none")
     priority, apply_to = flags.pop("priority"), flags.pop("apply_to")
     syntax = "regex" if flags.pop("regex") else "wildcard"

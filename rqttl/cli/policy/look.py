@@ -67,7 +67,7 @@ def show_command(*, operator: bool) -> click.Command:
                 ("pattern", f"{policy.pattern} ({policy.syntax})"),
                 ("priority", str(policy.priority)),
                 ("options", "\n".join(line for line in format_definition(policy).split(", "))),
-                ("matches", plural(len(queues), "queue") + "".join(f"\n{policy}" for policy in queues[:LISTED]) + more),
+                ("matches", plural(len(queues), "queue") + "".join(f"\n{queue}" for queue in queues[:LISTED]) + more),
             ]
         )
         for warning in warnings:

@@ -122,12 +122,20 @@ def preview(config: QueueConfig, options: QueueOptions, walk: Walk, *, now: Word
     )
 
 
-def purge(keyspace: Keyspace, queue: str, upto: Word, sequences: Sequence[Word] = ()) -> Command:
+def purge(
+    keyspace: Keyspace, queue: str, upto: Word, sequences: Sequence[Word] = (), *, unread: bool = False
+) -> Command:
     """Remove the ready messages up to `upto`, or only `sequences` (at most `BATCH`).
 
-    The reply to a first call, with `upto` empty, says where the purge ends.
+    The reply to a first call, with `upto` empty, says where the purge ends. `sequences` count as lost if `unread`.
     """
-    return unfenced(keyspace, queue, "purge", sequences, upto=upto)._replace(repeatable=False)
+    words: dict[str, Word] = {"upto": upto, "unread": "1" if unread else ""}
+    return unfenced(keyspace, queue, "purge", sequences, **words)._replace(repeatable=False)
+
+
+def discard(keyspace: Keyspace, queue: str, created_at: int, after: str, upto: str) -> Command:
+    """Remove the ready messages after `after`, up to `upto`, of the queue with this creation time."""
+    return unfenced(keyspace, queue, "discard", created_at=created_at, after=after, upto=upto)
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, now: Word = "") -> Command:

@@ -1,0 +1,120 @@
+"""The part of a consumer that both interfaces share: its settings, its books, and its settles."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from rqttl import checks, delivery, observing, units
+from rqttl.consuming import settling
+from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
+from rqttl.consuming.turns import Turns
+from rqttl.delivery import Delivered
+from rqttl.flows import Flow, ReceiveResult, calls
+from rqttl.protocol.commands import BATCH
+from rqttl.protocol.keys import Keyspace
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.settlers import Settlers
+from rqttl.units import MAX_DURATION, Duration
+
+D = TypeVar("D", bound=Delivered)
+R = TypeVar("R")
+
+
+class ConsumerBase(ABC, Generic[D, R]):
+    """A consumer without its calls. `R` is the answer of a settle: `None`, or an awaitable of it."""
+
+    #: The function that settles, for the deliveries of this consumer.
+    _settler: Settlers[Any, Any]
+
+    def __init__(
+        self, keyspace: Keyspace, queue: str, prefetch: int, lease: Duration | None, wait: Duration | None
+    ) -> None:
+        prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
+        #: The name of the consumed queue.
+        self.queue = queue
+        self._keyspace = keyspace
+        self._lease = calls.lease_ms(lease)
+        self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
+        self._idle: Callable[[], int] = lambda: 1
+        self._prefetch, self._schedule, self._stop = Prefetch[D](prefetch), RenewalSchedule(), Interrupt()
+        self._turns = Turns(keyspace, queue, secrets.token_hex(8), self._prefetch, self._schedule, self._stop)
+
+    @property
+    def lost(self) -> list[str]:
+        """The newest 1,000 ids of messages whose ack came after their lease had ended."""
+        return list(self._prefetch.late.newest)
+
+    @property
+    def lost_count(self) -> int:
+        """The number of messages whose ack came after their lease had ended."""
+        return self._prefetch.late.count
+
+    @property
+    def unknown(self) -> list[str]:
+        """The newest 1,000 ids of messages whose ack may or may not have been carried out."""
+        return list(self._prefetch.unknown.newest)
+
+    @property
+    def unknown_count(self) -> int:
+        """The number of messages whose ack may or may not have been carried out."""
+        return self._prefetch.unknown.count
+
+    def stop(self) -> None:
+        """End the iteration after the present message, and a wait for the next one at once.
+
+        Leases are renewed until the context is left. Any thread and any signal handler may call this.
+        """
+        self._stop.ask()
+
+    # Settling at once
+
+    @abstractmethod
+    def _settle(self, flow: Flow[None]) -> R:
+        """Carry out a flow that settles, when no other call is under way."""
+
+    @abstractmethod
+    def _hurry(self) -> None:
+        """Renew leases early enough: they have got shorter."""
+
+    def _nack(self, deliveries: Sequence[D], delay: Duration | None, description: str | None) -> R:
+        return self._settle(settling.nack(self.queue, deliveries, delay, description))
+
+    def _release(self, deliveries: Sequence[D]) -> R:
+        return self._settle(settling.nack(self.queue, deliveries, counted=False))
+
+    def _reject(self, deliveries: Sequence[D], description: str | None) -> R:
+        return self._settle(settling.reject(self.queue, deliveries, description))
+
+    def _prolong(self, deliveries: Sequence[D], lease: Duration | None) -> R:
+        return self._settle(self._prolonging(deliveries, lease))
+
+    def _prolonging(self, deliveries: Sequence[D], lease: Duration | None) -> Flow[None]:
+        yield from self._turns.prolong(deliveries, lease)
+        self._follow_leases()
+
+    # Fetching
+
+    def _take(self, kind: type[D], claimed: ReceiveResult, since: float) -> bool:
+        """Take over the messages of a fetch, which began at `since`. Returns False if there are none."""
+        fetched = delivery.delivered(kind, self._settler, claimed, self._lease)
+        events = self._settler.events
+        if events is not None:
+            observing.received(events.observer, self.queue, fetched, since)
+        self._prefetch.add(fetched)
+        self._follow_leases()  # the queue's `lease` may have changed
+        return bool(fetched)
+
+    def _follow_leases(self) -> None:
+        if self._schedule.follow(self._prefetch.leases().keys()):
+            self._hurry()
+
+
+# For the runs of handlers. Users do not need it, so it is no method.
+
+
+def serve(consumer: ConsumerBase[D, R], idle: Callable[[], int]) -> None:
+    """Set the function that returns the number of messages that handlers can begin now. Fewer count as a wait."""
+    consumer._idle = idle  # noqa: SLF001  # of this module

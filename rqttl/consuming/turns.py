@@ -1,0 +1,212 @@
+"""The turns of a consumer as flows: claims, acks, renewals, and the return of messages. Both interfaces perform them.
+
+A consumer carries out one turn at a time, under its lock: only one call may change tokens (renewals) or present them
+(settles). No threads, no clock and no I/O here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from rqttl import flows, units
+from rqttl.consuming import prefetch, settling
+from rqttl.consuming.prefetch import AckBatch, Prefetch, RenewalSchedule
+from rqttl.delivery import LOST, Delivered, lend
+from rqttl.errors import LeaseLost, RqttlError
+from rqttl.events import Events, RenewalEvent
+from rqttl.flows import Flow, ReceiveResult
+from rqttl.flows.calls import lease_ms
+from rqttl.flows.messages import ENDED
+from rqttl.protocol.commands import Command, Presence
+from rqttl.protocol.keys import Keyspace
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.refusals import TEMPORARY, is_away
+from rqttl.units import MAX_DURATION, Duration
+
+logger = logging.getLogger("rqttl.consumer")
+
+D = TypeVar("D", bound=Delivered)
+
+
+class Turns(Generic[D]):
+    """The turns of the consumer `name` of one queue. `stop` ends its waits."""
+
+    def __init__(
+        self, keyspace: Keyspace, queue: str, name: str, books: Prefetch[D], schedule: RenewalSchedule, stop: Interrupt
+    ) -> None:
+        self.queue = queue
+        self._keyspace = keyspace
+        self._name = name
+        self._books = books
+        self._schedule = schedule
+        self._stop = stop
+
+    # Calls that carry the waiting acks
+
+    def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult]:
+        """Send acks and take up to `count` messages. See `flows.receive`."""
+        acks = self._books.acks()
+        flow = flows.receive(
+            self.queue, count, lease, wait, auto_ack=False, consumer=self._name, ttl=prefetch.CONSUMER_TTL_MS,
+            room=room, finished=acks.next_words,
+        )  # fmt: skip
+        return self._carrying(flow, acks)
+
+    def claim(self, count: int, lease: int | None, presence: Presence) -> Flow[ReceiveResult]:
+        """Send acks and take up to `count` messages, without a wait. See `flows.receive_once`."""
+        acks = self._books.acks()
+        finished = acks.next_words()
+        flow = flows.receive_once(self.queue, count, lease, presence=presence, finished=finished)
+        return (yield from self._carrying(flow, acks))
+
+    def report(self, ttl: int = 0, *, leaves: bool = False) -> Flow[None]:
+        """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue."""
+        presence = Presence(self._name, 0 if leaves else -1, ttl)
+        while True:
+            acks = self._books.acks()
+            yield from self._carrying(flows.heartbeat(self.queue, presence, acks.next_words), acks)
+            if not self._books.has_acks:
+                return
+
+    def _carrying(self, flow: Flow[ReceiveResult], acks: AckBatch) -> Flow[ReceiveResult]:
+        """Wrap a flow whose commands send `acks`, and record their outcomes. If it fails, they are sent again."""
+        try:
+            claimed = yield from self._with_replays(flow, acks)
+        except BaseException:
+            acks.put_back()
+            raise
+        self._record(acks, claimed)
+        return claimed
+
+    def _with_replays(self, flow: Flow[ReceiveResult], acks: AckBatch) -> Flow[ReceiveResult]:
+        """Mark commands as repeated if an earlier call may have carried out their acks. `stop` ends the waits."""
+        answer: Any = None
+        failure: Exception | None = None
+        while True:
+            try:
+                step = flow.send(answer) if failure is None else flow.throw(failure)
+            except StopIteration as done:
+                claimed: ReceiveResult = done.value
+                return claimed
+            failure = None
+            try:
+                if type(step) is Command:
+                    answer = yield step.as_replay() if acks.is_in_doubt else step
+                    if answer[0] == b"ok":
+                        acks.confirm()
+                elif type(step) is flows.WaitForWakeup:
+                    answer = yield from self._wait(step)
+                else:
+                    answer = yield step
+            except Exception as error:  # noqa: BLE001  # the flow decides about it
+                failure = error
+
+    def _wait(self, step: flows.WaitForWakeup) -> Flow[Any]:
+        self._schedule.begin_wait()
+        try:
+            return ENDED if self._stop.asked() else (yield replace(step, interrupt=self._stop))
+        finally:
+            self._schedule.end_wait()
+
+    def _record(self, acks: AckBatch, claimed: ReceiveResult) -> None:
+        """Record a successful call: log and count the acks that missed."""
+        self._schedule.contacted()
+        for ack in acks.missed(claimed.lost):
+            self._books.late.add(ack)
+            logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)
+        for ack in acks.missed(claimed.unknown):
+            self._books.unknown.add(ack)
+            logger.warning(
+                "queue %s: the ack of %s got no reply until its lease had ended: it may have been carried out",
+                ack.queue, ack.id,
+            )  # fmt: skip
+
+    # Upkeep
+
+    def upkeep(self) -> Flow[int | None]:
+        """Do the work that is due: send acks, show the presence, renew leases. Returns as `renew`."""
+        if self._books.has_acks or self._schedule.is_report_due((yield flows.Now())):
+            yield from self.report(prefetch.CONSUMER_TTL_MS)
+        if not self._schedule.is_renewal_due((yield flows.Now())):
+            return None
+        renewed = yield from self.renew()
+        self._schedule.renewed((yield flows.Now()))
+        return renewed
+
+    def renew(self, leap: int = 0) -> Flow[int | None]:
+        """Renew all leases for their own lengths plus `leap` ms. Returns the number of renewed ones; `None` if idle."""
+        leases = self._books.leases()
+        if not leases:
+            return None
+        for lease, group in leases.items():
+            length = units.as_timedelta(min(lease + leap, MAX_DURATION))
+            try:
+                yield from settling.renew(self._keyspace, self.queue, group, length)
+            except LeaseLost as lost:
+                logger.warning("%s", lost)
+        return sum(item.settled != LOST for group in leases.values() for item in group)
+
+    def prepare(self, leap: int) -> Flow[int | None]:
+        """Keep the presence and all leases throughout a leap of the clock by `leap` ms. See `Timing.leaps`."""
+        try:
+            yield from self.report(prefetch.CONSUMER_TTL_MS + leap)
+            return (yield from self.renew(leap))
+        except (*TEMPORARY, RqttlError) as error:  # the loop tells it when it goes on
+            self.log_failure(error)
+            return None
+
+    def log_failure(self, error: Exception) -> None:
+        """Log the failure of a turn. Later turns try again."""
+        if isinstance(error, (*TEMPORARY, RqttlError)):
+            # queue and server may come back; a later settle reports lost leases
+            logger.warning("queue %s: could not renew leases: %s", self.queue, type(error).__name__)
+        else:
+            # a listener of events failed: without a renewer all leases would end
+            logger.error("queue %s: the renewer of leases goes on after an error", self.queue, exc_info=error)
+
+    # Settling at once, and the end
+
+    def prolong(self, deliveries: Sequence[D], lease: Duration | None) -> Flow[None]:
+        """Extend leases. With `lease` later turns renew them for that length."""
+        yield from settling.renew(self._keyspace, self.queue, deliveries, lease)
+        length = lease_ms(lease)
+        for item in deliveries if length is not None else ():
+            lend(item, length or 0)
+
+    def release_unseen(self) -> Flow[None]:
+        """Give back, uncounted, the deliveries that the iteration has not handed out."""
+        unseen = self._books.take_unseen()
+        if not unseen:
+            return
+        try:
+            yield from settling.nack(self.queue, unseen, counted=False)
+        except LeaseLost as lost:
+            logger.info("%s", lost)
+        except BaseException:
+            self._books.put_back_unseen(unseen)  # for the next attempt
+            raise
+
+    def leave(self) -> Flow[None]:
+        """Send all acks, give back the deliveries that were not handed out, and leave the queue."""
+        try:
+            yield from self.report(leaves=True)
+        except TEMPORARY as error:
+            if self._books.has_acks or self._books.has_unseen or not is_away(error):
+                raise
+            logger.info("queue %s: the consumer left while Redis was away", self.queue)
+        yield from self.release_unseen()
+        unsettled = len(self._books.unsettled())
+        if unsettled:
+            logger.warning(
+                "queue %s: the consumer ended before %d of its deliveries were settled; "
+                "unsettled messages come again when their leases end", self.queue, unsettled,
+            )  # fmt: skip
+
+
+def announce_renewal(events: Events, queue: str, number: int | None) -> None:
+    """Tell listeners of events the number of renewed leases. Not under the lock: a listener may settle."""
+    if number is not None and events.notify is not None:
+        events.notify(RenewalEvent(queue, number))

@@ -1,0 +1,145 @@
+"""Exchanges: sequences of round trips that run scripts, as generators. The sync and the asyncio store share them.
+
+An exchange yields the calls of one round trip and receives their replies; a refusal of Redis is among them as a value.
+The error of a lost round trip is thrown into the exchange. No I/O here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar, cast
+
+from redis.exceptions import BusyLoadingError, NoScriptError
+
+from rqttl.errors import ContractError, ScriptsForgotten
+from rqttl.protocol.commands import Command, Reply
+from rqttl.store.refusals import is_read_only, refuses_for_now
+from rqttl.store.retry import NotSent
+from rqttl.text import format_value
+
+T = TypeVar("T")
+Calls = Sequence[tuple[Any, ...]]
+Exchange = Generator[Calls, list[Any], T]
+
+#: The number of times that one call loads its scripts again.
+FORGOTTEN = 5
+
+
+class Exchanges:
+    """The exchanges of one client. `leave` is called when the server is a replica, before the error is raised."""
+
+    def __init__(self, leave: Callable[[], object]) -> None:
+        self._loaded: set[str] = set()
+        self._leave = leave
+
+    def with_text(self, command: Command) -> Exchange[Reply]:
+        """Load the script and run it. Not as a transaction: with full memory Redis would refuse the whole of it."""
+        self._loaded.discard(command.script.sha)
+        text = ("SCRIPT", "LOAD", command.script.text)
+        for _ in range(FORGOTTEN):
+            loaded, *replies = yield [text, *_calls([command])]
+            (reply,) = self._judged([command], replies)
+            if not isinstance(reply, NoScriptError):
+                break
+            if isinstance(loaded, Exception):
+                raise loaded
+        if isinstance(reply, NoScriptError):
+            raise ScriptsForgotten(command.script.name) from reply
+        if isinstance(reply, Exception):
+            raise reply
+        return cast("Reply", reply)
+
+    def in_one_round_trip(self, commands: Sequence[Command]) -> Exchange[list[Any]]:
+        """Run commands in one round trip. Commands that store messages are one transaction.
+
+        Each other command whose script Redis lacks has a `NoScriptError` as its reply.
+        """
+        if len(commands) > 1 and all(command.script.name == "enqueue" for command in commands):
+            return self._ordered(commands)
+        return self._scripts(commands)
+
+    def plain(self, calls: Calls) -> Exchange[list[Any]]:
+        """Run plain commands of Redis. The replies have errors among them, but no refusal for now."""
+        replies = yield calls
+        for reply in replies:
+            self.raise_if_refused(reply)
+        return replies
+
+    def _scripts(self, commands: Sequence[Command]) -> Exchange[list[Any]]:
+        loads = self._texts(commands)
+        replies = yield [*loads, *_calls(commands)]
+        return self._judged(commands, replies[len(loads) :])
+
+    def _ordered(self, commands: Sequence[Command]) -> Exchange[list[Any]]:
+        """Run commands as one transaction, so that Redis forgets no script between two of them.
+
+        The same round trip loads the scripts that this client has not loaded yet. If Redis lacks a script even so, it
+        has carried out none of the commands. The next try loads the scripts within the transaction.
+        """
+        results = yield from self._transact(self._texts(commands), [], commands)
+        for _ in range(FORGOTTEN):
+            if not all(isinstance(reply, NoScriptError) for reply in results):
+                break
+            self._loaded -= {command.script.sha for command in commands}
+            results = yield from self._transact([], self._texts(commands), commands)
+        return results
+
+    def _transact(self, before: list[Any], within: list[Any], commands: Sequence[Command]) -> Exchange[list[Any]]:
+        try:
+            replies = yield [*before, ("MULTI",), *within, *_calls(commands), ("EXEC",)]
+        except BusyLoadingError as loading:
+            raise NotSent from loading
+        opened, *queued, done = replies[len(before) :]
+        if isinstance(opened, Exception):
+            answers = queued  # the user may make no transaction, so Redis has carried out each command by itself
+        elif isinstance(done, Exception):
+            error = next((reply for reply in queued if isinstance(reply, Exception)), done)
+            self.raise_if_refused(error)  # Redis has carried out none of them
+            raise error
+        else:
+            answers = done
+        return self._judged(commands, answers[len(within) :])
+
+    def _texts(self, commands: Sequence[Command]) -> list[tuple[str, str, str]]:
+        """The calls that load the scripts that this client has not loaded yet."""
+        missing = {command.script.sha: command.script.text for command in commands}
+        return [("SCRIPT", "LOAD", text) for sha, text in missing.items() if sha not in self._loaded]
+
+    def _judged(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
+        """Check the replies to commands. Raises `NotSent` if Redis refuses all of them for now, and `ContractError`."""
+        if replies and all(refuses_for_now(reply) for reply in replies):
+            self.raise_if_refused(replies[0])
+        for command, reply in zip(commands, replies, strict=True):
+            if not isinstance(reply, Exception):
+                check(command, reply)
+        self._loaded |= {command.script.sha for command in commands}
+        return replies
+
+    def raise_if_refused(self, reply: object) -> None:
+        """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest."""
+        if isinstance(reply, Exception) and refuses_for_now(reply):
+            if is_read_only(reply):  # the next call must reach another server; other callers get the same refusal
+                self._leave()
+            raise NotSent from reply
+
+
+def alone(calls: Calls) -> Exchange[list[Any]]:
+    """Make calls in one round trip. Returns the replies, with all errors of Redis among them."""
+    return (yield calls)
+
+
+def strictest(commands: Sequence[Command]) -> Command:
+    """Return the command that decides if commands that went together may be repeated."""
+    return next((command for command in commands if not command.repeatable), commands[0])
+
+
+def check(command: Command, reply: Any) -> None:
+    """Raise `ContractError` for a reply that no script gives."""
+    if type(reply) is list and len(reply) > 1 and reply[0] in (b"ok", b"refused"):
+        return
+    start = reply[:2] if type(reply) is list else format_value(reply)
+    raise ContractError(f"script {command.script.name}: unexpected reply {start!s:.80}")
+
+
+def _calls(commands: Sequence[Command]) -> list[tuple[Any, ...]]:
+    return [("EVALSHA", command.script.sha, *command.words) for command in commands]
