@@ -5,17 +5,20 @@ The names in `__all__` are public, and so are two pytest fixtures that every ins
 """
 
 from rqttl.testing.assertions import assert_depth, bodies, dead_letters, messages
+from rqttl.testing.async_fake import AsyncFakeBroker, async_fake_broker
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import FakeUnavailable, NotSupportedByFake, WaitWouldNeverEnd
 from rqttl.testing.fake import FakeBroker, fake_broker
 
 __all__ = [
+    "AsyncFakeBroker",
     "Clock",
     "FakeBroker",
     "FakeUnavailable",
     "NotSupportedByFake",
     "WaitWouldNeverEnd",
     "assert_depth",
+    "async_fake_broker",
     "bodies",
     "dead_letters",
     "fake_broker",

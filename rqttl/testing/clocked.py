@@ -27,9 +27,9 @@ class ClockedDriver(RedisDriver):
     def step(self, step: flows.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if isinstance(step, Command):
-            return super().step(self._timed(step))
+            return super().step(self.timed(step))
         if isinstance(step, flows.Pipeline):
-            return super().step(replace(step, commands=[self._timed(command) for command in step.commands]))
+            return super().step(replace(step, commands=[self.timed(command) for command in step.commands]))
         if isinstance(step, flows.Read | flows.Write):
             now = list(divmod(self.clock.ms * 1000, 1_000_000))
             return [
@@ -37,7 +37,8 @@ class ClockedDriver(RedisDriver):
             ]
         return super().step(step)
 
-    def _timed(self, command: Command) -> Command:
+    def timed(self, command: Command) -> Command:
+        """Return the command with the time of the clock."""
         if "now" not in command.script.args:
             return command
         return command.with_word("now", self.clock.ms)

@@ -8,7 +8,7 @@ Only the test decides the time, with any number of threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rqttl import flows, units
@@ -60,12 +60,31 @@ class ClockedTiming(RealTiming):
         """See `Waiter`."""
         if not self.clock.is_of_this_thread():
             return self._wait_really(store, key, step)
-        element = _take(store, key, step)
+        return self.after_wait(take(store, key, _interrupts(store, step)), step)
+
+    def after_wait(self, element: bytes | None, step: flows.WaitForWakeup) -> bytes | None:
+        """Let the time of a wait pass if it brought no element. Returns the element."""
         if element is None:
             self._let_pass(step)
         else:
             self._last_wait = None
         return element
+
+    def wait_for_any(
+        self, store: Store, keys: Sequence[str], step: flows.WaitForAnyWakeup
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        """See `Waiter`. In the thread of the clock, the clock moves to the end of the wait."""
+        for key in keys:
+            (reply,) = store.execute([("LPOP", key)])
+            element = replies.data_or_none(reply)
+            if element is not None:
+                return key, element
+        if store.interrupted.asked() or (step.interrupt is not None and step.interrupt.asked()):
+            return ENDED
+        if self.clock.is_of_this_thread():
+            self.clock.advance(units.as_timedelta(step.ms))
+            return None
+        return store.listen_to_all(keys, max(1, min(TICK, step.ms)), step.interrupt)
 
     @contextmanager
     def leaps(self, prepare: Callable[[int], None]) -> Iterator[None]:
@@ -78,12 +97,12 @@ class ClockedTiming(RealTiming):
 
     def _wait_really(self, store: Store, key: str, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
         began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
-        while not _is_interrupted(store, step):
+        while not any(interrupt.asked() for interrupt in _interrupts(store, step)):
             left = ends - time.monotonic()
             element = store.listen(step.queue, key, max(1, min(TICK, int(left * 1000))))
             if element is not None or left <= 0 or self.clock.ms != began:
                 return element
-        return _take(store, key, step)
+        return take(store, key, _interrupts(store, step))
 
     def _let_pass(self, step: flows.WaitForWakeup) -> None:
         """Move the clock. No wake-up will come, because only this thread could send one."""
@@ -101,12 +120,12 @@ class ClockedTiming(RealTiming):
             self.clock.advance(units.as_timedelta(passing))
 
 
-def _take(store: Store, key: str, step: flows.WaitForWakeup) -> bytes | None:
+def take(store: Store, key: str, interrupts: Sequence[Interrupt]) -> bytes | None:
     """Take an element of the list without waiting. Returns `ENDED` after an interrupt."""
     (reply,) = store.execute([("LPOP", key)])
     element = replies.data_or_none(reply)
-    return ENDED if element is None and _is_interrupted(store, step) else element
+    return ENDED if element is None and any(interrupt.asked() for interrupt in interrupts) else element
 
 
-def _is_interrupted(store: Store, step: flows.WaitForWakeup) -> bool:
-    return store.interrupted.asked() or (step.interrupt is not None and step.interrupt.asked())
+def _interrupts(store: Store, step: flows.WaitForWakeup) -> list[Interrupt]:
+    return [store.interrupted] if step.interrupt is None else [store.interrupted, step.interrupt]

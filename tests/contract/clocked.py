@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 import redis
 
 from rqttl import Duration, WaitEvent, units
 from rqttl.testing.clocked import ClockedBroker
+from tests.conftest import AIO
 
 START = 1_700_000_000_000
+
+if TYPE_CHECKING or not AIO:
+    Base = ClockedBroker
+else:
+    from tests.contract.portal import PortalClocked as Base
 
 
 def at(ms: int) -> datetime:
@@ -27,7 +34,7 @@ def ms(n: int | None) -> timedelta | None:
     return None if n is None else units.as_timedelta(n)
 
 
-class Clocked(ClockedBroker):
+class Clocked(Base):
     """A broker at the time `now`, in ms; it stands still until `advance`, which no keeper of leases notices."""
 
     def __init__(self, client: redis.Redis) -> None:

@@ -16,7 +16,8 @@ import redis
 from rqttl import Broker
 from rqttl.store.driver import driver_of
 from rqttl.testing import FakeBroker, fake_broker
-from tests.conftest import FAKE
+from tests.conftest import AIO, FAKE
+from tests.contract.aio_cannot import AIO_CANNOT, AIO_WAITS
 from tests.contract.clocked import Clocked
 from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
 
@@ -82,9 +83,12 @@ if FAKE:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On the fake, expect those to fail that cannot pass. They run all the same: who passes has to leave the list."""
-    for item in items if FAKE else []:
-        name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
-        why = {**FAKE_CANNOT, **FAKE_WAITS}.get(name) if item.path.parent == HERE else None
-        if why is not None:
-            item.add_marker(pytest.mark.xfail(reason=why, strict=True, run=name in FAKE_CANNOT))
+    """On the fake and on asyncio, expect those to fail that cannot pass. They run: who passes has to leave the list."""
+    cannot, waits = (FAKE_CANNOT, FAKE_WAITS) if FAKE else (AIO_CANNOT, AIO_WAITS) if AIO else ({}, {})
+    for item in items if cannot else []:
+        names = f"{item.path.name}::{getattr(item, 'originalname', item.name)}", f"{item.path.name}::{item.name}"
+        for name in names if item.path.parent == HERE else ():
+            if name in cannot or name in waits:
+                why = (cannot | waits)[name]
+                item.add_marker(pytest.mark.xfail(reason=why, strict=True, run=name in cannot))
+                break

@@ -27,6 +27,7 @@ BROKER: dict[str, Callable[[Broker], object]] = {
     "stats of one": lambda broker: broker.stats(["q"]),
     "options": lambda broker: broker.options(),
     "reaper_count": lambda broker: broker.reaper_count(),
+    "workers": lambda broker: broker.workers(),
     "server_time": lambda broker: broker.server_time(),
     "set_policy": lambda broker: broker.set_policy("p", "#", {"lease": "1m"}),
     "set_operator_policy": lambda broker: broker.set_operator_policy("p", "#", {"lease": "1m"}),
@@ -63,13 +64,15 @@ QUEUE: dict[str, Callable[[Queue], object]] = {
     "delete": lambda queue: queue.delete(),
 }
 SETTLE = ("ack", "nack", "reject", "renew")
+#: What asks Redis nothing.
+SILENT = {"close", "events", "interrupt", "observer"}
 
 
 def test_no_method_is_forgotten() -> None:
-    """Settling methods have a test of their own; `close`, `events` and `interrupt` ask Redis nothing."""
+    """Settling methods have a test of their own; `close`, `events`, `interrupt` and `observer` ask Redis nothing."""
     settling = {f"{how}_many" for how in SETTLE}
 
-    assert {call.split()[0] for call in BROKER} - {"with"} == PUBLIC[Broker] - {"close", "events", "interrupt"}
+    assert {call.split()[0] for call in BROKER} - {"with"} == PUBLIC[Broker] - SILENT
     assert {call.split()[0] for call in QUEUE} == PUBLIC[Queue] - settling - {"broker", "declared", "name"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from typing import Any
 
 import pytest
 import redis
@@ -65,8 +66,8 @@ def test_plain_commands_are_told_each_with_its_own_outcome(broker: Broker, clien
     assert told(events) == [
         ("TIME", None, "ok"), ("HMGET", None, "ok"), ("HMGET", None, "ok"), ("XLEN", None, "ok"),
         ("ZCOUNT", None, "ok"), ("XLEN", None, "ResponseError"), ("ZCOUNT", None, "ok"),
-        ("SISMEMBER", None, "ok"), ("HGET", None, "ok"), ("SADD", None, "ok"), ("declare", "c", "ok"),
-        ("SISMEMBER", None, "ok"), ("HGET", None, "ok"),
+        ("SISMEMBER", None, "ok"), ("HGET", None, "ok"), ("HSETNX", None, "ok"), ("SADD", None, "ok"),
+        ("declare", "c", "ok"), ("SISMEMBER", None, "ok"), ("HGET", None, "ok"),
     ]  # fmt: skip
 
 
@@ -96,7 +97,7 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
     def lose(*_: object) -> object:
         raise redis.ConnectionError("gone")
 
-    for attempt in ("_send_one", "_send_all"):
+    for attempt in ("_send_one", "_round_trip"):
         monkeypatch.setattr(store, attempt, lose)
     monkeypatch.setattr("rqttl.store.retry.PAUSES", ())
     for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reaper_count):
@@ -182,15 +183,15 @@ def test_a_listener_may_leave_while_it_is_called(clocked: Clocked) -> None:
 def test_listing_queues_goes_on_after_a_lost_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.declare_queue("q")
     store = driver_of(broker).store
-    send, lost = store._send_all, []
+    send, lost = store._round_trip, []
 
-    def lose_each_once(calls: list[tuple[object, ...]]) -> object:
+    def lose_each_once(connection: Any, calls: list[tuple[object, ...]]) -> object:
         if calls not in lost:
             lost.append(calls)
             raise redis.ConnectionError("gone")
-        return send(calls)
+        return send(connection, calls)
 
-    monkeypatch.setattr(store, "_send_all", lose_each_once)
+    monkeypatch.setattr(store, "_round_trip", lose_each_once)
 
     assert broker.queues() == ["q"]
     assert [call[0] for calls in lost for call in calls] == ["SMEMBERS", "TIME", "HMGET"]

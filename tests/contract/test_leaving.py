@@ -152,7 +152,7 @@ def test_a_failure_at_the_end_does_not_hide_the_exception_that_leaves_the_block(
     def loop() -> None:
         with queue.consume() as deliveries:
             next(deliveries).ack()
-            monkeypatch.setattr(deliveries._sender, "report", fail)
+            monkeypatch.setattr(deliveries._turns, "report", fail)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -37,7 +37,7 @@ def test_a_reaper_takes_strangers_out_with_a_warning_and_goes_on(
     assert client.smembers("rqttl:queues") == {b"a", b"b"}
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == len(STRANGERS)
-    assert r"registry: b'\xff\xfe' is no name of a queue, taken out" in told
+    assert r"registry: b'\xff\xfe' is no name of a queue, removed" in told
 
 
 def test_a_registry_of_another_type_is_a_typed_error(broker: Broker, client: redis.Redis) -> None:

@@ -6,6 +6,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+import redis
 
 from rqttl import Broker, CommandEvent, LeaseLost, QueueNotFound, RenewalEvent
 from tests.contract.clocked import Clocked, at, ms
@@ -87,6 +88,28 @@ def test_a_consumer_goes_on_renewing_for_as_long_as_a_user_has_renewed(broker: B
         delivery.ack()
 
     assert (deliveries.lost, queue.stats().acked) == ([], 1)
+
+
+def test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late(broker: Broker, client: redis.Redis) -> None:
+    queue = broker.declare_queue("q", lease="600ms")
+    queue.enqueue(b"x")
+    handed, acked = threading.Event(), threading.Event()
+
+    def interfere(event: CommandEvent) -> None:
+        if event.name == "receive":
+            client.delete("rqttl:{q}:leases")
+        elif event.name == "renew" and not acked.is_set():
+            assert handed.wait(60)
+            delivery.ack()
+            acked.set()
+
+    broker.events.subscribe(interfere, CommandEvent)
+    with queue.consume(wait=0) as deliveries:
+        delivery = next(deliveries)
+        handed.set()
+        assert acked.wait(60)
+
+    assert (deliveries.lost_count, deliveries.lost) == (1, [delivery.id])
 
 
 def test_settling_and_renewing_find_no_queue_after_the_end_of_its_lifetime(clocked: Clocked) -> None:

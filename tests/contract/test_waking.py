@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from rqttl import Broker, Delivery, Message, Queue, WaitEvent
+from rqttl import Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, WaitEvent
 from rqttl.delivery import lease_of
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
@@ -24,13 +24,13 @@ class Waiters:
 
     def __init__(self, broker: Broker, pool: ThreadPoolExecutor) -> None:
         self.broker = broker
-        self._pool = pool
+        self.pool = pool
         self._blocking = threading.Semaphore(0)
         broker.events.subscribe(lambda queue: self._blocking.release(), WaitEvent)
 
     def start(self, queue: Queue, count: int = 1, how: Callable[[], Any] | None = None) -> list[Future[Any]]:
         """Let so many consumers wait; returns when all of them block."""
-        futures = [self._pool.submit(how or (lambda: queue.receive(wait=LONG))) for _ in range(count)]
+        futures = [self.pool.submit(how or (lambda: queue.receive(wait=LONG))) for _ in range(count)]
         self.settle(count)
         return futures
 
@@ -162,6 +162,40 @@ def test_a_change_of_options_is_noticed_by_who_waits(broker: Broker, waiters: Wa
     delivery = result(waiting)
     assert delivery.expires_at is not None
     assert lease_of(delivery) == 5_000
+
+
+def wait_in_consume(queue: Queue) -> None:
+    with queue.consume() as deliveries:
+        next(deliveries)
+
+
+@pytest.mark.parametrize("wait", [lambda queue: queue.receive(wait=LONG), wait_in_consume], ids=["receive", "consume"])
+def test_a_deletion_ends_the_waits_of_all_consumers(
+    broker: Broker, waiters: Waiters, wait: Callable[[Queue], object]
+) -> None:
+    queue = broker.declare_queue("q")
+    outcomes: list[str] = []
+    broker.events.subscribe(lambda event: outcomes.append(f"{event.name} {event.outcome}"), CommandEvent)
+    waiting = waiters.start(queue, 3, lambda: wait(queue))
+
+    queue.delete()
+
+    for one in waiting:
+        with pytest.raises(QueueNotFound):
+            one.result(timeout=PATIENCE)
+    assert "BLPOP ok" in outcomes  # on a fake broker a wait in another thread also ends after 400 ms
+
+
+def test_a_deletion_between_a_look_and_the_wait_ends_the_wait(
+    broker: Broker, client: redis.Redis, waiters: Waiters
+) -> None:
+    queue = broker.declare_queue("q")
+    broker.events.subscribe(lambda _: Broker(client).queue("q").delete(), WaitEvent)
+
+    waiting = waiters.pool.submit(lambda: queue.receive(wait=LONG))
+
+    with pytest.raises(QueueNotFound):
+        waiting.result(timeout=PATIENCE)
 
 
 @pytest.mark.spec("TTL-19", "LEN-08")

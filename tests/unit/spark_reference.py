@@ -20,6 +20,8 @@ _PLACES = {("batch", "stream", "write"): "all", ("batch", "stream"): "read"}
 def _value(option: Option) -> str:
     if option.kind == "choice":
         return ", ".join(f"`{word}`" for word in option.choices)
+    if option.kind == "size":
+        return f"bytes ≥ {option.minimum:,}"
     return f"number ≥ {option.minimum:,}" if option.kind == "count" else _VALUES[option.kind]
 
 

@@ -17,7 +17,7 @@ from rqttl.consuming.patience import patiently
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.consuming.renewer import Renewer
 from rqttl.consuming.sending import Sender
-from rqttl.consuming.settling import Settling
+from rqttl.consuming.turns import Turns
 from rqttl.events import RenewalEvent
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.runtime.timing import RealTiming
@@ -102,10 +102,10 @@ class Timed(Canned):
 def test_leases_are_renewed_at_thirds_of_their_length_by_the_clock_of_the_driver() -> None:
     renewals, timing = list[float](), Moved(pauses=21)
     driver = Timed(timing, receive=[received() for _ in range(2)], renew=[[OK, b"", b"78", []], [OK, b"", b"79", []]])
-    books, schedule, stop = Prefetch(1), RenewalSchedule(), Interrupt()
+    books, schedule, stop = Prefetch[rqttl.Delivery](1), RenewalSchedule(), Interrupt()
     driver.events.subscribe(lambda _: renewals.append(timing.ms), RenewalEvent)
-    sender = Sender(driver, "orders", "me", books, schedule, stop)
-    renewer = Renewer(driver, Settling(driver, "orders"), books, schedule, sender, stop, Wakeup())
+    turns = Turns(driver.keyspace, "orders", "me", books, schedule, stop)
+    renewer = Renewer(driver, turns, schedule, Sender(driver), stop, Wakeup())
     books.add([delivery(1, lease=30_000)])
     schedule.follow([30_000])
     ended = threading.Event()

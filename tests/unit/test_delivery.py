@@ -54,6 +54,9 @@ class Notebook:
     def reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
         self._note("reject", deliveries, description)
 
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        self._note("release", deliveries)
+
     def renew(self, deliveries: Sequence[Delivery], lease: Any) -> None:
         self._note("renew", deliveries, lease)
 
@@ -64,9 +67,8 @@ def delivery(
 ) -> Delivery:  # fmt: skip
     known = Options.plain(QueueOptions.read_stored("orders", options)).config(Keyspace(), b"v1")
     book = settler or Notebook()
-    return Delivery(
-        Settler(book.ack, book.nack, book.reject, book.renew), known, (PLACE, (header, body)), token, failed, lease
-    )
+    settling = Settler(book.ack, book.nack, book.reject, book.renew, book.release, None)
+    return Delivery(settling, known, (PLACE, header, body), token, failed, lease)
 
 
 def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:

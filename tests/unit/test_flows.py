@@ -61,8 +61,8 @@ def stored(*results: bytes) -> list[Any]:
     return [OK, b"", list(results)]
 
 
-def received(*entries: Any, more: int = 0, due: Any = b"", lost: Any = (), now: int = 1000) -> list[Any]:
-    return [OK, b"", now, due, more, b"77" if entries else b"", list(lost), list(entries), [], []]
+def received(*messages: Any, more: int = 0, due: Any = b"", lost: Any = (), now: int = 1000) -> list[Any]:
+    return [OK, b"", now, due, more, b"77" if messages else b"", list(lost), list(messages), [], []]
 
 
 def test_a_stale_client_asks_for_the_options_and_repeats_the_call_with_them() -> None:
@@ -206,8 +206,8 @@ def test_a_receive_goes_on_at_once_while_all_that_was_met_had_expired() -> None:
     drive.answer(received(more=1, lost=[b"1"]))
     drive.answer(known()) if isinstance(drive.step, GetConfig) else None
     assert b"1" not in drive.step.words
-    drive.answer(received([PLACE, [b"", b"x"]]))
-    assert (drive.result.entries, drive.result.lost) == ([[PLACE, [b"", b"x"]]], [b"1"])
+    drive.answer(received(PLACE, b"", b"x"))
+    assert (drive.result.entries, drive.result.lost) == ([(PLACE, b"", b"x")], [b"1"])
 
 
 def test_deliveries_are_settled_in_batches_and_lost_and_unknown_ones_collected() -> None:

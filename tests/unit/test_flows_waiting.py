@@ -73,7 +73,7 @@ def test_a_wait_without_a_connection_looks_once_more_and_fails_only_without_a_me
     drive.answer(known())
     assert drive.step.words[-4:] == ("me", 0, 0, b""), "it waits no longer"
     if there:
-        assert drive.answer(received([b"1", [b"", b"x"]])) is None
+        assert drive.answer(received(b"1", b"", b"x")) is None
         assert len(drive.result.entries) == 1
     else:
         with pytest.raises(PoolExhausted, match="max_connections=3"):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
+from unittest.mock import ANY
 
 import pytest
 from redis.exceptions import ResponseError
 
 from rqttl import Consumer, ContractError, LeaseLost, Queue, RegistryDamaged, flows
 from rqttl.events import Events
-from rqttl.flows import Driver, Flow, GetConfig, HandleNotes, Read, Write
+from rqttl.flows import Driver, Flow, GetConfig, HandleNotes, Now, Read, Write
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -38,6 +39,8 @@ class Canned:
     def step(self, step: flows.Step) -> Any:
         if type(step) is GetConfig:
             return known()
+        if type(step) is Now:
+            return self.timing.now()
         assert type(step) is Command
         self.asked.append(step.script.name)
         return self._replies[step.script.name].pop(0)
@@ -55,8 +58,7 @@ def is_a_driver(driver: RedisDriver) -> Driver:
 
 
 def test_a_queue_works_on_a_driver_without_redis() -> None:
-    entry = [PLACE, [b"", b"x"]]
-    driver = Canned(enqueue=[stored(PLACE)], receive=[received(entry)], ack=[[OK, b"", [], []]])
+    driver = Canned(enqueue=[stored(PLACE)], receive=[received(PLACE, b"", b"x")], ack=[[OK, b"", [], []]])
     queue = queue_on(driver)
 
     assert queue.enqueue(b"x").id == PLACE.decode()
@@ -68,7 +70,7 @@ def test_a_queue_works_on_a_driver_without_redis() -> None:
 
 
 def test_a_settle_on_a_driver_without_redis_tells_lost_leases() -> None:
-    driver = Canned(receive=[received([PLACE, [b"", b"x"]])], ack=[[OK, b"", [], [PLACE]]])
+    driver = Canned(receive=[received(PLACE, b"", b"x")], ack=[[OK, b"", [], [PLACE]]])
     (delivery,) = queue_on(driver).receive_many(1)
 
     with pytest.raises(LeaseLost):
@@ -77,7 +79,7 @@ def test_a_settle_on_a_driver_without_redis_tells_lost_leases() -> None:
 
 
 def test_a_consumer_works_on_a_driver_without_redis() -> None:
-    answers = [received([PLACE, [b"", b"x"]]), received(), received()]
+    answers = [received(PLACE, b"", b"x"), received(), received()]
     driver = Canned(receive=answers)
 
     with Consumer(driver, "orders", lease="30s", wait="0s") as deliveries:
@@ -89,8 +91,8 @@ def test_a_consumer_works_on_a_driver_without_redis() -> None:
 
 
 def test_many_messages_come_in_batches_until_one_is_not_full() -> None:
-    full = [[b"%d" % i, [b"", b"x"]] for i in range(250)]
-    driver = Canned(receive=[received(*full), received(*full[:3]), received()])
+    full = [word for i in range(250) for word in (b"%d" % i, b"", b"x")]
+    driver = Canned(receive=[received(*full), received(*full[:9]), received()])
 
     assert len(queue_on(driver).receive_many(600)) == 253
     assert driver.asked == ["receive", "receive"]
@@ -122,8 +124,9 @@ def test_a_queue_that_was_made_again_is_entered_again(exists: int) -> None:
     assert drive.answer([1]) == Write([("EXISTS", KEYSPACE.key("orders", "meta"))])
     then = drive.answer([exists])
     if exists:
-        assert then == Write([("SADD", KEYSPACE.registry, "orders")])
-        assert drive.answer([1]) == HandleNotes((b"created", b"orders"))
+        name = ("HSETNX", KEYSPACE.birth, "name", ANY)
+        assert then == Write([name, ("SADD", KEYSPACE.registry, "orders")])
+        assert drive.answer([0, 1]) == HandleNotes((b"created", b"orders"))
         drive.answer(None)
     assert (drive.step, drive.result) == (None, 1)
 

@@ -17,18 +17,18 @@ def unused(*_: object) -> None:
     raise AssertionError("no delivery is settled here")
 
 
-SETTLER = Settler(unused, unused, unused, unused)
+SETTLER = Settler(unused, unused, unused, unused, unused, None)
 
 KNOWN = Options.plain(QueueOptions.read("orders", {"lease": "30s"})).config(Keyspace(), b"v1")
 
 
 def delivery(number: int, lease: int | None = None, token: bytes = b"7") -> Delivery:
-    return Delivery(SETTLER, KNOWN, (b"%d" % number, (b"", b"x")), token, 0, lease)
+    return Delivery(SETTLER, KNOWN, (b"%d" % number, b"", b"x"), token, 0, lease)
 
 
-def finished(count: int) -> Prefetch:
+def finished(count: int) -> Prefetch[Delivery]:
     """Books with so many acks to send."""
-    books = Prefetch(BATCH)
+    books = Prefetch[Delivery](BATCH)
     for number in range(count):
         books.finish(delivery(number))
     return books
@@ -45,7 +45,7 @@ def sent(batch: AckBatch) -> list[str]:
 
 
 def test_there_is_room_for_as_many_as_are_settled() -> None:
-    books = Prefetch(3)
+    books = Prefetch[Delivery](3)
     first, second = delivery(1), delivery(2)
     books.add([first, second])
     assert books.room() == 1
@@ -58,7 +58,7 @@ def test_there_is_room_for_as_many_as_are_settled() -> None:
 
 @pytest.mark.parametrize("how", ["ack", "nack", "reject", LOST, UNKNOWN, LEFT])
 def test_a_settled_delivery_is_neither_held_nor_renewed_nor_handed_out(how: str) -> None:
-    books = Prefetch(2)
+    books = Prefetch[Delivery](2)
     settled, other = delivery(1), delivery(2)
     books.add([settled, other])
 
@@ -70,7 +70,7 @@ def test_a_settled_delivery_is_neither_held_nor_renewed_nor_handed_out(how: str)
 
 
 def test_deliveries_are_handed_out_in_order_and_are_held_until_they_are_settled() -> None:
-    books = Prefetch(2)
+    books = Prefetch[Delivery](2)
     one, two = delivery(1), delivery(2)
     books.add([one, two])
 
@@ -80,7 +80,7 @@ def test_deliveries_are_handed_out_in_order_and_are_held_until_they_are_settled(
 
 
 def test_deliveries_that_nobody_has_seen_are_taken_and_put_back_in_order() -> None:
-    books = Prefetch(3)
+    books = Prefetch[Delivery](3)
     seen, *unseen = three = [delivery(number) for number in range(3)]
     books.add(three)
     assert books.hand_out() is seen
@@ -92,7 +92,7 @@ def test_deliveries_that_nobody_has_seen_are_taken_and_put_back_in_order() -> No
 
 
 def test_leases_are_renewed_in_groups_of_one_length() -> None:
-    books = Prefetch(3)
+    books = Prefetch[Delivery](3)
     short, default, other = delivery(1, 500), delivery(2), delivery(3, 500)
     books.add([short, default, other])
 
@@ -169,7 +169,7 @@ def test_the_deliveries_of_late_acks_are_known_by_their_sequences() -> None:
 
 def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -> None:
     older, newer = delivery(1, token=b"7"), delivery(1, token=b"8")
-    books = Prefetch(3)
+    books = Prefetch[Delivery](3)
     for one in (newer, older, delivery(2)):
         books.finish(one)
     batch = books.acks()
@@ -182,7 +182,7 @@ def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -
 
 
 def test_missed_acks_are_counted_and_the_newest_ids_are_listed() -> None:
-    books = Prefetch(3)
+    books = Prefetch[Delivery](3)
     for number in range(prefetch.LISTED + 2):
         books.late.add(delivery(number))
     unsure = delivery(9)

@@ -13,8 +13,8 @@ from rqttl.testing import fake_broker
 PUBLIC = {
     rqttl.Broker: {
         "check_policy", "close", "declare_queue", "delete_operator_policy", "delete_policy", "events", "explain",
-        "interrupt", "operator_policies", "options", "policies", "preview_policy", "queue", "queues", "reaper_count",
-        "reconcile", "server_time", "set_operator_policy", "set_policy", "stats",
+        "interrupt", "observer", "operator_policies", "options", "policies", "preview_policy", "queue", "queues",
+        "reaper_count", "reconcile", "server_time", "set_operator_policy", "set_policy", "stats", "workers",
     },
     rqttl.Queue: {
         "ack_many", "consume", "declared", "delete", "enqueue", "enqueue_many", "explain", "nack_many", "name",

@@ -116,7 +116,7 @@ def test_a_queue_that_was_created_while_another_client_took_out_its_name_is_regi
 
 
 def test_targets_that_exist_and_are_not_listed_are_registered_in_order() -> None:
-    drive = Drive(Registry(KEYSPACE).enter_targets(["orders", "b"]))
+    drive = Drive(Registry(KEYSPACE).register_targets(["orders", "b"]))
 
     assert drive.step == GetConfig("b")
     assert drive.answer(known(dead_letter="b")) == GetConfig("orders")
@@ -163,7 +163,7 @@ def test_damaged_policies_are_logged_and_the_look_goes_on(caplog: pytest.LogCapt
 
 
 def test_a_refusal_is_logged_and_the_pass_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    flow = Registry(KEYSPACE).enter_targets(["a", "b"])
+    flow = Registry(KEYSPACE).register_targets(["a", "b"])
     assert next(flow) == GetConfig("a")
 
     with caplog.at_level(logging.WARNING, "rqttl.reaper"):
@@ -173,7 +173,7 @@ def test_a_refusal_is_logged_and_the_pass_goes_on(caplog: pytest.LogCaptureFixtu
 
 
 def test_an_outage_ends_the_pass() -> None:
-    flow = Registry(KEYSPACE).enter_targets(["a", "b"])
+    flow = Registry(KEYSPACE).register_targets(["a", "b"])
     next(flow)
 
     with pytest.raises(ConnectionError):

@@ -145,7 +145,7 @@ def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: s
 
     assert not re.search(r"^\s*--|^#!", text, re.MULTILINE)
     forbidden = (
-        r"'(?:KEYS|SCAN|EXPIRE|LREM|LRANGE|SMEMBERS|HKEYS)'|'PEXPIRE', (?!q\.tombstone)"
+        r"'(?:KEYS|SCAN|EXPIRE|LREM|LRANGE|SMEMBERS|HKEYS)'|'PEXPIRE', (?!q\.(?:tombstone|wakeup),)"
         r"|cmsgpack|cjson|math\.random|loadstring|setfenv"
     )
     assert not re.search(forbidden, text)

@@ -17,7 +17,7 @@ import pytest
 
 from rqttl.option_types import OptionArguments
 from rqttl.options import OPTIONS
-from tests.unit.test_docs import README, SPARK, TESTING, blocks
+from tests.unit.test_docs import ASYNCIO, README, SPARK, TESTING, blocks
 from tests.unit.test_size import ROOT
 
 PROLOGUE = """
@@ -62,7 +62,7 @@ CALLS = {
     "orders.update({})": ("update", "Queue"),
     "orders.preview_update({})": ("preview_update", "Queue"),
 }
-EXAMPLES = (README, TESTING, SPARK)
+EXAMPLES = (README, TESTING, ASYNCIO, SPARK)
 
 
 def example(document: str) -> str:

@@ -1,0 +1,234 @@
+"""The loop behind `queue.consume()` of asyncio. Docstrings that are missing here are those of `Consumer`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from contextlib import ExitStack
+from time import perf_counter
+from types import TracebackType
+from typing import TypeVar
+
+from redis.exceptions import RedisError
+
+from rqttl import flows
+from rqttl.aio.delivery import AsyncDelivery, AsyncSettler
+from rqttl.aio.driver import AsyncDriver, pause_for
+from rqttl.aio.handling import Handler, Handling
+from rqttl.consuming import settling
+from rqttl.consuming.base import ConsumerBase
+from rqttl.consuming.patience import Patience
+from rqttl.consuming.prefetch import LONGEST_REST
+from rqttl.consuming.turns import announce_renewal
+from rqttl.delivery import check_unsettled
+from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
+from rqttl.flows import Flow
+from rqttl.store.refusals import TEMPORARY
+from rqttl.types import RunCounts
+from rqttl.units import Duration
+
+T = TypeVar("T")
+
+logger = logging.getLogger("rqttl.consumer")
+
+
+class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
+    """An asynchronous iterator over deliveries, and a context that renews their leases.
+
+    The consumer leases up to `prefetch` messages at a time. A task renews the leases of all unsettled deliveries, so a
+    handler may take any time, but it must not block the event loop: a blocked loop is logged with its stack. Acks are
+    collected and sent with the next fetch, after a second at the latest. An ack that comes too late even so is logged,
+    counted in `lost_count` and listed in `lost`. An ack that got no reply until its lease ended is logged, counted in
+    `unknown_count` and listed in `unknown`. Both lists hold the newest 1,000 ids. `nack` and `reject` are sent at once.
+
+    The iteration ends when no message has come for `wait` (never, without `wait`), or after `stop()`. While Redis is
+    away it goes on trying, for `wait` at most. A cancelled iteration loses nothing: the next one goes on.
+
+    A consumer ends in two steps. `stop()` ends the fetching: deliveries that the iteration has not handed out go back
+    at once, and count as no failed delivery. The leases of all others are renewed, and acks are sent, until the context
+    is left. The exit of the context sends the last acks. Deliveries that handlers still hold stay leased, and a handler
+    may settle its delivery later; that call is sent at once. If it does not, the lease ends, and the message comes
+    again as after any failed delivery. `async with delivery:` gives the message back at once.
+
+    One task iterates; any task of the loop may settle, and any thread may call `stop`.
+    """
+
+    def __init__(
+        self, driver: AsyncDriver, queue: str, prefetch: int = 100, *, lease: Duration | None = None,
+        wait: Duration | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(driver.keyspace, queue, prefetch, lease, wait)
+        self._driver = driver
+        driver.check_open()
+        self._settler = AsyncSettler(
+            self._ack, self._nack, self._reject, self._prolong, self._release, driver.events, driver.keep
+        )
+        self._closed = False
+        self._lock = asyncio.Lock()
+        self._settled, self._sooner = asyncio.Event(), asyncio.Event()
+        self._fetching: asyncio.Task[bool] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._entered = ExitStack()
+
+    async def __aenter__(self) -> AsyncConsumer:
+        if self._keeper is not None:
+            return self
+        options = await self._driver.perform(flows.options(self._driver.keyspace, self.queue))
+        self._schedule.follow([self._lease or options.number("lease") or 0])
+        loop = asyncio.get_running_loop()
+        self._entered.enter_context(self._stop.ending(lambda: loop.call_soon_threadsafe(self._wake)))
+        self._entered.enter_context(self._driver.closed.ending(self.stop))
+        self._entered.enter_context(self._driver.watching(self.queue, self._schedule))
+        self._entered.enter_context(self._driver.leaps(self._prepare))
+        self._keeper = self._driver.keep(self._keep())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        closing = self._driver.keep(self._close())
+        if kind is not None and not issubclass(kind, Exception):
+            return  # a cancelled task may not wait for anything
+        try:
+            await asyncio.shield(closing)
+        except (RedisError, RqttlError) as failure:
+            if error is None:
+                raise
+            # the caller must see the exception of the block; leased messages come back when their leases end
+            logger.warning("queue %s: acks could not be sent, or messages not given back: %s", self.queue, failure)
+
+    def __aiter__(self) -> AsyncConsumer:
+        return self
+
+    async def __anext__(self) -> AsyncDelivery:
+        while not self._stop.asked():
+            self._driver.check_open()
+            delivery = self._prefetch.hand_out()
+            if delivery is not None:
+                return delivery
+            if self._keeper is None:
+                raise InvalidInput("consume: iterate inside `async with queue.consume() as deliveries:`")
+            # a cancelled caller leaves the fetch to the next one
+            fetching = self._fetching = self._fetching or self._driver.keep(self._fetch())
+            try:
+                fetched = await asyncio.shield(fetching)
+            finally:
+                if self._fetching is fetching and fetching.done():
+                    self._fetching = None
+            if not fetched:
+                break
+        self._driver.check_open()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        await self._driver.wait_for(self._close())
+
+    async def _close(self) -> None:
+        self.stop()
+        self._closed = True
+        self._wake()
+        for task in (self._keeper, self._fetching):
+            if task is not None:
+                await asyncio.wait([task])
+        self._entered.close()
+        await self._perform(self._turns.leave())
+
+    async def each(self, handler: Handler, concurrency: int = 1) -> RunCounts:
+        """Call `handler` with each message, `concurrency` at a time in the order of arrival. See `AsyncQueue.run`.
+
+        Returns when the iteration has ended and all handlers are done. The end of the context comes after it.
+        """
+        return await Handling(self, handler, concurrency).run()
+
+    async def release(self, delivery: AsyncDelivery) -> None:
+        await self._release([delivery])
+
+    # The settler of the deliveries
+
+    async def _ack(self, deliveries: Sequence[AsyncDelivery]) -> None:
+        """Collect acks for the next fetch."""
+        self._driver.check_open()
+        if self._closed:
+            await self._settle(settling.ack(self._keyspace, self.queue, deliveries))
+            return
+        for item in deliveries:
+            check_unsettled(item)
+            self._prefetch.finish(item)
+        self._settled.set()
+
+    async def _settle(self, flow: Flow[None]) -> None:
+        """See `ConsumerBase`. The work is carried out, also if the caller is cancelled."""
+        self._driver.check_open()
+        await self._driver.wait_for(self._settle_now(flow))
+
+    async def _settle_now(self, flow: Flow[None]) -> None:
+        try:
+            await self._perform(flow)
+        finally:
+            self._settled.set()
+
+    async def _perform(self, flow: Flow[T]) -> T:
+        """Carry out a flow under the lock. The lock is free while the flow waits for a message."""
+        await self._lock.acquire()
+        try:
+            return await self._driver.finish(flow, around_waits=self._lock)
+        finally:
+            flow.close()  # the end of the loop has left it in its midst
+            self._lock.release()
+
+    async def _fetch(self) -> bool:
+        """Send acks and fetch messages, patiently while Redis is away. Returns False if no message came in time."""
+        timing = self._driver.timing
+        patience = Patience(self.queue, self._wait, timing.now(), logger)
+        while not self._stop.asked():
+            try:
+                return await self._fetch_once()
+            except TEMPORARY as error:
+                pause = patience.pause_after(error, timing.now())
+            await self._driver.pause(self._settled, pause)
+        return False
+
+    async def _fetch_once(self) -> bool:
+        while not (room := self._prefetch.room()) and not self._stop.asked():
+            await pause_for(self._settled, LONGEST_REST)
+        if self._stop.asked():
+            return False
+        since = perf_counter()
+        claimed = await self._perform(self._turns.fetch(room, self._lease, self._wait, self._idle()))
+        return self._take(AsyncDelivery, claimed, since)
+
+    async def _keep(self) -> None:
+        """Take a turn at a third of the shortest lease, and once in a second at least, until the end."""
+        now = self._driver.timing.now
+        self._schedule.renewed(now())
+        while not (self._closed or self._driver.closed.asked()):
+            await pause_for(self._sooner, self._schedule.next_turn(now()))
+            try:
+                if not self._closed:
+                    await self._take_turn()
+            except BrokerClosed:
+                return  # no call can be sent any more; the task that iterates raises the error
+            except Exception as error:  # noqa: BLE001  # without a keeper all leases would end
+                self._turns.log_failure(error)
+
+    async def _take_turn(self) -> None:
+        if self._stop.asked():
+            await self._perform(self._turns.release_unseen())
+        self._announce(await self._perform(self._turns.upkeep()))
+
+    async def _prepare(self, leap: int) -> None:
+        """See `Turns.prepare`."""
+        self._announce(await self._perform(self._turns.prepare(leap)))
+
+    def _announce(self, renewed: int | None) -> None:
+        if renewed is not None:
+            self._settled.set()  # leases may be lost
+        announce_renewal(self._driver.events, self.queue, renewed)
+
+    def _hurry(self) -> None:
+        self._sooner.set()
+
+    def _wake(self) -> None:
+        self._settled.set()
+        self._sooner.set()

@@ -1,0 +1,226 @@
+"""The driver of asyncio: it performs flows on one event loop, and ends the work of cancelled callers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis
+
+from rqttl import flows
+from rqttl.aio.run import Run
+from rqttl.aio.store import AsyncStore
+from rqttl.consuming.prefetch import RenewalSchedule
+from rqttl.errors import BrokerClosed, ContractError, InvalidInput
+from rqttl.events import Events, WaitEvent
+from rqttl.flows import ConfigCache, Flow, PolicyCache
+from rqttl.flows.messages import ABANDONED, ENDED
+from rqttl.names import check_namespace
+from rqttl.protocol.commands import Command
+from rqttl.protocol.keys import WAKEUP, Keyspace
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.loop_watch import LoopWatch
+from rqttl.runtime.timing import RealTiming, Timing
+
+T = TypeVar("T")
+Wait = flows.WaitForWakeup | flows.WaitForAnyWakeup
+
+logger = logging.getLogger("rqttl.aio")
+
+
+class AsyncDriver:
+    """Performs flows for one namespace of one Redis server. It belongs to the event loop that uses it first.
+
+    A flow that has begun is carried out to its end. When its caller is cancelled, a task of the driver goes on, and
+    gives back messages that nobody waits for any more.
+    """
+
+    def __init__(
+        self,
+        open_client: Callable[[], Awaitable[Redis]],
+        namespace: str,
+        *,
+        events: Events | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self.keyspace = Keyspace(check_namespace(namespace))
+        self.events = events or Events()
+        self.store = AsyncStore(open_client, self.events, self.keep)
+        self.timing: Timing = timing or RealTiming()
+        self.configs = ConfigCache()
+        self.policies = PolicyCache()
+        #: Ends every wait for a message, from the moment at which it is asked.
+        self.interrupted = Interrupt()
+        #: Tells consumers that the broker is being closed.
+        self.closed = Interrupt()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._watch = LoopWatch()
+        self._begin: dict[type, Callable[[Any, Run[Any]], Any]] = {
+            flows.GetConfig: lambda step, _: self.configs.answer(step) or self.configs.ask(self.keyspace, step.queue),
+            flows.ForgetConfig: lambda step, _: self.configs.forget(step.queue),
+            flows.GetPolicies: lambda step, _: self.policies.answer(step) or self.policies.ask(self.keyspace),
+            flows.Pipeline: lambda step, _: self.store.run_together(step.commands, tolerant=step.tolerant),
+            flows.Read: lambda step, _: self.store.execute(step.calls, keep_errors=step.keep_errors),
+            flows.Write: lambda step, _: self.store.execute(step.calls, keep_errors=step.keep_errors),
+            flows.Now: lambda _, __: self.timing.now(),
+            flows.Sleep: lambda step, _: asyncio.sleep(step.ms / 1000),
+            flows.WaitForWakeup: self._wait,
+            flows.WaitForAnyWakeup: self._wait,
+            flows.Register: lambda step, _: flows.register(self.keyspace, step.queue),
+            flows.Unregister: lambda step, _: self.configs.unregister(self.keyspace, step.queue),
+            flows.HandleNotes: lambda step, _: flows.follow(self.keyspace, step.notes),
+        }
+
+    async def perform(self, flow: Flow[T], orphaned: Callable[[T], Flow[object]] | None = None) -> T:
+        """Carry out a flow. If its caller is cancelled, `orphaned` makes the flow that gives back its result."""
+        self.enter()
+        run = Run(self, flow)
+        self._under_way += 1
+        try:
+            result = await run.proceed()
+        except asyncio.CancelledError:
+            self.keep(self._go_on(run, orphaned))
+            raise
+        except ContractError:
+            self.store.leave()  # the reply may have been one to another call
+            raise
+        finally:
+            self._under_way -= 1
+            if not self._under_way and self.closed.asked():
+                self._idle.set()
+        if orphaned is not None and self.closed.asked():
+            await self.wait_for(self.finish(orphaned(result)))
+            raise BrokerClosed
+        return result
+
+    async def _go_on(self, run: Run[T], orphaned: Callable[[T], Flow[object]] | None) -> None:
+        """Carry out a flow whose caller was cancelled."""
+        run.abandoned = run.abandoned or Interrupt()
+        run.abandoned.ask()
+        try:
+            result = await run.proceed()
+            if orphaned is not None:
+                await self.finish(orphaned(result))
+        except Exception as error:  # noqa: BLE001  # no caller is left to see it
+            logger.warning("a call whose caller was cancelled has failed: %s: %s", type(error).__name__, error)
+
+    async def finish(self, flow: Flow[T], around_waits: asyncio.Lock | None = None) -> T:
+        """Carry out a flow in a task that nobody cancels. Its waits free the lock `around_waits`, which it holds."""
+        run = Run(self, flow)
+        run.lock = around_waits
+        return await run.proceed()
+
+    def begin(self, step: flows.Step, run: Run[Any]) -> Any:
+        """Begin a step: return its answer, a flow, a `Call`, or a coroutine."""
+        if type(step) is Command:
+            return self.store.send_now(step) or self.store.run(step)
+        try:
+            return self._begin[type(step)](step, run)
+        except KeyError:
+            raise TypeError(f"not a step of a flow: {step!r}") from None
+
+    def _wait(self, step: Wait, run: Run[Any]) -> Any:
+        if run.abandoned is None:
+            run.abandoned = Interrupt()
+        elif run.abandoned.asked():
+            return ABANDONED
+        if self.events.notify is not None:
+            for queue in step.queues if isinstance(step, flows.WaitForAnyWakeup) else [step.queue]:
+                self.events.notify(WaitEvent(queue))
+        return self._listen(step, run.abandoned, run.lock)
+
+    async def _listen(self, step: Wait, abandoned: Interrupt, lock: asyncio.Lock | None) -> Any:
+        interrupts = [self.interrupted, abandoned, *([] if step.interrupt is None else [step.interrupt])]
+        if lock is not None:
+            lock.release()
+        try:
+            element = await self.listen(step, interrupts)
+        finally:
+            if lock is not None:
+                await lock.acquire()
+        return ABANDONED if element == ENDED and abandoned.asked() else element
+
+    async def listen(self, step: Wait, interrupts: list[Interrupt]) -> Any:
+        """Wait for an element of a wake-up list. Returns the answer to the step."""
+        if isinstance(step, flows.WaitForAnyWakeup):
+            keys = step.keys(self.keyspace)
+            return step.answer(keys, await self.store.listen(None, list(keys), step.ms, interrupts))
+        reply = await self.store.listen(step.queue, [self.keyspace.key(step.queue, WAKEUP)], step.ms, interrupts)
+        return reply[1] if isinstance(reply, tuple) else reply
+
+    async def pause(self, sooner: asyncio.Event, ms: float) -> None:
+        """Let time pass until the event, for `ms` at most. Clears the event."""
+        await pause_for(sooner, ms)
+
+    def watching(self, queue: str, schedule: RenewalSchedule) -> AbstractContextManager[object]:
+        """Within this block a thread watches if the loop is blocked, and leases of the queue may end."""
+        return self._watch.watching(asyncio.get_running_loop(), queue, lambda: schedule.renew_every / 1000)
+
+    def leaps(self, prepare: Callable[[int], Coroutine[Any, Any, None]]) -> AbstractContextManager[object]:
+        """Within this block carry out `prepare(ms)` before a leap of the clock; see `Timing.leaps`."""
+        return nullcontext(prepare)  # real time never leaps
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Make a task that belongs to the driver. `aclose` waits for its end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may have been cancelled
+
+    async def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out `work` to its end in a task of the driver, also if the caller is cancelled."""
+        return await asyncio.shield(self.keep(work))
+
+    def enter(self) -> None:
+        """Raise `InvalidInput` in another event loop than the first one, and `BrokerClosed` after `aclose`."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise InvalidInput("broker: belongs to another event loop; make a broker in each loop")
+            self._loop = loop
+        self.check_open()
+
+    def check_open(self) -> None:
+        """Raise `BrokerClosed` after `aclose`."""
+        if self.closed.asked():
+            raise BrokerClosed
+
+    def interrupt(self) -> None:
+        """End every wait, from now on. Any thread and any signal handler may call it."""
+        self.interrupted.ask()
+
+    async def aclose(self) -> None:
+        """End all waits, carry out what has begun, and close the connections."""
+        if self._loop is None:  # it was never used
+            self.closed.ask()
+            return
+        if self._loop is not asyncio.get_running_loop():
+            raise InvalidInput("broker: belongs to another event loop; close it there")
+        self.interrupted.ask()
+        self.closed.ask()
+        if self._under_way:
+            await self._idle.wait()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.store.close()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+async def pause_for(sooner: asyncio.Event, ms: float) -> None:
+    """Wait in real time for an event, for `ms` at most. Clears the event."""
+    timer = asyncio.get_running_loop().call_later(ms / 1000, sooner.set)
+    await sooner.wait()
+    timer.cancel()
+    sooner.clear()

@@ -1,0 +1,141 @@
+"""Handlers of an asyncio consumer: a bounded number of tasks, each with one message at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
+
+from rqttl import observing
+from rqttl.aio.delivery import AsyncDelivery, settle_after
+from rqttl.consuming import handling
+from rqttl.consuming.base import serve
+from rqttl.consuming.patience import Patience
+from rqttl.decisions import Decision
+from rqttl.delivery import LOST, observer_of
+from rqttl.errors import InvalidInput, RqttlError
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.stop_signals import StopSignals
+from rqttl.store.refusals import TEMPORARY
+from rqttl.types import RunCounts
+
+if TYPE_CHECKING:
+    from rqttl.aio.consumer import AsyncConsumer
+    from rqttl.aio.driver import AsyncDriver
+
+logger = logging.getLogger("rqttl.run")
+
+Handler = Callable[[AsyncDelivery], Awaitable[object]]
+
+
+class Handling:
+    """The handling of all messages of a consumer by `concurrency` tasks."""
+
+    def __init__(
+        self, consumer: AsyncConsumer, handler: Handler, concurrency: int, chance: Callable[[], float] = random.random
+    ) -> None:
+        if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+            raise InvalidInput(f"handler: expected an `async def` that takes a delivery, got {type(handler).__name__}")
+        self._consumer, self._handler = consumer, handler
+        self._concurrency, _ = handling.crew(concurrency, None, "concurrency")
+        self._chance = chance
+        self._tally, self._begun = handling.Tally(), 0
+
+    async def run(self) -> RunCounts:
+        """Handle messages until the iteration ends. A cancelled run cancels its handlers."""
+        serve(self._consumer, lambda: max(1, self._concurrency - self._begun))
+        crew = [asyncio.ensure_future(self._work()) for _ in range(self._concurrency)]
+        try:
+            done, _ = await asyncio.wait(crew, return_when=asyncio.FIRST_EXCEPTION)
+            if any(task.cancelled() or task.exception() for task in done):
+                self._consumer.stop()
+            await asyncio.wait(crew)
+        except asyncio.CancelledError:
+            for task in crew:
+                task.cancel()
+            raise
+        for task in crew:
+            task.result()
+        return self.result()
+
+    def result(self) -> RunCounts:
+        """Return the counts so far."""
+        return self._tally.result(self._consumer.lost_count, self._consumer.unknown_count)
+
+    async def _work(self) -> None:
+        async for delivery in self._consumer:
+            self._begun += 1
+            try:
+                await self._handle(delivery)
+            finally:
+                self._begun -= 1
+
+    async def _handle(self, delivery: AsyncDelivery) -> None:
+        """Call the handler, and settle the delivery if the handler has not."""
+        failure: Exception | None = None
+        try:
+            observer = observer_of(delivery)
+            handler = self._handler if observer is None else observing.observed_async(observer, self._handler)
+            result = handler(delivery)
+            if not inspect.isawaitable(result):
+                raise TypeError(f"the handler returned {type(result).__name__}, and no awaitable")
+            await result
+        except Decision as decision:
+            failure = decision
+        except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on
+            failure = error
+            handling.log_failure(delivery, error)
+        except BaseException as error:
+            await delivery.__aexit__(type(error), error, error.__traceback__)  # it does not wait then
+            raise
+        try:
+            if delivery.settled in (None, LOST):
+                await settle_after(delivery, failure, handling.delay_after(delivery, failure, self._chance))
+        except (RedisError, RqttlError) as error:
+            handling.log_unsettled(delivery, error)
+        self._tally.count(delivery, failed=handling.is_failure(failure))
+
+
+async def run(
+    driver: AsyncDriver, consumer: AsyncConsumer, work: Handling, wait: int, stop: asyncio.Event | None
+) -> RunCounts:
+    """Handle messages until `stop`, a signal, or the end of `wait`. See `AsyncQueue.run`."""
+    loop, asked, pause = asyncio.get_running_loop(), Interrupt(), asyncio.Event()
+
+    def end() -> None:
+        asked.ask()
+        loop.call_soon_threadsafe(pause.set)
+        consumer.stop()
+
+    watching = None if stop is None else asyncio.ensure_future(_end_with(stop, end))
+    patience = Patience(consumer.queue, wait, driver.timing.now(), logger)
+    counts = work.result()
+    try:
+        with StopSignals(end):
+            while not asked.asked():
+                # this call waits for a server that is away at the start, as the loop does later
+                try:
+                    await consumer.__aenter__()
+                except TEMPORARY as error:
+                    await driver.pause(pause, patience.pause_after(error, driver.timing.now()))
+                    continue
+                async with consumer:
+                    await work.run()
+                break
+            counts = work.result()
+    finally:
+        if watching is not None:
+            watching.cancel()
+    if asked.asked():
+        logger.info("queue %s: stopped, after %d messages", consumer.queue, counts.handled + counts.failed)
+    return counts
+
+
+async def _end_with(stop: asyncio.Event, end: Callable[[], None]) -> None:
+    await stop.wait()
+    end()

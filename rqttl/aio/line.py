@@ -1,0 +1,200 @@
+"""The line: one connection that all calls of an event loop share. Calls of one pass of the loop go out together."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+from redis.exceptions import BusyLoadingError, ConnectionError, RedisError, ResponseError, TimeoutError
+
+from rqttl.errors import ContractError
+from rqttl.protocol.resp import pack_command
+from rqttl.store.retry import SOCKET_TIMEOUT, NotSent
+
+#: Unsent bytes beyond which callers wait until Redis has taken some.
+FULL = 1 << 20
+#: Seconds between the first sight of a late reply and the second one. A loop that was blocked reads it meanwhile.
+GRACE = 1.0
+
+
+class Call:
+    """A call on the line. Its answer is the reply, the list of replies to several commands, or an error as a value.
+
+    A cancelled caller, or a task in its place, may await the call again: the answer is kept. The fastest way to it is
+    `if call.is_open: await call.arrival()`, and then `call.answer`.
+    """
+
+    __slots__ = ("_arrival", "_left", "_replies", "answer", "at", "command", "is_open")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
+        self._arrival: asyncio.Future[None] = loop.create_future()
+        self._left = count
+        self._replies: list[Any] | None = [] if count > 1 else None
+        #: False once the answer is there.
+        self.is_open = True
+        self.answer: Any = None
+        #: The script that is called, if it is one.
+        self.command: Any = None
+        #: The time of the call, by the clock of the loop.
+        self.at = loop.time()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self.is_open:
+            yield from self.arrival().__await__()
+        return self.answer
+
+    def arrival(self) -> asyncio.Future[None]:
+        """The future that the answer ends. A cancelled caller has ended the one before."""
+        if self._arrival.cancelled():
+            self._arrival = self._arrival.get_loop().create_future()
+        return self._arrival
+
+    def take(self, reply: Any) -> bool:
+        """Take the next reply. Returns True if it was the last one."""
+        if self._replies is not None:
+            self._replies.append(reply)
+            if self._left > 1:
+                self._left -= 1
+                return False
+            reply = self._replies
+        self.end(reply)
+        return True
+
+    def end(self, answer: Any) -> None:
+        """Set the answer."""
+        self.answer, self.is_open = answer, False
+        if not self._arrival.done():
+            self._arrival.set_result(None)
+
+
+class Line:
+    """A connection that callers share. Replies come in the order of the calls. Only for the loop that made it."""
+
+    def __init__(self, connection: Any, pool: Any) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connection = connection
+        self._pool = pool
+        # one timer watches all calls
+        self._timeout, connection.socket_timeout = connection.socket_timeout, None
+        # redis-py shows no other way to write without waiting
+        self._writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
+        self._unsent: list[Call] = []
+        self._packed: list[bytes] = []
+        self._size = 0
+        self._is_lone = False  # the last calls went out one by one
+        self._sent: deque[Call] = deque()
+        self._suspect: Call | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Task[None] | None = None
+        #: False once the connection is lost or closed.
+        self.usable = True
+        self._reader = self._loop.create_task(self._read())
+
+    @property
+    def full(self) -> bool:
+        """True while callers must wait: see `room`."""
+        return self._drained is not None
+
+    async def room(self) -> None:
+        """Wait until Redis has taken enough bytes."""
+        if self._drained is not None:
+            await asyncio.shield(self._drained)
+
+    def call(self, packed: bytes, count: int = 1) -> Call:
+        """Send packed commands in this pass of the loop. `count` is the number of their replies.
+
+        A call goes out at once where a pass had one call only: then it saves a pass of the loop.
+        """
+        call = Call(self._loop, count)
+        waits = bool(self._unsent)
+        self._unsent.append(call)
+        self._packed.append(packed)
+        self._size += len(packed)
+        if self._size > FULL or (self._is_lone and not waits and not self._sent):
+            self._flush()
+        elif not waits:
+            self._loop.call_soon(self._flush)
+        if self._timer is None:
+            self._timer = self._loop.call_later(SOCKET_TIMEOUT, self._look)
+        return call
+
+    def _flush(self) -> None:
+        unsent, packed = self._unsent, self._packed
+        if not unsent or not self.usable:
+            return
+        self._unsent, self._packed, self._size = [], [], 0
+        self._is_lone = len(unsent) == 1
+        self._sent.extend(unsent)
+        self._writer.write(b"".join(packed))
+        if self._drained is None and self._writer.transport.get_write_buffer_size() > FULL:
+            self._drained = self._loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            await self._writer.drain()
+        except OSError:
+            pass  # the reader learns of the lost connection, too
+        finally:
+            self._drained = None
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                try:
+                    reply = await self._connection.read_response()
+                except ResponseError as refusal:
+                    reply = refusal
+                if not self._sent:
+                    raise ContractError(f"connection: a reply without a call: {reply!s:.80}")
+                if self._sent[0].take(reply):
+                    self._sent.popleft()
+        except (RedisError, OSError, ContractError) as error:
+            self.abandon(error)
+        except asyncio.CancelledError:
+            self.abandon(ConnectionError("the event loop has ended"))
+            raise
+        self._connection.socket_timeout = self._timeout
+        await self._connection.disconnect(nowait=True)
+        await self._pool.release(self._connection)
+
+    def abandon(self, error: Exception) -> None:
+        """End all calls with an error: unsent ones with `NotSent`."""
+        if not self.usable:
+            return
+        self.usable = False
+        lost = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
+        sent, self._sent, unsent, self._unsent = self._sent, deque(), self._unsent, []
+        if sent and isinstance(error, BusyLoadingError):
+            sent.popleft().end(error)  # this one was refused; nobody knows of the others
+        for call in sent:
+            call.end(lost(str(error)))
+        for call in unsent:
+            failure = NotSent()
+            failure.__cause__ = lost(str(error))
+            call.end(failure)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._writer.close()
+
+    def _look(self) -> None:
+        """Look if the oldest call has waited for too long."""
+        self._timer = None
+        oldest = next(itertools.chain(self._sent, self._unsent), None)
+        if oldest is None or not self.usable:
+            return
+        left = oldest.at + SOCKET_TIMEOUT - self._loop.time()
+        if left <= 0 and self._suspect is oldest:
+            self.abandon(TimeoutError("Timeout reading from socket"))
+            return
+        self._suspect = oldest if left <= 0 else None
+        self._timer = self._loop.call_later(left if left > 0 else GRACE, self._look)
+
+    async def close(self) -> None:
+        """Wait for the replies to all calls, and close the connection."""
+        if self.usable:
+            await self.call(pack_command(("PING",)))
+        self.abandon(ConnectionError("the connection was closed"))
+        await asyncio.shield(self._reader)

@@ -1,0 +1,211 @@
+"""One queue of the asyncio interface. Docstrings that are missing here are those of `Queue`: see `rqttl.twins`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from rqttl import flows, observing, units
+from rqttl.aio.consumer import AsyncConsumer
+from rqttl.aio.delivery import AsyncDelivery, AsyncSettler
+from rqttl.aio.driver import AsyncDriver
+from rqttl.aio.handling import Handler, Handling, run
+from rqttl.consuming import settling
+from rqttl.consuming.handling import crew
+from rqttl.delivery import delivered
+from rqttl.errors import InvalidInput
+from rqttl.flows import Flow, ReceiveResult, calls
+from rqttl.options import QueueOptions, UpdateResult
+from rqttl.policies import Explanation
+from rqttl.text import format_value
+from rqttl.types import (
+    Declared,
+    Header,
+    Message,
+    MessageView,
+    QueueStats,
+    Receipt,
+    RedriveResult,
+    RunCounts,
+    SweepResult,
+)
+from rqttl.units import MAX_DURATION, Duration, Instant
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rqttl.errors import QueueFull
+    from rqttl.option_types import OptionArguments
+
+
+class AsyncQueue:
+    """A handle on one queue. Every method that calls Redis raises `QueueNotFound` if the queue does not exist."""
+
+    def __init__(self, driver: AsyncDriver, name: str, declared: Declared | None = None) -> None:
+        #: The name of the queue.
+        self.name = name
+        #: `created`, `adopted` or `existing` on a handle from `declare_queue`, else `None`.
+        self.declared = declared
+        self._driver = driver
+
+    def __repr__(self) -> str:
+        return f"<AsyncQueue {self.name!r}>"
+
+    # Sending
+
+    async def enqueue(
+        self, body: Message | object, *, ttl: Duration | None = None, expires_at: Instant | None = None,
+        headers: Mapping[str, Header] | None = None, id: str | None = None, content_type: str | None = None,
+    ) -> Receipt:  # fmt: skip
+        flow = calls.enqueue(
+            self._driver.events, self.name, body, ttl=ttl, expires_at=expires_at, headers=headers, id=id,
+            content_type=content_type,
+        )  # fmt: skip
+        return calls.stored(await self._driver.perform(flow))
+
+    async def enqueue_many(
+        self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None
+    ) -> list[Receipt | QueueFull]:
+        return await self._driver.perform(
+            calls.enqueue_many(self._driver.events, self.name, messages, duplicate_window)
+        )
+
+    # Receiving
+
+    async def receive(
+        self, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
+    ) -> AsyncDelivery | None:
+        deliveries = await self.receive_many(1, wait, lease, auto_ack=auto_ack)
+        return deliveries[0] if deliveries else None
+
+    async def receive_many(
+        self, count: int, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
+    ) -> list[AsyncDelivery]:
+        ms = calls.lease_ms(lease)
+        flow = calls.receive_many(self.name, count, wait, ms, auto_ack=auto_ack)
+        observer, since = self._driver.events.observer, perf_counter()
+        received = self._deliveries(await self._driver.perform(flow, self._give_back), ms)
+        observing.received(observer, self.name, received, since)
+        return received
+
+    def _give_back(self, batches: list[ReceiveResult]) -> Flow[None]:
+        """Give back messages that nobody waits for any more, uncounted. With `auto_ack` they are gone."""
+        return settling.give_back(self.name, [item for item in self._deliveries(batches, None) if not item.settled])
+
+    def _deliveries(self, batches: list[ReceiveResult], lease: int | None) -> list[AsyncDelivery]:
+        settler = AsyncSettler(
+            self.ack_many, self.nack_many, self.reject_many, self.renew_many, self._release_many, self._driver.events,
+            self._driver.keep,
+        )  # fmt: skip
+        return [item for claimed in batches for item in delivered(AsyncDelivery, settler, claimed, lease)]
+
+    def consume(
+        self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None
+    ) -> AsyncConsumer:
+        """Iterate over deliveries. Lease up to `prefetch` at a time; a task renews the leases. See `AsyncConsumer`."""
+        return AsyncConsumer(self._driver, self.name, prefetch, lease=lease, wait=wait)
+
+    async def run(
+        self,
+        handler: Handler,
+        concurrency: int = 1,
+        *,
+        prefetch: int | None = None,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        stop: asyncio.Event | None = None,
+    ) -> RunCounts:
+        """Call `handler` with each message: ack it when the handler returns, nack it when the handler raises.
+
+        The loop goes on after an exception. The exception is logged (`rqttl.run`) and kept with the message, as by
+        `async with delivery:`. The message comes again after the pause of the option `redelivery_delay`. Without that
+        option the pause is 1 s, doubled by each failure up to 10 minutes, less up to a quarter at random. A handler
+        may settle the delivery itself.
+
+        `handler` is an `async def`. `concurrency` tasks call it, each with one message at a time. Up to `prefetch`
+        messages (10 for each task) are fetched at a time. Their leases are renewed while handlers work.
+
+        The run ends when no message has come for `wait` (never, without `wait`), when `stop` is set, and, in the main
+        thread only, on SIGTERM or SIGINT. It returns when the working handlers are done. Fetched messages without a
+        handler are released at once, uncounted. A second signal, a second later or more, has its effect from before
+        `run`. A cancelled run cancels its handlers, and their messages go back. While Redis is away the run goes on
+        trying, for `wait` at most.
+
+        Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
+        """
+        if stop is not None and not callable(getattr(stop, "wait", None)):
+            raise InvalidInput(f"stop: expected an asyncio.Event, got {format_value(stop)}")
+        concurrency, fetched = crew(concurrency, prefetch, "concurrency")
+        consumer = self.consume(fetched, lease=lease, wait=wait)
+        patience = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
+        return await run(self._driver, consumer, Handling(consumer, handler, concurrency), patience, stop)
+
+    # Settling
+
+    async def ack_many(self, deliveries: Sequence[AsyncDelivery]) -> None:
+        await self._driver.perform(settling.ack(self._driver.keyspace, self.name, deliveries))
+
+    async def nack_many(
+        self, deliveries: Sequence[AsyncDelivery], delay: Duration | None = None, description: str | None = None, *,
+        counted: bool = True,
+    ) -> None:  # fmt: skip
+        await self._driver.perform(settling.nack(self.name, deliveries, delay, description, counted=counted))
+
+    async def _release_many(self, deliveries: Sequence[AsyncDelivery]) -> None:
+        """Give deliveries back, uncounted."""
+        await self.nack_many(deliveries, counted=False)
+
+    async def reject_many(self, deliveries: Sequence[AsyncDelivery], description: str | None = None) -> None:
+        await self._driver.perform(settling.reject(self.name, deliveries, description))
+
+    async def renew_many(self, deliveries: Sequence[AsyncDelivery], lease: Duration | None = None) -> None:
+        await self._driver.perform(settling.renew(self._driver.keyspace, self.name, deliveries, lease))
+
+    # Looking and changing
+
+    async def peek(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
+        return await self._driver.perform(calls.peek(self._driver.keyspace, self.name, limit, after))
+
+    async def stats(self, *, sweep: bool = True) -> QueueStats:
+        return await self._driver.perform(calls.stats(self._driver.keyspace, self.name, sweep=sweep))
+
+    async def options(self, *, declared: bool = False) -> QueueOptions:
+        return await self._driver.perform(flows.options(self._driver.keyspace, self.name, declared=declared))
+
+    async def explain(self, ttl: Duration | None = None) -> Explanation:
+        return await self._driver.perform(calls.explain(self._driver.keyspace, self.name, ttl))
+
+    async def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
+        return await self._driver.perform(flows.update(self._driver.keyspace, self.name, changes))
+
+    async def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
+        return await self._driver.perform(flows.preview(self._driver.keyspace, self.name, changes))
+
+    async def touch(self) -> None:
+        await self._driver.perform(flows.touch(self._driver.keyspace, self.name))
+
+    async def sweep(self) -> list[SweepResult]:
+        return await self._driver.perform(flows.sweep(self.name))
+
+    async def purge(self) -> int:
+        return await self._driver.perform(flows.purge(self._driver.keyspace, self.name))
+
+    async def purge_many(self, sequences: Iterable[str], *, unread: bool = False) -> int:
+        flow = flows.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)
+        return await self._driver.perform(flow)
+
+    async def redrive(
+        self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
+    ) -> int:
+        flow = flows.redrive(self._driver.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
+        return await self._driver.perform(calls.redriving(self._driver.events, self.name, flow))
+
+    async def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:
+        flow = flows.redrive_many(self._driver.keyspace, self.name, letters)
+        return await self._driver.perform(calls.redriving(self._driver.events, self.name, flow))
+
+    async def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        flow = flows.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
+        return await self._driver.perform(flow)

@@ -1,0 +1,1 @@
+"""Tests of the asyncio interface that have no sync counterpart: cancellation, loops, the line, closing."""

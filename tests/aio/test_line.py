@@ -1,0 +1,158 @@
+"""The line: lost connections have the same outcomes as in the sync interface, and a slow server holds callers back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import rqttl
+from rqttl.aio import line
+from tests.aio.conftest import Run
+from tests.process.proxy import Proxy
+from tests.servers import Server
+
+
+@pytest.fixture
+def proxy(server: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A line to the shared server that can be spoilt, and short pauses between attempts."""
+    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.001,) * 4)
+    proxy = Proxy(server.socket)
+    yield proxy
+    proxy.stop_listening()
+
+
+def _url(proxy: Proxy) -> str:
+    return f"redis://127.0.0.1:{proxy.port}"
+
+
+def test_all_calls_that_a_cut_line_had_sent_and_that_may_not_be_repeated_are_unknown(run: Run, proxy: Proxy) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(_url(proxy)) as broker:
+            queue = await broker.declare_queue("q")
+            await queue.enqueue(b"first")
+            proxy.spoil("cut")
+            sent = await asyncio.gather(*[queue.enqueue(b"x") for _ in range(10)], return_exceptions=True)
+            assert {type(one) for one in sent} <= {rqttl.OutcomeUnknown, rqttl.Receipt}
+            unknown = sum(isinstance(one, rqttl.OutcomeUnknown) for one in sent)
+            assert unknown >= 1
+            stored = (await queue.stats()).ready - 1
+            assert 10 - unknown <= stored <= 10
+
+    run(work())
+
+
+def test_a_settle_whose_reply_was_lost_is_repeated(run: Run, proxy: Proxy) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(_url(proxy)) as broker:
+            queue = await broker.declare_queue("q")
+            await queue.enqueue(b"x")
+            delivery = await queue.receive()
+            assert delivery is not None
+            proxy.spoil("cut", script="ack")
+            await delivery.ack()
+            assert delivery.settled == "ack"
+            assert (await queue.stats()).acked == 1
+
+    run(work())
+
+
+def test_a_message_with_an_id_and_a_window_is_sent_again(run: Run, proxy: Proxy) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(_url(proxy)) as broker:
+            queue = await broker.declare_queue("q", duplicate_window="1h")
+            await queue.enqueue(b"first", id="0")
+            proxy.spoil("cut", script="enqueue")
+            receipt = await queue.enqueue(b"x", id="1")
+            assert receipt.duplicate
+            assert (await queue.stats()).ready == 2
+
+    run(work())
+
+
+def test_a_call_that_was_never_sent_is_made_again(run: Run, proxy: Proxy) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(_url(proxy)) as broker:
+            queue = await broker.declare_queue("q")
+            broker._driver.store._line.abandon(OSError("cut"))  # type: ignore[union-attr]  # it is open
+            proxy.spoil("refuse")
+            await queue.enqueue(b"x")
+            assert (await queue.stats()).ready == 1
+
+    run(work())
+
+
+def test_a_server_that_never_answers_ends_a_call_with_a_time_out(
+    run: Run, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "SOCKET_TIMEOUT", 0.05)
+    monkeypatch.setattr(line, "GRACE", 0.05)
+
+    async def work() -> None:
+        async with rqttl.connect_async(_url(proxy)) as broker:
+            queue = await broker.declare_queue("q")
+            await queue.enqueue(b"first")
+            proxy.spoil("swallow", script="enqueue")
+            with pytest.raises(rqttl.OutcomeUnknown) as lost:
+                await queue.enqueue(b"x")
+            assert "Timeout" in str(lost.value.__cause__)
+
+    run(work())
+
+
+def test_calls_of_one_pass_of_the_loop_go_out_in_one_write(run: Run, redis_url: str) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+            await queue.enqueue(b"first")
+            writer = broker._driver.store._line._writer  # type: ignore[union-attr]  # it is open
+            writes: list[object] = []
+            write = writer.write
+            writer.write = lambda data: (writes.append(data), write(data))  # type: ignore[method-assign, func-returns-value]
+            await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(50)])
+            assert len(writes) <= 2  # the call before was a lone one, so the first of these goes out at once
+            writes.clear()
+            await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(50, 100)])
+            assert len(writes) == 1
+            assert [view.body for view in await queue.peek(101)] == [b"first", *(b"%d" % i for i in range(100))]
+
+    run(work())
+
+
+def test_callers_wait_while_redis_takes_nothing(run: Run, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "FULL", 10_000)
+    most: list[int] = []
+
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+
+            async def send(number: int) -> None:
+                for _ in range(20):
+                    await queue.enqueue(b"%04d" % number + b"x" * 50_000)
+                    own: Any = broker._driver.store._line
+                    most.append(own._size + own._writer.transport.get_write_buffer_size())
+
+            await asyncio.gather(*map(send, range(20)))
+            assert (await queue.stats()).ready == 400
+
+    run(work())
+    assert max(most) < 20 * 51_000
+
+
+def test_300_waits_have_a_connection_each_and_all_wake(run: Run, redis_url: str, client: Any) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+            waits = [asyncio.ensure_future(queue.receive(wait="1h")) for _ in range(300)]
+            while client.info("clients")["blocked_clients"] < 300:
+                await asyncio.sleep(0.05)
+            assert len(client.client_list()) == 302  # these, the line, and the client of the test
+            await queue.enqueue_many([b"%d" % i for i in range(300)])
+            deliveries = await asyncio.gather(*waits)
+            assert len({delivery.body for delivery in deliveries if delivery is not None}) == 300
+            await queue.ack_many([delivery for delivery in deliveries if delivery is not None])
+
+    run(work())

@@ -1,0 +1,236 @@
+"""Event loops: a broker belongs to one, a blocked one is logged, and closing leaves nothing in it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+import rqttl
+from rqttl.runtime.memory import resident_bytes
+from rqttl.testing import async_fake_broker
+from tests.aio.conftest import Run
+from tests.aio.test_cancelling import _until
+from tests.waiting import PATIENCE
+
+
+def test_another_loop_is_a_typed_error(redis_url: str) -> None:
+    broker = rqttl.connect_async(redis_url)
+    loop, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(broker.declare_queue("q"))
+        for call in (broker.queues, broker.aclose, broker.queue("q").receive, broker.__aenter__):
+            with pytest.raises(rqttl.InvalidInput, match=r"broker: belongs to another event loop"):
+                other.run_until_complete(call())
+        assert loop.run_until_complete(broker.queues()) == ["q"]
+        loop.run_until_complete(broker.aclose())
+    finally:
+        loop.close()
+        other.close()
+
+
+def test_a_handle_and_a_broker_may_be_made_outside_of_a_loop(redis_url: str) -> None:
+    broker = rqttl.connect_async(redis_url)
+    queue = broker.queue("q")
+
+    async def work() -> object:
+        async with broker:
+            await broker.declare_queue("q")
+            return await queue.enqueue(b"x")
+
+    assert isinstance(asyncio.run(work()), rqttl.Receipt)
+
+
+def test_a_blocked_loop_is_logged_with_the_code_that_blocks_it(
+    run: Run, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def block_until_it_is_logged() -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not caplog.records and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q", lease="600ms")
+            async with queue.consume():
+                block_until_it_is_logged()
+
+    with caplog.at_level(logging.WARNING, "rqttl.aio"):
+        run(work())
+
+    (record,) = (one for one in caplog.records if "event loop blocked" in one.getMessage())
+    assert "leases of q may end" in record.getMessage()
+    assert "block_until_it_is_logged" in record.getMessage()
+
+
+def test_closing_leaves_no_task_and_no_connection(run: Run, redis_url: str, client: Any) -> None:
+    async def work() -> None:
+        broker = rqttl.connect_async(redis_url)
+        queue = await broker.declare_queue("q")
+        waiting = [asyncio.ensure_future(queue.receive(wait="1h")) for _ in range(50)]
+        async with queue.consume() as deliveries:
+            waiting.append(asyncio.ensure_future(deliveries.__anext__()))
+            await _until(lambda: client.info("clients")["blocked_clients"] == 51)
+            await broker.aclose()
+            await broker.aclose()
+            await asyncio.wait(waiting)
+            assert {type(task.exception()) for task in waiting} == {rqttl.BrokerClosed}
+            with pytest.raises(rqttl.BrokerClosed):
+                await queue.enqueue(b"x")
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with pytest.raises(rqttl.BrokerClosed):
+        run(work())
+
+    deadline = time.monotonic() + PATIENCE
+    while len(client.client_list()) > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(client.client_list()) == 1
+
+
+def test_a_broker_uses_the_pool_of_the_given_client_and_gives_all_back(run: Run, server: Any, redis_url: str) -> None:
+    async def work() -> None:
+        client = redis.asyncio.Redis(unix_socket_path=str(server.socket), max_connections=3)
+        broker = rqttl.AsyncBroker(client)
+        queue = await broker.declare_queue("q")
+        assert await queue.receive(wait="1ms") is None
+        await broker.aclose()
+        assert len(client.connection_pool._in_use_connections) == 0
+        assert await client.ping()
+        await client.aclose()
+
+    run(work())
+
+
+def test_a_wait_without_a_free_connection_ends_with_the_limit_of_the_pool(
+    run: Run, server: Any, redis_url: str
+) -> None:
+    async def work() -> None:
+        client = redis.asyncio.Redis(unix_socket_path=str(server.socket), max_connections=3)
+        async with rqttl.AsyncBroker(client) as broker:
+            queue = await broker.declare_queue("q")
+            waits = [asyncio.ensure_future(queue.receive(wait="1h")) for _ in range(3)]
+            done, waiting = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            (failed,) = done
+            assert isinstance(failed.exception(), rqttl.PoolExhausted)
+            await queue.enqueue_many([b"x", b"y"])
+            await asyncio.wait(waiting)
+        await client.aclose()
+
+    run(work())
+
+
+@pytest.mark.parametrize("client", [None, "redis://localhost", redis.Redis()])
+def test_a_value_that_is_no_asyncio_client_is_refused(client: Any) -> None:
+    with pytest.raises(rqttl.InvalidInput, match=r"^client: expected a redis\.asyncio\.Redis"):
+        rqttl.AsyncBroker(client)
+
+
+def test_a_client_that_decodes_is_refused() -> None:
+    with pytest.raises(rqttl.InvalidInput, match="decode_responses"):
+        rqttl.AsyncBroker(redis.asyncio.Redis(decode_responses=True))
+
+
+@pytest.mark.parametrize("url", ["ftp://localhost", "redis://localhost/abc", 5])
+def test_a_url_is_checked_at_once(url: Any) -> None:
+    with pytest.raises(rqttl.InvalidInput, match=r"^url: "):
+        rqttl.connect_async(url)
+
+
+def test_the_embedded_server_starts_at_the_first_call_and_is_left_at_the_end(run: Run, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(f"embedded://{tmp_path}/data") as broker:
+            queue = await broker.declare_queue("q")
+            await queue.enqueue(b"x")
+        async with rqttl.connect_async(f"embedded://{tmp_path}/data") as broker:
+            delivery = await broker.queue("q").receive()
+            assert delivery is not None
+            await delivery.ack()
+
+    run(work())
+
+
+def test_a_fake_broker_lets_other_tasks_run_before_a_wait_moves_the_clock(run: Run) -> None:
+    async def work() -> None:
+        async with async_fake_broker(start=1_700_000_000_000) as broker:
+            queue = await broker.declare_queue("q", message_ttl="60s", dead_letter="{queue}/dead")
+            sending = asyncio.ensure_future(queue.enqueue(b"late"))
+            delivery = await queue.receive(wait="5s")
+            assert delivery is not None
+            assert (delivery.body, broker.clock.ms) == (b"late", 1_700_000_000_000)
+            await asyncio.gather(sending, delivery.ack())
+            assert await queue.receive(wait="5s") is None
+            assert broker.clock.ms == 1_700_000_005_000
+            await queue.enqueue(b"dies")
+            broker.clock.advance("61s")
+            broker.run_reaper()
+            assert (await broker.queue("q/dead").stats()).ready == 1
+
+    run(work())
+
+
+def test_a_consumer_of_a_fake_broker_keeps_its_leases_when_the_clock_advances(run: Run) -> None:
+    async def work() -> None:
+        async with async_fake_broker() as broker:
+            queue = await broker.declare_queue("q", lease="30s")
+            await queue.enqueue(b"x")
+            async with queue.consume(wait=0) as deliveries:
+                async for delivery in deliveries:
+                    async with delivery:
+                        broker.clock.advance("10m")
+            assert (deliveries.lost_count, (await queue.stats()).acked) == (0, 1)
+
+    run(work())
+
+
+def test_a_wait_of_a_fake_broker_that_would_never_end_is_an_error(run: Run) -> None:
+    async def work() -> None:
+        async with async_fake_broker() as broker:
+            queue = await broker.declare_queue("q")
+            async with queue.consume() as deliveries:
+                with pytest.raises(rqttl.testing.WaitWouldNeverEnd):
+                    await deliveries.__anext__()
+
+    run(work())
+
+
+@pytest.mark.slow
+def test_1000_waiting_consumers_all_wake_and_aclose_during_1000_waits_leaves_nothing(
+    run: Run, redis_url: str, client: Any
+) -> None:
+    """1,001 connections, and 60 MB at most."""
+
+    async def work() -> None:
+        others = asyncio.all_tasks()
+        async with rqttl.connect_async(redis_url) as broker:
+            queue, handled = await broker.declare_queue("q"), set[bytes]()
+            before = resident_bytes()
+
+            async def consume() -> None:
+                async with queue.consume(prefetch=1) as deliveries, await deliveries.__anext__() as delivery:
+                    handled.add(delivery.body)
+
+            consumers = [asyncio.ensure_future(consume()) for _ in range(1_000)]
+            await _until(lambda: client.info("clients")["blocked_clients"] == 1_000)
+            assert len(client.client_list()) == 1_002  # these, the line, and the client of the test
+            assert resident_bytes() - before <= 60_000_000
+            await queue.enqueue_many([b"%d" % i for i in range(1_000)])
+            await asyncio.gather(*consumers)
+            assert len(handled) == 1_000
+
+            waits = [asyncio.ensure_future(queue.receive(wait="1h")) for _ in range(1_000)]
+            await _until(lambda: client.info("clients")["blocked_clients"] == 1_000)
+            await broker.aclose()
+            assert {type(end) for end in await asyncio.gather(*waits, return_exceptions=True)} == {rqttl.BrokerClosed}
+            assert asyncio.all_tasks() == others
+
+    run(work())
+    deadline = time.monotonic() + PATIENCE
+    while len(client.client_list()) > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(client.client_list()) == 1

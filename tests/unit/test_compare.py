@@ -1,0 +1,141 @@
+"""The pure parts of the comparison with other queues."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.bench.compare import environments
+from tests.bench.compare.__main__ import parsed
+from tests.bench.compare.candidates import CANDIDATES, WORKLOADS
+from tests.bench.compare.figures import (
+    GOALS,
+    Goal,
+    Run,
+    cell,
+    command_us,
+    goals,
+    median_run,
+    meets,
+    percentile,
+    table,
+)
+
+
+def test_a_median_takes_each_figure_from_the_runs_that_have_it() -> None:
+    found = median_run([Run(rate=1, p50=5), Run(rate=9), Run(rate=2, p50=7)])
+
+    assert found == Run(rate=2, p50=6)
+
+
+@pytest.mark.parametrize("share, value", [(0.5, 50), (0.99, 99), (1, 100), (0.001, 1)])
+def test_a_percentile_is_a_value_that_was_measured(share: float, value: int) -> None:
+    assert percentile(range(100, 0, -1), share) == value
+
+
+def test_the_time_of_a_script_holds_that_of_its_commands() -> None:
+    stats = {
+        "cmdstat_evalsha": {"usec": 70},
+        "cmdstat_xadd": {"usec": 30},
+        "cmdstat_info": {"usec": 500},
+    }
+
+    assert command_us(stats) == 70
+
+
+def test_without_scripts_all_commands_but_those_of_the_harness_count() -> None:
+    stats = {
+        "cmdstat_xadd": {"usec": 30},
+        "cmdstat_blpop": {"usec": 4},
+        "cmdstat_info": {"usec": 500},
+        "cmdstat_config|resetstat": {"usec": 500},
+    }
+
+    assert command_us(stats) == 34
+
+
+def test_peers_of_equal_guarantees_are_in_one_block_and_absent_ones_say_why() -> None:
+    runs = {("rqttl", "single"): [Run(rate=20_000)], ("Huey", "single"): [Run(rate=8_000)]}
+
+    lines = table(runs, CANDIDATES, {("RQ", "single"): "not installed"})
+
+    assert [line.split()[0] for line in lines[2:]] == ["at", "rqttl", "RQ", "at", "Huey"]
+    assert lines[4].endswith("not installed")
+    assert "20,000" in lines[3]
+    assert lines[3].count("–") == 9
+
+
+def test_a_goal_compares_round_by_round_with_the_best_candidate() -> None:
+    goal = Goal("", "one", ">= 2", ("SAQ", "RQ"), "one async")
+    runs = {
+        ("rqttl", "one"): [Run(rate=10), Run(rate=30), Run(rate=40)],
+        ("RQ", "one"): [Run(rate=1), Run(rate=2), Run(rate=2)],
+        ("SAQ", "async"): [Run(rate=10), Run(rate=10), Run(rate=10)],
+    }
+
+    assert goal.reached(runs) == 3
+
+
+def test_a_goal_without_a_run_is_left_open() -> None:
+    assert Goal("", "one", ">= 2", ("RQ",)).reached({("rqttl", "one"): [Run(rate=10)]}) is None
+    assert not any("!" in line for line in goals({}))
+
+
+def test_a_missed_goal_has_a_mark() -> None:
+    runs = {("rqttl", "single"): [Run(rate=10)], ("Huey", "single"): [Run(rate=10)]}
+
+    [line] = [line for line in goals(runs) if "Huey" in line]
+
+    assert line.split()[-2:] == ["no", "!"]
+
+
+def test_limits_hold_at_their_value() -> None:
+    assert meets(2, ">= 2")
+    assert meets(2, "<= 2")
+    assert not meets(1.9, ">= 2")
+    assert not meets(2.1, "<= 2")
+
+
+def test_a_figure_that_is_unknown_is_a_dash() -> None:
+    assert cell(None, ".1f") == "–"
+    assert cell(1.25, ".1f") == "1.2"
+
+
+def test_goals_name_candidates_and_workloads_that_exist() -> None:
+    have = {(c.name, workload) for c in CANDIDATES for workload in c.workloads}
+
+    for goal in GOALS:
+        assert goal.workload in WORKLOADS
+        others = {(name, w) for name in goal.others for w in (goal.against or goal.workload).split()}
+        assert others & have, goal.title
+
+
+def test_each_program_exists_and_each_package_is_pinned() -> None:
+    folder = Path(environments.HERE, "peers")
+
+    assert all((folder / c.program).is_file() for c in CANDIDATES)
+    for name in {c.environment for c in CANDIDATES} - {"rqttl"}:
+        separator = "@" if name == "node" else "=="
+        assert all(separator in package for package in environments.packages(name))
+
+
+def test_an_environment_that_cannot_be_installed_is_no_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+
+    assert environments.prepared("node", tmp_path) == []
+    assert "node: not installed: no node and npm" in capsys.readouterr().err
+
+
+def test_rqttl_is_always_among_the_chosen_peers() -> None:
+    assert [c.name for c in parsed(["--peers", "huey"]).candidates] == ["rqttl", "Huey"]
+
+
+def test_too_few_messages_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(["--messages", "99"])
+
+    assert "--messages: at least 100" in capsys.readouterr().err
