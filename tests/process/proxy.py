@@ -31,7 +31,8 @@ class Proxy:
     def spoil(self, *faults: bytes | str, script: str = "", command: str = "EVALSHA") -> None:
         """Set the faults of the next script calls (of one script, if it is named), or of calls of `command`, one each.
 
-        `cut`: carried out, but the connection ends before the reply. `swallow`: carried out, and no reply ever comes.
+        `cut`: carried out, but the connection ends before the reply. `swallow`: carried out, and no reply ever comes,
+        nor one to what follows on this connection.
         `refuse`: the next connections are closed at once. Bytes are answered instead of Redis.
         """
         self._marker = scripts.load(script).sha.encode() if script else command.encode()
@@ -72,8 +73,9 @@ class Proxy:
                         return
                     if ready is client:
                         calls, marked = data.count(b"EVALSHA"), self._marker and self._marker in data
-                        if calls or marked:
+                        if (calls or marked) and not isinstance(fault, str):  # that one holds to the end of the line
                             fault = self._faults.pop(0) if self._faults and marked else None
+                        if calls:
                             self.executed += calls * (not isinstance(fault, bytes))
                         if isinstance(fault, bytes):
                             client.sendall(fault)

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 import rqttl
+from rqttl import flows
 from rqttl.consuming import prefetch
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store import blocking
@@ -161,7 +162,12 @@ def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
     broker.events.subscribe(lambda _: waiting.set(), rqttl.WaitEvent)
     deliveries = queue.consume(wait="10m")
     reports: list[object] = []
-    monkeypatch.setattr(deliveries._sender, "report", lambda *arguments, **_: reports.append(arguments))
+
+    def report(*arguments: object, **_: object) -> flows.Flow[None]:
+        reports.append(arguments)
+        yield from ()
+
+    monkeypatch.setattr(deliveries._turns, "report", report)
 
     def turn(stop: Interrupt, seconds: Callable[[], float]) -> None:
         turns.release()

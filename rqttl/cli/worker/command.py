@@ -1,0 +1,85 @@
+"""`rqttl worker QUEUE...`: a worker in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rqttl.cli.common.logs import logging_to_stderr
+from rqttl.cli.common.params import any_queues_argument
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.worker.flags import read_queues, worker_flags
+from rqttl.cli.worker.ls import list_workers
+
+
+class WorkerGroup(click.Group):
+    """A command whose first argument may be the name of an inner command: `rqttl worker ls`."""
+
+    allow_interspersed_args = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leave the arguments of an inner command to it."""
+        if args and args[0] in self.commands:
+            ctx.invoked_subcommand, ctx.args = args[0], args[1:]
+            return ctx.args
+        return click.Command.parse_args(self, ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Carry out the command, or the inner one."""
+        name = ctx.invoked_subcommand
+        if name is None:
+            return click.Command.invoke(self, ctx)
+        inner = self.commands[name]
+        with inner.make_context(name, list(ctx.args), parent=ctx) as context:
+            return inner.invoke(context)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show the usage of the command itself."""
+        return click.Command.collect_usage_pieces(self, ctx)
+
+
+@click.group(
+    cls=WorkerGroup,
+    short_help="Consume queues with a function or a command.",
+    epilog="\b\nExample: rqttl worker orders=3 mails=1 --call shop.jobs:handle --processes 4",
+)
+@any_queues_argument
+@worker_flags
+@connecting
+def worker(
+    queues: tuple[str, ...], queues_file: Path | None, execute: str | None, log_format: str, verbose: bool,
+    settings: Settings, **options: Any,
+) -> None:  # fmt: skip
+    """Consume queues: call a function, or run a command, for each message.
+
+    A QUEUE is a name or a pattern (with *, ? and [...]), in strict order;
+    or all have a weight, such as orders=3, and share the worker by it. The
+    worker holds the leases; the handlers run in child processes.
+
+    A function gets the decoded value. A message is done when the function
+    returns; rqttl.Reject, rqttl.Retry and rqttl.Release decide otherwise;
+    any other exception is a failure, and the message comes again.
+
+    A command gets the body on stdin and RQTTL_ID, RQTTL_QUEUE,
+    RQTTL_DELIVERY and RQTTL_HEADER_... in the environment; {id} in an
+    argument is replaced. Exit code 0: done; 65: reject; 75: try again later;
+    any other one: a failure, described by the end of stderr.
+
+    SIGTERM or Ctrl-C ends a worker: it gives back messages that no handler
+    has begun, and waits for the others for --grace. A second signal ends it
+    at once. SIGTSTP ends only the fetching.
+    """
+    from rqttl.worker.parent import Worker
+
+    if os.getcwd() not in sys.path:  # noqa: PTH109  # as in `python -m`
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as above
+    weights = read_queues(queues, queues_file)
+    with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
+        Worker(broker, weights, exec=execute, **options).run()
+
+
+worker.add_command(list_workers)

@@ -1,0 +1,107 @@
+"""The flags of `rqttl worker`, and its QUEUE arguments with weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rqttl.cli.common.params import DURATION, F
+from rqttl.worker.settings import MOST_PREFETCH, MOST_PROCESSES, MOST_SLOTS
+
+#: A decorator that gives a command an option.
+_Option = Callable[[Any], Any]
+_WEIGHTED = re.compile(r"(.+)=([1-9][0-9]{0,6})")
+
+
+def _number(flag: str, most: int, meaning: str, least: int = 1) -> _Option:
+    kind = click.IntRange(least, most)
+    return click.option(flag, type=kind, metavar="N", help=meaning)
+
+
+def _time(flag: str, meaning: str, default: str | None = None) -> _Option:
+    return click.option(
+        flag, type=DURATION, metavar="TIME", default=default, show_default=default is not None, help=meaning
+    )
+
+
+def _flag(flag: str, meaning: str) -> _Option:
+    return click.option(flag, is_flag=True, help=meaning)
+
+
+#: The flags in the order of the help.
+_FLAGS: tuple[_Option, ...] = (
+    click.option("--call", metavar="MODULE:NAME",
+                 help="Function to call with each message; MODULE: takes one of its HANDLERS, by the header type."),
+    click.option("--exec", "execute", metavar="COMMAND", help="Command to run for each message, without a shell."),
+    click.option("--delivery", is_flag=True, help="Call the function with the delivery, not with the value."),
+    click.option(
+        "--queues-file", type=click.Path(path_type=Path), metavar="FILE", help="File with further queues, one a line."
+    ),
+    _number("--processes", MOST_PROCESSES, "Child processes; 0 = run handlers here.  [default: one a core]", 0),
+    _number("--threads", MOST_SLOTS, "Messages that a process handles at a time.  [default: 1]"),
+    _number("--asyncio", MOST_SLOTS, "Coroutines of a process.  [default for coroutine functions: 100]"),
+    _number("--prefetch", MOST_PREFETCH, "Messages to fetch for each handler.  [default: 50 ms of work]"),
+    click.option("--lease", type=DURATION, metavar="TIME", help="Lease of each delivery, instead of the queue's own."),
+    _time("--timeout", "End a handler after this time; its message fails."),
+    _number("--max-messages", 2**53, "Replace a child after so many messages."),
+    click.option("--max-memory", metavar="SIZE", help="Replace a child above so much memory, such as 500M."),
+    _time("--max-age", "Replace a child of this age."),
+    _time("--grace", "Time that handlers get to end when the worker stops.", "25s"),
+    _time("--retry-delay", "Pause after a failure, doubled by each one.", "1s"),
+    _time("--retry-max", "Longest pause after a failure.", "10m"),
+    click.option(
+        "--retry-jitter",
+        type=click.FloatRange(0, 1),
+        default=0.2,
+        show_default=True,
+        metavar="X",
+        help="Part of the pause that is random.",
+    ),
+    _flag("--burst", "End when no message is left."),
+    _time("--idle-exit", "End when no message has come for this time."),
+    _flag("--reload", "Replace the children when the source changes."),
+    _flag("--reaper", "Run a reaper as well."),
+    click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here."),
+    click.option("--health-file", metavar="FILE", help="File to touch while the worker lives."),
+    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+                 help="Format of the log on stderr."),
+    click.option("--verbose", "-v", is_flag=True, help="Log more."),
+)  # fmt: skip
+
+
+def worker_flags(command: F) -> F:
+    """Give a command the flags of a worker."""
+    for option in reversed(_FLAGS):
+        command = option(command)
+    return command
+
+
+def read_queues(arguments: Sequence[str], file: Path | None) -> dict[str, int | None]:
+    """Read queues with their weights, such as `orders=3`, of arguments and of a file. Raises `click.UsageError`.
+
+    Without weights the order counts. A file has one queue on each line; lines that begin with # are comments.
+    """
+    words = [*arguments, *(_lines(file) if file is not None else ())]
+    queues: dict[str, int | None] = {}
+    for word in words:
+        weighted = _WEIGHTED.fullmatch(word)
+        queues[weighted[1] if weighted else word] = int(weighted[2]) if weighted else None
+    if not queues:
+        raise click.UsageError("expected at least one QUEUE, or --queues-file")
+    weights = list(queues.values())
+    if None in weights and any(weight is not None for weight in weights):
+        raise click.UsageError("give each QUEUE a weight, or none of them")
+    return queues
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error  # without the name of the file once more
+        raise click.BadParameter(f"{file}: {reason}", param_hint="'--queues-file'") from None
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]

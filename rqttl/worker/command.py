@@ -1,0 +1,121 @@
+"""Commands as handlers (`--exec`): the body on stdin, details in the environment, the outcome by the exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+from rqttl.decisions import Reject, Retry
+from rqttl.delivery import Delivery
+from rqttl.errors import InvalidInput
+from rqttl.worker.loading import Handler
+
+#: Exit codes of `sysexits.h`: the input is wrong for good, and a failure that ends by itself.
+EX_DATAERR, EX_TEMPFAIL = 65, 75
+#: The bytes of stderr that become the description of a failure: the last ones.
+KEPT = 4096
+_CHUNK = 65_536
+#: Seconds for which the end of stderr is awaited after the end of the command. A process that it left may hold it.
+_LATE = 1.0
+#: Placeholders in the arguments of a command.
+_FIELD = re.compile(r"\{(id|queue|delivery)\}")
+_NOT_IN_NAMES = re.compile(r"[^A-Z0-9]")
+
+
+class CommandFailed(Exception):
+    """A command ended with an exit code that is neither 0, 65 nor 75, or by a signal."""
+
+
+def split(command: str | Sequence[str]) -> list[str]:
+    """Return the words of a command. No shell is involved. Raises `InvalidInput`."""
+    try:
+        words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+    except ValueError as error:
+        raise InvalidInput(f"exec: {error}") from None
+    if not words:
+        raise InvalidInput("exec: expected a command, got nothing")
+    if "{" not in words[0] and shutil.which(words[0]) is None:
+        raise InvalidInput(f"exec: there is no program {words[0]!r}")
+    return words
+
+
+def handler(words: Sequence[str]) -> Handler:
+    """Return the handler that runs this command once for each message."""
+    return Handler(lambda delivery: run(words, delivery), is_async=False, close=lambda: None, source="")
+
+
+def run(words: Sequence[str], delivery: Delivery) -> None:
+    """Run a command for one message. Raises the decision, or `CommandFailed`, unless the exit code is 0."""
+    details = {"id": delivery.id, "queue": delivery.queue, "delivery": str(delivery.delivery_count)}
+    arguments = [_FIELD.sub(lambda match: details[match[1]], word) for word in words]
+    process = subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(delivery, os.environ)
+    )
+    assert process.stdin is not None  # noqa: S101  # for the type checker
+    assert process.stderr is not None  # noqa: S101  # for the type checker
+    tail = bytearray()
+    writer = threading.Thread(target=_feed, args=[process.stdin, delivery.body], daemon=True)
+    reader = threading.Thread(target=_keep_tail, args=[process.stderr, tail], daemon=True)
+    writer.start()
+    reader.start()
+    code = process.wait()
+    reader.join(_LATE)
+    if code == 0:
+        return
+    text = bytes(tail).decode("utf-8", "replace").strip() or _ending(code)
+    if code == EX_DATAERR:
+        raise Reject(text)
+    if code == EX_TEMPFAIL:
+        raise Retry(description=text)
+    raise CommandFailed(f"{_ending(code)}: {bytes(tail).decode('utf-8', 'replace').strip()}".rstrip(": "))
+
+
+def environment(delivery: Delivery, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a command: that of this process, and the details of the message.
+
+    A header `Trace-Id` is `RQTTL_HEADER_TRACE_ID`. The environment holds text without NUL, so a NUL becomes U+FFFD.
+    """
+    details = {
+        "RQTTL_QUEUE": delivery.queue, "RQTTL_ID": delivery.id, "RQTTL_DELIVERY": str(delivery.delivery_count),
+        "RQTTL_CONTENT_TYPE": delivery.content_type,
+    }  # fmt: skip
+    for name, value in delivery.headers.items():
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else str(value)
+        details[f"RQTTL_HEADER_{_NOT_IN_NAMES.sub('_', name.upper())}"] = text
+    clean = {name: value.replace("\0", "�").encode("utf-8", "replace").decode() for name, value in details.items()}
+    return {**inherited, **clean}
+
+
+def _feed(stdin: IO[bytes], body: bytes) -> None:
+    try:
+        with stdin:
+            stdin.write(body)
+    except BrokenPipeError:
+        return  # the command has read enough
+
+
+def _keep_tail(stderr: IO[bytes], tail: bytearray) -> None:
+    """Copy stderr to that of the worker, and keep its last bytes."""
+    with stderr:
+        while data := os.read(stderr.fileno(), _CHUNK):
+            tail += data
+            del tail[:-KEPT]
+            sys.stderr.buffer.write(data)
+            sys.stderr.flush()
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"the command ended with exit code {code}"
+    try:
+        return f"the command was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"the command was ended by signal {-code}"

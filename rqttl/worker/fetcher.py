@@ -1,0 +1,280 @@
+"""The fetcher: the thread of a worker that claims messages of all queues, and waits for their wake-ups."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from rqttl import flows
+from rqttl.delivery import Delivery
+from rqttl.errors import PoolExhausted, QueueNotFound
+from rqttl.flows import Driver, WaitForAnyWakeup
+from rqttl.protocol import replies
+from rqttl.protocol.commands import BATCH
+from rqttl.protocol.keys import WAKEUP
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.refusals import TEMPORARY, is_away
+from rqttl.worker.attention import Attention, period
+from rqttl.worker.counters import Counters
+from rqttl.worker.rotation import Rotation
+from rqttl.worker.source import Source
+from rqttl.worker.supervision import Backoff
+
+logger = logging.getLogger("rqttl.worker")
+
+#: The ms after which a worker without a free slot takes its name off the waiting consumers. A ticket lasts 5 s.
+PATIENT_WHILE_FULL = 1_000
+#: The ms between two looks at the wake-up lists while other queues have messages.
+GLANCE = 50
+#: The ms between two looks for new queues that match a pattern.
+SCAN = 15_000
+#: The ms after which the worker looks for a missing queue again.
+MISSING = 5_000
+#: The longest wait in ms of a worker that ends when nothing is left.
+BURST_WAIT = 200
+
+
+class Hands(Protocol):
+    """The handlers of a worker, for the fetcher."""
+
+    def room(self) -> int:
+        """Return the number of messages that may be fetched."""
+
+    def give(self, source: Source, deliveries: list[Delivery]) -> None:
+        """Hand messages to handlers."""
+
+    def wait_for_room(self, stop: Interrupt, seconds: float) -> None:
+        """Wait until a message may be fetched, for `seconds` at most."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no message is out."""
+
+
+class Fetcher:
+    """Claims messages until `stop`, or until nothing is left with `burst`, or nothing came for `idle_exit` ms.
+
+    `sources` returns the source of each queue by name. `scan` returns the queues and their weights; it is `None` if no
+    pattern can match a new queue.
+    """
+
+    def __init__(
+        self, driver: Driver, name: str, source_of: Callable[[str], Source], hands: Hands, counters: Counters,
+        lock: threading.Lock, *, scan: Callable[[], Mapping[str, int | None]], scans: bool, burst: bool,
+        idle_exit: int | None,
+    ) -> None:  # fmt: skip
+        self._driver = driver
+        self._name = name
+        self._source_of = source_of
+        self._hands = hands
+        self._counters = counters
+        self._backoff = Backoff(random.random)
+        self._lock = lock
+        self._scan, self._scans = scan, scans
+        self._burst, self._idle_exit = burst, idle_exit
+        self._rotation, self._attention = Rotation({}), Attention()
+        self.stop = Interrupt()
+        #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
+        self.turned_at = driver.timing.now()
+        self.answered_at: int | None = None
+        #: True while Redis does not answer.
+        self.is_away = False
+        #: False while no claim is to come soon that takes acks along.
+        self.takes_acks = True
+        self._worked_at = self.turned_at
+        self._full_since: int | None = None
+        self._glance_at = self._scan_at = 0
+        self._hinted: set[str] = set()
+        self._missing: set[str] = set()
+
+    def run(self) -> None:
+        """Fetch until the end. Raises errors that no waiting can correct."""
+        self._follow()
+        while not self.stop.asked():
+            self.turned_at = self._driver.timing.now()
+            try:
+                self._turn(self.turned_at)
+            except PoolExhausted:
+                raise
+            except TEMPORARY as error:
+                if not is_away(error):
+                    raise
+                self._meet_outage(error)
+        self.takes_acks = False
+        try:
+            self._withdraw()
+        except (*TEMPORARY, QueueNotFound) as error:
+            logger.info("the worker left its queues while Redis was away: %s", error)
+
+    def _turn(self, now: int) -> None:
+        if self._scans and now >= self._scan_at:
+            self._follow()
+        room = self._hands.room()
+        if room < 1 and not self._attention.has_tickets:
+            self._wait_while_full(now)
+            return
+        self._full_since = None
+        candidates = self._attention.candidates(now)
+        if candidates and self._attention.noted and now >= self._glance_at:
+            self._glance(now)
+            candidates = self._attention.candidates(now)
+        queue = next(self._attention.ticketed(), None) or self._rotation.next(candidates)
+        if queue is not None:
+            self._claim(queue, max(1, min(room, BATCH)), now)
+        elif self._is_over(now):
+            self.stop.ask()
+        else:
+            self._wait(now)
+
+    def _claim(self, queue: str, count: int, now: int) -> None:
+        """Claim messages of one queue, and hand them out.
+
+        After a glance that has shown a wake-up, the claim does not wait: such a claim takes tickets from the list.
+        """
+        longest = period(self._name, queue)
+        block = 0 if queue in self._hinted else longest
+        self._hinted.discard(queue)
+        ticket = self._attention.take_ticket(queue)
+        source = self._source_of(queue)
+        try:
+            claimed = source.claim(count, block, ticket)
+        except QueueNotFound:
+            self._miss(queue, now)
+            return
+        except TEMPORARY:
+            if ticket:
+                self._attention.woken(queue, ticket)  # it may still be good when Redis is back
+            raise
+        self._answered(queue, now)
+        self._rotation.charge(queue, len(claimed.deliveries))
+        if claimed.deliveries:
+            self._worked_at = now
+            self._hands.give(source, claimed.deliveries)
+        if claimed.is_whole and block:
+            self._attention.emptied(queue, now, claimed.due, noted=True, longest=longest)
+        else:
+            self._attention.suspect(queue)
+
+    def _answered(self, queue: str, now: int) -> None:
+        self._attention.proved(now)
+        self._counters.claimed(time.time())
+        self.answered_at = now
+        self._missing.discard(queue)
+        if self.is_away:
+            self.is_away = False
+            self._counters.reconnected()
+            logger.info("Redis answers again")
+        self._backoff.reset()
+
+    def _miss(self, queue: str, now: int) -> None:
+        """Leave a missing queue alone for some time. It may be declared again."""
+        if queue not in self._missing:
+            logger.warning("queue %s does not exist any more; the worker looks for it again", queue)
+            self._missing.add(queue)
+        self._attention.emptied(queue, now, None, noted=False, longest=MISSING)
+
+    def _meet_outage(self, error: Exception) -> None:
+        if not self.is_away:
+            logger.warning("Redis is away (%s); the worker tries again until it answers", type(error).__name__)
+        self.is_away = True
+        pause = self._backoff.pause() * 1000
+        self._driver.timing.pause(self.stop, lambda: pause)
+
+    # Waiting
+
+    def _wait(self, now: int) -> None:
+        """Wait for a wake-up of any queue."""
+        noted = self._attention.noted
+        if self._attention.needs_proof(now):
+            self._attention.suspect()
+            return
+        ms = self._attention.wait(now)
+        if self._burst or self._idle_exit is not None:
+            ms = min(ms, BURST_WAIT if self._burst else max(1, min(self._idle_exit or 0, BURST_WAIT * 5)))
+        if not noted:
+            self._driver.timing.pause(self.stop, lambda: ms)
+            return
+        self.takes_acks = False  # before the look, so no ack is left that nobody sends
+        acking = [queue for queue in noted if self._source_of(queue).has_acks]
+        reply = None if acking else self._driver.step(WaitForAnyWakeup(noted, ms, self.stop))
+        self.takes_acks = True
+        if acking:
+            for queue in acking:
+                self._attention.suspect(queue)
+            return
+        self._glance_at = self._driver.timing.now() + GLANCE  # the wait has looked at all lists
+        if isinstance(reply, PoolExhausted):
+            raise reply
+        if isinstance(reply, tuple):
+            self._attention.woken(*reply)
+        elif self._driver.timing.now() - now < ms // 2 and not self.stop.asked():
+            self._attention.suspect()  # the connection was lost: a claim shows if Redis answers
+
+    def _wait_while_full(self, now: int) -> None:
+        """Wait for a free slot. A worker that stays full waits for no message any more."""
+        if self._full_since is None:
+            self._full_since = now
+        if now - self._full_since >= PATIENT_WHILE_FULL and self._attention.noted:
+            self._withdraw()
+        self._hands.wait_for_room(self.stop, PATIENT_WHILE_FULL / 1000)
+
+    def _glance(self, now: int) -> None:
+        """Look at the wake-up lists of the empty queues, while others have messages."""
+        self._glance_at = now + GLANCE
+        for queue in self._with_wakeup(self._attention.noted):
+            self._hinted.add(queue)
+            self._attention.suspect(queue)
+
+    def _with_wakeup(self, queues: list[str]) -> list[str]:
+        keyspace = self._driver.keyspace
+        calls = [("LLEN", keyspace.key(queue, WAKEUP)) for queue in queues]
+        with self._lock:
+            lengths = self._driver.perform(_read(calls)) if calls else []
+        return [queue for queue, length in zip(queues, lengths, strict=True) if length]
+
+    def _withdraw(self) -> None:
+        """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
+        noted = self._attention.noted
+        for queue in noted:
+            self._source_of(queue).withdraw()
+        self._attention.withdrawn()
+        pending = dict.fromkeys([*self._attention.ticketed(), *self._with_wakeup(noted)])
+        for queue in pending:
+            source = self._source_of(queue)
+            claimed = source.claim(1, 0, self._attention.take_ticket(queue))
+            self._hands.give(source, claimed.deliveries)
+
+    # The end, and new queues
+
+    def _is_over(self, now: int) -> bool:
+        if not self._hands.is_idle:
+            self._worked_at = now
+            return False
+        returned = [queue for queue in self._rotation.queues if self._source_of(queue).has_returned()]
+        for queue in returned:
+            self._attention.suspect(queue)
+        if returned:
+            return False
+        return self._burst or (self._idle_exit is not None and now - self._worked_at >= self._idle_exit)
+
+    def _follow(self) -> None:
+        """Take the queues of this moment."""
+        with self._lock:
+            weights = self._scan()
+        self._scan_at = self._driver.timing.now() + SCAN
+        for queue in set(self._attention.noted) - set(weights):
+            try:
+                self._source_of(queue).withdraw()
+            except QueueNotFound:
+                logger.debug("queue %s does not exist any more", queue)
+        self._rotation.follow(weights)
+        self._attention.follow(weights)
+
+
+def _read(calls: list[tuple[str, str]]) -> flows.Flow[list[int]]:
+    lengths = yield flows.Read(calls)
+    return [replies.number(length) for length in lengths]

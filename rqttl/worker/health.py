@@ -1,0 +1,110 @@
+"""Health of a worker: `/livez` and `/readyz` by HTTP, a file that is touched, and `WATCHDOG=1` for systemd."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
+
+logger = logging.getLogger("rqttl.worker")
+
+
+class Answer(NamedTuple):
+    """The answer to a request: the status, the text, and its type."""
+
+    status: int
+    text: str
+    content_type: str = "text/plain; charset=utf-8"
+
+
+def judgement(reason: str) -> Answer:
+    """The answer of a path of health: 200, or 503 with the reason for which something is wrong."""
+    return Answer(503, f"{reason}\n") if reason else Answer(200, "ok\n")
+
+
+#: The answer of each path.
+Routes = Mapping[str, Callable[[], Answer]]
+
+
+class HealthServer:
+    """A HTTP server in a thread of its own. `routes` may get further paths until `start`."""
+
+    def __init__(self, host: str, port: int, routes: Routes) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 10  # seconds for a request: a client that sends nothing holds no thread for ever
+
+            def do_GET(self) -> None:
+                route = routes.get(self.path.partition("?")[0])
+                self._send(Answer(404, "not found\n") if route is None else route())
+
+            do_HEAD = do_GET  # noqa: N815  # the name that http.server calls
+
+            def _send(self, answer: Answer) -> None:
+                body = answer.text.encode()
+                self.send_response(answer.status)
+                self.send_header("Content-Type", answer.content_type)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the parameter of http.server
+                logger.debug(format, *args)
+
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        server = type("Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
+        self._server: ThreadingHTTPServer = server((host, port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="rqttl-health", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port in use. It differs from the wish if that was 0."""
+        port: int = self._server.server_address[1]
+        return port
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Signs:
+    """Signs of life for other programs: a file whose time is now, and messages to systemd (`$NOTIFY_SOCKET`)."""
+
+    def __init__(self, file: str | None, environment: Mapping[str, str]) -> None:
+        self._file = None if file is None else Path(file)
+        self._address = environment.get("NOTIFY_SOCKET", "")
+
+    def alive(self) -> None:
+        """Show that the loops of the worker turn."""
+        if self._file is not None:
+            try:
+                self._file.touch()
+            except OSError as error:
+                logger.warning("health file %s: %s", self._file, error)
+        self.notify("WATCHDOG=1")
+
+    def notify(self, state: str) -> None:
+        """Tell systemd a state, such as `READY=1`. Without systemd nothing happens."""
+        if not self._address:
+            return
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, suppress(OSError):  # systemd restarts itself
+            sock.connect(address)
+            sock.send(state.encode())
+
+    def close(self) -> None:
+        """Remove the file: the worker has ended."""
+        if self._file is not None:
+            with suppress(OSError):  # it is not there
+                self._file.unlink()
+        self.notify("STOPPING=1")

@@ -1,0 +1,107 @@
+"""Handlers by name: `package.module:name`, and routing by the header `type`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rqttl import observing
+from rqttl.decisions import Reject
+from rqttl.delivery import Delivery
+from rqttl.observing import Observer
+from rqttl.text import format_value
+
+#: The name of the mapping of a module whose handlers are chosen by the header `type`.
+HANDLERS = "HANDLERS"
+
+
+class HandlerNotLoaded(Exception):
+    """The handler cannot be loaded. The text says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A loaded handler: the call with a delivery, its kind, its end, and the folder or file of its source.
+
+    `settles` is true if the user's code gets the delivery, so it may settle the message itself.
+    """
+
+    call: Callable[[Delivery], Any]
+    is_async: bool
+    close: Callable[[], object]
+    source: str
+    settles: bool = False
+
+
+def load(name: str, *, with_delivery: bool) -> Handler:
+    """Load a handler. With `with_delivery` it gets the delivery, else the decoded value. Raises `HandlerNotLoaded`."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = import_module(module_name)
+        function: Any = module
+        for part in (attribute or HANDLERS).split("."):
+            function = getattr(function, part)
+        if inspect.isclass(function):
+            function = function()
+    except (Exception, SystemExit) as error:
+        raise HandlerNotLoaded(f"--call {name}: {type(error).__name__}: {error}".replace("\n", " ")) from error
+    return of_function(function, name, with_delivery=with_delivery, source=_source(module_name))
+
+
+def of_function(function: Any, name: str, *, with_delivery: bool, source: str = "") -> Handler:
+    """Return a function, an object that can be called, or a mapping of them by type, as a handler."""
+    close = getattr(function, "close", None)
+    if isinstance(function, Mapping):
+        functions = dict(function)
+        for kind, target in functions.items():
+            _check_callable(target, f"{name}[{kind!r}]")
+
+        def call(delivery: Delivery) -> Any:
+            kind = delivery.headers.get("type")
+            target = functions.get(kind)
+            if target is None:
+                raise Reject(f"no handler for messages with the header type {format_value(kind)}")
+            return target(delivery if with_delivery else delivery.decode())
+
+        is_async = any(map(_is_async, functions.values()))
+    else:
+        _check_callable(function, name)
+        is_async = _is_async(function)
+        call = function if with_delivery else lambda delivery: function(delivery.decode())
+    return Handler(call, is_async, close if callable(close) else _no_end, source, settles=with_delivery)
+
+
+def watched(handler: Handler, observer: Observer | None) -> Handler:
+    """Return a handler that an observer sees; without one, the handler itself."""
+    if observer is None:
+        return handler
+    wrap = observing.observed_async if handler.is_async else observing.observed
+    return replace(handler, call=wrap(observer, handler.call))
+
+
+def _no_end() -> None:
+    """End a handler that has no `close`."""
+
+
+def _check_callable(function: Any, name: str) -> None:
+    if not callable(function):
+        raise HandlerNotLoaded(f"--call {name}: expected a function, got {type(function).__name__}")
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  # asks for its kind
+
+
+def _source(module_name: str) -> str:
+    """Return the folder of the top package of a module, or its file."""
+    top = sys.modules.get(module_name.partition(".")[0])
+    file = getattr(top, "__file__", None)
+    if not file:
+        return ""
+    path = Path(file)
+    return str(path.parent if path.name == "__init__.py" else path)

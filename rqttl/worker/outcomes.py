@@ -1,0 +1,89 @@
+"""The outcome of a handler, and the way in which it settles the message. No I/O."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+from rqttl.decisions import Decision, Reject, Retry
+from rqttl.options import QueueOptions
+from rqttl.protocol.codec import describe
+from rqttl.units import Ms
+
+Kind = Literal["ack", "nack", "reject", "release", "timeout", "crashed"]
+KINDS = get_args(Kind)
+#: The folder of this package: tracebacks begin in the handler.
+_OURS = str(Path(__file__).parent)
+
+
+class Outcome(NamedTuple):
+    """The outcome of a message: its kind, the delay in ms and the description that a handler gave, and a traceback."""
+
+    kind: Kind
+    delay: int | None = None
+    description: str | None = None
+    trace: str | None = None
+
+
+ACK = Outcome("ack")
+RELEASE = Outcome("release")
+
+
+def of_error(error: BaseException) -> Outcome:
+    """Return the outcome of a handler that raised an error or a decision."""
+    if isinstance(error, Reject):
+        return Outcome("reject", None, error.description)
+    if isinstance(error, Retry):
+        return Outcome("nack", error.delay, error.description)
+    if isinstance(error, Decision):
+        return RELEASE
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
+    trace = "".join([*lines, *traceback.format_exception_only(error)]).rstrip()
+    return Outcome("nack", None, describe(error), trace)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """The pause after a failure, where the queue has no `redelivery_delay`: `first` ms, doubled by each failure.
+
+    `jitter` is the part of the pause that is random. It only shortens the pause.
+    """
+
+    first: int = 1_000
+    longest: int = 600_000
+    jitter: float = 0.2
+
+    def pause(self, failures: int, chance: Callable[[], float]) -> int:
+        """Return the pause in ms after so many failures."""
+        whole = min(self.longest, self.first << min(failures - 1, 40))
+        return round(whole * (1 - self.jitter * chance()))
+
+
+class Settlement(NamedTuple):
+    """One way to settle: `nack` with a delay, `reject`, or `release`. Acks are collected instead."""
+
+    how: Literal["ack", "nack", "reject", "release"]
+    delay: Ms | None = None
+    description: str | None = None
+
+
+def settlement(
+    outcome: Outcome, options: QueueOptions, failures: int, retries: RetryPolicy, chance: Callable[[], float]
+) -> Settlement:
+    """Return the settlement of an outcome. This was the delivery number `failures` of the message.
+
+    A crash gives the message back without a pause: its cause may be another message, or the system.
+    """
+    kind, delay, description, _ = outcome
+    if kind in ("ack", "release"):
+        return Settlement("ack" if kind == "ack" else "release")
+    if kind == "reject":
+        return Settlement("reject", None, description)
+    pause = delay
+    if pause is None and kind != "crashed" and options.number("redelivery_delay") is None:
+        pause = retries.pause(failures, chance)
+    return Settlement("nack", None if pause is None else Ms(pause), description)

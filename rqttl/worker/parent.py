@@ -1,0 +1,346 @@
+"""The worker: its settings, its threads, and its life from the start to the last ack."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+
+from rqttl import flows
+from rqttl.errors import InvalidInput, QueueNotFound, RqttlError
+from rqttl.names import is_pattern
+from rqttl.protocol.keys import queue_names
+from rqttl.reaper import metrics as reaper_metrics
+from rqttl.reaper.roster import RosterBeat
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.memory import resident_bytes
+from rqttl.store.driver import driver_of
+from rqttl.text import plural
+from rqttl.types import RunCounts
+from rqttl.worker import command, loading, metrics, settings
+from rqttl.worker.counters import Counters
+from rqttl.worker.crew import Crew
+from rqttl.worker.fetcher import Fetcher
+from rqttl.worker.health import Answer, HealthServer, Signs, judgement
+from rqttl.worker.keeper import Keeper
+from rqttl.worker.loading import HandlerNotLoaded
+from rqttl.worker.local import LocalPlace
+from rqttl.worker.nursery import Nursery, Waker
+from rqttl.worker.pace import Pace
+from rqttl.worker.rotation import selected
+from rqttl.worker.running import ControlSignals, ReaperThread
+from rqttl.worker.source import Source
+from rqttl.worker.vitals import Vitals
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rqttl.broker import Broker
+    from rqttl.reaper import Reaper
+    from rqttl.worker.settings import WorkerOptions
+
+logger = logging.getLogger("rqttl.worker")
+
+#: Seconds between two signs of life for systemd and `health_file`.
+SIGN_EVERY = 5.0
+#: The text of a failure whose handler the worker has ended at its own end.
+STOPPED = "the worker stopped before the handler ended"
+#: Seconds that the local handlers get to end after `grace`.
+LAST = 0.2
+
+
+class Worker:
+    """Consumes queues, and runs a handler for each message, mostly in child processes.
+
+    The process of the worker holds the leases and talks to Redis. Its children run handlers, so that no handler can
+    keep the worker from renewing a lease, and the death of a child costs only the messages at hand.
+
+    `queues` are names and patterns, in strict order, or a mapping with weights. `call` names a function, as
+    `package.module:name`; it gets the decoded value, or with `delivery` the `Delivery`. `exec` is a command instead.
+    A handler that returns acks its message. `rqttl.Reject`, `rqttl.Retry` and `rqttl.Release` decide otherwise; any
+    other exception is a failed delivery, with a pause that doubles. With `processes=0` the handlers run in threads.
+    `rqttl worker --help` explains all options. Raises `InvalidInput`.
+    """
+
+    _reaper: Reaper | None = None
+
+    def __init__(
+        self,
+        broker: Broker,
+        queues: str | Sequence[str] | Mapping[str, int | None],
+        **options: Unpack[WorkerOptions],
+    ) -> None:
+        self._settings = picked = settings.read(queues, options)
+        self._broker, self._driver = broker, driver_of(broker)
+        #: The counters, for collectors of metrics.
+        self.counters = Counters()
+        #: The answers of the health server by path. Further ones may be added before `run`.
+        self.routes: dict[str, Callable[[], Answer]] = {
+            "/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics,
+        }  # fmt: skip
+        self._lock = threading.Lock()
+        self._sources: dict[str, Source] = {}
+        self._waker = Waker()
+        self._stop_asked_at: float | None = None
+        self._quiet = self._now = self._has_fetched = False
+        self._error: BaseException | None = None
+        self._crew = Crew(
+            self.counters, Pace(picked.prefetch), picked.retries, picked.timeout, self._notify_keeper,
+            on_change=self._on_change, on_watch=self._waker,
+        )  # fmt: skip
+        self._name = secrets.token_hex(8)
+        self._fetcher = Fetcher(
+            self._driver, self._name, self._source, self._crew, self.counters, self._lock,
+            scan=self._scan, scans=bool(picked.patterns), burst=picked.burst, idle_exit=picked.idle_exit,
+        )  # fmt: skip
+        self._beat = RosterBeat(self._driver, "worker", self._details)
+        self._keeper = Keeper(
+            self._driver.timing, lambda: list(self._sources.values()), self._lock, [self._beat],
+            lambda: not self._fetcher.takes_acks,
+        )  # fmt: skip
+        own = self._setup(), picked.processes
+        self._nursery = Nursery(self._crew, self.counters, *own, self._waker, reload=picked.reload)
+        self._local: LocalPlace | None = None
+        self._health: HealthServer | None = None
+        self._signs = Signs(picked.health_file, os.environ)
+        self._turned_at = time.monotonic()
+
+    @property
+    def health_port(self) -> int | None:
+        """The port of the health server; `None` without one."""
+        return None if self._health is None else self._health.port
+
+    def _notify_keeper(self) -> None:
+        self._keeper.notify()
+
+    def _on_change(self) -> None:
+        """Let the keeper send acks that no claim takes along, and `run` look for the end."""
+        if not self._fetcher.takes_acks:
+            self._keeper.notify()
+        if self._fetcher.stop.asked():
+            self._waker()
+
+    # Control, from any thread and any signal handler
+
+    def stop(self) -> None:
+        """Fetch no more, give back the messages that no handler has begun, and end when the handlers have ended.
+
+        After `grace` the worker ends them, and gives their messages back. A second call does that at once.
+        """
+        if self._stop_asked_at is None:
+            self._stop_asked_at = time.monotonic()
+        else:
+            self._now = True
+        self._fetcher.stop.ask()
+        self._waker()
+
+    def quiet(self) -> None:
+        """Fetch no more, and stay until `stop`."""
+        self._quiet = True
+        self._fetcher.stop.ask()
+        self._waker()
+
+    # The life of a worker
+
+    def run(self) -> RunCounts:
+        """Work until `stop`, a signal (in the main thread only), or the end of `burst` or `idle_exit`.
+
+        SIGTERM and SIGINT stop the worker, a second one, a second later or more, at once. SIGTSTP is `quiet`.
+        Raises `QueueNotFound` if a named queue does not exist at the start, and `InvalidInput` if the handler cannot be
+        loaded.
+        """
+        with ExitStack() as stack:
+            stack.callback(self._waker.close)
+            stack.callback(self._nursery.close)
+            self._check_queues()
+            stack.enter_context(ControlSignals(self, self._waker.writer.fileno()))
+            stack.enter_context(self._driver.closed.ending(self.stop))
+            stack.enter_context(self._driver.timing.leaps(self._keeper.prepare))
+            stack.callback(self._signs.close)
+            self._begin(stack)
+            self._supervise()
+            self._finish()
+        if self._nursery.broken:
+            raise InvalidInput(self._nursery.broken)
+        if self._error is not None:
+            raise self._error
+        lost = sum(number for key, number in self.counters.snapshot().messages.items() if key[1] == "lost")
+        return RunCounts(self.counters.handled, self.counters.failed, lost, 0)
+
+    def _begin(self, stack: ExitStack) -> None:
+        picked = self._settings
+        if picked.processes == 0:
+            try:
+                self._local = LocalPlace(self._crew, self._handler(), picked.threads, picked.asyncio, self._broker)
+            except HandlerNotLoaded as error:
+                raise InvalidInput(str(error)) from error
+            self._crew.places.append(self._local)
+            self.counters.has_slots(self._local.slots)
+            self._local.start()
+        if picked.health is not None:
+            try:
+                self._health = HealthServer(*picked.health, self.routes)
+            except OSError as error:
+                raise InvalidInput(f"health: cannot listen on {':'.join(map(str, picked.health))}: {error}") from error
+            self._health.start()
+            stack.callback(self._health.close)
+        if picked.reaper:
+            self._reaper = stack.enter_context(ReaperThread(self._broker, self._fail)).reaper
+        self._keeper.start()
+        self._fetching = threading.Thread(target=self._fetch, name="rqttl-fetcher", daemon=True)
+        self._fetching.start()
+
+    def _fetch(self) -> None:
+        try:
+            self._fetcher.run()
+        except BaseException as error:  # noqa: BLE001  # the thread that called `run` raises it
+            self._fail(error)
+        self._has_fetched = True  # `run` looks at once, when this thread still lives
+        self._waker()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._error is None:
+            self._error = error
+        self.stop()
+
+    def _supervise(self) -> None:
+        """Watch the children until the end of the work."""
+        next_sign, ends_at, announced, quiet, recalled = 0.0, 0.0, False, False, False
+        while not self._nursery.broken:
+            now = self._turned_at = time.monotonic()
+            if now >= next_sign and not self.vitals().trouble():
+                next_sign = now + SIGN_EVERY
+                self._signs.alive()
+            if not announced and self._nursery.ready == self._nursery.number:
+                announced = True
+                self._signs.notify("READY=1")
+                self._beat.hurry()
+                self._keeper.notify()
+                logger.info("handling messages of %s, %d at a time", ", ".join(self._settings.queues), self._crew.slots)
+            if self._quiet and not quiet:
+                quiet = True
+                logger.info("fetching no more messages; SIGTERM ends the worker")
+            if self._stop_asked_at is not None and not recalled:
+                recalled, ends_at = True, now + self._settings.grace
+                logger.info("stopping: %s at work", plural(len(self._crew.running()), "message"))
+                self._crew.stop()
+            ended = self._has_fetched and self._crew.is_idle
+            if ended and (not self._quiet or self._stop_asked_at is not None):
+                return
+            if recalled and (self._now or now >= ends_at):
+                logger.warning("the worker ends %s", plural(len(self._crew.running()), "handler"))
+                return
+            self._nursery.turn(now, max(0.0, ends_at - now) if recalled else SIGN_EVERY)
+
+    def _finish(self) -> None:
+        """End the children, and settle what is left."""
+        self._fetcher.stop.ask()
+        self._crew.stop()
+        self._nursery.end()
+        if not self._crew.is_idle:
+            self._nursery.kill()
+        while not self._nursery.is_empty:
+            self._nursery.turn(time.monotonic(), SIGN_EVERY)
+        self._crew.give_up(STOPPED)
+        if self._local is not None:
+            self._local.close(LAST)
+        self._fetching.join()
+        self._crew.give_up(STOPPED)  # a last look may have taken a message
+        self._keeper.close()
+        for source in list(self._sources.values()):
+            try:
+                source.close()
+            except QueueNotFound:
+                logger.debug("queue %s does not exist any more", source.queue)
+            except (RedisError, RqttlError) as error:
+                logger.warning("queue %s: acks could not be sent, or messages not given back: %s", source.queue, error)
+        self._beat.leave()
+        if not self._nursery.broken:
+            logger.info("the worker has ended: handled %d, failed %d", self.counters.handled, self.counters.failed)
+
+    # Parts
+
+    def _handler(self) -> loading.Handler:
+        picked = self._settings
+        if picked.exec is not None:
+            return command.handler(picked.exec)
+        if picked.function is not None:
+            return loading.of_function(picked.function, "call", with_delivery=picked.delivery)
+        return loading.load(picked.call or "", with_delivery=picked.delivery)
+
+    def _setup(self) -> dict[str, Any]:
+        picked = self._settings
+        names = ("call", "exec", "delivery", "threads", "asyncio", "max_messages", "max_memory", "max_age")
+        return {**{name: getattr(picked, name) for name in names}, "path": [place for place in sys.path if place]}
+
+    def _source(self, queue: str) -> Source:
+        source = self._sources.get(queue)
+        if source is None:
+            source = self._sources[queue] = Source(
+                self._driver, queue, self._name, self._settings.lease, self._lock, self.counters, Interrupt()
+            )
+        return source
+
+    def _scan(self) -> Mapping[str, int | None]:
+        """Return the queues of this moment with their weights."""
+        if not self._settings.patterns:
+            return self._settings.queues
+        return selected(self._settings.queues, queue_names(self._driver.perform(flows.members(self._driver.keyspace))))
+
+    def _check_queues(self) -> None:
+        names = [name for name in self._settings.queues if not is_pattern(name)]
+        existing = self._driver.perform(flows.options_of(self._driver.keyspace, names))
+        for name in names:
+            if name not in existing and name not in existing.damaged:
+                raise QueueNotFound(name)
+
+    def _details(self) -> dict[str, Any]:
+        now, wall = time.monotonic(), time.time()
+        weights = self._settings.queues
+        return {
+            "queues": [name if weight is None else f"{name}={weight}" for name, weight in weights.items()],
+            "slots": self._crew.slots,
+            "running": [
+                (task.source.queue, task.delivery.id, int((wall - now + (task.begun_at or now)) * 1000))
+                for task in self._crew.running()[:100]
+            ],
+            "handled": self.counters.handled,
+            "failed": self.counters.failed,
+            "rss": resident_bytes() + sum(map(resident_bytes, self._nursery.pids)),
+            "last_claim": None if self.counters.last_claim is None else int(self.counters.last_claim * 1000),
+        }
+
+    # Health
+
+    def vitals(self) -> Vitals:
+        """Return the facts from which `/livez` and `/readyz` follow."""
+        now, clock, fetcher = time.monotonic(), self._driver.timing.now(), self._fetcher
+        stopping = self._stop_asked_at is not None or self._quiet
+        answered = None if fetcher.answered_at is None else (clock - fetcher.answered_at) / 1000
+        return Vitals(
+            supervised=now - self._turned_at, fetched=0.0 if stopping else (clock - fetcher.turned_at) / 1000,
+            kept=(clock - self._keeper.turned_at) / 1000, answered=answered, calls_redis=self._lock.locked(),
+            is_away=fetcher.is_away or self._keeper.is_away, is_full=self._crew.is_full, is_stopping=stopping,
+            children=self._nursery.number or 1,
+            ready_children=self._nursery.ready if self._nursery.number else int(self._local is not None),
+        )  # fmt: skip
+
+    def _livez(self) -> Answer:
+        return judgement(self.vitals().trouble())
+
+    def _readyz(self) -> Answer:
+        return judgement(self.vitals().obstacle())
+
+    def _metrics(self) -> Answer:
+        sources = [lambda: metrics.families(self.counters.snapshot())]
+        if (reaper := self._reaper) is not None:
+            sources.append(lambda: reaper_metrics.families(reaper.snapshot()))
+        return metrics.answer(sources)

@@ -1,0 +1,44 @@
+"""The comparison with other queues, with the two candidates that need no package of a peer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.compare import __main__ as compare
+from tests.bench.compare.candidates import Candidate
+from tests.bench.compare.environments import prepared
+from tests.bench.compare.running import Bench
+from tests.servers import Server, find_binary
+
+pytestmark = pytest.mark.skipif(find_binary("7.0") is None, reason="no redis-server 7 or later")
+
+
+def test_a_comparison_measures_sending_and_consuming_against_redis_py(capsys: pytest.CaptureFixture[str]) -> None:
+    compare.main(["--peers", "raw-redis-py", "--workloads", "batch", "one", "--messages", "200", "--rounds", "1"])
+
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines()]
+    rows = [line for line in lines if line[:1] == ["rqttl"] or line[:2] == ["raw", "redis-py"]]
+    assert [row[0] for row in rows] == ["rqttl", "raw", "rqttl", "raw"]
+    assert "failed" not in printed
+    assert all(float(row[-10].replace(",", "")) > 0 for row in rows)  # messages a second
+    [reached] = [line for line in lines if line[:4] == ["consume,", "against", "raw", *line[3:4]]]
+    assert float(reached[3]) > 0
+
+
+def test_a_program_that_fails_is_named_with_its_last_line() -> None:
+    absent: compare.Absent = {}
+    broken = Candidate("broken", "rqttl", "no_such_program.py", "at least once", frozenset({"single"}), int)
+    binary = find_binary("7.0")
+    assert binary is not None
+    server = Server(binary)
+    bench = Bench(server, {"rqttl": prepared("rqttl")})
+    try:
+        found = compare.measure(bench, compare.parsed(["--workloads", "single"]), [broken], absent)
+    finally:
+        bench.close()
+        server.remove()
+
+    assert found == {}
+    assert "no_such_program.py" in absent["broken", "single"]
+    assert "No such file" in absent["broken", "single"]

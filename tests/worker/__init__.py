@@ -1,0 +1,1 @@
+"""Workers: the pure parts, and workers in processes of their own."""

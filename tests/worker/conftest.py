@@ -1,0 +1,26 @@
+"""Fixtures of the workers' tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.worker.processes import WorkerProcess
+
+Spawn = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def spawn(redis_url: str, tmp_path: Path) -> Iterator[Spawn]:
+    """Starts workers: `spawn("orders", "--processes", "1", call="plain")`."""
+    workers: list[WorkerProcess] = []
+
+    def start(*arguments: str, call: str | None = None, url: str = redis_url) -> WorkerProcess:
+        workers.append(WorkerProcess(url, tmp_path, *arguments, call=call))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.remove()

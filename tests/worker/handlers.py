@@ -1,0 +1,167 @@
+"""Handlers of the tests' workers. They write a journal, a line for each event, and wait for files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import rqttl
+from rqttl.runtime.memory import resident_bytes
+
+HOME = Path(os.environ.get("RQTTL_TEST_HOME", "."))
+_leak: list[bytes] = []
+
+
+def note(*words: object) -> None:
+    """Append a line to the journal, in one write."""
+    with (HOME / "journal").open("ab", buffering=0) as file:
+        file.write(" ".join(map(str, words)).encode() + b"\n")
+
+
+def wait_for(name: str) -> None:
+    """Wait until a file exists."""
+    deadline = time.monotonic() + 60
+    while not (HOME / name).exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(name)
+        time.sleep(0.005)
+
+
+def plain(value: object) -> None:
+    note("done", value if isinstance(value, str | int) else len(value), os.getpid())  # type: ignore[arg-type]
+
+
+def gated(delivery: rqttl.Delivery) -> None:
+    """Begin, wait for the file `go`, end."""
+    note("begun", delivery.id, delivery.delivery_count, os.getpid())
+    wait_for("go")
+    note("done", delivery.id, delivery.delivery_count, os.getpid())
+
+
+def first_gated(delivery: rqttl.Delivery) -> None:
+    """As `gated`, for the first delivery of a message."""
+    if delivery.delivery_count == 1:
+        gated(delivery)
+    else:
+        note("again", delivery.id, delivery.delivery_count)
+
+
+def slow_one(value: str) -> None:
+    """Wait for the file `go` with the message `slow`, and do the others at once."""
+    if value == "slow":
+        note("begun", value)
+        wait_for("go")
+    note("done", value)
+
+
+def dies_once(delivery: rqttl.Delivery) -> None:
+    """End the process by SIGKILL at the first delivery of the message `die`."""
+    if delivery.decode() == "die" and delivery.delivery_count == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    note("done", delivery.id, delivery.delivery_count)
+
+
+def tracked(delivery: rqttl.Delivery) -> None:
+    """Note the beginning and the end of a short work."""
+    note("begun", delivery.id, delivery.delivery_count)
+    time.sleep(0.002)
+    note("done", delivery.id, delivery.delivery_count)
+
+
+def by_word(value: Any) -> None:
+    """Do the word."""
+    note("word", value)
+    if value == "reject":
+        raise rqttl.Reject("not mine")
+    if value == "retry":
+        raise rqttl.Retry("1h", "later")
+    if value == "fail":
+        raise ValueError("broken")
+
+
+def release_once(delivery: rqttl.Delivery) -> None:
+    if not (HOME / "released").exists():
+        (HOME / "released").touch()
+        raise rqttl.Release
+    note("done", delivery.id, delivery.delivery_count)
+
+
+def settles(delivery: rqttl.Delivery) -> None:
+    """Settle early, and go on."""
+    delivery.renew("5m")
+    delivery.reject("by hand")
+    note("settled", delivery.settled)
+
+
+def holds_the_gil(delivery: rqttl.Delivery) -> None:
+    """Keep the GIL for about three leases of 1 s: matches of a regular expression."""
+    note("begun", delivery.id, delivery.delivery_count)
+    size, began = 18, time.monotonic()
+    while time.monotonic() - began < 3.2:
+        re.match(r"(a+)+$", "a" * size + "b")
+        size += 1
+    note("done", delivery.id, delivery.delivery_count)
+
+
+async def blocks_the_loop(value: str) -> None:
+    """Block the event loop for three leases of 1 s."""
+    note("begun", value)
+    time.sleep(3.2)  # the fault under test
+    note("done", value)
+
+
+async def coroutine(value: str) -> None:
+    note("begun", value)
+    await asyncio.sleep(0)
+    note("done", value)
+
+
+def too_long(delivery: rqttl.Delivery) -> None:
+    """Take for ever, in one of four ways; the second delivery succeeds."""
+    note("begun", delivery.decode(), delivery.delivery_count)
+    if delivery.delivery_count > 1:
+        return
+    if delivery.decode() == "loop":
+        while True:
+            pass
+    elif delivery.decode() == "sleep":
+        time.sleep(3600)
+    elif delivery.decode() == "c":
+        re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+async def awaits_too_long(delivery: rqttl.Delivery) -> None:
+    note("begun", delivery.decode(), delivery.delivery_count)
+    if delivery.delivery_count == 1 and delivery.decode() == "long":
+        await asyncio.Event().wait()
+
+
+def leaks(value: object) -> None:
+    """Keep 1 MB for each message."""
+    _leak.append(os.urandom(2**20))
+    note("done", value, os.getpid(), resident_bytes())
+
+
+class Counting:
+    """A handler that is made once in a child."""
+
+    def __init__(self) -> None:
+        note("made", os.getpid())
+
+    def __call__(self, value: object) -> None:
+        note("done", value, threading.current_thread() is threading.main_thread())
+
+    def close(self) -> None:
+        note("closed", os.getpid())
+
+
+HANDLERS = {
+    "mail": lambda value: note("mail", value),
+    "bill": lambda value: note("bill", value),
+}

@@ -1,0 +1,77 @@
+"""A worker in a process of its own, with a folder for its journal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.waiting import PATIENCE, until
+
+ROOT = Path(__file__).parents[2]
+
+
+class WorkerProcess:
+    """`rqttl worker` with these arguments. `home` is the folder of its journal and of the files for handlers."""
+
+    def __init__(self, url: str, home: Path, *arguments: str, call: str | None = None) -> None:
+        self.home = home
+        handler = [] if call is None else ["--call", f"tests.worker.handlers:{call}"]
+        environment = {**os.environ, "RQTTL_URL": url, "RQTTL_TEST_HOME": str(home), "PYTHONPATH": str(ROOT)}
+        self._errors = (home / "stderr").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rqttl.cli", "worker", *arguments, *handler],
+            env=environment, stderr=self._errors, cwd=home,
+        )  # fmt: skip
+
+    def journal(self, word: str = "") -> list[list[str]]:
+        """The events so far, or those of one word."""
+        path = self.home / "journal"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line.split(" ") for line in lines if line.startswith(word)]
+
+    def log(self) -> str:
+        """The lines on stderr so far."""
+        return (self.home / "stderr").read_text()
+
+    def until_journal(self, word: str, count: int = 1) -> list[list[str]]:
+        """Wait until the journal has so many events of a word. Returns them."""
+        until(lambda: len(self.journal(word)) >= count or self.process.poll() not in (None, 0), PATIENCE)
+        assert len(self.journal(word)) >= count, self.log()
+        return self.journal(word)
+
+    def until_log(self, text: str, count: int = 1) -> None:
+        """Wait until the log has a text so many times."""
+        until(lambda: self.log().count(text) >= count or self.process.poll() is not None, PATIENCE)
+        assert self.log().count(text) >= count, self.log()
+
+    def open(self, name: str = "go") -> None:
+        """Make a file for which handlers wait."""
+        (self.home / name).touch()
+
+    def send(self, number: int) -> None:
+        """Send a signal to the worker alone."""
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Wait for the end. Returns the exit code."""
+        return self.process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """Stop it by SIGTERM. Returns the exit code."""
+        self.send(signal.SIGTERM)
+        return self.end()
+
+    def remove(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
+        self._errors.close()
+
+
+def ids(events: Sequence[Sequence[str]]) -> list[str]:
+    """The second words of events."""
+    return [event[1] for event in events]

@@ -1,0 +1,191 @@
+"""Workers under repeated stops, starved processes and outages of Redis.
+
+The suite runs a few rounds of each, and `make test-worker` runs many; it also prints their numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from rqttl import Broker, Message, Queue, Worker, connect
+from tests.servers import Server
+from tests.waiting import PATIENCE, until
+from tests.worker.conftest import Spawn
+from tests.worker.processes import WorkerProcess, ids
+from tests.worker.test_faults import answer, free_port
+from tests.worker.test_fetching import running
+
+#: Rounds of stops, of starved processes and of outages, and the seconds of an outage. `make test-worker` takes more.
+STOPS = int(os.environ.get("RQTTL_TEST_STOPS", "3"))
+STARVED = int(os.environ.get("RQTTL_TEST_STARVED", "1"))
+OUTAGES = int(os.environ.get("RQTTL_TEST_OUTAGES", "2"))
+OUTAGE = float(os.environ.get("RQTTL_TEST_OUTAGE_SECONDS", "0"))
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(max(600, 30 * STOPS, (60 + OUTAGE) * OUTAGES))]
+
+
+def send(queue: Queue, start: int, count: int) -> None:
+    """Send messages whose ids are numbers."""
+    queue.enqueue_many([Message("x", id=str(start + number)) for number in range(count)])
+
+
+def begun_again(journal: Sequence[Sequence[str]]) -> list[str]:
+    """The messages that a handler has begun after one had finished them."""
+    finished, again = set[str](), []
+    for word, id, *_ in journal:
+        if word == "begun" and id in finished:
+            again.append(id)
+        elif word == "done":
+            finished.add(id)
+    return again
+
+
+# Stops
+
+
+def test_stops_under_load_repeat_nothing_and_count_no_failure(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", lease="1h", max_deliveries=1)
+    flags = ["q", "--processes", "2", "--prefetch", "8", "--delivery", "--grace", "1h"]
+    for number in range(STOPS):
+        send(queue, 400 * number, 400)
+        worker = spawn(*flags, call="tracked")
+        before = len(worker.journal("done"))
+        worker.until_journal("done", before + 40 + number)
+
+        assert worker.stop() == 0, worker.log()
+
+        stats = queue.stats()
+        assert stats.leased == 0
+        assert stats.acked == len(worker.journal("done")) == len(worker.journal("begun"))
+    assert spawn(*flags, "--burst", call="tracked").end() == 0
+    assert Counter(ids(worker.journal("done"))) == {str(number): 1 for number in range(400 * STOPS)}
+    stats = queue.stats()
+    assert (stats.redelivered, sum(stats.deaths.values())) == (0, 0)
+    assert "the worker ends" not in worker.log()  # no grace was over
+
+
+def test_second_signals_return_all_leases(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", lease="1h")
+    for number in range(STOPS):
+        send(queue, 8 * number, 8)
+        worker = spawn("q", "--processes", "2", "--prefetch", "2", "--grace", "1h", "--delivery", call="gated")
+        worker.until_journal("begun", 2 * (number + 1))
+        worker.send(signal.SIGTERM)
+        worker.until_log("stopping: ", number + 1)
+
+        def is_ending(worker: WorkerProcess = worker, count: int = number + 1) -> bool:
+            if worker.log().count("the worker ends ") < count:
+                worker.send(signal.SIGTERM)  # only one that comes a second after the first is a second one
+                return False
+            return True
+
+        until(is_ending)
+
+        assert worker.end() == 0, worker.log()
+        assert queue.stats().leased == 0
+        items = queue.receive_many(10)
+        assert sorted(item.delivery_count for item in items) == [1] * 6 + [2] * 2
+        queue.ack_many(items)
+    assert worker.journal("done") == []
+
+
+# Starved processes
+
+
+@pytest.mark.parametrize("run", range(STARVED))
+@pytest.mark.parametrize("call, flags", [("holds_the_gil", ["--delivery"]), ("blocks_the_loop", [])])
+def test_a_handler_that_starves_its_process_for_three_leases_loses_nothing(
+    spawn: Spawn, broker: Broker, call: str, flags: list[str], run: int
+) -> None:
+    queue = broker.declare_queue("q", lease="1s", max_deliveries=1)
+    queue.enqueue_many([f"a{run}", f"b{run}"])
+
+    worker = spawn("q", "--processes", "1", "--reaper", "--idle-exit", "1s", *flags, call=call)
+
+    assert worker.end() == 0, worker.log()
+    stats = queue.stats()
+    assert (stats.acked, stats.redelivered, sum(stats.deaths.values())) == (2, 0, 0)
+
+
+# Outages
+
+
+@pytest.mark.parametrize("way", ["stopped", "killed"])
+def test_outages_end_no_worker_and_repeat_nothing_that_has_finished(
+    spawn: Spawn, start_server: Callable[..., Server], way: str
+) -> None:
+    server, port = start_server(appendonly="yes", appendfsync="always"), free_port()
+    with connect(server.url) as broker:
+        queue = broker.declare_queue("q", lease="1s")
+        worker = spawn("q", "--processes", "2", "--delivery", "--reaper", "--health", f"127.0.0.1:{port}",
+                       call="tracked", url=server.url)  # fmt: skip
+        for number in range(OUTAGES):
+            until(lambda: answer(port, "readyz") == 200)
+            send(queue, 300 * number, 300)
+            worker.until_journal("done", 300 * number + 30)
+
+            server.stop() if way == "stopped" else server.kill()
+            until(lambda: answer(port, "readyz") == 503)
+            ends = time.monotonic() + OUTAGE
+            while True:
+                assert (answer(port, "livez"), answer(port, "readyz")) == (200, 503)
+                if time.monotonic() >= ends:
+                    break
+                time.sleep(0.2)
+            server.start()
+
+            until(lambda: queue.stats().depth == 0)
+        until(lambda: answer(port, "readyz") == 200)
+        assert worker.stop() == 0
+        assert queue.stats().acked == 300 * OUTAGES
+    assert set(ids(worker.journal("done"))) == {str(number) for number in range(300 * OUTAGES)}
+    assert begun_again(worker.journal()) == []
+
+
+# A worker that hangs
+
+
+@pytest.mark.parametrize("part, name", [("_fetcher", "_turn"), ("_keeper", "_take_turns"), ("_nursery", "turn")])
+def test_a_worker_with_a_loop_that_hangs_is_not_alive(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str, name: str
+) -> None:
+    monkeypatch.setattr("rqttl.worker.vitals.TURNS", 2.0)
+    monkeypatch.setattr("rqttl.worker.attention.TURN", 200)
+    monkeypatch.setattr("rqttl.worker.parent.SIGN_EVERY", 0.2)
+    broker.declare_queue("q")
+    file = tmp_path / "alive"
+    worker = Worker(broker, "q", call=print, processes=0, health="127.0.0.1:0", health_file=str(file))
+    hangs, go = threading.Event(), threading.Event()
+    loop = getattr(worker, part)
+    usual = getattr(loop, name)
+
+    def turn(*arguments: object) -> None:
+        if hangs.is_set():
+            assert go.wait(PATIENCE)
+        usual(*arguments)
+
+    monkeypatch.setattr(loop, name, turn)
+    with running(worker):
+        until(lambda: worker.health_port is not None and answer(worker.health_port, "readyz") == 200)
+        port = worker.health_port
+        assert port is not None
+        hangs.set()
+
+        until(lambda: answer(port, "livez") == 503)
+
+        touched = file.stat().st_mtime_ns
+        assert answer(port, "readyz") == 503
+        until(lambda: answer(port, "livez") == 503)
+        assert file.stat().st_mtime_ns == touched
+        go.set()
+        hangs.clear()
+        until(lambda: answer(port, "livez") == 200)
+        until(lambda: file.stat().st_mtime_ns > touched)

@@ -1,0 +1,187 @@
+"""Workers under faults: kills of a child, of the worker and of Redis, outages, and health meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rqttl import Broker, Message, Queue, connect
+from tests.servers import Server
+from tests.waiting import until
+from tests.worker.conftest import Spawn
+from tests.worker.kills import Campaign
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_messages_of_a_killed_child_fail_with_a_reason_and_come_again_at_once(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", lease="1h")
+    queue.enqueue_many([Message("x", id=str(n)) for n in range(3)])
+    worker = spawn("q", "--processes", "1", "--prefetch", "3", "--delivery", call="first_gated")
+    [begun] = worker.until_journal("begun")
+
+    os.kill(int(begun[3]), signal.SIGKILL)
+    worker.open()
+    until(lambda: queue.stats().acked == 3)
+
+    assert worker.stop() == 0
+    assert worker.journal("again") == [["again", begun[1], "2"]]
+    assert "crashed after" in worker.log()
+    assert "ended by SIGKILL" in worker.log()
+    assert queue.stats().redelivered == 1  # the two others had not begun, so they count as no failures
+
+
+def test_a_killed_child_repeats_none_of_the_fast_messages_before_the_one_that_ran(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many([Message("die" if n == 333 else "x", id=str(n)) for n in range(600)])
+
+    worker = spawn("q", "--processes", "1", "--burst", "--delivery", call="dies_once")
+
+    assert worker.end() == 0, worker.log()
+    deliveries = [(int(event[1]), int(event[2])) for event in worker.journal("done")]
+    assert sorted(deliveries) == [(n, 2 if n == 333 else 1) for n in range(600)]
+    assert queue.stats().acked == 600
+
+
+def test_fast_messages_do_not_wait_behind_a_slow_one_in_a_child(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many(["slow" if n == 200 else str(n) for n in range(601)])
+
+    worker = spawn("q", "--processes", "2", call="slow_one")
+
+    worker.until_journal("begun slow")
+    worker.until_journal("done", 600)
+    assert worker.journal("done slow") == []
+    worker.open()
+    until(lambda: queue.stats().acked == 601)
+    assert worker.stop() == 0
+    assert len(worker.journal("done")) == 601
+    assert queue.stats().redelivered == 0
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_other_workers_get_the_messages_behind_a_slow_one(spawn: Spawn, queue: Queue, processes: str) -> None:
+    queue.enqueue_many(["slow" if n == 100 else str(n) for n in range(151)])
+
+    worker = spawn("q", "--processes", processes, call="slow_one")
+
+    worker.until_journal("begun slow")
+    until(lambda: queue.stats().ready == 50)
+    assert [item.delivery_count for item in queue.receive_many(50, auto_ack=True)] == [1] * 50
+    worker.open()
+    until(lambda: queue.stats().acked >= 101)
+    assert worker.stop() == 0
+    assert len(worker.journal("done")) == 101
+    assert queue.stats().redelivered == 0
+
+
+def test_children_end_with_their_worker(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", lease="1s")
+    queue.enqueue("x", id="1")
+    worker = spawn("q", "--processes", "1", "--delivery", call="gated")
+    [begun] = worker.until_journal("begun")
+
+    worker.process.kill()
+
+    def is_gone() -> bool:
+        try:
+            return Path(f"/proc/{begun[3]}/stat").read_text().split()[2] == "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    until(is_gone)
+    until(lambda: queue.receive() is not None)
+
+
+def test_a_worker_goes_on_after_an_outage_and_repeats_no_finished_work(
+    spawn: Spawn, start_server: Callable[..., Server]
+) -> None:
+    server = start_server(appendonly="yes", appendfsync="always")
+    with connect(server.url) as broker:
+        queue = broker.declare_queue("q", lease="500ms")
+        queue.enqueue_many([Message("x", id=str(n)) for n in range(4)])
+        port = free_port()
+        worker = spawn("q", "--processes", "2", "--prefetch", "1", "--delivery", "--health", f"127.0.0.1:{port}",
+                       call="first_gated", url=server.url)  # fmt: skip
+        worker.until_journal("begun", 2)
+        until(lambda: answer(port, "readyz") == 200)
+
+        server.kill()
+        worker.open()
+        worker.until_journal("done", 2)
+        until(lambda: answer(port, "readyz") == 503)
+        assert answer(port, "livez") == 200
+        server.start()
+
+        until(lambda: answer(port, "readyz") == 200)
+        until(lambda: queue.stats().acked == 4)
+        assert worker.stop() == 0
+    counts = Counter(event[1] for event in worker.journal("done"))
+    assert counts == {str(n): 1 for n in range(4)}, worker.log()
+    assert worker.journal("again") == []
+
+
+def test_health_answers_before_and_after_the_children_are_ready(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
+    port, file = free_port(), tmp_path / "alive"
+    worker = spawn("q", "--processes", "1", "--health", f"127.0.0.1:{port}", "--health-file", str(file), call="plain")
+
+    until(lambda: answer(port, "readyz") == 200)
+
+    assert (answer(port, "livez"), answer(port, "other")) == (200, 404)
+    until(file.exists)
+    worker.send(signal.SIGTSTP)
+    until(lambda: answer(port, "readyz") == 503)
+    assert answer(port, "livez") == 200
+    assert worker.stop() == 0
+    assert not file.exists()
+    assert queue.stats().consumers == 0
+
+
+def test_systemd_hears_that_the_worker_is_ready_and_lives(
+    spawn: Spawn, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert queue.name == "q"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "n"))
+        manager.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
+        worker = spawn("q", "--processes", "1", call="plain")
+        states = [manager.recv(100) for _ in range(2)]
+        assert worker.stop() == 0
+    assert sorted(states) == [b"READY=1", b"WATCHDOG=1"]
+
+
+@pytest.mark.parametrize("victim", ["child", "worker", "redis"])
+def test_kills_lose_nothing_and_repeat_only_running_work(
+    start_server: Callable[..., Server], tmp_path: Path, victim: str
+) -> None:
+    server = start_server(appendonly="yes", appendfsync="always")
+
+    report = Campaign(server, tmp_path, seed=1).run(victim, kills=4)
+
+    assert (report.lost, report.unexplained) == (0, 0), report
+    assert report.handled >= report.sent > 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answer(port: int, path: str) -> int:
+    """The status of a health endpoint; 0 if nobody listens yet."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0

@@ -1,0 +1,294 @@
+"""The fetching of a worker: shares of queues, strict order, wake-ups of many queues, tickets, patterns, idle cost."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+
+from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent, Worker
+from rqttl.worker.attention import Attention
+from rqttl.worker.fetcher import Fetcher
+from rqttl.worker.source import Source
+from tests.servers import Server
+from tests.waiting import PATIENCE, until
+from tests.worker.conftest import Spawn
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def running(worker: Worker) -> Iterator[None]:
+    """Run a worker in a thread, and stop it at the end of the block."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            worker.run()
+        except BaseException as error:  # noqa: BLE001  # the test raises it
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        if errors:
+            raise errors[0]
+
+
+def test_weights_share_the_worker_while_both_queues_are_full(broker: Broker) -> None:
+    for name in ("a", "b"):
+        broker.declare_queue(name).enqueue_many([name] * 4000)
+    order: list[str] = []
+
+    Worker(broker, {"a": 3, "b": 1}, call=order.append, processes=0, burst=True).run()
+
+    assert 2750 <= order[:4000].count("a") <= 3250  # a claim has up to 250 messages
+    assert len(order) == 8000
+
+
+def test_a_strict_order_takes_nothing_of_the_second_queue_before_the_first_is_empty(broker: Broker) -> None:
+    for name in ("b", "a"):
+        broker.declare_queue(name).enqueue_many([name] * 600)
+    order: list[str] = []
+
+    Worker(broker, ["a", "b"], call=order.append, processes=0, burst=True).run()
+
+    assert order == ["a"] * 600 + ["b"] * 600
+
+
+def test_a_burst_does_not_end_before_a_released_message_is_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper gives the message back after the fetcher has asked for the first time if all is done."""
+    queue, asked, seen = broker.declare_queue("q"), threading.Event(), list[str]()
+    is_over, settle_pending = Fetcher._is_over, Source.settle_pending
+
+    def watched(fetcher: Fetcher, now: int) -> bool:
+        result = is_over(fetcher, now)
+        if seen and fetcher._hands.is_idle:
+            asked.set()
+        return result
+
+    def late(source: Source) -> None:
+        if seen:
+            assert asked.wait(PATIENCE)
+        settle_pending(source)
+
+    def handle(value: str) -> None:
+        seen.append(value)
+        if len(seen) == 1:
+            raise Release
+
+    monkeypatch.setattr(Fetcher, "_is_over", watched)
+    monkeypatch.setattr(Source, "settle_pending", late)
+    queue.enqueue("x")
+    Worker(broker, "q", call=handle, processes=0, burst=True).run()
+
+    assert seen == ["x", "x"]
+    assert (queue.stats().acked, queue.stats().ready) == (1, 0)
+
+
+def test_a_message_for_the_first_queue_overtakes_the_second_one_at_work(broker: Broker) -> None:
+    first, second = broker.declare_queue("a"), broker.declare_queue("b")
+    second.enqueue_many(["b"] * 3000)
+    order: list[str] = []
+
+    def handle(value: str) -> None:
+        order.append(value)
+        if len(order) == 100:
+            first.enqueue("a")
+
+    Worker(broker, ["a", "b"], call=handle, processes=0, burst=True, prefetch=10).run()
+
+    assert order.index("a") < 2900
+
+
+def test_an_idle_worker_wakes_up_for_any_of_its_queues(broker: Broker) -> None:
+    queues = [broker.declare_queue(f"q{n}") for n in range(20)]
+    waiting, order = threading.Event(), list[str]()
+    broker.events.subscribe(lambda event: waiting.set(), WaitEvent)
+
+    with running(Worker(broker, [queue.name for queue in queues], call=order.append, processes=0)):
+        assert waiting.wait(PATIENCE)
+        for queue in queues:
+            queue.enqueue(queue.name)
+        until(lambda: len(order) == 20)
+        until(lambda: all(queue.stats().acked == 1 for queue in queues))
+
+    assert sorted(order) == sorted(queue.name for queue in queues)
+    assert [queue.stats().consumers for queue in queues] == [0] * 20
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["the worker waits already", "the worker is about to wait"])
+def test_the_last_ack_waits_for_no_further_message(
+    broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """No claim and no turn of the keeper comes by itself within an hour here."""
+    for name in ("keeper.LONGEST_REST", "attention.PERIOD", "attention.PROOF"):
+        monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
+    monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
+    monkeypatch.setattr("rqttl.reaper.roster.RosterBeat.next_turn", lambda _: 3_600_000)
+    queue, wait, handed = broker.declare_queue("q", lease="10h"), Attention.wait, threading.Event()
+
+    def handle(_: object) -> None:
+        handed.set()
+        if waits:
+            until(lambda: client.info("clients")["blocked_clients"] == 1)
+
+    def late(attention: Attention, now: float) -> int:
+        if handed.is_set() and not waits:
+            until(lambda: worker._source("q").has_work is False or worker._source("q").has_acks)
+        return wait(attention, now)
+
+    monkeypatch.setattr(Attention, "wait", late)
+    queue.enqueue(b"x")
+    worker = Worker(broker, "q", call=handle, processes=0, threads=2)
+    with running(worker):
+        until(lambda: queue.stats().acked == 1)
+
+
+def test_a_message_without_time_reaches_an_idle_worker_by_its_ticket(broker: Broker) -> None:
+    broker.declare_queue("other")
+    queue = broker.declare_queue("q")
+    waiting, order = threading.Event(), list[str]()
+    broker.events.subscribe(lambda event: waiting.set(), WaitEvent)
+
+    with running(Worker(broker, ["other", "q"], call=order.append, processes=0)):
+        assert waiting.wait(PATIENCE)
+        assert not queue.enqueue("now", ttl=0).expired
+        until(lambda: queue.stats().acked == 1)
+
+    assert order == ["now"]
+    assert (queue.stats().redelivered, sum(queue.stats().deaths.values())) == (0, 0)
+
+
+def test_a_full_worker_waits_for_no_message_any_more(broker: Broker) -> None:
+    busy, queue = broker.declare_queue("busy"), broker.declare_queue("q")
+    begun, go = threading.Event(), threading.Event()
+
+    def handle(_: object) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    with running(Worker(broker, ["busy", "q"], call=handle, processes=0)):
+        busy.enqueue("x")
+        assert begun.wait(PATIENCE)
+        until(lambda: queue.enqueue("now", ttl=0).expired)  # no ticket: nobody would show it
+        go.set()
+
+    assert queue.stats().leased == 0
+
+
+def test_patterns_are_looked_up_anew(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rqttl.worker.fetcher.SCAN", 50)
+    monkeypatch.setattr("rqttl.worker.attention.TURN", 50)
+    order: list[str] = []
+
+    with running(Worker(broker, ["tenant.*"], call=order.append, processes=0)):
+        broker.declare_queue("tenant.a").enqueue("a")
+        until(lambda: order == ["a"])
+        broker.declare_queue("other").enqueue("no")
+        broker.declare_queue("tenant.b").enqueue("b")
+        until(lambda: order == ["a", "b"])
+
+
+def test_a_missing_queue_is_refused_at_the_start_and_awaited_later(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl.worker.fetcher.MISSING", 50)
+    order: list[str] = []
+    with pytest.raises(QueueNotFound):
+        Worker(broker, "q", call=order.append, processes=0).run()
+
+    queue = broker.declare_queue("q")
+    with running(Worker(broker, "q", call=order.append, processes=0)):
+        queue.enqueue("a")
+        until(lambda: order == ["a"])
+        queue.delete()
+        broker.declare_queue("q")
+        broker.queue("q").enqueue("b")
+        until(lambda: order == ["a", "b"])
+
+
+def test_an_idle_worker_of_20_queues_makes_few_calls_on_2_connections(
+    start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the worker runs 60 times faster, so a second is its minute."""
+    server = start_server()
+    with server.client() as client, Broker(client) as own:
+        for n in range(20):
+            own.declare_queue(f"q{n}")
+    broker = Broker(server.client())
+    calls = list[str]()
+    broker.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
+    for name in ("attention.TURN", "attention.PROOF", "attention.PERIOD"):
+        monkeypatch.setattr(f"rqttl.worker.{name}", {"TURN": 167, "PROOF": 333, "PERIOD": 4000}[name.partition(".")[2]])
+    monkeypatch.setattr("rqttl.reaper.roster.PERIOD", 167)
+    waiting = threading.Event()
+    broker.events.subscribe(lambda event: waiting.set(), WaitEvent)
+
+    with broker, running(Worker(broker, [f"q{n}" for n in range(20)], call=print, processes=0)), server.client() as one:
+        assert waiting.wait(PATIENCE)
+        until(lambda: calls.count("BLPOP") >= 2)
+        before = len(calls)
+        blocks = calls.count("BLPOP")
+        until(lambda: calls.count("BLPOP") >= blocks + 18)  # three minutes of 6 waits each
+        minute = (len(calls) - before) / 3
+        me = str(one.client_id())
+        connections = [client["cmd"] for client in one.client_list() if client["id"] != me]
+
+    assert minute <= 30, calls[before:]
+    assert len(connections) == 2, connections
+
+
+# The list of workers
+
+
+def test_workers_and_reapers_are_listed_while_they_live(spawn: Spawn, queue: Queue, broker: Broker) -> None:
+    queue.enqueue("x", id="1")
+    worker = spawn("q=2", "--processes", "2", "--reaper", "--delivery", call="gated")
+    worker.until_journal("begun")
+    until(lambda: [info.role for info in broker.workers()] == ["reaper", "worker"])
+    until(lambda: broker.workers()[1].slots == 2)
+
+    reaper, info = broker.workers()
+
+    assert (info.pid, info.queues, info.slots, info.handled) == (worker.process.pid, ("q=2",), 2, 0)
+    assert info.rss > 2**20
+    assert reaper.pid == info.pid
+    worker.open()
+    assert worker.stop() == 0
+    assert broker.workers() == []
+
+
+def test_stale_and_strange_entries_are_no_workers(broker: Broker, client: redis.Redis) -> None:
+    now = int(broker.server_time().timestamp() * 1000)
+    facts = {"role": "worker", "host": "h", "pid": 1, "queues": ["q"], "slots": 1, "running": [["q", "1", now]],
+             "handled": 0, "failed": 0, "rss": 1, "version": "1", "started": now, "last_claim": now}  # fmt: skip
+    for name, entry in {
+        "alive": {**facts, "beat": now}, "stale": {**facts, "beat": now - 31_000}, "new": {"beat": now, "role": "x"},
+    }.items():  # fmt: skip
+        client.hset("rqttl:workers", name, json.dumps(entry))
+    client.hset("rqttl:workers", "strange", b"\xff")
+
+    [info] = broker.workers()
+
+    assert (info.name, info.running[0][:2]) == ("alive", ("q", "1"))
+
+
+def test_a_refused_connection_pool_ends_the_worker_with_its_error(broker: Broker) -> None:
+    broker.declare_queue("q")
+    worker = Worker(broker, "q", call=print, processes=0)
+    broker.close()
+
+    with pytest.raises(Exception, match="closed"):
+        worker.run()

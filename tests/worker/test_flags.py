@@ -1,0 +1,128 @@
+"""Flags of `rqttl worker` as a user gives them: files with queues, formats of the log, exit codes with a pause."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from rqttl import Broker, Message, Queue
+from tests.worker.conftest import Spawn
+from tests.worker.processes import ids
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_file_names_further_queues_after_the_arguments(spawn: Spawn, broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "queues.txt"
+    file.write_text("# queues of the shop\nmails\n\n  tenant.*  \n")
+    for name in ("tenant.a", "mails", "orders", "other"):
+        broker.declare_queue(name).enqueue(name)
+
+    worker = spawn("orders", "--queues-file", str(file), "--processes", "1", "--burst", "--prefetch", "1", call="plain")
+
+    assert worker.end() == 0, worker.log()
+    assert ids(worker.journal("done")) == ["orders", "mails", "tenant.a"]
+    assert "handling messages of orders, mails, tenant.*, 1 at a time" in worker.log()
+    assert broker.queue("other").stats().ready == 1
+
+
+def test_queues_of_a_file_may_have_weights(spawn: Spawn, broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "queues.txt"
+    file.write_text("a=3\nb=1\n")
+    for name in ("a", "b"):
+        broker.declare_queue(name).enqueue_many([name] * 40)
+
+    worker = spawn("--queues-file", str(file), "--processes", "1", "--burst", "--prefetch", "1", call="plain")
+
+    assert worker.end() == 0, worker.log()
+    assert Counter(ids(worker.journal("done"))[:40]) == {"a": 30, "b": 10}
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("b=1\n", "give each QUEUE a weight, or none of them"),
+        ("not a name\n", "got 'not a name' [invalid_name]"),
+        (None, "queues.txt: No such file or directory (see"),
+    ],
+)
+def test_a_wrong_file_of_queues_ends_the_worker_at_once(
+    spawn: Spawn, queue: Queue, tmp_path: Path, content: str | None, message: str
+) -> None:
+    file = tmp_path / "queues.txt"
+    if content is not None:
+        file.write_text(content)
+
+    worker = spawn(queue.name, "--queues-file", str(file), call="plain")
+
+    assert worker.end() == 2
+    assert message in worker.log()
+
+
+def test_a_log_as_json_has_one_line_for_each_message(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many([Message(word, id=word) for word in ("work", "retry", "fail")])
+
+    worker = spawn("q", "--processes", "1", "--burst", "--retry-delay", "1h", "--log-format", "json", "-v",
+                   call="by_word")  # fmt: skip
+
+    assert worker.end() == 0
+    lines = [json.loads(line) for line in worker.log().splitlines()]
+    assert all({"time", "level", "event"} <= {*line} for line in lines)
+    messages = {line["id"]: line for line in lines if line["event"] == "message"}
+    assert len(messages) == sum(line["event"] == "message" for line in lines) == 3
+    for line in messages.values():
+        assert (line["queue"], line["delivery"]) == ("q", 1)
+        assert isinstance(line["seconds"], float)
+    assert [(messages[word]["outcome"], messages[word]["level"]) for word in ("work", "retry", "fail")] == [
+        ("ack", "debug"), ("nack", "debug"), ("nack", "error")
+    ]  # fmt: skip
+    assert messages["retry"]["description"] == "later"
+    assert "ValueError: broken" in messages["fail"]["traceback"]
+
+
+def test_without_v_only_failures_have_a_line(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many([Message(word, id=word) for word in ("work", "fail")])
+
+    worker = spawn("q", "--processes", "1", "--burst", "--retry-delay", "1h", "--log-format", "json", call="by_word")
+
+    assert worker.end() == 0
+    lines = [json.loads(line) for line in worker.log().splitlines()]
+    assert [line["id"] for line in lines if line["event"] == "message"] == ["fail"]
+
+
+@pytest.mark.parametrize(
+    "code, outcome",
+    [(75, "DEBUG queue q: message 1, delivery 1: nack after"), (1, "ERROR queue q: message 1, delivery 1: nack after")],
+)
+def test_an_exit_code_that_asks_for_another_try_pauses_the_message(
+    spawn: Spawn, broker: Broker, code: int, outcome: str
+) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue("x", id="1")
+
+    worker = spawn("q", "--exec", f"sh -c 'echo later >&2; exit {code}'", "--processes", "1", "--burst",
+                   "-v", "--retry-delay", "1h", "--retry-max", "1h", "--retry-jitter", "0.5")  # fmt: skip
+
+    assert worker.end() == 0, worker.log()
+    [item] = queue.peek()
+    assert (item.state, item.delivery_count) == ("delayed", 1)
+    end = queue.stats().next_delay_end
+    assert end is not None
+    assert timedelta(minutes=25) < end - broker.server_time() <= timedelta(hours=1)
+    assert outcome in worker.log()
+
+
+def test_the_own_delay_of_a_queue_replaces_that_of_the_worker(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", redelivery_delay="5h")
+    queue.enqueue("x", id="1")
+
+    worker = spawn("q", "--exec", "sh -c 'exit 75'", "--processes", "1", "--burst", "--retry-delay", "1h")
+
+    assert worker.end() == 0, worker.log()
+    end = queue.stats().next_delay_end
+    assert end is not None
+    assert timedelta(hours=4) < end - broker.server_time() <= timedelta(hours=5)

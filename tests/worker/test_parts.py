@@ -1,0 +1,313 @@
+"""The pure parts of a worker: turns of queues, knowledge about queues, frames, outcomes, supervision, judgements."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from rqttl import InvalidInput, Reject, Release, Retry
+from rqttl.options import QueueOptions
+from rqttl.worker import frames, settings
+from rqttl.worker.attention import PERIOD, PROOF, TURN, Attention, period
+from rqttl.worker.board import KEYS
+from rqttl.worker.counters import Counters
+from rqttl.worker.outcomes import ACK, Outcome, RetryPolicy, of_error, settlement
+from rqttl.worker.pace import Pace
+from rqttl.worker.rotation import Rotation
+from rqttl.worker.supervision import Backoff, Deadline, Restarts, Step, with_jitter
+from rqttl.worker.vitals import Vitals
+
+OPTIONS = QueueOptions.read("q", {})
+
+
+# Turns
+
+
+def test_weights_share_the_messages() -> None:
+    rotation, taken = Rotation({"a": 3, "b": 1}), Counter[str]()
+    for _ in range(400):
+        queue = rotation.next({"a", "b"})
+        assert queue is not None
+        rotation.charge(queue, 10)
+        taken[queue] += 10
+    assert taken == {"a": 3000, "b": 1000}
+
+
+def test_weights_count_messages_and_not_claims() -> None:
+    rotation, taken = Rotation({"a": 1, "b": 1}), Counter[str]()
+    for _ in range(300):
+        queue = rotation.next({"a", "b"})
+        assert queue is not None
+        size = 1 if queue == "a" else 9
+        rotation.charge(queue, size)
+        taken[queue] += size
+    assert abs(taken["a"] - taken["b"]) <= 9
+
+
+def test_without_weights_the_first_queue_with_messages_comes_first() -> None:
+    rotation = Rotation({"a": None, "b": None})
+    rotation.charge("a", 1000)
+    assert rotation.next({"b", "a"}) == "a"
+    assert rotation.next({"b"}) == "b"
+    assert rotation.next(set()) is None
+
+
+def test_an_empty_queue_saves_no_turns_for_later() -> None:
+    rotation = Rotation({"a": 1, "b": 1})
+    for _ in range(100):
+        assert rotation.next({"b"}) == "b"
+        rotation.charge("b", 10)
+    taken = Counter[str]()
+    for _ in range(20):
+        queue = rotation.next({"a", "b"})
+        assert queue is not None
+        rotation.charge(queue, 10)
+        taken[queue] += 1
+    assert taken == {"a": 10, "b": 10}
+
+
+def test_a_new_queue_begins_with_the_progress_of_the_others() -> None:
+    rotation = Rotation({"a": 1})
+    rotation.next({"a"})
+    rotation.charge("a", 1000)
+    rotation.follow({"a": 1, "b": 1})
+    assert {rotation.next({"a", "b"})} <= {"a", "b"}
+    rotation.charge("b", 10)
+    assert rotation.next({"a", "b"}) == "a"
+
+
+# Knowledge about queues
+
+
+def test_an_empty_queue_is_asked_again_when_work_is_due_there() -> None:
+    attention = Attention(["a", "b"])
+    attention.emptied("a", 0, 500, noted=True, longest=PERIOD)
+    attention.emptied("b", 0, None, noted=True, longest=PERIOD)
+    assert attention.candidates(499) == set()
+    assert attention.wait(0) == 500
+    assert attention.candidates(500) == {"a"}
+    assert attention.noted == ["a", "b"]
+
+
+def test_a_wait_is_short_enough_to_show_that_the_worker_lives() -> None:
+    attention = Attention(["a"])
+    attention.emptied("a", 0, None, noted=True, longest=PERIOD)
+    assert attention.wait(0) == TURN
+
+
+def test_a_wakeup_makes_a_queue_a_candidate_and_keeps_its_ticket() -> None:
+    attention = Attention(["a"])
+    attention.emptied("a", 0, None, noted=True, longest=PERIOD)
+    attention.woken("a", b"1-1 5")
+    assert (attention.candidates(1), attention.take_ticket("a"), attention.take_ticket("a")) == ({"a"}, b"1-1 5", b"")
+    attention.woken("gone", b"1-1 5")
+    assert not attention.has_tickets
+
+
+def test_the_queue_that_was_asked_longest_ago_proves_that_redis_answers() -> None:
+    attention = Attention(["a", "b"])
+    attention.emptied("a", 0, None, noted=True, longest=PERIOD)
+    attention.emptied("b", 5, None, noted=True, longest=PERIOD)
+    attention.proved(0)
+    assert (attention.needs_proof(PROOF - 1), attention.needs_proof(PROOF)) == (False, True)
+    attention.suspect()
+    assert attention.candidates(10) == {"a"}
+
+
+def test_periods_of_queues_differ() -> None:
+    periods = {period("worker", f"q{n}") for n in range(20)}
+    assert len(periods) > 10
+    assert all(PERIOD // 2 < each <= PERIOD for each in periods)
+
+
+# Frames
+
+
+def test_frames_arrive_in_any_pieces() -> None:
+    sent = [frames.pack(frames.TASKS, 0, [(1, (b"1-1", b"", b"\0" * 100_000))]), frames.pack(frames.RECALL)]
+    reader, received = frames.FrameReader(), []
+    data = b"".join(sent)
+    for start in range(0, len(data), 997):
+        received += list(reader.feed(data[start : start + 997]))
+    assert [frame[0] for frame in received] == [frames.TASKS, frames.RECALL]
+    assert received[0][2][0][1][2] == b"\0" * 100_000
+
+
+# Outcomes
+
+
+def test_decisions_and_errors_have_outcomes() -> None:
+    assert of_error(Reject("no")) == Outcome("reject", None, "no")
+    assert of_error(Retry("5s", "later")) == Outcome("nack", 5000, "later")
+    assert of_error(Release()) == Outcome("release")
+    failed = of_error(ValueError("bad"))
+    assert (failed.kind, failed.description) == ("nack", "ValueError: bad")
+
+
+def test_failures_pause_longer_each_time_unless_the_queue_has_its_own_pause() -> None:
+    retries, failed = RetryPolicy(1000, 60_000, 0.5), Outcome("nack", None, "x")
+    pauses = [settlement(failed, OPTIONS, n, retries, lambda: 0.0).delay for n in (1, 2, 3, 7, 100)]
+    assert pauses == [1000, 2000, 4000, 60_000, 60_000]
+    assert settlement(failed, OPTIONS, 1, retries, lambda: 1.0).delay == 500
+    own = QueueOptions.read("q", {"redelivery_delay": "1m"})
+    assert settlement(failed, own, 1, retries, lambda: 0.0).delay is None
+    assert settlement(Outcome("nack", 7, "x"), own, 1, retries, lambda: 0.0).delay == 7
+
+
+def test_a_crash_gives_the_message_back_at_once() -> None:
+    crashed = settlement(Outcome("crashed", None, "died"), OPTIONS, 1, RetryPolicy(), lambda: 0.0)
+    assert (crashed.how, crashed.delay, crashed.description) == ("nack", None, "died")
+    assert settlement(ACK, OPTIONS, 1, RetryPolicy(), lambda: 0.0).how == "ack"
+
+
+# Supervision
+
+
+def test_a_child_that_ends_early_again_and_again_is_started_ever_more_slowly() -> None:
+    restarts, now, pauses = Restarts(), 100.0, []
+    for _ in range(9):
+        restarts.started(now)
+        start = restarts.next_start(now + 1, failed=True)
+        pauses.append(start - now - 1)
+        now = start
+    assert pauses == [0, 0.5, 1, 2, 4, 8, 16, 30, 30]
+    restarts.started(now)
+    assert restarts.next_start(now + 60, failed=True) == now + 60
+
+
+def test_a_handler_that_takes_too_long_meets_one_step_after_the_other() -> None:
+    deadline = Deadline(10.0, cancels=False)
+    assert [deadline.due(now) for now in (9.9, 10.0, 10.1, 15.0, 16.0)] == [None, Step.TERM, None, Step.KILL, None]
+    coroutine = Deadline(10.0, cancels=True)
+    assert [coroutine.due(now) for now in (10.0, 10.2, 10.5, 15.0)] == [Step.CANCEL, None, Step.TERM, Step.KILL]
+    assert coroutine.next_at is None
+
+
+def test_pauses_while_redis_is_away_double_and_are_random() -> None:
+    longest = Backoff(lambda: 1.0)
+    assert [longest.pause() for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    longest.reset()
+    assert longest.pause() == 0.1
+    assert Backoff(lambda: 0.0).pause() == 0.0
+    assert with_jitter(100.0, lambda: 1.0) == pytest.approx(90.0)
+
+
+def test_a_place_has_at_most_the_work_of_50_ms_at_hand() -> None:
+    pace = Pace()
+    assert pace.depth(4) == 4  # nothing is known yet
+    pace.measured(0.001)
+    assert (pace.depth(1), pace.depth(4)) == (50, 200)
+    pace = Pace()
+    pace.measured(0.04)
+    assert pace.depth(3) == 6
+    pace = Pace()
+    pace.measured(0.0)
+    assert (pace.depth(1), pace.depth(100), pace.depth(400)) == (500, 500, 800)
+    pace.measured(5.0)
+    assert pace.depth(100) == 100
+    assert (Pace(7).depth(2), Pace(250).depth(10_000)) == (14, KEYS)
+
+
+def test_many_measurements_count_as_one_after_the_other() -> None:
+    single, many = Pace(), Pace()
+    for pace in (single, many):
+        pace.measured(0.04)
+    for _ in range(20):
+        single.measured(0.001)
+    many.measured(0.02, 20)
+    assert single.depth(10) == many.depth(10)
+
+
+# Judgements
+
+HEALTHY: dict[str, object] = {
+    "supervised": 0.0, "fetched": 0.0, "kept": 0.0, "answered": 1.0, "calls_redis": False, "is_away": False,
+    "is_full": False, "is_stopping": False, "children": 2, "ready_children": 2,
+}  # fmt: skip
+
+
+def vitals(**changes: object) -> Vitals:
+    return Vitals(**{**HEALTHY, **changes})  # type: ignore[arg-type]  # the fields by name
+
+
+def test_a_worker_whose_loops_turn_is_alive_also_without_redis() -> None:
+    assert vitals(is_away=True, answered=1e6, calls_redis=True, fetched=60.0, kept=60.0).trouble() == ""
+    assert "fetcher" in vitals(fetched=31.0).trouble()
+    assert "keeper" in vitals(kept=31.0).trouble()
+    assert "supervision" in vitals(supervised=31.0, calls_redis=True).trouble()
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"is_stopping": True}, "fetches no more"),
+        ({"ready_children": 1}, "1 of 2 child"),
+        ({"is_away": True}, "does not answer"),
+        ({"answered": None}, "has not answered a claim"),
+        ({"answered": 41.0}, "no claim for 41 s"),
+        ({"supervised": 31.0}, "supervision"),
+    ],
+)
+def test_a_worker_is_ready_only_if_it_can_handle_messages_now(changes: dict[str, object], reason: str) -> None:
+    assert vitals().obstacle() == ""
+    assert reason in vitals(**changes).obstacle()
+
+
+def test_a_full_worker_needs_no_claim_to_be_ready() -> None:
+    assert vitals(answered=1000.0, is_full=True).obstacle() == ""
+
+
+# Counters and settings
+
+
+def test_counters_show_all_that_a_collector_needs() -> None:
+    counters = Counters()
+    counters.begun("q", 0.5)
+    counters.ended("q", 0.02)
+    counters.settled("q", "ack")
+    counters.settled("q", "lost", 2)
+    counters.begun("q", 0.25)
+    counters.acked("q", [0.5, 0.25], [1.0])
+    counters.restarted("crashed")
+    counters.reconnected()
+    counters.claimed(5.0)
+    snapshot = counters.snapshot()
+    assert snapshot.messages == {("q", "ack"): 3, ("q", "lost"): 2}
+    assert (snapshot.leases_lost, snapshot.restarts, snapshot.reconnects) == ({"q": 2}, {"crashed": 1}, 1)
+    assert (sum(snapshot.handling["q"].counts), snapshot.waiting["q"].total) == (3, 1.75)
+    assert (snapshot.running, snapshot.last_claim) == ({"q": 0}, 5.0)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({}, "call, exec: give one"),
+        ({"call": "m:f", "exec": "true"}, "call, exec: give one"),
+        ({"call": "no name"}, "call: expected package.module:name"),
+        ({"call": lambda value: value}, "can import by its name"),
+        ({"call": "m:f", "threads": 1, "asyncio": 1}, "threads, asyncio"),
+        ({"call": "m:f", "processes": 0, "timeout": "1s"}, "timeout: it needs child processes"),
+        ({"call": "m:f", "max_memory": "much"}, "max_memory: expected bytes"),
+        ({"call": "m:f", "health": "nine"}, "health: expected HOST:PORT"),
+        ({"call": "m:f", "retry_jitter": 2}, "retry_jitter: expected"),
+        ({"call": "m:f", "prefetch": 0}, "prefetch"),
+        ({"call": "m:f", "thread": 2}, "did you mean threads"),
+        ({"exec": ""}, "exec: expected a command"),
+        ({"exec": "sh -c 'x"}, "exec: No closing quotation"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused_by_name(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        settings.read("q", options)
+
+
+@pytest.mark.parametrize("queues", [[], {}, {"q": 0}, ["bad name!"], 5])
+def test_bad_queues_are_refused(queues: object) -> None:
+    with pytest.raises(InvalidInput):
+        settings.read(queues, {"call": "m:f"})
+
+
+def test_settings_read_sizes_patterns_and_weights() -> None:
+    read = settings.read({"a": 3, "b.*": 1}, {"call": "m:f", "max_memory": "2M", "health": "[::1]:80"})
+    assert (read.max_memory, read.patterns, read.health) == (2**21, ["b.*"], ("::1", 80))

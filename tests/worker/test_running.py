@@ -1,0 +1,332 @@
+"""Workers in processes: handlers, outcomes, commands, limits, and the ways in which a worker ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from rqttl import Broker, Message, Queue
+from tests.waiting import until
+from tests.worker.conftest import Spawn
+from tests.worker.processes import ids
+
+pytestmark = pytest.mark.slow
+
+
+# Handlers
+
+
+def test_a_function_gets_the_value_and_its_return_acks(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many([{"a": 1}, b"bytes", "text"])
+
+    worker = spawn("q", "--processes", "1", "--burst", call="by_word")
+
+    assert worker.end() == 0, worker.log()
+    assert [event[1:] for event in worker.journal("word")] == [["{'a':", "1}"], ["b'bytes'"], ["text"]]
+    assert queue.stats().acked == 3
+
+
+def test_decisions_of_handlers_settle_as_they_say(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", dead_letter="dead")
+    queue.enqueue_many([Message("reject", id="r"), Message("retry", id="t"), Message("fail", id="f")])
+
+    worker = spawn("q", "--processes", "1", "--burst", "--retry-delay", "10m", call="by_word")
+
+    assert worker.end() == 0
+    [letter] = broker.queue("dead").peek()
+    assert (letter.id, letter.deaths[0].reason, letter.deaths[0].description) == ("r", "rejected", "not mine")
+    assert {item.id for item in queue.peek() if item.state == "delayed"} == {"t", "f"}
+    assert "ValueError: broken" in worker.log()
+
+
+def test_a_released_message_counts_as_no_failure(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue("x", id="1")
+
+    worker = spawn("q", "--processes", "1", "--burst", "--delivery", call="release_once")
+
+    assert worker.end() == 0
+    assert worker.journal("done") == [["done", "1", "1"]]
+
+
+def test_a_handler_may_settle_and_renew_its_delivery_itself(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", dead_letter="dead")
+    queue.enqueue("x")
+
+    worker = spawn("q", "--processes", "1", "--burst", "--delivery", call="settles")
+
+    assert worker.end() == 0
+    assert worker.journal("settled") == [["settled", "reject"]]
+    assert [letter.deaths[0].description for letter in broker.queue("dead").peek()] == ["by hand"]
+
+
+def test_a_class_is_made_once_in_each_child_and_closed(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many(["a", "b", "c"])
+
+    worker = spawn("q", "--processes", "1", "--burst", call="Counting")
+
+    assert worker.end() == 0
+    assert [event[0] for event in worker.journal()] == ["made", "done", "done", "done", "closed"]
+
+
+def test_a_module_with_handlers_routes_by_the_header_type(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", dead_letter="dead")
+    queue.enqueue_many([Message("1", headers={"type": "mail"}), Message("2", headers={"type": "bill"}),
+                        Message("3", headers={"type": "odd"})])  # fmt: skip
+
+    worker = spawn("q", "--processes", "1", "--burst", call="")
+
+    assert worker.end() == 0
+    assert sorted(worker.journal()) == [["bill", "2"], ["mail", "1"]]
+    [letter] = broker.queue("dead").peek()
+    assert "header type 'odd'" in (letter.deaths[0].description or "")
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_coroutine_function_runs_in_a_loop(spawn: Spawn, queue: Queue, processes: str) -> None:
+    queue.enqueue_many([str(n) for n in range(50)])
+
+    worker = spawn("q", "--processes", processes, "--burst", call="coroutine")
+
+    assert worker.end() == 0, worker.log()
+    assert sorted(ids(worker.journal("done"))) == sorted(str(n) for n in range(50))
+    assert queue.stats().acked == 50
+
+
+def test_without_children_handlers_run_in_threads_of_the_worker(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many(["a"] * 20)
+
+    worker = spawn("q", "--processes", "0", "--threads", "4", "--burst", call="plain")
+
+    assert worker.end() == 0
+    assert {event[2] for event in worker.journal("done")} == {str(worker.process.pid)}
+    assert queue.stats().acked == 20
+
+
+@pytest.mark.parametrize("name", ["nomodule:name", "tests.worker.handlers:nothing", "tests.worker.handlers:HOME"])
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_handler_that_cannot_be_loaded_ends_the_worker_with_one_line(
+    spawn: Spawn, queue: Queue, name: str, processes: str
+) -> None:
+    worker = spawn("q", "--processes", processes, "--call", name)
+
+    assert worker.end() == 2
+    [line] = worker.log().splitlines()
+    assert line.startswith(f"rqttl: --call {name}: ")
+
+
+# Commands
+
+
+def shell(text: str) -> list[str]:
+    return ["--exec", f"sh -c '{text}'", "--processes", "1", "--burst", "--retry-delay", "1h"]
+
+
+def test_a_command_gets_the_body_and_facts_and_its_exit_code_decides(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", dead_letter="dead")
+    queue.enqueue_many([Message(str(code).encode(), id=str(code)) for code in (0, 65, 75, 3)])
+
+    worker = spawn("q", *shell("echo because >&2; exit $(cat)"))
+
+    assert worker.end() == 0, worker.log()
+    assert queue.stats().acked == 1
+    [letter] = broker.queue("dead").peek()
+    assert (letter.id, letter.deaths[0].description) == ("65", "because")
+    assert {item.id for item in queue.peek() if item.state == "delayed"} == {"75", "3"}
+    assert "exit code 3: because" in worker.log()
+
+
+def test_a_body_of_a_megabyte_with_nul_bytes_arrives_whole(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
+    body = bytes(range(256)) * 4096
+    queue.enqueue(body, id="big", headers={"Trace-Id": "a\0b", "n": 7})
+
+    code = (
+        "import os, sys, json; data = sys.stdin.buffer.read(); open(sys.argv[1], 'wb').write(data); "
+        "json.dump({k: v for k, v in os.environ.items() if k.startswith('RQTTL_')}, open(sys.argv[1] + '.json', 'w'))"
+    )
+    worker = spawn("q", "--processes", "1", "--burst", "--exec", f'{sys.executable} -c "{code}" {{id}}.out')
+
+    assert worker.end() == 0, worker.log()
+    assert (tmp_path / "big.out").read_bytes() == body
+    facts = json.loads((tmp_path / "big.out.json").read_text())
+    assert (facts["RQTTL_QUEUE"], facts["RQTTL_ID"], facts["RQTTL_DELIVERY"]) == ("q", "big", "1")
+    assert (facts["RQTTL_HEADER_TRACE_ID"], facts["RQTTL_HEADER_N"]) == ("a�b", "7")
+
+
+def test_a_command_that_reads_nothing_succeeds(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue(b"x" * 1_000_000)
+
+    worker = spawn("q", "--exec", "true", "--processes", "1", "--burst")
+
+    assert worker.end() == 0
+    assert queue.stats().acked == 1
+
+
+def test_a_program_that_does_not_exist_ends_the_worker_at_once(spawn: Spawn, queue: Queue) -> None:
+    worker = spawn("q", "--exec", "no-such-program {id}")
+
+    assert worker.end() == 2
+    assert worker.log() == "rqttl: exec: there is no program 'no-such-program' [invalid_input]\n"
+
+
+# Limits of children
+
+
+@pytest.mark.parametrize("limit", [["--max-messages", "2"], ["--max-age", "1ms"]])
+def test_a_child_is_replaced_after_the_message_that_reaches_a_limit(
+    spawn: Spawn, queue: Queue, limit: list[str]
+) -> None:
+    queue.enqueue_many([str(n) for n in range(6)])
+
+    worker = spawn("q", "--processes", "1", "--burst", *limit, call="plain")
+
+    assert worker.end() == 0, worker.log()
+    assert sorted(ids(worker.journal("done"))) == [str(n) for n in range(6)]
+    assert len({event[2] for event in worker.journal("done")}) >= 3
+    assert (queue.stats().acked, queue.stats().redelivered) == (6, 0)
+
+
+def test_a_child_that_leaks_is_replaced_and_no_delivery_fails(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many([str(n) for n in range(120)])
+
+    worker = spawn("q", "--processes", "1", "--burst", "--max-memory", "80M", call="leaks")
+
+    assert worker.end() == 0, worker.log()
+    assert len(worker.journal("done")) == 120
+    sizes: dict[str, list[int]] = {}
+    for _, _, pid, size in worker.journal("done"):
+        sizes.setdefault(pid, []).append(int(size))
+    *replaced, last = sizes.values()
+    assert replaced, sizes
+    for rising in replaced:
+        assert 1 <= sum(size > 80 * 2**20 for size in rising) <= 3, rising
+    assert sum(size > 80 * 2**20 for size in last) <= 3
+    assert "(max_memory)" in worker.log()
+    assert (queue.stats().acked, queue.stats().redelivered) == (120, 0)
+
+
+# Time limits
+
+
+@pytest.mark.parametrize("kind", ["loop", "sleep", "c"])
+def test_a_handler_that_takes_too_long_is_ended_and_its_message_fails(spawn: Spawn, queue: Queue, kind: str) -> None:
+    queue.enqueue(kind)
+
+    worker = spawn("q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery",
+                   call="too_long")  # fmt: skip
+
+    assert worker.end() == 0, worker.log()
+    assert worker.journal("begun") == [["begun", kind, "1"], ["begun", kind, "2"]]
+    assert "timeout after" in worker.log()
+    assert "took longer than 0.3 s" in worker.log()
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled_and_its_neighbours_go_on(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many(["long", "short"])
+
+    worker = spawn("q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery",
+                   call="awaits_too_long")  # fmt: skip
+
+    assert worker.end() == 0, worker.log()
+    assert sorted(worker.journal("begun")) == [["begun", "long", "1"], ["begun", "long", "2"], ["begun", "short", "1"]]
+    assert "TERM" not in worker.log()
+    assert queue.stats().acked == 2
+
+
+# The ends of a worker
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_gives_unseen_messages_back_and_waits_for_the_others(
+    spawn: Spawn, broker: Broker, number: signal.Signals
+) -> None:
+    queue = broker.declare_queue("q", lease="1s", max_deliveries=1)
+    queue.enqueue_many([Message("x", id=str(n)) for n in range(6)])
+    worker = spawn("q", "--processes", "2", "--prefetch", "2", "--delivery", call="gated")
+    worker.until_journal("begun", 2)
+
+    worker.send(number)
+    until(lambda: queue.stats().ready == 4)
+    worker.open()
+
+    assert worker.end() == 0, worker.log()
+    assert queue.stats().acked == 2
+    assert [item.delivery_count for item in queue.receive_many(10)] == [1] * 4
+    assert len(worker.journal("begun")) == 2
+
+
+def test_after_the_grace_a_message_is_given_back_as_a_failed_delivery(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue("x", id="1")
+    worker = spawn("q", "--processes", "1", "--grace", "200ms", "--delivery", call="gated")
+    worker.until_journal("begun")
+
+    assert worker.stop() == 0
+
+    [item] = queue.receive_many(10)
+    assert item.delivery_count == 2
+
+
+def test_a_second_signal_ends_the_worker_at_once_and_returns_all_leases(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many([Message("x", id=str(n)) for n in range(4)])
+    worker = spawn("q", "--processes", "1", "--grace", "1h", "--prefetch", "2", "--delivery", call="gated")
+    worker.until_journal("begun")
+
+    def is_ending() -> bool:
+        if "the worker ends 1 handler" not in worker.log():
+            worker.send(signal.SIGTERM)
+            return False
+        return True
+
+    until(is_ending)
+
+    assert worker.end() == 0, worker.log()
+    assert queue.stats().leased == 0
+    assert sorted(item.delivery_count for item in queue.receive_many(10)) == [1, 1, 1, 2]
+
+
+def test_tstp_ends_the_fetching_only(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue("x", id="1")
+    worker = spawn("q", "--processes", "1", "--delivery", call="gated")
+    worker.until_journal("begun")
+
+    worker.send(signal.SIGTSTP)
+    worker.until_log("fetching no more messages; SIGTERM ends the worker")
+    worker.open()
+    until(lambda: queue.stats().acked == 1)
+    queue.enqueue("y", id="2")
+    until(lambda: queue.stats().consumers == 1)
+
+    assert worker.process.poll() is None
+    assert queue.stats().ready == 1
+    assert worker.stop() == 0
+    assert ids(worker.journal("done")) == ["1"]
+
+
+def test_an_idle_worker_ends_after_its_time(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue("x")
+    worker = spawn("q", "--processes", "1", "--idle-exit", "300ms", call="plain")
+
+    assert worker.end() == 0
+    assert queue.stats().acked == 1
+
+
+def test_children_are_replaced_when_the_source_changes(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
+    source = tmp_path / "changing.py"
+    source.write_text("from tests.worker.handlers import note\n\n\ndef handle(value):\n    note('old', value)\n")
+    worker = spawn("q", "--processes", "1", "--reload", "--call", "changing:handle")
+    queue.enqueue("a")
+    worker.until_journal("old")
+
+    source.write_text("from tests.worker.handlers import note\n\n\ndef handle(value):\n    note('new', value, 1)\n")
+    worker.until_log("the source has changed")
+    worker.until_log("another one takes its place")
+
+    def is_new() -> bool:
+        queue.enqueue("b")
+        return bool(worker.journal("new"))
+
+    until(is_new)
+    assert worker.stop() == 0
