@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
 
-from rqttl import flows, units
+from rqttl import flows, observing, units
 from rqttl.errors import BrokerClosed, QueueNotFound
 from rqttl.events import SweepEvent
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, HintSubscriber
 from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import Report, Totals, log_event
+from rqttl.reaper.roster import RosterBeat, reaper_details
 from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
+from rqttl.reaper.vitals import ReaperSnapshot
 from rqttl.store.driver import driver_of
 from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural
@@ -62,6 +65,7 @@ class Reaper:
         self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
         self._inbox: SimpleQueue[_Event | tuple[str, int]] = SimpleQueue()
         self._stopped = False
+        self._beat = RosterBeat(self._driver, "reaper", lambda: reaper_details(self._report.totals))
         self._reset()
 
     def _reset(self) -> None:
@@ -79,6 +83,9 @@ class Reaper:
         self._hearing = False
         self._resubscribed = False  # a subscription has begun since the start of the last thorough pass
         self._announces_pass = False  # a subscription began before this pass, so no hint is missed after its end
+        self._turned_at = time.monotonic()
+        self._last_pass: float | None = None
+        self._watched = 0  # queues of the last pass
         self._server_ahead = 0.0  # the server's clock minus ours, in ms
 
     def run(self) -> Totals:
@@ -107,6 +114,7 @@ class Reaper:
         finally:
             hints.close()
             self._report.close()
+            self._beat.leave()
         log_event(logging.INFO, "stopped", "stopped")
         return self._report.totals
 
@@ -125,6 +133,13 @@ class Reaper:
             if not (self._report.totals.messages or self._report.totals.retired) or self._stopped:
                 break
         return totals
+
+    def snapshot(self) -> ReaperSnapshot:
+        """Return the numbers of this run, for metrics and health. May be called from any thread."""
+        return ReaperSnapshot(
+            replace(self._report.totals), self._report.lags.copy(), self._watched, self._last_pass,
+            time.monotonic() - self._turned_at, self._away,
+        )  # fmt: skip
 
     def stop(self) -> None:
         """End `run` after the sweep at hand. May be called from any thread, and from a signal handler."""
@@ -184,6 +199,7 @@ class Reaper:
     def _work(self) -> None:
         pause = 0.0
         while not self._stopped:
+            self._turned_at = time.monotonic()
             try:
                 self._turn()
             except TEMPORARY as error:
@@ -206,6 +222,7 @@ class Reaper:
         self._away = self._away_in_pass = True
 
     def _turn(self) -> None:
+        self._beat.take_turn()
         self._read_inbox(self._patience())
         if self._stopped:
             return
@@ -222,7 +239,7 @@ class Reaper:
         """Return the seconds until the next work."""
         if self._timetable.busy or self._urgent:
             return 0.0
-        patience = self._next_look - time.monotonic()
+        patience = min(self._next_look - time.monotonic(), self._beat.next_turn() / 1000)
         due = self._timetable.earliest()
         if due is not None:
             patience = min(patience, (due - self._server_now()) / 1000)
@@ -266,12 +283,13 @@ class Reaper:
     def _end_pass(self) -> None:
         """End a pass: forget the queues that the scan has not seen."""
         self._passing = False
+        self._last_pass, self._watched = time.time(), len(self._scan.queues)
         self._timetable.keep(self._scan.queues)
         self._driver.configs.make_room(max(flows.KNOWN, 3 * len(self._scan.queues)))
         if self._away and not self._away_in_pass:
             self._away = False
             log_event(logging.INFO, "redis_recovered", "Redis answers again")
-        entered = self._driver.perform(self._registry.enter_targets(self._scan.queues - self._failed))
+        entered = self._driver.perform(self._registry.register_targets(self._scan.queues - self._failed))
         self._timetable.begin_pass(entered)
         if self._announces_pass:
             self._announces_pass = False
@@ -314,3 +332,5 @@ class Reaper:
         notify = self._driver.events.notify
         if notify is not None:
             notify(SweepEvent(queue, swept))
+        if self._driver.events.observer is not None:
+            observing.swept(self._driver.events.observer, queue, swept)

@@ -1,11 +1,15 @@
 """The upkeep of the registry of queues, as flows. A crash can leave it with too few or too many names.
 
-A client enters a queue before it makes it, so an existing queue is in the registry. Two things can go wrong. A script
-made a dead-letter target and the client died before it entered the target: the options of known queues lead to it. Or
-another client took out a deleted queue while a client created it again, and the latter died before it entered the name
-once more: each pass looks at the names that have left since the pass before. And a client died after it had entered a
-queue, or before it had taken out a deleted one: the name stays without a queue. A member that no queue can be called
-was added by somebody else, and is taken out at once.
+A client registers a queue before it makes it, so an existing queue is in the registry. Three things can go wrong.
+
+* A script made a dead-letter target, and the client died before it registered the target. The options of known queues
+  lead to it.
+* One client unregistered a deleted queue while another created it again, and the latter died before it registered the
+  name once more. Each pass looks at the names that have left since the pass before.
+* A client died after it had registered a queue, or before it unregistered a deleted one. The name stays without a
+  queue.
+
+A member that is no valid name was added by somebody else, and is removed at once.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from redis.exceptions import RedisError
 from rqttl import flows
 from rqttl.errors import QueueNotFound
 from rqttl.flows import Flow
-from rqttl.options import REASONS
+from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace, queue_name, queue_names
 from rqttl.reaper.reconciling import Reconciler
 from rqttl.reaper.report import Refusals, log_event
@@ -30,7 +34,7 @@ from rqttl.store.refusals import is_away
 from rqttl.text import format_value
 
 PAGE = 1000
-#: A name without a queue is taken out after so many seconds: no declaration takes that long.
+#: A name without a queue is removed after so many seconds: no declaration takes that long.
 STALE = 600.0
 
 
@@ -95,25 +99,25 @@ class Registry:
 
     def tidy(self) -> Flow[None]:
         """Correct the registry at the end of a pass, after its last `look`."""
-        yield from self._enter(self._returned)
+        yield from self._register(self._returned)
         yield from self._unregister(self._without)
 
-    def enter_targets(self, queues: Iterable[str]) -> Flow[list[str]]:
-        """Enter dead-letter targets of these queues that exist but are not in the registry. Returns their names."""
+    def register_targets(self, queues: Iterable[str]) -> Flow[list[str]]:
+        """Register dead-letter targets of these queues that exist and are missing. Returns their names."""
         listed = set(queues)
         targets: set[str] = set()
         for queue in sorted(listed):
             targets |= yield from self.targets(queue)
         looks = yield from self._look(sorted(targets - listed), ("version",))
-        entered = yield from self._enter({name for name, fields in looks.items() if fields[0] is not None})
+        entered = yield from self._register({name for name, fields in looks.items() if fields[0] is not None})
         yield from self._reconciler.reconcile(entered)
         return entered
 
     def targets(self, queue: str) -> Flow[set[str]]:
         """Return the dead-letter targets of a queue."""
         with suppress(QueueNotFound), self._refusals.noted("options of queues cannot be read"):
-            options = (yield flows.GetConfig(queue)).options
-            return {options.target(reason) for reason in REASONS} - {""}
+            config: QueueConfig = yield flows.GetConfig(queue)
+            return config.options.targets()
         return set()
 
     def _look(self, names: Sequence[str], fields: Sequence[str]) -> Flow[dict[str, list[bytes | None]]]:
@@ -126,7 +130,7 @@ class Registry:
                 looks[name] = [b"?"] * len(fields)
         return looks
 
-    def _enter(self, names: set[str]) -> Flow[list[str]]:
+    def _register(self, names: set[str]) -> Flow[list[str]]:
         entered: list[str] = []
         for name in sorted(names):
             with self._refusals.noted("queues stay out of the registry"):
@@ -135,13 +139,13 @@ class Registry:
                     log_event(
                         logging.WARNING,
                         "queue_registered",
-                        f"queue {name}: was missing in the registry, entered",
+                        f"queue {name}: was missing in the registry, registered",
                         queue=name,
                     )
         return entered
 
     def _remove_strays(self, strangers: list[bytes]) -> Flow[None]:
-        """Take out members that no queue can be called. If Redis refuses, the next pass tries again."""
+        """Remove members that are no valid names. If Redis refuses, the next pass tries again."""
         removed = yield from flows.remove_members(self._keyspace, strangers)
         for member, answer in zip(strangers, removed, strict=True):
             if answer == 1:
@@ -149,7 +153,7 @@ class Registry:
                 log_event(
                     logging.WARNING,
                     "invalid_name_removed",
-                    f"registry: {text} is no name of a queue, taken out",
+                    f"registry: {text} is no name of a queue, removed",
                     member=text,
                 )
 
@@ -167,5 +171,5 @@ class Registry:
         for name in removed:
             del self._missing[name]
             log_event(
-                logging.INFO, "queue_unregistered", f"queue {name}: is not there, taken out of the registry", queue=name
+                logging.INFO, "queue_unregistered", f"queue {name}: is not there, removed from the registry", queue=name
             )

@@ -12,6 +12,7 @@ from dataclasses import fields as fields_of
 from redis.exceptions import ResponseError
 
 from rqttl.errors import PoliciesDamaged
+from rqttl.runtime.histogram import Histogram
 from rqttl.store.refusals import is_away
 from rqttl.text import plural
 from rqttl.types import SweepResult
@@ -119,6 +120,8 @@ class Report:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.totals = Totals()
+        #: The delay of the oldest due work at each sweep, in seconds.
+        self.lags = Histogram()
         self._clock = clock
         self._bursts: dict[str, tuple[float, Totals, int | None]] = {}
 
@@ -129,6 +132,7 @@ class Report:
         done.add(swept)
         if due:  # 0 means "at once", after an update of options
             lag = max(lag or 0, swept.now - due)
+            self.lags.add(max(0, swept.now - due) / 1000)
         if more and self._clock() - started < PERIOD:
             self._bursts[queue] = started, done, lag
         elif done.messages:

@@ -16,6 +16,8 @@ from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.cli.common.queue_names import complete_queues
 from rqttl.options import OPTIONS
+from rqttl.reaper.report import Totals
+from rqttl.reaper.roster import RosterBeat, reaper_details
 from rqttl.store.driver import driver_of
 from rqttl.types import QueueStats
 from tests.cli.conftest import Run
@@ -127,7 +129,7 @@ def test_the_same_flag_means_the_same_everywhere() -> None:
 def test_an_argument_has_one_name() -> None:
     """Words that are synonyms of an existing flag."""
     synonyms = {"--force", "--count-only", "--output", "--out", "--utc-times", "--exact", "--names", "--tail", "--age",
-                "--simulate", "--number", "--ns", "--redis", "--host", "--timeout", "--confirm"}  # fmt: skip
+                "--simulate", "--number", "--ns", "--redis", "--host", "--confirm"}  # fmt: skip
 
     assert {(path, flag) for path in ALL for flag in flags(path) & synonyms} == set()
 
@@ -155,7 +157,8 @@ def facts_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
 
 @pytest.fixture
 def letter(broker: Broker) -> None:
-    """A dead letter `x` in the queue `orders`, and policies of that name."""
+    """A dead letter `x` in the queue `orders`, policies of that name, and a reaper that lives."""
+    RosterBeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).take_turn()
     broker.set_policy("orders", "other", {"lease": "1m"})
     broker.set_operator_policy("orders", "other", {"lease": "1m"})
     broker.declare_queue("orders")

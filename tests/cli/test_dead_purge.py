@@ -133,11 +133,11 @@ def at_second_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Queue
     def arrange(happens: Callable[[Queue], None]) -> None:
         purge, steps = Queue.purge_many, []
 
-        def purged(queue: Queue, sequences: list[str]) -> int:
+        def purged(queue: Queue, sequences: list[str], *, unread: bool) -> int:
             steps.append(1)
             if len(steps) == 2:
                 happens(queue)
-            return purge(queue, sequences)
+            return purge(queue, sequences, unread=unread)
 
         monkeypatch.setattr(Queue, "purge_many", purged)
 

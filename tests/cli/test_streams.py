@@ -9,6 +9,9 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
+from rqttl.reaper.report import Totals
+from rqttl.reaper.roster import RosterBeat, reaper_details
+from rqttl.store.driver import driver_of
 from tests.cli.processes import command, environment
 from tests.cli.test_conventions import ON_REDIS, REPORTS, argv, named
 from tests.cli.tree import Path
@@ -21,7 +24,8 @@ BUFFERING = pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}]
 
 
 def set_up(broker: Broker) -> Queue:
-    """The queue `orders` with a dead letter `x`, and policies of that name."""
+    """The queue `orders` with a dead letter `x`, policies of that name, and the entry of a reaper."""
+    RosterBeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).take_turn()
     broker.set_policy("orders", "other", {"lease": "1m"})
     broker.set_operator_policy("orders", "other", {"lease": "1m"})
     broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)

@@ -18,7 +18,7 @@ from tests.cli.tree import Path
 pytestmark = pytest.mark.slow
 
 #: Commands whose lines are never folded: bodies of messages, and a file for `apply`.
-WHOLE = {("receive",), ("export",)}
+WHOLE = {("receive",), ("export",), ("metrics",)}
 
 
 def test_hostile_bodies_are_escaped_and_cut(broker: Broker, redis_url: str) -> None:

@@ -1,0 +1,100 @@
+"""`rqttl metrics`: the metrics of queues for Prometheus, by HTTP or once."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rqttl.cli.common import output
+from rqttl.cli.common.logs import logging_to_stderr
+from rqttl.cli.common.params import json_flag, limit_option
+from rqttl.cli.common.settings import Settings, connecting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client.core import Metric as Family
+
+    from rqttl.metrics.collecting import QueueCollector
+
+#: The default place to listen at: this machine only.
+LISTEN = "127.0.0.1:9471"
+
+
+@click.command(
+    short_help="Serve the metrics of queues to Prometheus.",
+    epilog="\b\nExample: rqttl metrics --listen 127.0.0.1:9471 --queues 'orders.*'",
+)
+@click.option("--listen", default=LISTEN, show_default=True, metavar="HOST:PORT", help="Serve /metrics here.")
+@click.option("--queues", multiple=True, metavar="PATTERN", help="Only queues of this name or pattern.  [default: all]")
+@limit_option(1000, "Number of queues at most, the busiest first.")
+@click.option("--once", is_flag=True, help="Print the metrics, and end.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of the log on stderr.",
+)
+@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+@json_flag
+@connecting
+def metrics(
+    listen: str, queues: tuple[str, ...], limit: int, once: bool, log_format: str, verbose: bool, as_json: bool,
+    settings: Settings,
+) -> None:  # fmt: skip
+    """Serve the metrics of queues to Prometheus, at the path /metrics.
+
+    The command only reads, at each scrape anew, and sweeps nothing. Without
+    Redis it goes on, and rqttl_up is 0. If more queues than --limit match, it
+    serves those with the most messages since their creation. SIGTERM or
+    Ctrl-C ends it. The text format needs the extra `metrics`; --json prints
+    the samples as JSON and needs --once.
+    """
+    if as_json and not once:
+        raise click.UsageError("--json is for --once")
+    from rqttl.metrics import collector
+    from rqttl.worker.settings import address
+
+    place = address(listen, "listen")
+    with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
+        source = collector(broker, queues=queues, limit=limit)
+        if once:
+            _print(source.read(), as_json)
+        else:
+            _serve(source, *place)
+
+
+def _print(families: Iterable[Family], as_json: bool) -> None:
+    from rqttl.metrics.families import as_text
+
+    if as_json:
+        output.answer_json([_to_json(sample) for family in families for sample in family.samples])
+    else:
+        output.answer(as_text(lambda: families).rstrip("\n"))
+
+
+def _to_json(sample: Any) -> dict[str, Any]:
+    return {"metric": sample.name, "labels": sample.labels, "value": sample.value}
+
+
+def _serve(source: QueueCollector, host: str, port: int) -> None:
+    """Serve until a signal."""
+    from rqttl.metrics.families import CONTENT_TYPE, as_text
+    from rqttl.runtime.stop_signals import StopSignals
+    from rqttl.worker.health import Answer, HealthServer
+
+    stop = threading.Event()
+    try:
+        server = HealthServer(host, port, {"/metrics": lambda: Answer(200, as_text(source.collect), CONTENT_TYPE)})
+    except OSError as error:
+        raise click.BadParameter(f"cannot listen on {host}:{port}: {error}", param_hint="'--listen'") from error
+    try:
+        with StopSignals(stop.set):
+            server.start()
+            output.note(f"serving /metrics on {host}:{server.port}; Ctrl-C ends it")
+            stop.wait()
+    finally:
+        server.close()

@@ -1,0 +1,95 @@
+"""The entry of a worker or reaper among those that live: it is written every 10 s."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from rqttl import flows
+from rqttl.errors import RqttlError
+from rqttl.flows import Driver
+from rqttl.reaper.report import Totals
+from rqttl.runtime.memory import resident_bytes
+from rqttl.store.refusals import is_away
+
+logger = logging.getLogger("rqttl.roster")
+
+#: The ms between two beats, and the number of beats after which the clock of Redis is read again.
+PERIOD, CLOCK_EVERY = 10_000, 60
+
+
+class RosterBeat:
+    """Writes the entry of this process. `details` returns the details that change."""
+
+    def __init__(self, driver: Driver, role: str, details: Callable[[], Mapping[str, Any]]) -> None:
+        host = socket.gethostname()
+        #: The name of the entry.
+        self.name = f"{host}.{os.getpid()}.{secrets.token_hex(3)}"
+        self._driver = driver
+        self._details = details
+        self._fixed = {
+            "role": role, "host": host, "pid": os.getpid(), "version": import_module("rqttl").__version__,
+            "started": int(time.time() * 1000),
+        }  # fmt: skip
+        self._beats = 0
+        self._next = 0.0
+        self._ahead = 0.0
+        self._refused = False
+
+    def next_turn(self) -> float:
+        """Return the ms until the next turn."""
+        return max(0.0, self._next - self._driver.timing.now())
+
+    def hurry(self) -> None:
+        """Write the entry with the next turn: its details have changed much."""
+        self._next = 0.0
+
+    def take_turn(self) -> None:
+        """Write the entry if it is due. A refusal of Redis is logged, and ends nothing."""
+        now = self._driver.timing.now()
+        if now < self._next:
+            return
+        self._next = now + PERIOD
+        try:
+            self._write(now)
+        except RedisError as error:
+            if is_away(error):
+                raise
+            if not self._refused:
+                logger.warning("Redis refuses the entry among the workers: %s", error)
+            self._refused = True
+
+    def _write(self, now: int) -> None:
+        if self._beats % CLOCK_EVERY == 0:
+            self._ahead = self._driver.perform(flows.server_time()) - now
+            if self._beats == 0:  # its start is by the same clock
+                self._fixed["started"] = int(now + self._ahead)
+        entry = {**self._fixed, **self._details()}
+        self._driver.perform(flows.beat(self._driver.keyspace, self.name, entry, now=int(now + self._ahead)))
+        self._beats += 1
+
+    def leave(self) -> None:
+        """Remove the entry. If Redis is away or the broker is closed, readers drop it in 30 s."""
+        if not self._beats:
+            return
+        now = int(self._driver.timing.now() + self._ahead)
+        try:
+            self._driver.perform(flows.leave_roster(self._driver.keyspace, self.name, now=now))
+        except (RedisError, RqttlError) as error:
+            logger.info("could not remove the entry among the workers: %s", error)
+
+
+def reaper_details(totals: Totals) -> dict[str, Any]:
+    """Return the changing details of a reaper: it has no slots and runs no handlers."""
+    return {
+        "queues": [], "slots": 0, "running": [], "handled": totals.messages, "failed": totals.failed,
+        "rss": resident_bytes(), "last_claim": None,
+    }  # fmt: skip

@@ -1,0 +1,311 @@
+"""The metrics of queues: names, values, and scrapes that change nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+
+import pytest
+import redis
+from prometheus_client import CollectorRegistry
+
+import rqttl
+from rqttl import Broker, InvalidInput, Message
+from rqttl.metrics import collector, instrument
+from rqttl.metrics.families import as_text
+from rqttl.metrics.table import CLIENT, QUEUES, SOURCES, Metric
+from rqttl.reaper import Reaper
+from rqttl.reaper.metrics import families as reaper_families
+from rqttl.worker.counters import Counters
+from rqttl.worker.metrics import families as worker_families
+from tests.contract.clocked import Clocked
+from tests.contract.looks import one
+from tests.lua.states import everything
+from tests.metrics.scrapes import Samples, parse, types_in, value
+from tests.servers import Server
+
+#: The rules of deploy/README.md for a user who may only read.
+READER = ("~rqttl:*", "+@connection", "+time", "+smembers", "+hget", "+hgetall", "+hmget", "+xlen", "+hlen", "+zcard",
+          "+zcount", "+zrange", "+xrange")  # fmt: skip
+
+
+def scrape(broker: Broker, queues: Iterable[str] = (), limit: int = 1000) -> Samples:
+    return parse(as_text(collector(broker, queues=list(queues), limit=limit).collect))
+
+
+@pytest.fixture
+def clocked(client: redis.Redis) -> Clocked:
+    return Clocked(client)
+
+
+@pytest.fixture
+def mixed(clocked: Clocked) -> Clocked:
+    """The queue `mixed` with messages in every state, some of them overdue, and the queue `bounded`."""
+    queue = clocked.declare_queue("mixed", lease="1s", message_ttl="1h")
+    queue.enqueue_many([b"lost", b"delayed", b"leased", Message(b"expired", ttl="2s"), b"ready", b"x"])
+    _, delayed, _ = queue.receive_many(3)
+    delayed.nack("3s")
+    clocked.declare_queue("bounded", max_length=9, max_length_bytes=99).enqueue(b"1")
+    clocked.advance(5_000)
+    return clocked
+
+
+def names_of(metrics: Iterable[Metric]) -> dict[str, str]:
+    return {metric.name: "gauge" if metric.kind == "info" else metric.kind for metric in metrics}
+
+
+def test_the_metrics_of_queues_have_exactly_the_names_and_types_of_the_table(mixed: Clocked) -> None:
+    text = as_text(collector(mixed).collect)
+
+    assert types_in(text) == names_of(QUEUES)
+    for name, labels in parse(text):
+        (metric,) = [metric for metric in QUEUES if metric.name == name]
+        assert {label for label, _ in labels} == set(metric.labels)
+
+
+def test_workers_reapers_and_clients_have_exactly_the_names_and_types_of_the_table(broker: Broker) -> None:
+    registry = CollectorRegistry()
+    instrument(broker, registry)
+    texts = {
+        "worker": as_text(lambda: worker_families(Counters().snapshot())),
+        "reaper": as_text(lambda: reaper_families(Reaper(broker).snapshot())),
+        "client": as_text(registry.collect),
+    }
+
+    assert {source: types_in(text) for source, text in texts.items()} == {
+        source: names_of(SOURCES[source]) for source in texts
+    }
+
+
+def test_values_are_those_of_a_look_without_a_sweep(mixed: Clocked) -> None:
+    samples = scrape(mixed)
+
+    assert value(samples, "rqttl_queue_messages", queue="mixed", state="ready") == 3
+    assert value(samples, "rqttl_queue_messages", queue="mixed", state="leased") == 2
+    assert value(samples, "rqttl_queue_messages", queue="mixed", state="delayed") == 1
+    assert value(samples, "rqttl_queue_overdue_seconds", queue="mixed") == 4
+    assert value(samples, "rqttl_queue_oldest_ready_age_seconds", queue="mixed") == 5
+    assert value(samples, "rqttl_queue_enqueued_total", queue="mixed") == 6
+    assert value(samples, "rqttl_queue_delivered_total", queue="mixed") == 3
+    assert value(samples, "rqttl_queue_limit_messages", queue="bounded") == 9
+    assert value(samples, "rqttl_queue_limit_bytes", queue="bounded") == 99
+    assert ("rqttl_queue_limit_bytes", (("queue", "mixed"),)) not in samples
+    assert (value(samples, "rqttl_up"), value(samples, "rqttl_queues_left_out")) == (1, 0)
+
+
+def test_deaths_are_counted_by_reason(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([b"x", Message(b"y", ttl="1s")])
+    one(queue).reject()
+    clocked.advance(1_000)
+    queue.sweep()
+
+    samples = scrape(clocked)
+
+    for metric in ("rqttl_queue_deaths_total", "rqttl_queue_dropped_total"):
+        assert [value(samples, metric, queue="q", reason=reason) for reason in ("rejected", "expired", "maxlen")] == [
+            1, 1, 0
+        ]  # fmt: skip
+
+
+def test_leased_and_delayed_messages_have_no_part_in_the_oldest_age(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1h")
+    queue.enqueue_many([b"leased", b"delayed"])
+    _, delayed = queue.receive_many(2)
+    delayed.nack("1h")
+    clocked.advance(9_000)
+
+    assert value(scrape(clocked), "rqttl_queue_oldest_ready_age_seconds", queue="q") == 0
+
+
+def test_a_scrape_changes_no_key(mixed: Clocked, client: redis.Redis) -> None:
+    before = everything(client)
+
+    scrape(mixed)
+    scrape(mixed, limit=1)
+
+    assert everything(client) == before
+
+
+def test_a_scrape_leaves_the_digest_of_all_data_as_it_is(start_server: Callable[..., Server]) -> None:
+    needs_leave = os.environ.get("RQTTL_TEST_REDIS") != "6.2"  # Redis 7 refuses DEBUG without it
+    server = start_server(**({"enable_debug_command": "local"} if needs_leave else {}))
+    with server.client() as client:
+        clocked = Clocked(client)
+        clocked.declare_queue("q", lease="1s").enqueue_many([b"x", Message(b"y", ttl="1s")])
+        one(clocked.queue("q"))
+        clocked.advance(5_000)
+        before = client.execute_command("DEBUG", "DIGEST")
+
+        samples = scrape(clocked)
+
+        assert value(samples, "rqttl_queue_overdue_seconds", queue="q") == 4
+        assert client.execute_command("DEBUG", "DIGEST") == before
+
+
+def test_a_user_who_may_only_read_can_scrape(
+    start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server()
+    with server.client() as client:
+        Broker(client).declare_queue("q", lease="1s").enqueue(b"x")
+        client.execute_command("ACL", "SETUSER", "monitor", "on", ">secret", *READER)
+    with rqttl.connect(server.url.replace("unix://", "unix://monitor:secret@")) as broker:
+        source = collector(broker)
+        with caplog.at_level(logging.WARNING, "rqttl.metrics"):
+            samples = parse(as_text(source.collect))
+            source.collect()
+
+    assert value(samples, "rqttl_queue_messages", queue="q", state="ready") == 1
+    assert value(samples, "rqttl_up") == 1
+    assert value(samples, "rqttl_workers") == 0
+    assert value(samples, "rqttl_build_info", version=rqttl.__version__, redis="") == 1
+    assert ("rqttl_reapers", ()) not in samples
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "no right for PUBSUB NUMSUB, so a metric is missing"
+    ]
+
+
+def test_without_redis_up_is_0_and_no_queue_is_shown(
+    start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server()
+    with rqttl.connect(server.url) as broker:
+        broker.declare_queue("q")
+        source = collector(broker)
+        assert value(parse(as_text(source.collect)), "rqttl_up") == 1
+        server.kill()
+        with caplog.at_level(logging.WARNING, "rqttl.metrics"):
+            samples = parse(as_text(source.collect))
+
+    assert {name for name, _ in samples} == {"rqttl_up", "rqttl_scrape_duration_seconds"}
+    assert value(samples, "rqttl_up") == 0
+    assert len(caplog.records) == 1
+
+
+def test_a_damaged_queue_hides_no_other(broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("bad", "good"):
+        broker.declare_queue(name)
+    client.delete("rqttl:{bad}:meta")
+    client.set("rqttl:{bad}:meta", "not ours")
+
+    for limit in (1, 1000):
+        samples = scrape(broker, limit=limit)
+        shown = {dict(labels)["queue"] for _, labels in samples if dict(labels).get("queue")}
+        assert shown == {"good"} or limit == 1
+    assert "no metrics of this queue" in caplog.text
+
+
+def test_beyond_the_limit_the_busiest_queues_are_shown_and_the_others_counted(broker: Broker) -> None:
+    for number in range(12):
+        broker.declare_queue(f"q{number:02}").enqueue_many([b"x"] * number)
+    broker.queue("q03").receive_many(3)
+    broker.declare_queue("busy").enqueue_many([b"x"] * 99)
+
+    samples = scrape(broker, ["q*"], limit=3)
+
+    assert {dict(labels)["queue"] for name, labels in samples if name == "rqttl_queue_enqueued_total"} == {
+        "q11", "q10", "q09"
+    }  # fmt: skip
+    assert value(samples, "rqttl_queues_left_out") == 9
+
+
+def test_patterns_choose_queues(broker: Broker) -> None:
+    for name in ("orders.eu", "orders.us", "mails"):
+        broker.declare_queue(name)
+
+    samples = scrape(broker, ["orders.*"])
+
+    assert {dict(labels)["queue"] for _, labels in samples if dict(labels).get("queue")} == {"orders.eu", "orders.us"}
+
+
+def test_a_scrape_of_1000_queues_reads_each_queue_by_5_commands(broker: Broker, client: redis.Redis) -> None:
+    for number in range(1_000):
+        broker.declare_queue(f"q{number}").enqueue(b"x" * 50)
+    source = collector(broker)
+    client.config_resetstat()
+
+    samples = parse(as_text(source.collect))
+
+    commands = client.info("commandstats")
+    calls = sum(stats["calls"] for stats in commands.values())
+    assert calls <= 5_000 + 20
+    assert commands["cmdstat_hmget"]["calls"] == 1_000  # the limits come with the numbers of a queue
+    assert {name.removeprefix("cmdstat_") for name in commands} <= {
+        "time", "smembers", "hmget", "xlen", "zcard", "zcount", "zrange", "xrange", "hgetall", "pubsub|numsub",
+        "pubsub", "info", "config|resetstat", "config", "select", "client|setinfo", "client", "hello", "hlen"
+    }  # fmt: skip
+    assert len({dict(labels)["queue"] for _, labels in samples if dict(labels).get("queue")}) == 1_000
+
+
+def test_a_registration_reads_nothing_and_a_second_one_is_refused(broker: Broker, client: redis.Redis) -> None:
+    registry = CollectorRegistry()
+    client.config_resetstat()
+
+    registry.register(collector(broker))
+
+    assert "cmdstat_smembers" not in client.info("commandstats")
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(collector(broker))
+
+
+def test_commands_are_measured_by_name_and_outcome_until_the_end(broker: Broker, client: redis.Redis) -> None:
+    registry, (metric,) = CollectorRegistry(), CLIENT
+    end = instrument(broker, registry)
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+    Broker(client).queue("q").update(max_length=9)
+    queue.enqueue(b"y")
+    end()
+    queue.receive()
+
+    assert registry.get_sample_value(f"{metric.name}_count", {"command": "enqueue", "outcome": "ok"}) == 2
+    assert registry.get_sample_value(f"{metric.name}_count", {"command": "enqueue", "outcome": "stale"}) == 1
+    assert registry.get_sample_value(f"{metric.name}_count", {"command": "receive", "outcome": "ok"}) is None
+
+
+def test_two_brokers_share_a_registry(broker: Broker, client: redis.Redis) -> None:
+    registry, other = CollectorRegistry(), Broker(client, "other")
+    instrument(broker, registry)
+    instrument(other, registry)
+
+    broker.declare_queue("q").enqueue(b"x")
+    other.declare_queue("q").enqueue(b"x")
+
+    labels = {"command": "enqueue", "outcome": "ok"}
+    assert registry.get_sample_value("rqttl_client_command_seconds_count", labels) == 2
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": "many"}, {"queues": "q"}])
+def test_wrong_arguments_are_named(broker: Broker, wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match=f"^{next(iter(wrong))}: expected"):
+        collector(broker, **wrong)  # type: ignore[arg-type]
+
+
+WITHOUT = """
+import sys
+sys.modules["prometheus_client"] = None
+import rqttl, rqttl.metrics, rqttl.worker.parent, rqttl.reaper.metrics
+from rqttl.worker.metrics import answer
+try:
+    rqttl.metrics.collector(None)
+except rqttl.metrics.MetricsUnavailable as error:
+    print(error)
+print(*answer([])[:2], sep=": ", end="")
+"""
+
+
+def test_without_the_extra_an_error_names_the_command_that_installs_it() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
+
+    error = "metrics need the package prometheus-client: `pip install '.[metrics]'` in a checkout of rqttl"
+    assert done.stdout == f"{error}\n501: {error}\n"
+
+
+def test_prometheus_client_is_imported_only_where_metrics_are_used() -> None:
+    code = "import rqttl.metrics, rqttl.worker.parent, rqttl.reaper, sys; print('prometheus_client' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

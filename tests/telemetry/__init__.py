@@ -1,0 +1,1 @@
+"""Tests of observers, and of traces and metrics of OpenTelemetry."""
