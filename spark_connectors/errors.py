@@ -53,6 +53,24 @@ class Unreachable(SourceError):
     code = "RQTTL_UNREACHABLE"
 
 
+class UntrustedCertificate(SourceError):
+    """The certificate of the server does not verify, or the server refuses the certificate of this client."""
+
+    code = "RQTTL_CERTIFICATE"
+
+
+class RefusedForNow(SourceError):
+    """Redis refuses commands for now, for example as a replica or during a script, and the retries are used up."""
+
+    code = "RQTTL_REFUSED_FOR_NOW"
+
+
+class ClusterNotSupported(SourceError):
+    """The server is a node of Redis Cluster, on which rqttl does not run."""
+
+    code = "RQTTL_CLUSTER"
+
+
 class NotAuthenticated(SourceError):
     """Redis refuses `username` and the password."""
 

@@ -5,6 +5,7 @@ Each method imports its reader or writer itself: Spark starts a process for each
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
@@ -16,13 +17,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_connectors.columns.schema import requested_columns, schema_ddl
-from spark_connectors.errors import SourceError
+from spark_connectors.columns.schema import default_columns, requested_columns, spark_schema
+from spark_connectors.logs import log_text
 from spark_connectors.options.options import Options, Use
 from spark_connectors.options.secret import Secret
 
 #: Options that may hold a secret.
 _SECRETS = frozenset({"url", "password"})
+_EXPOSED = (
+    "password: the password is an option, or a part of url. It travels with every task, and over Spark Connect, Spark "
+    "writes it in plain text into the event log. passwordFile and passwordEnv avoid both"
+)
 
 
 class RqttlDataSource(DataSource):
@@ -39,16 +44,13 @@ class RqttlDataSource(DataSource):
         """The name of the format."""
         return "rqttl"
 
-    def schema(self) -> str:
-        """All columns. Spark asks for them only if the user has not given a schema."""
-        try:
-            options = self._options("batch")
-        except SourceError as error:
-            try:
-                options = self._options("stream")
-            except SourceError:
-                raise error from None
-        return schema_ddl(options.text("decode"))
+    def schema(self) -> StructType:
+        """The default columns. Spark asks for them only if the user has not given a schema.
+
+        Spark asks before it has decided between a batch and a stream, so the options may be of both.
+        """
+        options = Options.parse_read(self._texts())
+        return spark_schema(default_columns(options.text("decode"), include_deaths=options.flag("includeDeaths")))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of `spark.read`."""
@@ -80,5 +82,10 @@ class RqttlDataSource(DataSource):
         return RqttlStreamWriter(schema, self._options("write"), overwrite=overwrite)
 
     def _options(self, use: Use) -> Options:
-        texts = {name: text.reveal() if isinstance(text, Secret) else text for name, text in self._raw_options.items()}
-        return Options.parse(use, texts)
+        options = Options.parse(use, self._texts())
+        if "password" in options.explicit:
+            log_text(logging.WARNING, _EXPOSED)
+        return options
+
+    def _texts(self) -> Mapping[str, str]:
+        return {name: text.reveal() if isinstance(text, Secret) else text for name, text in self._raw_options.items()}

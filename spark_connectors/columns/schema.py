@@ -15,7 +15,7 @@ import pyarrow as pa
 from spark_connectors.errors import InvalidSchema
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 DEATH = pa.struct([
@@ -62,9 +62,12 @@ COLUMNS: Mapping[str, Column] = {
         Column("content_type", "string", pa.string(), "content type of the body"),
         Column("headers", "map<string,string>", HEADERS, "headers of the sender, as text; null for no headers"),
         Column("body", "binary", pa.binary(), "body, as it was stored"),
-        Column("deaths", f"array<{DEATH_DDL}>", pa.list_(DEATH), "one record for each queue and reason, newest first"),
+        Column("deaths", f"array<{DEATH_DDL}>", pa.list_(DEATH),
+               "one record for each queue and reason, newest first; only with `includeDeaths=true`, or in a schema"),
     )
 }  # fmt: skip
+#: Columns that only `includeDeaths=true` or a schema of the user adds, because they cost much.
+ON_REQUEST = frozenset({"deaths"})
 #: The column that `decode=json` adds.
 BODY_JSON = Column("body_json", "string", pa.string(), "msgpack body as JSON text; null for other bodies")
 
@@ -79,6 +82,33 @@ def schema_ddl(decode: str) -> str:
     return ", ".join(f"{column.name} {column.ddl}" for column in available_columns(decode).values())
 
 
+def default_columns(decode: str, *, include_deaths: bool) -> Mapping[str, Column]:
+    """Return the columns of a read without a schema of the user, in order."""
+    columns = available_columns(decode)
+    return {name: column for name, column in columns.items() if include_deaths or name not in ON_REQUEST}
+
+
+def spark_schema(columns: Mapping[str, Column]) -> StructType:
+    """Return columns as Spark's types. DDL cannot replace them: in it `timestamp` depends on the session."""
+    from pyspark.sql import types
+
+    plain: Mapping[str, type[DataType]] = {
+        "string": types.StringType, "binary": types.BinaryType, "int32": types.IntegerType,
+        str(TIMESTAMP): types.TimestampType,
+    }  # fmt: skip
+
+    def convert(kind: pa.DataType) -> DataType:
+        if pa.types.is_struct(kind):
+            return types.StructType([types.StructField(field.name, convert(field.type)) for field in kind])
+        if pa.types.is_list(kind):
+            return types.ArrayType(convert(kind.value_type))
+        if pa.types.is_map(kind):
+            return types.MapType(convert(kind.key_type), convert(kind.item_type))
+        return plain[str(kind)]()
+
+    return types.StructType([types.StructField(column.name, convert(column.arrow)) for column in columns.values()])
+
+
 def requested_columns(schema: StructType, decode: str) -> tuple[str, ...]:
     """Return the column names of a schema, in its order, after a check. Raises `InvalidSchema`."""
     columns = available_columns(decode)
@@ -90,12 +120,22 @@ def requested_columns(schema: StructType, decode: str) -> tuple[str, ...]:
             hint = ": it needs option decode=json" if field.name == BODY_JSON.name else ""
             raise InvalidSchema(f"{field.name[:80]}: no such column{hint}; the columns are {schema_ddl(decode)}")
         if actual != column.ddl:
-            raise InvalidSchema(f"{field.name}: expected {column.ddl}, got {actual[:200]}")
+            raise InvalidSchema(f"{field.name}: expected {column.ddl}, got {actual[:200]}{without_zone_hint(actual)}")
         if not _nullable(field.jsonValue()):
             raise InvalidSchema(f"{field.name}: the column and all its fields are nullable; leave out NOT NULL")
     if len(set(schema.names)) < len(schema.names):
         raise InvalidSchema(f"{', '.join(schema.names)[:200]}: a column occurs twice")
     return tuple(schema.names)
+
+
+def without_zone_hint(actual: str) -> str:
+    """Return a hint for a type that has timestamps without a zone, else an empty text."""
+    if "timestamp_ntz" not in actual:
+        return ""
+    return (
+        ". With spark.sql.timestampType=TIMESTAMP_NTZ, `timestamp` has no zone: write `timestamp_ltz` in a schema, or "
+        "convert with CAST(... AS timestamp_ltz)"
+    )
 
 
 def _nullable(part: object) -> bool:

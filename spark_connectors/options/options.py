@@ -6,6 +6,7 @@ camelCase, and case-insensitive as in all of Spark. Spark passes their values as
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import TypeVar, cast
 from rqttl.text import did_you_mean
 from spark_connectors.errors import InvalidOption, UnknownOption
 from spark_connectors.options import patterns
-from spark_connectors.options.secret import Secret
+from spark_connectors.options.secret import Secret, quoted
 from spark_connectors.options.table import OPTIONS, Option, Use
 from spark_connectors.options.values import PARSERS, Address
 
@@ -29,6 +30,14 @@ _USES = {"batch": "spark.read", "stream": "spark.readStream", "write": "write an
 _BY_LOWER = {name.lower(): option for name, option in OPTIONS.items()}
 #: The option that takes the path of `load(path)` and `save(path)`.
 _PATH_OPTION: Mapping[Use, str] = {"batch": "queues", "stream": "queues", "write": "queue"}
+#: Options of Spark's connector for Kafka, and the options here.
+_OF_KAFKA = {
+    "assign": "queues", "kafka.bootstrap.servers": "url", "endingOffsetsByTimestamp": "endingTimestamp",
+    "maxOffsetsPerTrigger": "maxEntriesPerTrigger", "minOffsetsPerTrigger": "minEntriesPerTrigger",
+    "minPartitions": "numPartitions", "startingOffsetsByTimestamp": "startingTimestamp", "subscribe": "queues",
+    "subscribePattern": "queuePattern", "topic": "queue",
+}  # fmt: skip
+_KAFKA_BY_LOWER = {name.lower(): name for name in _OF_KAFKA}
 #: Groups of options that exclude each other.
 _EXCLUSIVE = (
     ("queues", "queuePattern"),
@@ -50,13 +59,41 @@ class Options(Mapping[str, object]):
     @classmethod
     def parse(cls, use: Use, texts: Mapping[str, str]) -> Options:
         """Parse the texts of the user. Raises `UnknownOption` or `InvalidOption`; connects to nothing."""
+        return cls._parse(use, (use,), texts)
+
+    @classmethod
+    def parse_read(cls, texts: Mapping[str, str]) -> Options:
+        """Parse the options of a read that may become a batch or a stream. Raises as `parse` does.
+
+        The options of only one kind decide. Without them the check is that of a stream, because a batch has all its
+        rules and one more; the texts of errors then suit both kinds.
+        """
+        names = {name.lower() for name in texts}
+        batch, stream = (
+            [option.name for option in OPTIONS.values() if option.uses == (use,) and option.name.lower() in names]
+            for use in ("batch", "stream")
+        )
+        if batch and stream:
+            raise UnknownOption(
+                f"{stream[0]}: an option of {_USES['stream']}, and {batch[0]} is one of {_USES['batch']}: remove one"
+            )
+        if batch:
+            return cls.parse("batch", texts)
+        return cls._parse("stream", ("stream",) if stream else ("batch", "stream"), texts)
+
+    @classmethod
+    def _parse(cls, use: Use, known: tuple[Use, ...], texts: Mapping[str, str]) -> Options:
+        """Parse the texts. Errors name the options of the uses `known`."""
         explicit: dict[str, object] = {}
         # not dict(texts): Spark's mapping looks names up without case, but iterates in lower case
-        for raw_name, text in texts.items():
-            name = _PATH_OPTION[use] if raw_name.lower() == "path" else raw_name
-            if name.lower() in SPARK_OPTIONS:
+        for raw_name, raw_text in texts.items():
+            if raw_name.lower() in SPARK_OPTIONS:
                 continue
-            option = _option_of(use, name)
+            if raw_name.lower() == "paths" and use != "write":
+                name, text = "queues", _joined_paths(raw_text)
+            else:
+                name, text = _PATH_OPTION[use] if raw_name.lower() == "path" else raw_name, raw_text
+            option = _option_of(known, name)
             if option.name in explicit:
                 raise InvalidOption(f"{option.name}: set twice")
             explicit[option.name] = PARSERS[option.kind](option, text)
@@ -134,15 +171,30 @@ class Options(Mapping[str, object]):
         return value
 
 
-def _option_of(use: Use, name: str) -> Option:
-    option = _BY_LOWER.get(name.lower())
+def _joined_paths(text: str) -> str:
+    """Convert the list of `load([...])`, which Spark passes as JSON, to the text of option `queues`."""
+    try:
+        paths = json.loads(text)
+    except ValueError:
+        paths = None
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise InvalidOption(f"paths: expected a JSON list of queues, as load([...]) makes it, got {quoted(text)}")
+    return ",".join(paths)
+
+
+def _option_of(uses: tuple[Use, ...], name: str) -> Option:
+    """Return the option of this name. It belongs to one of these uses at least."""
+    option, jobs = _BY_LOWER.get(name.lower()), " and ".join(_USES[use] for use in uses)
     if option is None:
-        names = [other.name for other in OPTIONS.values() if use in other.uses]
-        hint = did_you_mean(name, names, f"the options of {_USES[use]} are {', '.join(names)}", ignore_case=True)
+        theirs = _KAFKA_BY_LOWER.get(name.lower(), "")
+        if (ours := OPTIONS.get(_OF_KAFKA.get(theirs, ""))) is not None:
+            raise UnknownOption(f"{theirs}: an option for Kafka; its counterpart here is {ours.name}: {ours.meaning}")
+        names = [other.name for other in OPTIONS.values() if set(uses) & set(other.uses)]
+        hint = did_you_mean(name, names, f"the options of {jobs} are {', '.join(names)}", ignore_case=True)
         raise UnknownOption(f"{name[:80]}: no such option{hint}")
-    if use not in option.uses:
-        uses = " and ".join(_USES[other] for other in option.uses)
-        raise UnknownOption(f"{option.name}: an option of {uses}, not of {_USES[use]}")
+    if not set(uses) & set(option.uses):
+        owners = " and ".join(_USES[other] for other in option.uses)
+        raise UnknownOption(f"{option.name}: an option of {owners}, not of {jobs}")
     return option
 
 
@@ -167,12 +219,21 @@ def _check_together(use: Use, explicit: Mapping[str, object]) -> None:
         raise InvalidOption("queues: required; name the queues with option queues, queuePattern or load(...)")
     _check_offsets(explicit, "startingOffsets", "latest" if use == "batch" else "")
     _check_offsets(explicit, "endingOffsets", "earliest")
+    _check_trigger(explicit)
     address = explicit.get("url")
     for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"):
         if name in explicit and not (isinstance(address, Address) and address.tls):
             raise InvalidOption(f"{name}: needs a url that begins with rediss://")
     if "tlsKeyFile" in explicit and "tlsCertFile" not in explicit:
         raise InvalidOption("tlsKeyFile: needs option tlsCertFile, too")
+
+
+def _check_trigger(explicit: Mapping[str, object]) -> None:
+    least, most = explicit.get("minEntriesPerTrigger"), explicit.get("maxEntriesPerTrigger")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        raise InvalidOption(f"minEntriesPerTrigger: expected at most maxEntriesPerTrigger, {most}, got {least}")
+    if "maxTriggerDelay" in explicit and least is None:
+        raise InvalidOption("maxTriggerDelay: needs option minEntriesPerTrigger, too")
 
 
 def _check_offsets(explicit: Mapping[str, object], name: str, refused: str) -> None:

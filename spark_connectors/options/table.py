@@ -19,7 +19,8 @@ _WRITE: tuple[Use, ...] = ("write",)
 class Option:
     """One option. `kind` names the parser of its text (`values.PARSERS`), `default` is a text, `uses` are its jobs.
 
-    `choices` are the values of kind `choice`. `minimum` and `maximum` bound a count; `minimum` bounds a duration in ms.
+    `choices` are the values of kind `choice`. `minimum` and `maximum` bound a count, and a size in bytes; `minimum`
+    bounds a duration in ms.
     """
 
     name: str
@@ -44,7 +45,8 @@ OPTIONS: Mapping[str, Option] = {
         Option("passwordFile", "path", None, _ALL,
             "file that holds the password, on the driver and on every executor"),
         Option("password", "secret", None, _ALL,
-            "password; it travels with every task, so prefer one of the two options above"),
+            "password; it travels with every task, and over Spark Connect the event log has it in plain text: prefer "
+            "one of the two options above"),
         Option("tlsCaFile", "path", None, _ALL,
             "file of trusted certificates for `rediss://`; default: the certificates of the system"),
         Option("tlsCertFile", "path", None, _ALL,
@@ -76,7 +78,8 @@ OPTIONS: Mapping[str, Option] = {
         Option("endingTimestamp", "instant", None, _BATCH,
             "read messages that died before this time; takes precedence over `endingOffsets`"),
         Option("numPartitions", "count", None, _READ,
-            "number of tasks; default: total rows divided by `rowsPerPartition`", minimum=1, maximum=100_000),
+            "largest number of tasks, never more than rows; default: total rows divided by `rowsPerPartition`",
+            minimum=1, maximum=100_000),
         Option("rowsPerPartition", "count", "250000", _READ,
             "approximate number of messages for each task", minimum=1),
         Option("maxPartitions", "count", "64", _READ,
@@ -87,9 +90,9 @@ OPTIONS: Mapping[str, Option] = {
             "division (`none`)", ("auto", "time", "probe", "none")),
         Option("fetchEntries", "count", "1000", _READ,
             "largest number of entries in one request. A task waits one round trip for each request: over a network "
-            "with milliseconds of delay, 5,000 and a `fetchBytes` of 2 MB read about three times as fast",
+            "with milliseconds of delay, 5,000 and a `fetchBytes` of `2m` read about three times as fast",
             minimum=1, maximum=100_000),
-        Option("fetchBytes", "count", "524288", _READ,
+        Option("fetchBytes", "size", "512k", _READ,
             "approximate size of a reply; a request asks for fewer entries if they are large", minimum=1024),
         Option("failOnDataLoss", "flag", "true", _READ,
             "fail if retention, a limit, a purge or the deletion of a queue removed messages before this job read "
@@ -97,13 +100,28 @@ OPTIONS: Mapping[str, Option] = {
         Option("decode", "choice", "none", _READ,
             "decoding of bodies: `json` adds the column `body_json`, with msgpack bodies as JSON text",
             ("none", "json")),
+        Option("includeDeaths", "flag", "false", _READ,
+            "add the column `deaths` to a read without a schema; a schema that names the column needs no option"),
         Option("pushFilters", "flag", "false", _BATCH,
             "push filters on `queue` and `died_at` down to the source; read the warning first"),
         Option("maxEntriesPerTrigger", "count", None, _STREAM,
-            "largest number of messages in a micro-batch, shared fairly between the queues", minimum=1),
-        Option("maxBytesPerTrigger", "count", None, _STREAM,
+            "largest number of messages in a micro-batch", minimum=1),
+        Option("maxBytesPerTrigger", "size", None, _STREAM,
             "largest size of a micro-batch, in bytes of headers and bodies; a larger message makes a batch of its own",
             minimum=1),
+        Option("shareLimit", "choice", "time", _STREAM,
+            "choice of the messages that fill such a limit: the oldest ones of all queues, so that no later "
+            "micro-batch has older ones (`time`), or as many of each queue (`equal`). With `equal` the watermark of a "
+            "query drops messages",
+            ("time", "equal")),
+        Option("minEntriesPerTrigger", "count", None, _STREAM,
+            "number of unread messages for which a micro-batch waits; with `Trigger.AvailableNow` it does not wait",
+            minimum=1),
+        Option("maxTriggerDelay", "duration", "15m", _STREAM,
+            "longest such wait, from the last micro-batch or from the start of the query"),
+        Option("afterCommit", "choice", "keep", _STREAM,
+            "messages that a committed batch has read: `keep` them in their queue, or `purge` them, which needs the "
+            "right to write", ("keep", "purge")),
         Option("operation", "choice", "enqueue", _WRITE,
             "action on the rows: `enqueue` them, `redrive` dead letters back to their source, or `purge` dead letters",
             ("enqueue", "redrive", "purge")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _URL_RULE = "expected redis://host:port/db, rediss://host:port/db or unix:///path?db=0"
 _FLAGS = {"true": True, "false": False}
+#: A number of bytes, as in Spark's own settings: `k`, `m` and `g`, with or without `b`, are powers of 1,024.
+_SIZE = re.compile(r"([0-9_]{1,20}) ?(?:([kmg]?)b?)", re.ASCII | re.IGNORECASE)
+_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Address:
 
 
 def _url(option: Option, text: str) -> Address:
+    _check_one_server(option, text)
     try:
         parts = urlsplit(text)
         port = parts.port or 6379
@@ -72,6 +77,13 @@ def _url(option: Option, text: str) -> Address:
         username=unquote(parts.username) if parts.username else query.get("username"),
         password=Secret(password) if (password := unquote(parts.password or "") or query.get("password")) else None,
     )
+
+
+def _check_one_server(option: Option, text: str) -> None:
+    parts = urlsplit(text) if text.count("[") == text.count("]") else None
+    host = parts.netloc.rpartition("@")[2] if parts else ""
+    if "," in host or re.search(r"[\s,;]\w+://", text):
+        raise InvalidOption(f"{option.name}: expected the URL of one server, got several")
 
 
 def _query(option: Option, parts: SplitResult) -> Mapping[str, str]:
@@ -114,6 +126,18 @@ def _count(option: Option, text: str) -> int:
             f"{option.name}: expected a whole number from {option.minimum} to {option.maximum}, got {quoted(text)}"
         )
     return int(digits)
+
+
+def _size(option: Option, text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    digits = match[1].replace("_", "") if match else ""
+    size = int(digits) * _SIZE_UNITS[match[2].lower()] if match and digits else -1
+    if not option.minimum <= size <= option.maximum:
+        raise InvalidOption(
+            f"{option.name}: expected a number of bytes from {option.minimum} to {option.maximum}, such as 512k, 10m "
+            f"or 1g, got {quoted(text)}"
+        )
+    return size
 
 
 def _duration(option: Option, text: str) -> int:
@@ -185,6 +209,6 @@ def _offsets(option: Option, text: str) -> str | dict[str, str]:
 #: The parser of each kind of option.
 PARSERS: Mapping[str, Callable[[Option, str], object]] = {
     "url": _url, "text": _text, "path": _text, "secret": _secret, "flag": _flag, "count": _count,
-    "duration": _duration, "instant": _instant, "choice": _choice, "namespace": _namespace, "queue": _queue,
-    "queues": _queues, "pattern": _pattern, "offsets": _offsets,
+    "size": _size, "duration": _duration, "instant": _instant, "choice": _choice, "namespace": _namespace,
+    "queue": _queue, "queues": _queues, "pattern": _pattern, "offsets": _offsets,
 }  # fmt: skip

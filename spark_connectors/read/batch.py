@@ -21,11 +21,12 @@ from pyspark.sql.datasource import (
 
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import LAST, Range, sequence_before
+from spark_connectors.ranges import Range, sequence_before
 from spark_connectors.read import plan, scan
+from spark_connectors.read.counting import COUNTED_COLUMNS, count_whole_queues, counted_rows
 from spark_connectors.read.loss import LossReporter
-from spark_connectors.read.plan import FilterBounds
-from spark_connectors.read.watch import DeletionWatch, WatchedRange, now_ms, report_deletions
+from spark_connectors.read.plan import FilterBounds, QueueSnapshot
+from spark_connectors.read.watch import DeletionWatch, WatchedRange, now_ms, present_birth, report_deletions
 from spark_connectors.redis.bulk_reader import BulkReader
 
 
@@ -43,32 +44,60 @@ class RqttlBatchReader(DataSourceReader):
         self._options = options
         self._columns = columns
         self._bounds = FilterBounds()
+        self._limit: int | None = None
+
+    def pushLimit(self, limit: int) -> bool:  # noqa: N802  # Spark's name
+        """Let each task end after this number of rows. Spark calls this from 4.4 on, and applies the limit itself."""
+        self._limit = limit
+        return True
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks. Raises all errors that are known before a task starts."""
         keys = Keyspace(self._options.text("namespace"))
         with BulkReader(self._options) as reader:
+            birth = present_birth(reader, keys)
             queues = plan.select_queues(self._options, reader, keys, self._bounds)
             ranges = plan.plan_ranges(self._options, reader, keys, queues.values(), self._bounds)
             plan.check_read_access(reader, keys, ranges)
-            partitions = plan.partitions(self._options, reader, keys, ranges)
+            whole = self._columns == COUNTED_COLUMNS
+            partitions = plan.partitions(self._options, reader, keys, ranges, splits=not whole)
         # Spark makes a partition of `None` of an empty list
         return [
-            BatchPartition(tuple(_watched(part, queues[part.queue].created_at) for part in partition))
+            BatchPartition(tuple(_watched(part, queues[part.queue], birth) for part in partition))
             for partition in partitions or [[]]
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the messages of a task. Raises `DataLoss` if a queue was deleted with unread messages."""
+        """Read the messages of a task. Raises `DataLoss` if messages of the snapshot were lost before."""
         if not isinstance(partition, BatchPartition) or not partition.ranges:
             return
         keys = Keyspace(self._options.text("namespace"))
         losses = LossReporter(fail=self._options.flag("failOnDataLoss"))
         watches = [DeletionWatch(watched, keys, losses) for watched in partition.ranges]
         with BulkReader(self._options) as reader:
-            ranges = [watched.range for watched in partition.ranges]
-            yield from scan.read(reader, keys, ranges, self._columns, watches)
+            yield from self._batches(reader, keys, watches)
             report_deletions(reader, keys, watches, losses)
+
+    def _batches(
+        self, reader: BulkReader, keys: Keyspace, watches: Sequence[DeletionWatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Count the ranges of a read of queue names where that is exact. Read all others, up to the pushed limit."""
+        if self._columns == COUNTED_COLUMNS:
+            counts, left = count_whole_queues(reader, keys, watches)
+            for index, count in counts.items():
+                yield from counted_rows(watches[index].watched.range.queue, count)
+            watches = [watches[index] for index in left]
+        if not watches:
+            return
+        ranges = [watch.watched.range for watch in watches]
+        if self._limit is not None:
+            reader.max_entries = min(reader.max_entries, self._limit)
+        rows = 0
+        for batch in scan.read(reader, keys, ranges, self._columns, watches, limit=self._limit):
+            yield batch
+            rows += batch.num_rows
+            if self._limit is not None and rows >= self._limit:
+                return
 
 
 class RqttlFilteringReader(RqttlBatchReader):
@@ -89,9 +118,9 @@ class RqttlFilteringReader(RqttlBatchReader):
             yield condition
 
 
-def _watched(part: Range, created_at: int) -> WatchedRange:
-    """Watch a range for the deletion of its queue only: messages that leave the queue otherwise are not in a batch."""
-    return WatchedRange(part, created_at, LAST, now_ms())
+def _watched(part: Range, queue: QueueSnapshot, birth: str) -> WatchedRange:
+    """Watch a range. Messages that were lost before the snapshot are not in the batch."""
+    return WatchedRange(part, queue.created_at, queue.trimmed_upto, now_ms(), queue.enqueued, birth)
 
 
 def _bounds_of(condition: Filter) -> FilterBounds:

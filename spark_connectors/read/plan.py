@@ -17,8 +17,10 @@ from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, LAST, Range, recorded_sequence, sequence_before
+from spark_connectors.read.positions import QueueState
 from spark_connectors.read.probe import LogProbe
 from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.redis.connect import cluster_not_supported
 from spark_connectors.redis.names import SNAPSHOT_FIELDS
 
 _log = logging.getLogger("spark_connectors")
@@ -36,9 +38,16 @@ class QueueSnapshot:
     created_at: int
     last_sequence: str
     trimmed_upto: str
+    #: The number of messages that the queue has ever received.
+    enqueued: int
     logged: int
     detached: int
     holds_dead_letters: bool
+
+    @property
+    def state(self) -> QueueState:
+        """The state of the queue, as losses are judged by it."""
+        return QueueState(self.created_at, self.last_sequence, self.trimmed_upto, self.enqueued)
 
     @property
     def rows(self) -> int:
@@ -84,18 +93,27 @@ def queue_snapshots(reader: BulkReader, keys: Keyspace, queues: Sequence[str]) -
             ]
         )
         for i, queue in enumerate(chunk):
-            (version, created_at, last, trimmed, dead_letters), logged, detached = replies[3 * i : 3 * i + 3]
+            (version, created_at, last, trimmed, enqueued, dead_letters), logged, detached = replies[3 * i : 3 * i + 3]
             if version is not None:
                 snapshots[queue] = QueueSnapshot(
                     queue,
                     int(created_at or 0),
                     recorded_sequence(last),
                     recorded_sequence(trimmed),
+                    int(enqueued or 0),
                     logged,
                     detached,
                     dead_letters == b"1",
                 )
     return snapshots
+
+
+def registered_queues(options: Options, reader: BulkReader, keys: Keyspace) -> list[str]:
+    """Return the names of all queues. Raises `ClusterNotSupported` for a node of a cluster, where there are none."""
+    names = queue_names(reader.execute("SMEMBERS", keys.registry))
+    if not names and reader.is_cluster_node():
+        raise cluster_not_supported(options)
+    return list(names)
 
 
 def select_queues(
@@ -108,7 +126,7 @@ def select_queues(
         if missing := [queue for queue in options.queues if queue not in queues]:
             raise _no_such_queue(reader, keys, missing)
     else:
-        names = queue_names(reader.execute("SMEMBERS", keys.registry))
+        names = registered_queues(options, reader, keys)
         queues = queue_snapshots(reader, keys, patterns.matching(pattern, names))
     return {name: queue for name, queue in queues.items() if bounds.queues is None or name in bounds.queues}
 
@@ -177,9 +195,15 @@ def check_read_access(reader: BulkReader, keys: Keyspace, ranges: Sequence[Range
 
 
 def partitions(
-    options: Options, reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], *, in_order: bool = False
+    options: Options,
+    reader: BulkReader,
+    keys: Keyspace,
+    ranges: Sequence[Range],
+    *,
+    in_order: bool = False,
+    splits: bool = True,
 ) -> list[list[Range]]:
-    """Partition ranges into tasks of about equal size: split large ranges, and put small ones together.
+    """Partition ranges into tasks of about equal size: split large ranges if it `splits`, and put small ones together.
 
     With `in_order`, the tasks, one after the other, keep the order of the ranges.
     """
@@ -187,10 +211,12 @@ def partitions(
     tasks = options.optional_number("numPartitions")
     if tasks is None:
         tasks = min(options.number("maxPartitions"), -(-total // options.number("rowsPerPartition")))
+    # a task without rows costs as much time as one with rows
+    tasks = min(tasks, max(1, total))
     pieces: list[Range] = []
     for whole in ranges:
         parts = round(whole.rows * tasks / max(1, total))
-        pieces += LogProbe(reader, keys, whole).split(parts, method) if parts > 1 else [whole]
+        pieces += LogProbe(reader, keys, whole).split(parts, method) if parts > 1 and splits else [whole]
     return (pack_in_order if in_order else pack_evenly)(pieces, max(1, tasks))
 
 

@@ -9,11 +9,19 @@ from typing import Any, TypeVar
 
 from rqttl.protocol.keys import META, TOMBSTONE, Keyspace
 from spark_connectors.ranges import Range
-from spark_connectors.read.loss import Loss, LossReporter, Tombstone, detect_loss, detect_trimming
+from spark_connectors.read.loss import (
+    Loss,
+    LossReporter,
+    Tombstone,
+    detect_loss,
+    detect_other_data,
+    detect_restore,
+    detect_trimming,
+)
 from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import Command
-from spark_connectors.redis.names import STATE_FIELDS, TOMBSTONE_FIELDS
+from spark_connectors.redis.names import BIRTH_FIELD, STATE_FIELDS, TOMBSTONE_FIELDS
 
 T = TypeVar("T")
 
@@ -36,6 +44,16 @@ class WatchedRange:
     known_loss: str
     #: A time, in ms, at which the queue existed.
     existed_at: int
+    #: The number of messages that the queue had received for certain when the range was planned.
+    received: int = 0
+    #: The name of the data in which the range was planned.
+    birth: str = ""
+
+    def loss_in(self, after: str, state: QueueState) -> Loss | None:
+        """Return the loss after the sequence `after` in the same queue, with this state."""
+        queue = self.range.queue
+        restored = detect_restore(queue, state, self.range.upto, self.received)
+        return restored or detect_trimming(queue, after, self.known_loss, state)
 
     def loss_by_deletion(self, after: str, state: QueueState | None, tombstone: Tombstone | None) -> Loss | None:
         """Return the loss after the sequence `after`, if the queue is deleted, or created again with this state."""
@@ -62,7 +80,7 @@ class DeletionWatch:
         if state is None or state.created_at != self.watched.created_at:
             self.deletion = self.deletion or (after, state)
         else:
-            self._losses.report(detect_trimming(self.watched.range.queue, after, self.watched.known_loss, state))
+            self._losses.report(self.watched.loss_in(after, state))
 
     def check_detached(self, reply: Any) -> None:
         """Note a deletion of the queue during the read of its detached messages."""
@@ -74,11 +92,13 @@ class DeletionWatch:
 def report_deletions(
     reader: BulkReader, keys: Keyspace, watches: Sequence[DeletionWatch], losses: LossReporter
 ) -> None:
-    """Report the losses by deletions during the read."""
+    """Report the losses by deletions during the read, and by a server that has forgotten its data."""
     unchecked = [watch for watch in watches if watch.watched.range.detached and watch.deletion is None]
     for watch, reply in zip(unchecked, execute_many(reader, [watch.command for watch in unchecked]), strict=True):
         watch.check_detached(reply)
     deletions = [(watch.watched, *watch.deletion) for watch in watches if watch.deletion is not None]
+    if deletions:
+        losses.report(detect_other_data(deletions[0][0].birth, present_birth(reader, keys)))
     by_queue = tombstones(reader, keys, [watched.range.queue for watched, _, _ in deletions])
     for watched, after, state in deletions:
         losses.report(watched.loss_by_deletion(after, state, by_queue.get(watched.range.queue)))
@@ -87,6 +107,12 @@ def report_deletions(
 def tombstones(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> dict[str, Tombstone]:
     """Return the tombstones of deleted queues, by queue."""
     return _read_fields(reader, keys, queues, (TOMBSTONE, *TOMBSTONE_FIELDS), Tombstone.from_fields)
+
+
+def present_birth(reader: BulkReader, keys: Keyspace) -> str:
+    """Return the random name of the data of the namespace; an empty text for none."""
+    (name,) = reader.execute("HMGET", keys.birth, BIRTH_FIELD)
+    return "" if name is None else str(name.decode("ascii", "replace"))
 
 
 def queue_states(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> dict[str, QueueState]:

@@ -21,16 +21,22 @@ T = TypeVar("T")
 
 
 def open_broker(options: Options) -> Broker:
-    """Open a broker for one task, which closes it. The broker connects at its first call.
+    """Open a broker for one task, which closes it. Raises `Unreachable` and others after `connectRetries` attempts.
 
-    Each new connection reads the password in this process.
+    The first connection opens here, because the core has attempts of its own. Each new connection reads the password in
+    this process.
     """
-    pool = redis.ConnectionPool(connection_class=lambda **_: connect.connect(options))
+    first = connect.connect(options)
+    connect.with_retries(options, first.connect, first.disconnect)
+    opened = [first]
+    pool = redis.ConnectionPool(connection_class=lambda **_: opened.pop() if opened else connect.connect(options))
     return Broker(redis.Redis(connection_pool=pool), options.text("namespace"))
 
 
-def with_retries(options: Options, call: Callable[[], T], *, repeatable: bool = True) -> T:
-    """Make a call as `connect.with_retries` does.
+def with_retries(
+    options: Options, call: Callable[[], T], *, repeatable: bool = True, command: connect.Command = ()
+) -> T:
+    """Make a call as `connect.with_retries` does. `command` describes it in errors.
 
     A call that is not `repeatable` is repeated only if Redis certainly did not run it. Without free memory for messages
     the call raises `OutOfMemory`.
@@ -48,4 +54,4 @@ def with_retries(options: Options, call: Callable[[], T], *, repeatable: bool = 
                 raise OutOfMemory(f"url: {options.address} has no memory left for messages (maxmemory)") from None
             raise
 
-    return connect.with_retries(options, attempt)
+    return connect.with_retries(options, attempt, command=command)

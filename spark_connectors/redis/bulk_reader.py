@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from redis.exceptions import BusyLoadingError, ConnectionError, RedisError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, ResponseError
 
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.resp import pack_command
-from spark_connectors.errors import SourceError
+from rqttl.store.refusals import refuses_for_now
+from spark_connectors.errors import NoPermission, RefusedByRedis, SourceError
 from spark_connectors.options.options import Options
 from spark_connectors.redis.connect import Command, as_source_error, connect, socket_of, with_retries
 from spark_connectors.redis.pages import SPARE_BYTES, Page, UnexpectedReply, parse_pages, parse_text_lists
@@ -58,6 +59,8 @@ class BulkReader:
         self._options = options
         self._connection = connect(options)
         self._in_flight = 0
+        #: The failure of the last `_send`, which counts as one of the attempts.
+        self._failure: Exception | None = None
         #: The largest number of entries of a page.
         self.max_entries = options.number("fetchEntries")
         self._bytes = options.number("fetchBytes")
@@ -141,6 +144,15 @@ class BulkReader:
             if cursor == b"0":
                 return
 
+    def is_cluster_node(self) -> bool:
+        """Return True if the server says that it is a node of Redis Cluster. A user without HELLO gets False."""
+        try:
+            reply = self.execute("HELLO", 2)
+        except (NoPermission, RefusedByRedis):
+            return False  # the check only improves an error; a server before Redis 6 has no HELLO
+        properties = dict(zip(reply[::2], reply[1::2], strict=False))
+        return bool(properties.get(b"mode") == b"cluster")
+
     def close(self) -> None:
         """Close the connection. The next command opens it again."""
         self._in_flight = 0
@@ -219,28 +231,29 @@ class BulkReader:
                 return pages, texts
 
     def _send(self, commands: Sequence[Command]) -> None:
-        """Send commands. After a failure, `_receive` sends them again."""
+        """Send commands. After a failure, `_receive` decides whether it sends them again."""
         if not commands:
             return
         try:
             self._connection.send_packed_command([b"".join([pack_command(command) for command in commands])])
             self._in_flight = len(commands)
-        except (ConnectionError, TimeoutError, OSError):
+        except (RedisError, OSError) as error:
             self.close()
-        except RedisError as error:
-            self.close()
-            raise as_source_error(error, self._options, commands[0]) from None
+            self._failure = error
 
     def _receive(self, commands: Sequence[Command], read: Callable[[], T]) -> T:
         """Return the result of `read` for the replies to sent commands. After a failure, send all of them again."""
 
         def attempt() -> T:
-            if not self._in_flight:
+            if not self._in_flight and self._failure is None:
                 self._connection.connect()
                 self._send(commands)
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
             return read()
 
-        return with_retries(self._options, attempt, self.close)
+        return with_retries(self._options, attempt, self.close, commands[0])
 
     def _replies(self, commands: Sequence[Command]) -> list[Any]:
         replies: list[Any] = []
@@ -248,9 +261,9 @@ class BulkReader:
         for command in commands:
             try:
                 replies.append(self._connection.read_response())
-            except BusyLoadingError:
-                raise
             except ResponseError as error:
+                if refuses_for_now(error):
+                    raise
                 refusals.append(as_source_error(error, self._options, command))
             self._in_flight -= 1
         if refusals:

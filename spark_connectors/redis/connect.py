@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import random
+import re
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,22 +15,27 @@ from typing import Any, TypeAlias, TypeVar, cast
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
-    BusyLoadingError,
+    ClusterCrossSlotError,
     ConnectionError,
+    InvalidResponse,
     NoPermissionError,
-    RedisError,
     TimeoutError,
 )
 from redis.retry import Retry
 
+from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
 from spark_connectors.errors import (
+    ClusterNotSupported,
     InvalidOption,
     NoPermission,
     NotAuthenticated,
     RefusedByRedis,
+    RefusedForNow,
     SourceError,
     Unreachable,
+    UntrustedCertificate,
 )
 from spark_connectors.options.options import Options
 from spark_connectors.options.secret import mask
@@ -42,6 +50,30 @@ READ_COMMANDS = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevra
 CONNECT_TIMEOUT = 5.0
 _FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
 _LONGEST_PAUSE = 10.0
+#: Texts of OpenSSL about the certificate of one side. No later attempt can succeed.
+_CERTIFICATE = re.compile("CERTIFICATE|UNKNOWN_CA", re.IGNORECASE)
+#: Texts of OpenSSL about a peer that does not speak TLS.
+_NO_TLS = re.compile("WRONG_VERSION_NUMBER|EOF|RECORD_LAYER", re.IGNORECASE)
+
+
+class _TlsConnection(SSLConnection):
+    """A connection over TLS whose handshake ends with the connect time-out."""
+
+    def _wrap_socket_with_ssl(self, sock: socket.socket) -> Any:
+        sock.settimeout(self.socket_connect_timeout)
+        hint = "a port without TLS needs a url that begins with redis://"
+        try:
+            wrapped = super()._wrap_socket_with_ssl(sock)  # type: ignore[no-untyped-call]
+        except builtins.TimeoutError:
+            raise TimeoutError(f"no answer to the TLS handshake; {hint}") from None
+        except ssl.SSLError as error:
+            if _CERTIFICATE.search(str(error)) or not _NO_TLS.search(str(error)):
+                raise
+            raise ConnectionError(f"{error}; {hint}") from None
+        except ConnectionResetError as error:
+            raise ConnectionError(f"{error}; {hint}") from None
+        wrapped.settimeout(self.socket_timeout)
+        return wrapped
 
 
 def connect(options: Options) -> Connection:
@@ -58,7 +90,7 @@ def connect(options: Options) -> Connection:
     if address.path:
         kind, settings = UnixDomainSocketConnection, {"path": address.path}
     elif address.tls:
-        kind = SSLConnection
+        kind = _TlsConnection
         verify = options.flag("tlsVerify")
         settings |= {
             "ssl_ca_certs": options.optional_text("tlsCaFile"),
@@ -93,47 +125,84 @@ def socket_of(connection: Connection) -> socket.socket:
     return cast("socket.socket", link)
 
 
-def with_retries(options: Options, call: Callable[[], T], failed: Callable[[], None] = lambda: None) -> T:
-    """Make a call, and repeat it while Redis does not answer, up to `connectRetries` times.
+def with_retries(
+    options: Options, call: Callable[[], T], failed: Callable[[], None] = lambda: None, command: Command = ()
+) -> T:
+    """Make a call, and repeat it while Redis does not answer or refuses for now, up to `connectRetries` times.
 
-    `failed` runs after each failure. Refusals of Redis raise the result of `as_source_error` at once.
+    `failed` runs after each failure. Other refusals of Redis, and certificates that do not verify, raise the result of
+    `as_source_error` at once; `command` is for its text.
     """
     first, retries = options.number("retryBackoff") / 1000, options.number("connectRetries")
     for i in range(retries + 1):
         try:
             return call()
-        except RedisError as error:
+        except (*TEMPORARY, OSError) as error:
             failed()
-            temporary = isinstance(error, (ConnectionError, TimeoutError, BusyLoadingError))
-            if i == retries or not temporary or isinstance(error, AuthenticationError):
-                raise as_source_error(error, options) from None
-        except OSError as error:
-            failed()
-            if i == retries:
-                raise as_source_error(error, options) from None
+            if i == retries or not _is_temporary(error, options):
+                raise as_source_error(error, options, command) from None
         time.sleep(min(_LONGEST_PAUSE, first * 2**i) * random.uniform(0.5, 1))
     raise AssertionError("the last attempt returns or raises")
+
+
+def _is_temporary(error: Exception, options: Options) -> bool:
+    return not _is_about_certificate(error, options) and (isinstance(error, OSError) or is_away(error))
+
+
+def _is_about_certificate(error: Exception, options: Options) -> bool:
+    broken = isinstance(error, (ConnectionError, OSError))
+    return broken and options.address.tls and _CERTIFICATE.search(str(error)) is not None
 
 
 def as_source_error(error: Exception, options: Options, command: Command = ()) -> SourceError:
     """Convert an error of redis-py. The new text names the option to look at, and shows no secret.
 
-    `command` is the command that Redis refused.
+    `command` is the command that Redis refused, or a description of a call in words.
     """
     password = options.password()
     text = mask(str(error), None if password is None else password.reveal())
-    user = options.optional_text("username") or "default"
+    call = " ".join(str(word)[:80] for word in command[:2]) or "a command"
     if isinstance(error, AuthenticationError) or "NOAUTH" in text or "WRONGPASS" in text:
+        user = options.optional_text("username") or "default"
         return NotAuthenticated(
             f"username, passwordEnv, passwordFile: {options.address} refuses user {user!r} with this password: {text}"
         )
     if isinstance(error, NoPermissionError) or "NOPERM" in text:
-        name, keys = str(command[0]).upper() if command else "a command", f"{options.text('namespace')}:*"
-        needed = f"Reading needs the keys {keys} and the commands {' '.join(READ_COMMANDS)}"
-        if options.use == "write":
-            needed = f"Writing needs the keys {keys}; `rqttl doctor`, run as this user, names the missing rights"
-        return NoPermission(f"username: user {user!r} may not run {name}: {text}. {needed}")
-    if isinstance(error, (ConnectionError, TimeoutError, OSError)):
-        return Unreachable(f"url: {options.address} cannot be reached: {text}")
-    call = " ".join(str(word)[:80] for word in command[:2])
+        return _no_permission(options, call, text)
+    if refuses_for_now(error):
+        return RefusedForNow(
+            f"connectRetries: {options.address} refuses {call} for now, also after {options['connectRetries']} "
+            f"retries: {text}"
+        )
+    if _is_about_certificate(error, options):
+        return UntrustedCertificate(
+            f"tlsCaFile, tlsCertFile: {options.address} and this client do not trust their certificates: {text}"
+        )
+    if isinstance(error, (ConnectionError, TimeoutError, InvalidResponse, OSError)):
+        return Unreachable(f"url: {options.address} cannot be reached: {text}{_plain_hint(error, options)}")
+    if isinstance(error, (AskError, ClusterCrossSlotError)):
+        return cluster_not_supported(options)
     return RefusedByRedis(f"url: {options.address} refused {call}: {text}")
+
+
+def cluster_not_supported(options: Options) -> ClusterNotSupported:
+    """Make the error for a node of Redis Cluster."""
+    return ClusterNotSupported(
+        f"url: {options.address} is a node of Redis Cluster, on which rqttl does not run; use one server, or one "
+        "primary with replicas"
+    )
+
+
+def _no_permission(options: Options, call: str, text: str) -> NoPermission:
+    user, keys = options.optional_text("username") or "default", f"{options.text('namespace')}:*"
+    needed = f"Reading needs the keys {keys} and the commands {' '.join(READ_COMMANDS)}"
+    if options.use == "write":
+        needed = f"Writing needs the keys {keys}; `rqttl doctor`, run as this user, names the missing rights"
+    return NoPermission(f"username: user {user!r} may not run {call}: {text}. {needed}")
+
+
+def _plain_hint(error: Exception, options: Options) -> str:
+    """Return a hint for a server that answers a plain client with bytes of TLS, or with the end of the connection."""
+    broken = isinstance(error, InvalidResponse) or re.search("closed|reset", str(error), re.IGNORECASE)
+    hint = "; if this port speaks TLS, the url has to begin with rediss://"
+    return hint if broken and not options.address.tls and not options.address.path else ""

@@ -1,24 +1,26 @@
 """The offsets of a streaming query: its position in each queue, as JSON for the checkpoint of Spark.
 
-    {"queues":{"orders/dead":["1700000000123-100000",1690000000000,5021]},"v":1}
+    {"birth":"9f86d081884c7d65","queues":{"orders/dead":["1700000000123-100000",1690000000000,5021]},"v":2}
 
 A position is the last sequence that was read, the creation time of the queue, and the number of messages that the queue
-had received by then. A queue that was deleted and created again starts anew. Ranges between two offsets are closed, so
-a repeated batch reads the same messages. Names are sorted, because Spark compares offsets as text. Pure.
+had received by then. `birth` is the random name of the data. A queue that was deleted and created again starts anew. A
+queue that the options no longer select keeps its position, so the query goes on there if they select it again. Ranges
+between two offsets are closed, so a repeated batch reads the same messages. Names are sorted, because Spark compares
+offsets as text. Pure.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from spark_connectors.errors import InvalidOffset
-from spark_connectors.ranges import FIRST, Range, sequence_number
+from spark_connectors.ranges import FIRST, Range, sequence_number, sequence_text
 from spark_connectors.read.positions import QueuePosition
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +30,34 @@ class Offset:
     positions: Mapping[str, QueuePosition]
     #: The queue that the next batch serves first, after a limit cut this one off.
     next_queue: str = ""
-    #: The start of the query, in the end offset of its first batch. Spark asks for the initial offset again before it
-    #: repeats the first batch, and `latest` has moved on by then.
+    #: The start of this batch where it is not the end of the batch before it: in the end offset of the first batch,
+    #: because Spark asks for the initial offset again before it repeats the first batch, and `latest` has moved on by
+    #: then; and in that of a batch that reads again after a loss.
     began: Mapping[str, QueuePosition] | None = None
     initial: bool = field(default=False)
+    #: The queues of the option `queues` that were deleted after the query had read them.
+    gone: frozenset[str] = frozenset()
+    #: The name of the data that the query has read.
+    birth: str = ""
+    #: The last sequences before the start of the query, by queue: it has not read messages up to them.
+    since: Mapping[str, str] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
         """Return the JSON value for the checkpoint, with its keys in order."""
         values: dict[str, Any] = {}
         if self.began is not None:
             values["began"] = _dump(self.began)
+        if self.birth:
+            values["birth"] = self.birth
+        if self.gone:
+            values["gone"] = sorted(self.gone)
         if self.initial:
             values["initial"] = True
         if self.next_queue:
             values["next_queue"] = self.next_queue
         values["queues"] = _dump(self.positions)
+        if self.since:
+            values["since"] = dict(sorted(self.since.items()))
         return {**values, "v": VERSION}
 
     @property
@@ -65,16 +80,40 @@ class Offset:
                 next_queue=values.get("next_queue", ""),
                 began=None if began is None else _parse(began),
                 initial=bool(values.get("initial", False)),
+                gone=frozenset(_parse_names(values.get("gone", []))),
+                birth=str(values.get("birth", "")),
+                since={queue: sequence_text(sequence_number(text)) for queue, text in values.get("since", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidOffset(f"offset in the checkpoint: it is damaged ({type(error).__name__})") from error
 
-    def advanced(self, positions: Mapping[str, QueuePosition], next_queue: str = "") -> Offset:
-        """Return the end of a batch that starts at this offset; the offset itself for an empty batch."""
+    def advanced(
+        self,
+        positions: Mapping[str, QueuePosition],
+        next_queue: str = "",
+        gone: Collection[str] = (),
+        *,
+        birth: str = "",
+        turned_back: Collection[str] = (),
+    ) -> Offset:
+        """Return the end of a batch that starts at this offset; the offset itself for an empty batch.
+
+        The batch reads the queues of `turned_back` from their first message on.
+        """
         if positions == self.positions:
             return self
         began = {queue: position for queue, position in self.positions.items() if position.after > FIRST}
-        return Offset(positions, next_queue, began if self.initial else None)
+        for queue in turned_back:
+            began.pop(queue, None)
+        since = {queue: text for queue, text in self.since.items() if self._is_same(queue, positions, turned_back)}
+        began_anew = began if self.initial or turned_back else None
+        return Offset(positions, next_queue, began_anew, gone=frozenset(gone), birth=birth, since=since)
+
+    def _is_same(self, queue: str, positions: Mapping[str, QueuePosition], turned_back: Collection[str]) -> bool:
+        """True if the query goes on in the same queue."""
+        before, then = self.positions.get(queue), positions.get(queue)
+        same = before is not None and then is not None and before.created_at == then.created_at
+        return same and queue not in turned_back
 
 
 def batch_ranges(start: Offset, end: Offset) -> list[Range]:
@@ -96,6 +135,12 @@ def batch_ranges(start: Offset, end: Offset) -> list[Range]:
 
 def _dump(positions: Mapping[str, QueuePosition]) -> dict[str, list[Any]]:
     return {queue: positions[queue].dump() for queue in sorted(positions)}
+
+
+def _parse_names(values: object) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(name, str) for name in values):
+        raise TypeError("expected a list of names")
+    return values
 
 
 def _parse(values: Mapping[str, list[Any]]) -> dict[str, QueuePosition]:

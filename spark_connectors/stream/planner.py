@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from rqttl.protocol.keys import DETACHED, LOG, Keyspace, queue_names
+from rqttl.protocol.keys import Keyspace
 from spark_connectors.errors import NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import sequence_before
-from spark_connectors.read.loss import LossReporter, detect_loss
-from spark_connectors.read.plan import check_read_access, partitions, queue_snapshots
+from spark_connectors.ranges import FIRST, sequence_before
+from spark_connectors.read.loss import Loss, LossReporter, detect_loss, detect_other_data, detect_restore
+from spark_connectors.read.plan import check_read_access, partitions, queue_snapshots, registered_queues
 from spark_connectors.read.positions import QueuePosition, QueueState, before_first, position_after
-from spark_connectors.read.watch import WatchedRange, execute_many, now_ms, queue_states, tombstones
+from spark_connectors.read.watch import WatchedRange, now_ms, present_birth, queue_states, tombstones
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.stream.budget_scan import BudgetScan, MessageSizes
-from spark_connectors.stream.limits import FairShare, QueueShare
+from spark_connectors.stream.batch_limiter import BatchLimit, BatchLimiter, Unread
+from spark_connectors.stream.committed import CommittedPurge
 from spark_connectors.stream.offsets import Offset, batch_ranges
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimit:
-    """The largest number of messages in a batch, or of bytes of their headers and bodies."""
-
-    amount: int
-    in_bytes: bool = False
+from spark_connectors.stream.pace import BatchDelay
 
 
 class StreamPlanner:
@@ -39,15 +32,21 @@ class StreamPlanner:
         self._options = options
         self._keys = Keyspace(options.text("namespace"))
         self._losses = LossReporter(fail=options.flag("failOnDataLoss"))
+        self._limiter = BatchLimiter(options, self._keys)
+        self._committed = CommittedPurge(options)
         self._open_reader: BulkReader | None = None
         self._initial: Offset | None = None
         #: The first positions of queues that are in no offset yet.
         self._first_positions: dict[str, QueuePosition] = {}
         self._states: dict[str, QueueState] | None = None
         self._frozen: dict[str, QueueState] | None = None
+        self._names_checked = False
+        least = options.optional_number("minEntriesPerTrigger")
+        self._delay = None if least is None else BatchDelay(least, options.number("maxTriggerDelay"))
 
     def close(self) -> None:
         """Close the connection. The next question opens it again."""
+        self._committed.close()
         if self._open_reader is not None:
             self._open_reader.close()
 
@@ -56,31 +55,60 @@ class StreamPlanner:
     def initial(self) -> Offset:
         """Return the start of a new query. It is determined once, so that `latest` keeps its meaning."""
         if self._initial is None:
+            birth = present_birth(self._reader(), self._keys)
             states = self._read_states(self._queue_names(()))
-            if missing := [name for name in self._options.queues if name not in states]:
-                raise NoSuchQueue(
-                    f"queues: there is no queue {missing[0]!r} in namespace {self._keys.namespace!r}; option "
-                    "queuePattern selects queues that are created later, too"
-                )
-            self._initial = Offset({name: self._start(name, state) for name, state in states.items()}, initial=True)
+            self._refuse_missing(states)
+            self._names_checked = True
+            for name in sorted(states)[:1]:
+                self._committed.check_rights(name)
+            positions = {name: self._start(name, state) for name, state in states.items()}
+            since = {name: position.after for name, position in positions.items() if position.after > FIRST}
+            self._initial = Offset(positions, initial=True, birth=birth, since=since)
         return self._initial
 
-    def latest(self, start: Offset, limit: BatchLimit | None) -> Offset:
+    def latest(self, start: Offset, limit: BatchLimit | None, *, may_wait: bool = False) -> Offset:
         """Return the end of the next batch: the end of all queues, or as far as the limit admits.
 
-        Returns `start` if there is nothing to read. Raises `DataLoss` if messages are lost and the query shall fail.
+        Returns `start` if there is nothing to read. With `may_wait`, also for less than `minEntriesPerTrigger`, until
+        `maxTriggerDelay` has passed. Raises `DataLoss` if messages are lost and the query shall fail.
         """
+        birth = present_birth(self._reader(), self._keys)
         self._states = self._read_states(self._queue_names(start.positions))
+        self._check_names(start)
         states = self._up_to_frozen(self._states)
-        positions = self._positions(start, states)
+        known, turned_back = self._turned_back(start, birth, self._states)
+        positions = self._positions(known, states)
+        if not start.initial:
+            committed = {
+                name: known.positions[name] for name in positions if known.positions.get(name) is positions[name]
+            }
+            self._committed.remove(committed, known.since)
         ends = {name: position.at_end(states[name]) for name, position in positions.items()}
         next_queue = ""
-        if limit is not None:
-            next_queue = self._apply_limit(positions, states, ends, limit, start.next_queue)
+        if limit is not None or may_wait:
+            unread = self._limiter.unread(self._reader(), positions, states)
+            if may_wait and not self._is_due(unread):
+                return start
+            if limit is not None:
+                limited, next_queue = self._limiter.ends(self._reader(), unread, limit, start.next_queue)
+                ends.update(limited)
         if all(end.after == positions[name].after for name, end in ends.items()):
             return start
-        kept = {name: position for name, position in start.positions.items() if not self._is_deleted(name)}
-        return start.advanced({**kept, **ends}, next_queue)
+        deleted = self._deleted_queues(start)
+        kept = {name: position for name, position in known.positions.items() if name not in deleted}
+        gone = (start.gone | deleted.intersection(self._options.queues)).difference(self._states)
+        return start.advanced({**kept, **ends}, next_queue, gone, birth=birth, turned_back=turned_back)
+
+    def _is_due(self, unread: Mapping[str, Unread]) -> bool:
+        """True if there are enough messages for a batch, or if it has waited long enough for them."""
+        if self._delay is None or self._frozen is not None:
+            return True
+        return self._delay.is_due(sum(queue.rows for queue in unread.values()))
+
+    @property
+    def queue_count(self) -> int:
+        """The number of queues at the last question."""
+        return len(self._states or ())
 
     def newest(self) -> Offset:
         """Return the end of all queues, as last read."""
@@ -95,6 +123,7 @@ class StreamPlanner:
     def watched_ranges(self, start: Offset, end: Offset) -> list[WatchedRange]:
         """Return the ranges of a batch. Raises `DataLoss` if messages in them were lost since the first plan."""
         ranges = batch_ranges(start, end)
+        self._losses.report(detect_other_data(end.birth, present_birth(self._reader(), self._keys)))
         queues = queue_snapshots(self._reader(), self._keys, [part.queue for part in ranges])
         created_at = {name: queue.created_at for name, queue in queues.items()}
         deleted = [part.queue for part in ranges if created_at.get(part.queue) != end.positions[part.queue].created_at]
@@ -102,16 +131,18 @@ class StreamPlanner:
         watched = []
         for part in ranges:
             queue, position = queues.get(part.queue), end.positions[part.queue]
-            state = None if queue is None else QueueState(queue.created_at, queue.last_sequence, queue.trimmed_upto, 0)
+            state = None if queue is None else queue.state
             begin = replace(position, after=part.after, ahead=part.rows)
             unchecked_for = now_ms() - position.existed_at
             self._losses.report(
                 detect_loss(part.queue, begin, state, by_queue.get(part.queue), unchecked_for=unchecked_for)
             )
-            if queue is not None and queue.created_at == position.created_at:
+            if queue is not None and state is not None and position.belongs_to(state):
+                self._losses.report(detect_restore(part.queue, state, part.upto, position.received))
                 rows = max(1, min(part.rows, queue.rows))
                 present = replace(part, rows=rows, detached=queue.may_have_detached)
-                watched.append(WatchedRange(present, position.created_at, position.known_loss, now_ms()))
+                lost, received = position.known_loss, position.received
+                watched.append(WatchedRange(present, position.created_at, lost, now_ms(), received, end.birth))
         return watched
 
     def partitions(self, ranges: Sequence[WatchedRange]) -> list[list[WatchedRange]]:
@@ -143,8 +174,32 @@ class StreamPlanner:
         for name, state in states.items():
             frozen = self._frozen.get(name)
             if frozen is not None and frozen.created_at == state.created_at:
-                limited[name] = replace(state, last_sequence=frozen.last_sequence, enqueued=frozen.enqueued)
+                last, enqueued = min(state.last_sequence, frozen.last_sequence), min(state.enqueued, frozen.enqueued)
+                limited[name] = replace(state, last_sequence=last, enqueued=enqueued)
         return limited
+
+    def _turned_back(
+        self, start: Offset, birth: str, states: Mapping[str, QueueState]
+    ) -> tuple[Offset, frozenset[str]]:
+        """Report data that Redis has forgotten. Returns the offset without the positions that do not hold any more.
+
+        The second result has the names of their queues. The query reads these queues again from the first message on:
+        nobody knows which of their messages it has read.
+        """
+        if other_data := detect_other_data(start.birth, birth):
+            self._losses.report(_told_to_go_back(other_data, "all queues"))
+            self._first_positions = {}
+            return replace(start, positions={}), frozenset(start.positions)
+        turned_back = set()
+        for name, position in start.positions.items():
+            state = states.get(name)
+            if state is None or not position.belongs_to(state):
+                continue
+            if older := detect_restore(name, state, position.after, position.received):
+                self._losses.report(_told_to_go_back(older, "the queue"))
+                turned_back.add(name)
+        kept = {name: position for name, position in start.positions.items() if name not in turned_back}
+        return replace(start, positions=kept), frozenset(turned_back)
 
     def _positions(self, start: Offset, states: Mapping[str, QueueState]) -> dict[str, QueuePosition]:
         """Report the losses, and return the position of the query in each queue that exists."""
@@ -184,52 +239,13 @@ class StreamPlanner:
             return position
         return replace(before_first(state), known_loss="") if recreated else before_first(state)
 
-    def _apply_limit(
-        self,
-        positions: Mapping[str, QueuePosition],
-        states: Mapping[str, QueueState],
-        ends: dict[str, QueuePosition],
-        limit: BatchLimit,
-        next_queue: str,
-    ) -> str:
-        """Move `ends` back to the limit. Returns the queue that the next batch serves first."""
-        unread = [name for name in positions if ends[name].after != positions[name].after]
-        counts = self._message_counts(unread)
-        most = {name: min(sum(counts[name]), positions[name].max_unread(states[name])) for name in unread}
-        if not limit.in_bytes and sum(most.values()) <= limit.amount:
-            return ""
-        shares = {name: QueueShare(positions[name].after, states[name].last_sequence) for name, n in most.items() if n}
-        fair = FairShare(limit.amount, shares, next_queue)
-        self._scan(fair, limit, [name for name in shares if counts[name][1]])
-        for name, share in fair.shares.items():
-            after = share.upto if share.done else share.after
-            ends[name] = positions[name].advanced(after, share.rows, states[name])
-        return fair.next_queue
-
-    def _scan(self, fair: FairShare, limit: BatchLimit, with_detached: Sequence[str]) -> None:
-        scan = BudgetScan(
-            self._reader(),
-            self._keys,
-            {name: self._detached_sizes(name) for name in with_detached},
-            in_bytes=limit.in_bytes,
-            max_entries=self._options.number("fetchEntries"),
-            reply_bytes=self._options.number("fetchBytes"),
-        )
-        rounds = fair.run()
-        try:
-            requests = next(rounds)
-            while True:
-                requests = rounds.send(scan.answer(requests))
-        except StopIteration:
-            return
-
     # ------------------------------------------------------------------------------------------ questions
 
     def _queue_names(self, followed: Iterable[str]) -> list[str]:
         """Return the names of all selected queues. Queues of a pattern come from the registry and from `followed`."""
         if self._options.queues:
             return sorted(self._options.queues)
-        registered = queue_names(self._reader().execute("SMEMBERS", self._keys.registry))
+        registered = registered_queues(self._options, self._reader(), self._keys)
         return self._selected({*registered, *followed})
 
     def _selected(self, names: Iterable[str]) -> list[str]:
@@ -239,18 +255,23 @@ class StreamPlanner:
     def _read_states(self, names: Iterable[str]) -> dict[str, QueueState]:
         return queue_states(self._reader(), self._keys, names)
 
-    def _message_counts(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return the number of messages of each queue in its log, and outside its log."""
-        parts = (("XLEN", LOG), ("HLEN", DETACHED))
-        commands = [(command, self._keys.key(name, part)) for name in names for command, part in parts]
-        replies = execute_many(self._reader(), commands)
-        return dict(zip(names, zip(replies[::2], replies[1::2], strict=True), strict=True))
+    def _check_names(self, start: Offset) -> None:
+        """Refuse unknown names at the start of a query, but no queue that is deleted while the query runs."""
+        if not self._names_checked:
+            self._refuse_missing({*(self._states or ()), *start.positions, *start.gone})
+            self._names_checked = True
 
-    def _detached_sizes(self, name: str) -> MessageSizes:
-        """Return the detached messages of a queue, in order."""
-        pages = self._reader().hash_pages(self._keys.key(name, DETACHED))
-        sizes = {sequence.decode(): len(packed) - packed.index(b":") - 1 for page in pages for sequence, packed in page}
-        return sorted(sizes.items())
+    def _refuse_missing(self, known: Container[str]) -> None:
+        """Refuse a named queue that neither exists nor is known from the checkpoint: its name may be misspelt."""
+        if missing := [name for name in self._options.queues if name not in known]:
+            raise NoSuchQueue(
+                f"queues: there is no queue {missing[0]!r} in namespace {self._keys.namespace!r}, and the checkpoint "
+                "has no position in it; option queuePattern selects queues that are created later, too"
+            )
+
+    def _deleted_queues(self, start: Offset) -> set[str]:
+        """Return the selected queues of an offset that do not exist."""
+        return {name for name in self._selected(start.positions) if name in start.positions and self._is_deleted(name)}
 
     def _is_deleted(self, name: str) -> bool:
         return self._states is not None and name not in self._states
@@ -259,3 +280,8 @@ class StreamPlanner:
         if self._open_reader is None:
             self._open_reader = BulkReader(self._options)
         return self._open_reader
+
+
+def _told_to_go_back(loss: Loss, queues: str) -> Loss:
+    """Return the loss with a sentence on the way on of a query that does not fail."""
+    return replace(loss, text=f"{loss.text}. A query that goes on reads {queues} again from the first message on")

@@ -6,7 +6,7 @@ constructor does not connect, and nothing relies on `stop`. Only Spark's checkpo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -27,8 +28,10 @@ from spark_connectors.read import scan
 from spark_connectors.read.loss import LossReporter
 from spark_connectors.read.watch import DeletionWatch, WatchedRange, report_deletions
 from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.stream.batch_limiter import BatchLimit
 from spark_connectors.stream.offsets import Offset
-from spark_connectors.stream.planner import BatchLimit, StreamPlanner
+from spark_connectors.stream.pace import Pauses
+from spark_connectors.stream.planner import StreamPlanner
 
 
 @dataclass
@@ -48,6 +51,7 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._planner = StreamPlanner(options)
+        self._pauses = Pauses()
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._options, self._columns)
@@ -57,17 +61,25 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.initial().dump()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return the limit of `maxEntriesPerTrigger` or `maxBytesPerTrigger`, if there is one."""
-        rows = self._options.optional_number("maxEntriesPerTrigger")
-        size = self._options.optional_number("maxBytesPerTrigger")
-        if rows is not None:
-            return ReadMaxRows(rows)
-        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
+        """Return the limit of `maxEntriesPerTrigger` or `maxBytesPerTrigger`, or else of `minEntriesPerTrigger`."""
+        kinds: tuple[tuple[str, Callable[[int], ReadLimit]], ...] = (
+            ("maxEntriesPerTrigger", ReadMaxRows),
+            ("maxBytesPerTrigger", ReadMaxBytes),
+            ("minEntriesPerTrigger", ReadMinRows),
+        )
+        limits = ((kind, self._options.optional_number(name)) for name, kind in kinds)
+        return next((kind(amount) for kind, amount in limits if amount is not None), ReadAllAvailable())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return the end of the next batch within this limit; `start` itself if there is nothing to read."""
+        """Return the end of the next batch within this limit; `start` itself if there is nothing to read.
+
+        Spark replaces each limit by `ReadAllAvailable` if the query has one batch only.
+        """
+        self._pauses.wait()
         begin = Offset.parse(start)
-        end = self._planner.latest(begin, _batch_limit(limit))
+        may_wait = not isinstance(limit, ReadAllAvailable)
+        end = self._planner.latest(begin, _batch_limit(limit), may_wait=may_wait)
+        self._pauses.note(idle=end is begin, queues=self._planner.queue_count)
         return start if end is begin else end.dump()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, compress
 from typing import TypeVar
 
@@ -93,7 +93,12 @@ class Enqueue:
         """Make calls in one round trip. Returns each call as it was stored, with its reply; `None` without a queue."""
         configs = [(self._config(call.queue), call) for call in calls]
         scripts = [self._command(config, call) for config, call in configs if config is not None]
-        sent = self._with_retries(lambda: self._task.driver.perform(pipeline(scripts, OUTDATED))) if scripts else []
+        queues = [call.queue for call in calls]
+        sent = (
+            self._with_retries(lambda: self._task.driver.perform(pipeline(scripts, OUTDATED)), queues)
+            if scripts
+            else []
+        )
         replies = iter(sent)
         return [(call, None) if config is None else self._final_reply(call, next(replies)) for config, call in configs]
 
@@ -110,7 +115,9 @@ class Enqueue:
             return self._command(config, call)
 
         try:
-            repeated = self._with_retries(lambda: self._task.driver.perform(with_config(call.queue, build)))
+            repeated = self._with_retries(
+                lambda: self._task.driver.perform(with_config(call.queue, build)), [call.queue]
+            )
         except (QueueNotFound, MessageTooLarge):
             # after `MessageTooLarge` the call has no rows left
             return call, None
@@ -139,13 +146,15 @@ class Enqueue:
 
     def _config(self, queue: str, *, fresh: bool = False) -> QueueConfig | None:
         try:
-            config: QueueConfig = self._task.with_retries(lambda: self._task.driver.step(GetConfig(queue, fresh=fresh)))
+            config: QueueConfig = self._task.with_retries(
+                lambda: self._task.driver.step(GetConfig(queue, fresh=fresh)), [queue]
+            )
         except QueueNotFound:
             return None
         return config
 
-    def _with_retries(self, call: Callable[[], T]) -> T:
-        return self._task.with_retries(call, repeatable=self._once)
+    def _with_retries(self, call: Callable[[], T], queues: Iterable[str]) -> T:
+        return self._task.with_retries(call, queues, repeatable=self._once)
 
     def _count(self, call: CallBatch, results: Sequence[bytes]) -> None:
         duplicates, refused = results.count(b"="), 0
@@ -172,7 +181,11 @@ class Enqueue:
         self._refuse(rows, error.code, str(error))
 
     def _refuse_large(self, config: QueueConfig, rows: Sequence[int]) -> None:
-        self._refuse(rows, MessageTooLarge.code, f"body: larger than max_message_bytes, {config.max_body}")
+        self._refuse(
+            rows,
+            MessageTooLarge.code,
+            f"body: larger than max_message_bytes of queue {config.name!r}, {config.max_body}",
+        )
 
     def _refuse(self, rows: Sequence[int], reason: str, cause: str) -> None:
         for row in rows:

@@ -31,6 +31,16 @@ _REFUSALS = {
     "no_origin": (QueueNotFound.code, "queue {queue!r}, where it died, does not exist any more"),
     "same_queue": ("same_queue", "it died in queue {queue!r} itself"),
 }
+#: The causes that differ if the column `source` names the target.
+_CAUSES_OF_SOURCE = {
+    "no_origin": "queue {queue!r} of column source does not exist",
+    "same_queue": "column source names queue {queue!r}, which holds the letter",
+}
+#: The causes of a column `source` without a value, and of a letter without deaths.
+_NO_TARGET = {
+    True: "column source is null, so there is no queue to put it back into",
+    False: "it never died, so there is no queue to put it back into",
+}
 
 
 class _LetterOperation:
@@ -81,7 +91,7 @@ class Purge(_LetterOperation):
         for call in calls:
             purge = partial(self._task.broker.queue(call.queue).purge_many, call.arguments)
             try:
-                purged = self._task.with_retries(purge)
+                purged = self._task.with_retries(purge, [call.queue])
             except QueueNotFound:
                 purged = 0
             self._task.report.counts["purged"] += purged
@@ -107,7 +117,7 @@ class Redrive(_LetterOperation):
         for row in (row for row in rows if row in origins):
             origin = origins[row]
             if origin is None:
-                self._batch.refuse(row, "no_source", "it never died, so there is no queue to put it back into")
+                self._batch.refuse(row, "no_source", _NO_TARGET[sources is not None])
                 continue
             try:
                 by_origin[check_queue_name(origin)].append(row)
@@ -131,7 +141,7 @@ class Redrive(_LetterOperation):
         """Return the deaths of letters; `None` for a letter that does not exist."""
         keyspace = self._task.driver.keyspace
         peeks = [commands.peek(keyspace, queue, after=codec.sequence_before(item), limit=1) for item in sequences]
-        pages = self._task.with_retries(lambda: self._task.driver.perform(pipeline(peeks, NOT_THERE)))
+        pages = self._task.with_retries(lambda: self._task.driver.perform(pipeline(peeks, NOT_THERE)), [queue])
         histories: list[History | None] = []
         for sequence, page in zip(sequences, pages, strict=True):
             # a missing or expired queue holds nothing
@@ -152,9 +162,11 @@ class Redrive(_LetterOperation):
                     self._task.report.counts[_COUNTERS[result.outcome]] += 1
                 else:
                     reason, cause = _REFUSALS[result.outcome]
+                    if self._batch.column("source") is not None:
+                        cause = _CAUSES_OF_SOURCE.get(result.outcome, cause)
                     self._batch.refuse(row, reason, cause.format(queue=result.origin, limit=result.limit))
 
     def _put_back(self, call: CallBatch) -> list[RedriveResult]:
         queue = self._task.broker.queue(call.arguments[0][0])
         letters = [(sequence, call.queue) for _, sequence in call.arguments]
-        return self._task.with_retries(lambda: queue.redrive_many(letters))
+        return self._task.with_retries(lambda: queue.redrive_many(letters), [call.arguments[0][0], call.queue])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rqttl import flows
 from rqttl.errors import QueueNotFound
 from rqttl.text import did_you_mean
-from spark_connectors.columns.schema import available_columns
+from spark_connectors.columns.schema import available_columns, without_zone_hint
 from spark_connectors.errors import InvalidOption, InvalidSchema, NoSuchQueue, SaveMode
 from spark_connectors.options.options import Options
 
@@ -102,9 +102,11 @@ def check_target(options: Options, queue: str | None) -> None:
     broker = open_broker(options)
     try:
         if queue is None:
-            with_retries(options, lambda: driver_of(broker).perform(flows.execute(replies.data, "PING")))
+            with_retries(
+                options, lambda: driver_of(broker).perform(flows.execute(replies.data, "PING")), command=("PING",)
+            )
         else:
-            with_retries(options, lambda: broker.queue(queue).options())
+            with_retries(options, lambda: broker.queue(queue).options(), command=("the options of", f"queue {queue!r}"))
     except QueueNotFound:
         namespace = options.text("namespace")
         raise NoSuchQueue(f"queue: there is no queue {queue!r} in namespace {namespace!r}; declare it first") from None
@@ -131,7 +133,7 @@ def _used(schema: StructType, columns: Mapping[str, Column], operation: str) -> 
                 raise InvalidSchema(f"{field.name[:80]}: enqueue has no such column{hint}")
             continue
         if not column.rule.fullmatch(actual):
-            hint = _NO_UNIT if field.name == "ttl" and _NUMBER.fullmatch(actual) else ""
+            hint = _NO_UNIT if field.name == "ttl" and _NUMBER.fullmatch(actual) else without_zone_hint(actual)
             raise InvalidSchema(f"{field.name}: expected {column.types}, got {actual[:200]}{hint}")
         if field.name in used:
             raise InvalidSchema(f"{field.name}: the column occurs twice")

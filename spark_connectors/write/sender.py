@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -83,9 +83,13 @@ class WriteTask:
         """The driver of the broker, for steps that no method of the broker offers."""
         return driver_of(self.broker)
 
-    def with_retries(self, call: Callable[[], T], *, repeatable: bool = True) -> T:
-        """Make a call to Redis; see `redis.broker.with_retries`."""
-        return with_retries(self.options, call, repeatable=repeatable)
+    def with_retries(self, call: Callable[[], T], queues: Iterable[str], *, repeatable: bool = True) -> T:
+        """Make a call to Redis that concerns these queues; see `redis.broker.with_retries`."""
+        names = list(dict.fromkeys(queues))
+        named = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
+        return with_retries(
+            self.options, call, repeatable=repeatable, command=(self.plan.operation, f"with queue {named}")
+        )
 
 
 class BatchSender:
@@ -126,7 +130,7 @@ class BatchSender:
     def _fitting(self, left: Sequence[CallBatch], full: set[str], depth: int) -> list[CallBatch]:
         """Return the next batches for which there is room. Queues without room for their next batch join `full`."""
         names = list(dict.fromkeys(batch.queue for batch in left if batch.queue not in full))[: self._max_in_flight]
-        stats = self._task.with_retries(lambda: self._task.broker.stats(names))
+        stats = self._task.with_retries(lambda: self._task.broker.stats(names), names)
         # a missing queue has all room: the call refuses its rows
         room = {name: depth - stats[name].ready if name in stats else depth for name in names}
         fitting: list[CallBatch] = []

@@ -18,13 +18,12 @@ from pyspark.sql.types import StructType
 
 from rqttl.text import plural
 from spark_connectors.errors import RowsRefused
+from spark_connectors.logs import log_text
 from spark_connectors.options.options import Options
 from spark_connectors.write.report import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_log = logging.getLogger("spark_connectors")
 
 
 @dataclass
@@ -56,9 +55,9 @@ class _Writer:
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: str = "") -> None:
         total = self._total(messages)
-        _log_text(logging.INFO, f"{self._plan.operation}{batch}: {total.summary()}, by {len(messages)} tasks")
+        log_text(logging.INFO, f"{self._plan.operation}{batch}: {total.summary()}, by {len(messages)} tasks")
         if late := total.counts["late"]:
-            _log_text(
+            log_text(
                 logging.WARNING,
                 f"{self._plan.operation}{batch}: {late:,} of the stored rows were past their expires_at, and expired "
                 "at once. Rows from a dead-letter queue hold the missed deadline: leave this column out, or put "
@@ -72,12 +71,12 @@ class _Writer:
             raise RowsRefused(
                 f"{text}. All other rows were written. rejectedPath keeps such rows, onRefused=report only logs them"
             )
-        _log_text(logging.WARNING, text + "".join(f"; {file}" for file in total.files))
+        log_text(logging.WARNING, text + "".join(f"; {file}" for file in total.files))
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], batch: str = "") -> None:
         done = [message for message in messages if message is not None]
         others = "" if len(done) == len(messages) else "; the other tasks may have written rows, too"
-        _log_text(
+        log_text(
             logging.WARNING,
             f"{self._plan.operation}{batch} failed: {len(done)} of {len(messages)} tasks had ended, with "
             f"{self._total(done).summary()}{others}. Nothing is undone: write the same rows again to add missing ones",
@@ -115,13 +114,3 @@ def _attempt(job: str) -> str:
         return job
     query, batch = (task.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
     return f"{f'{query}-{batch}' if query else job}-{task.partitionId()}-{task.attemptNumber()}"
-
-
-def _log_text(level: int, text: str) -> None:
-    """Log a text. Spark commits in a process without a logging configuration, whose stderr reaches the driver."""
-    if not _log.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s rqttl %(message)s"))
-        _log.addHandler(handler)
-        _log.setLevel(logging.INFO)
-    _log.log(level, "%s", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 
 from spark_connectors.errors import DataLoss, InvalidOffset
 from spark_connectors.ranges import FIRST, Range, sequence_text
-from spark_connectors.read.loss import TOMBSTONE_LIFETIME, LossReporter, Tombstone, detect_loss
+from spark_connectors.read.loss import (
+    TOMBSTONE_LIFETIME,
+    LossReporter,
+    Tombstone,
+    detect_loss,
+    detect_other_data,
+    detect_restore,
+)
 from spark_connectors.read.positions import QueuePosition, QueueState, before_first, position_after
 from spark_connectors.stream.offsets import Offset, batch_ranges
 
@@ -39,7 +47,16 @@ positions = st.dictionaries(
         st.integers(0, 1000),
     ),
 )
-offsets = st.builds(Offset, positions, st.sampled_from(["", "a"]), st.one_of(st.none(), positions), st.booleans())
+offsets = st.builds(
+    Offset,
+    positions,
+    st.sampled_from(["", "a"]),
+    st.one_of(st.none(), positions),
+    st.booleans(),
+    st.frozensets(st.sampled_from(["gone", "d"])),
+    st.sampled_from(["", "9f86d081884c7d65"]),
+    st.dictionaries(st.sampled_from(["a", "b/dead"]), sequences),
+)
 
 
 @given(offsets)
@@ -49,7 +66,7 @@ def test_an_offset_survives_the_checkpoint(offset: Offset) -> None:
 
 @given(offsets)
 def test_equal_offsets_are_the_same_text(offset: Offset) -> None:
-    turned = Offset(dict(reversed(list(offset.positions.items()))), offset.next_queue, offset.began, offset.initial)
+    turned = replace(offset, positions=dict(reversed(list(offset.positions.items()))))
 
     assert turned.text == offset.text == Offset.parse(json.loads(offset.text)).text
 
@@ -61,14 +78,15 @@ def test_the_text_of_an_offset_is_short_and_in_order() -> None:
 
     assert offset.text == (
         '{"next_queue":"b","queues":{"a":["1700000000001-100000",1600000000000,10,"1700000000005-100000",7],'
-        '"b":["1700000000002-100000",1600000000000,20]},"v":1}'
+        '"b":["1700000000002-100000",1600000000000,20]},"v":2}'
     )
 
 
 @pytest.mark.parametrize("found", [
-    {}, {"v": 2, "queues": {}}, {"v": 1}, {"v": 1, "queues": []}, {"v": 1, "queues": {"a": []}},
-    {"v": 1, "queues": {"a": ["nowhere", 1, 2]}}, {"v": 1, "queues": {"a": [at(1), 1, 2, "", 0, 9]}},
-    {"v": 1, "queues": {"a": 5}}, {"v": 1, "queues": {}, "began": {"a": [7]}},
+    {}, {"v": 1, "queues": {}}, {"v": 3, "queues": {}}, {"v": 2}, {"v": 2, "queues": []}, {"v": 2, "queues": {"a": []}},
+    {"v": 2, "queues": {"a": ["nowhere", 1, 2]}}, {"v": 2, "queues": {"a": [at(1), 1, 2, "", 0, 9]}},
+    {"v": 2, "queues": {"a": 5}}, {"v": 2, "queues": {}, "gone": "ab"}, {"v": 2, "queues": {}, "gone": [1]},
+    {"v": 2, "queues": {}, "began": {"a": [7]}},
 ])  # fmt: skip
 def test_an_invalid_offset_is_refused_by_name(found: dict[str, object]) -> None:
     with pytest.raises(InvalidOffset, match=r"^\[RQTTL_INVALID_OFFSET\] offset in the checkpoint: "):
@@ -160,9 +178,9 @@ def test_messages_trimmed_beyond_the_position_are_lost(position: QueuePosition, 
     assert f"'q': messages after {position.after}, the highest of them {there.trimmed_upto}," in loss.text
 
 
-def tombstone(held: int = 0, *, trimmed: int = 0, born: int = BORN) -> Tombstone:
+def tombstone(held: int = 0, *, trimmed: int = 0, born: int = BORN, deleted: int = 0) -> Tombstone:
     """Return the tombstone of a deleted queue; a sequence of 0 means none."""
-    return Tombstone(born, at(held) if held else "0-0", at(trimmed) if trimmed else "0-0")
+    return Tombstone(born, at(held) if held else "0-0", at(trimmed) if trimmed else "0-0", deleted or born)
 
 
 GONE = pytest.mark.parametrize("there, what", [(None, "deleted"), (state(born=BORN + 5), "deleted and created again")])
@@ -199,6 +217,11 @@ def test_messages_deleted_beyond_the_position_are_lost(
     (QueuePosition(at(50), BORN), tombstone(trimmed=50)),
     (QueuePosition(at(50), BORN, 0, at(70)), tombstone(50, trimmed=70)),
     (QueuePosition(at(50), BORN, 0, "", 7), tombstone(50)),
+    # the last queue of the name that was deleted lost nothing, and neither did this one
+    (QueuePosition(at(50), BORN), tombstone()),
+    (QueuePosition(at(50), BORN), tombstone(born=BORN + 1)),
+    (QueuePosition(at(50), BORN), tombstone(70, born=BORN - 1, deleted=BORN)),
+    (QueuePosition(at(50), BORN), tombstone(70, born=BORN - 1, deleted=BORN + 1)),
 ])  # fmt: skip
 def test_deleted_messages_that_had_been_read_are_no_loss(
     there: QueueState | None, what: str, position: QueuePosition, left: Tombstone
@@ -207,28 +230,55 @@ def test_deleted_messages_that_had_been_read_are_no_loss(
 
 
 @GONE
-@pytest.mark.parametrize("left", [None, tombstone(70, born=BORN - 1)])
-def test_without_a_tombstone_nothing_was_lost_or_nobody_can_know_after_a_week(
-    there: QueueState | None, what: str, left: Tombstone | None
+@pytest.mark.parametrize("left, unseen", [
+    (None, 0), (None, TOMBSTONE_LIFETIME), (tombstone(70, born=BORN - 1), 0), (tombstone(born=BORN - 1), 0),
+    # a tombstone of today would be that of a deletion of today
+    (tombstone(born=BORN - 1), TOMBSTONE_LIFETIME + 1),
+])  # fmt: skip
+def test_a_queue_without_a_tombstone_of_its_own_was_forgotten(
+    there: QueueState | None, what: str, left: Tombstone | None, unseen: int
 ) -> None:
-    read, unread = QueuePosition(at(5), BORN, 5), QueuePosition(at(5), BORN, 5, "", 7)
+    loss = detect_loss("q", QueuePosition(at(5), BORN, 5), there, left, unchecked_for=unseen)
 
-    for position, unseen in ((read, 0), (read, TOMBSTONE_LIFETIME + 1), (unread, 0), (unread, TOMBSTONE_LIFETIME)):
-        loss = detect_loss("q", position, there, left, unchecked_for=unseen)
-        assert loss is not None
-        assert not loss.certain
-        assert loss.text.startswith(
-            f"queue 'q' was {what}. It had been read up to {at(5)}, and Redis remembers no loss"
-        )
-    loss = detect_loss("q", unread, there, left, unchecked_for=TOMBSTONE_LIFETIME + 1)
     assert loss is not None
     assert loss.certain
-    assert f"unread messages after {at(5)}, 7 at most. " in loss.text
+    assert loss.text.startswith("queue 'q' is gone, and Redis has no record of its deletion, so Redis has forgotten it")
+
+
+@GONE
+def test_after_a_week_nobody_can_know(there: QueueState | None, what: str) -> None:
+    read, unread = QueuePosition(at(5), BORN, 5), QueuePosition(at(5), BORN, 5, "", 7)
+
+    unsure, certain = (
+        detect_loss("q", position, there, unchecked_for=TOMBSTONE_LIFETIME + 1) for position in (read, unread)
+    )
+    assert unsure is not None
+    assert not unsure.certain
+    assert unsure.text.startswith(f"queue 'q' was {what}. It had been read up to {at(5)}. Redis remembers the losses")
+    assert certain is not None
+    assert certain.certain
+    assert f"unread messages after {at(5)}, 7 at most. " in certain.text
+
+
+@pytest.mark.parametrize("expected, present, lost", [
+    ("", "", False), ("", "a1", False), ("a1", "a1", False), ("a1", "", True), ("a1", "b2", True),
+])  # fmt: skip
+def test_data_of_another_name_or_of_none_are_a_loss(expected: str, present: str, lost: bool) -> None:
+    loss = detect_other_data(expected, present)
+
+    assert (loss is not None and loss.certain) == lost
+
+
+@pytest.mark.parametrize("last, enqueued, lost", [(50, 10, False), (60, 11, False), (50, 9, True), (49, 10, True)])
+def test_a_queue_with_fewer_arrivals_or_an_earlier_end_was_restored(last: int, enqueued: int, lost: bool) -> None:
+    loss = detect_restore("q", state(last, enqueued=enqueued), at(50), 10)
+
+    assert (loss is not None and loss.certain) == lost
 
 
 def test_a_tombstone_is_as_redis_keeps_it() -> None:
-    assert Tombstone.from_fields([None, None, None]) is None
-    assert Tombstone.from_fields([b"%d" % BORN, at(5).encode(), b"0-0"]) == tombstone(5)
+    assert Tombstone.from_fields([None] * 4) is None
+    assert Tombstone.from_fields([b"%d" % BORN, at(5).encode(), b"0-0", b"7"]) == tombstone(5, deleted=7)
 
 
 def test_a_queue_was_there_when_its_last_message_that_was_read_came_or_when_it_was_made() -> None:
@@ -239,7 +289,7 @@ def test_a_queue_was_there_when_its_last_message_that_was_read_came_or_when_it_w
 def test_a_reporter_raises_or_logs_once(caplog: pytest.LogCaptureFixture) -> None:
     certain, unsure = (
         detect_loss("q", QueuePosition(at(1), BORN), state(trimmed=2)),
-        detect_loss("q", QueuePosition(at(1), BORN), None),
+        detect_loss("q", QueuePosition(at(1), BORN), None, unchecked_for=TOMBSTONE_LIFETIME + 1),
     )
     caplog.set_level(logging.WARNING, "spark_connectors")
 

@@ -82,6 +82,12 @@ def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value:
     ("numPartitions", "two", "numPartitions: expected a whole number from 1 to 100000, got 'two'"),
     ("rowsPerPartition", "-5", "rowsPerPartition: expected a whole number from 1 to"),
     ("fetchEntries", "²", "fetchEntries: expected a whole number"),
+    ("fetchBytes", "1000", "fetchBytes: expected a number of bytes from 1024 to 9007199254740991, such as 512k, 10m"),
+    ("fetchBytes", "10 apples", "got '10 apples'"),
+    ("fetchBytes", "m", "got 'm'"),
+    ("fetchBytes", "1.5m", "got '1.5m'"),
+    ("fetchBytes", "-1m", "got '-1m'"),
+    ("fetchBytes", "9999999g", "got '9999999g'"),
     ("failOnDataLoss", "maybe", "failOnDataLoss: expected true or false, got 'maybe'"),
     ("splitMethod", "even", "splitMethod: expected one of auto, time, probe, none, got 'even'"),
     ("socketTimeout", "30", "socketTimeout: expected a duration with a unit, got '30': write '30s' or '30ms'"),
@@ -97,6 +103,10 @@ def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value:
     ("namespace", "a b", "namespace: namespace: expected 1 to 64 of"),
     ("url", "localhost:6379", "url: expected redis://host:port/db"),
     ("url", "redis://h/x", "url: expected the number of a database"),
+    ("url", "redis://h/0,redis://i/0", "url: expected the URL of one server, got several"),
+    ("url", "redis://h:6379,redis://i:6379", "url: expected the URL of one server, got several"),
+    ("url", "redis://h:6379,i:6379/0", "url: expected the URL of one server, got several"),
+    ("url", "redis://h redis://i", "url: expected the URL of one server, got several"),
     ("url", "redis://h?ssl_ca_certs=x", "url: expected db, username or password after '?', got 'ssl_ca_certs'"),
     ("url", "unix://h/x", "url: a unix:// URL has three slashes"),
     ("url", "redis://h:port", "url: expected redis://host:port/db"),
@@ -108,6 +118,27 @@ def test_a_wrong_value_is_refused_with_option_value_and_rule(name: str, value: s
 
     assert told.startswith("[RQTTL_INVALID_OPTION] ")
     assert rule in told
+
+
+@pytest.mark.parametrize("text, size", [
+    ("2048", 2_048), ("2_048", 2_048), ("2048b", 2_048), ("512k", 2**19), ("10m", 10 * 2**20), (" 10 MB ", 10 * 2**20),
+    ("1G", 2**30),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["fetchBytes", "maxBytesPerTrigger"])
+def test_a_number_of_bytes_has_a_unit_or_none(name: str, text: str, size: int) -> None:
+    assert Options.parse("stream", {"queues": "a", name: text}).number(name) == size
+
+
+@pytest.mark.parametrize("options, told", [
+    (
+        {"minEntriesPerTrigger": "11", "maxEntriesPerTrigger": "10"},
+        "minEntriesPerTrigger: expected at most maxEntriesPerTrigger, 10, got 11",
+    ),
+    ({"maxTriggerDelay": "1m"}, "maxTriggerDelay: needs option minEntriesPerTrigger, too"),
+])  # fmt: skip
+def test_options_of_a_trigger_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidOption, match=f"{told}$"):
+        Options.parse("stream", {"queues": "a", **options})
 
 
 @pytest.mark.parametrize("queues", ["", "a,", "a b", "a,#.b", "a*"])
@@ -253,3 +284,43 @@ def test_texts_of_others_are_shown_without_the_secret() -> None:
     assert mask(f"no {CANARY} at redis://u:{CANARY}@h", CANARY) == "no *** at redis://***@h"
     assert mask("redis://u:other@h", None) == "redis://***@h"
     assert quoted("x" * 200) == repr("x" * 80)
+
+
+def test_a_comma_in_a_password_is_no_second_server() -> None:
+    assert Options.parse("batch", {"queues": "a", "url": "redis://:x,y@h/1"}).address.host == "h"
+
+
+@pytest.mark.parametrize("texts, told", [
+    ({"maxEntriesPerTrigger": "many"}, "maxEntriesPerTrigger: expected a whole number"),
+    ({"maxEntriesPerTrigger": "5", "fetchEntries": "x"}, "fetchEntries: expected a whole number"),
+    ({"maxEntriesPerTrigger": "5", "startingOffsets": "newest"}, "startingOffsets: expected earliest, latest, or JSON"),
+    ({"maxEntriesPerTriger": "5"}, "maxEntriesPerTriger: no such option; did you mean maxEntriesPerTrigger"),
+    ({"startingOffsets": "latest", "tlsKeyFile": "k"}, "tlsKeyFile: needs a url that begins with rediss://"),
+    ({"endingOfsets": "latest"}, "endingOfsets: no such option; did you mean endingOffsets"),
+    ({"endingOffsets": "earliest"}, "endingOffsets: 'earliest' would read nothing in a batch"),
+    ({"zzz": "1"}, "the options of spark.read and spark.readStream are"),
+    ({"onFull": "wait"}, "onFull: an option of write and writeStream, not of spark.read and spark.readStream"),
+    ({"maxEntriesPerTrigger": "5", "endingOffsets": "latest"}, "maxEntriesPerTrigger: an option of spark.readStream"),
+])  # fmt: skip
+def test_a_mistake_in_a_read_that_may_be_a_stream_is_told_as_itself(texts: dict[str, str], told: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        Options.parse_read({"queues": "a", **texts})
+
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("use, name, ours", [
+    ("stream", "subscribe", "queues"), ("stream", "subscribePattern", "queuePattern"), ("batch", "assign", "queues"),
+    ("stream", "maxOffsetsPerTrigger", "maxEntriesPerTrigger"), ("batch", "minPartitions", "numPartitions"),
+    ("batch", "startingOffsetsByTimestamp", "startingTimestamp"), ("write", "topic", "queue"),
+    ("batch", "endingOffsetsByTimestamp", "endingTimestamp"), ("write", "kafka.bootstrap.servers", "url"),
+])  # fmt: skip
+def test_a_name_of_kafka_is_answered_with_ours(use: Use, name: str, ours: str) -> None:
+    with pytest.raises(UnknownOption, match=f"{name}: an option for Kafka; its counterpart here is {ours}: "):
+        Options.parse(use, {name: "x"})
+
+
+def test_the_list_of_load_is_a_list_of_queues() -> None:
+    assert Options.parse_read({"paths": '["a/dead", "b"]'}).queues == ("a/dead", "b")
+    with pytest.raises(InvalidOption, match=r"paths: expected a JSON list of queues"):
+        Options.parse_read({"paths": "a"})

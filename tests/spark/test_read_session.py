@@ -41,18 +41,18 @@ def bodies(client: redis.Redis, queue: str) -> dict[str, bytes]:
 def test_the_schema_is_the_one_that_is_promised(broker: Broker, load: Loader) -> None:
     bury(broker, 1)
 
-    frame = load(queues="orders/dead")
+    frame = load(queues="orders/dead", includeDeaths="true")
 
     assert {field.name: field.dataType for field in frame.schema} == TYPES
     assert all(field.nullable for field in frame.schema)
-    assert load(queues="orders/dead", decode="json").columns == [*TYPES, "body_json"]
+    assert load(queues="orders/dead", decode="json", includeDeaths="true").columns == [*TYPES, "body_json"]
 
 
 def test_rows_are_what_redis_holds(client: redis.Redis, broker: Broker, load: Loader) -> None:
     for reason in DEATHS:
         bury(broker, 1_000, reason=reason, source=reason, into="all/dead")
 
-    rows = load(queues="all/dead", numPartitions=2).collect()
+    rows = load(queues="all/dead", numPartitions=2, includeDeaths="true").collect()
 
     assert {row.sequence: bytes(row.body) for row in rows} == bodies(client, "all/dead")
     assert Counter((row.source, row.reason, row.description) for row in rows) == {
@@ -100,7 +100,7 @@ def test_a_users_schema_has_only_its_columns(broker: Broker, load: Loader, colum
     assert tuple(frame.columns) == columns
     whole = {
         tuple(row[name] for name in columns)
-        for row in map(hashable, load.reader(queues="orders/dead").load().collect())
+        for row in map(hashable, load.reader(queues="orders/dead", includeDeaths="true").load().collect())
     }
     assert {tuple(row[name] for name in columns) for row in map(hashable, frame.collect())} == whole
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -52,6 +53,20 @@ def test_arrow_types_are_what_spark_makes_of_its_own() -> None:
     expected = to_arrow_schema(StructType([*of(*TYPES).fields, JSON]), timezone="UTC")
 
     assert schema.arrow_schema((*TYPES, "body_json")).equals(expected)
+
+
+@pytest.mark.parametrize("decode", ["none", "json"])
+@pytest.mark.parametrize("include", [False, True])
+def test_the_default_columns_are_typed_and_have_deaths_only_on_request(decode: str, include: bool) -> None:
+    made = schema.spark_schema(schema.default_columns(decode, include_deaths=include))
+
+    names = [name for name in TYPES if include or name != "deaths"]
+    assert made == StructType([*of(*names).fields, *([JSON] if decode == "json" else [])])
+
+
+def test_a_timestamp_without_a_zone_is_refused_with_the_type_to_write() -> None:
+    with pytest.raises(InvalidSchema, match=r"died_at: expected timestamp, got timestamp_ntz\. .*`timestamp_ltz`"):
+        schema.requested_columns(StructType([StructField("died_at", TimestampNTZType())]), "none")
 
 
 def test_a_users_schema_may_have_some_columns_in_any_order() -> None:

@@ -103,11 +103,11 @@ def test_available_now_ends_while_more_comes_than_is_read(stream: Streams, broke
     assert query.run(maxEntriesPerTrigger=1_000_000) == [302]
 
 
-def test_no_queue_starves_under_a_limit(stream: Streams, broker: Broker) -> None:
+def test_no_queue_starves_under_an_equal_limit(stream: Streams, broker: Broker) -> None:
     into(broker, "dead.large", 300)
     for i in range(4):
         into(broker, f"dead.small{i}", 5)
-    query = stream(queuePattern="dead.#", maxEntriesPerTrigger=40)
+    query = stream(queuePattern="dead.#", maxEntriesPerTrigger=40, shareLimit="equal")
 
     batches = query.run()
 

@@ -9,7 +9,7 @@ import redis
 
 from rqttl import Broker
 from spark_connectors.errors import NoSuchQueue
-from spark_connectors.stream.planner import BatchLimit
+from spark_connectors.stream.batch_limiter import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, letters, planners, rows
@@ -114,14 +114,14 @@ def test_the_position_of_a_queue_that_is_gone_goes_with_the_next_batch(broker: B
     assert set(planner.latest(start, None).positions) == {"b"}
 
 
-def test_a_limit_is_exact_and_nobody_starves(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+def test_an_equal_limit_is_exact_and_nobody_starves(client: redis.Redis, broker: Broker, follow: Follow) -> None:
     for i in range(5):
         letters(broker.declare_queue(f"q{i}"), 10 + 40 * i)
     done: dict[str, int] = {}
     offset, batches = follow(queuePattern="#").initial(), []
 
     while True:
-        planner = follow(queuePattern="#", fetchEntries="7")
+        planner = follow(queuePattern="#", fetchEntries="7", shareLimit="equal")
         end = planner.latest(offset, BatchLimit(50))
         if end == offset:
             break
@@ -138,7 +138,7 @@ def test_a_limit_is_exact_and_nobody_starves(client: redis.Redis, broker: Broker
     assert sorted(batches[1].values()) == [12, 12, 13, 13]
 
 
-def test_with_more_queues_than_the_limit_each_has_its_turn_also_after_restarts(
+def test_with_more_queues_than_an_equal_limit_each_has_its_turn_also_after_restarts(
     client: redis.Redis, broker: Broker, follow: Follow
 ) -> None:
     for i in range(5):
@@ -146,7 +146,7 @@ def test_with_more_queues_than_the_limit_each_has_its_turn_also_after_restarts(
     offset, batches = follow(queuePattern="#").initial(), []
 
     for _ in range(10):
-        end = follow(queuePattern="#").latest(offset, BatchLimit(2))
+        end = follow(queuePattern="#", shareLimit="equal").latest(offset, BatchLimit(2))
         batches.append(rows(client, follow(queuePattern="#"), offset, end))
         offset = again(end)
 
@@ -180,13 +180,14 @@ def test_a_backlog_within_the_limit_is_not_walked_through(client: redis.Redis, b
     assert rows(client, follow(queues="a"), start, end) == {"a": 10}
 
 
-def test_a_limit_of_bytes_counts_headers_and_bodies(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+def test_an_equal_limit_of_bytes_counts_headers_and_bodies(client: redis.Redis, broker: Broker, follow: Follow) -> None:
     for name, size in (("a", 10), ("b", 300)):
         letters(broker.declare_queue(name), 20, b"x" * size)
+    equal = follow(queuePattern="#", shareLimit="equal")
     offset = follow(queuePattern="#").initial()
     sizes, batches = {"a": 10, "b": 300}, []
 
-    while (end := follow(queuePattern="#").latest(offset, BatchLimit(700, in_bytes=True))) != offset:
+    while (end := equal.latest(offset, BatchLimit(700, in_bytes=True))) != offset:
         batches.append(rows(client, follow(queuePattern="#"), offset, end))
         offset = again(end)
 

@@ -10,7 +10,7 @@ import redis
 
 from rqttl import Broker, Message
 from spark_connectors.errors import DataLoss
-from spark_connectors.stream.planner import BatchLimit
+from spark_connectors.stream.batch_limiter import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import TRIMS, Follow, again, by_limit, letters, planners, rows
@@ -158,6 +158,24 @@ def test_acked_redriven_and_rejected_messages_are_no_loss(client: redis.Redis, b
     follow(queues="orders/dead").watched_ranges(start, end)
     rest = follow(queues="orders/dead").latest(again(end), None)
     assert rows(client, follow(queues="orders/dead"), end, rest) == {"orders/dead": 5}
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_purge_of_chosen_letters_is_a_decision_and_no_loss(
+    unread: bool, client: redis.Redis, clocked: Clocked, follow: Follow
+) -> None:
+    queue = clocked.declare_queue("a")
+    sequences = letters(queue, 10)
+    start = follow(queues="a").initial()
+    end = follow(queues="a").latest(start, BatchLimit(5))
+    queue.purge_many(sequences[2:8], unread=unread)
+
+    if unread:
+        with pytest.raises(DataLoss, match=f"the highest of them {sequences[7]}"):
+            follow(queues="a").watched_ranges(again(start), again(end))
+        return
+    assert rows(client, follow(queues="a"), again(start), again(end)) == {"a": 2}
+    assert follow(queues="a").latest(again(end), None).positions["a"].after == sequences[9]
 
 
 def test_a_message_that_expired_early_before_a_query_began_does_not_hide_the_others(

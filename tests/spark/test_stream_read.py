@@ -105,6 +105,9 @@ def test_the_limits_of_the_options_are_what_spark_is_told(reader: Readers, broke
     assert reader(queues="a").getDefaultReadLimit() == ReadAllAvailable()
     assert reader(queues="a", maxEntriesPerTrigger=7).getDefaultReadLimit() == ReadMaxRows(7)
     assert reader(queues="a", maxBytesPerTrigger=7).getDefaultReadLimit() == ReadMaxBytes(7)
+    assert reader(queues="a", minEntriesPerTrigger=7).getDefaultReadLimit() == ReadMinRows(7)
+    assert reader(queues="a", minEntriesPerTrigger=7, maxEntriesPerTrigger=9).getDefaultReadLimit() == ReadMaxRows(9)
+    assert reader(queues="a", maxBytesPerTrigger="1k").getDefaultReadLimit() == ReadMaxBytes(1_024)
     made = reader(queues="a", maxEntriesPerTrigger=7)
     start = made.initialOffset()
     ends = [made.latestOffset(start, limit) for limit in (ReadMaxRows(3), ReadMaxBytes(60), ReadMinRows(99))]

@@ -15,7 +15,7 @@ from tests.spark.letters import bury
 from tests.spark.streaming import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Streams = Callable[..., Stream]
 
@@ -115,6 +115,37 @@ def test_letters_that_were_acked_redriven_or_rejected_are_no_loss(stream: Stream
     assert sum(query.run()) == 20
     assert query.rows[10:] == there
     assert len(there) == 20
+
+
+class Archive(Stream):
+    """Archives each batch, then purges its letters with the writer."""
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        self.meanwhile = lambda: write(frame)
+        write = self._purge
+        super()._take(frame, number)
+
+    def _purge(self, frame: DataFrame) -> None:
+        options = {"url": self.options["url"], "operation": "purge"}
+        frame.write.format("rqttl").options(**options).mode("append").save()
+
+
+def test_archive_then_purge_can_be_restarted_after_a_batch_that_failed_behind_its_purge(
+    spark: SparkSession, server: Server, broker: Broker, tmp_path: Path
+) -> None:
+    letters = bury(broker, 40)
+    archived = rows_of(letters)
+    query = Archive(spark, tmp_path / "checkpoint", server.url, queues="orders/dead", maxEntriesPerTrigger=10)
+    query.crash_in = 1
+    with pytest.raises(StreamingQueryException, match="the batch was read, and not committed"):
+        query.run()
+    assert rows_of(letters) == archived[20:]
+    query.crash_in = -1
+
+    assert sum(query.run()) == 20
+    assert query.attempts[1] == [archived[10:20], []]
+    assert query.attempts[0][0] + query.attempts[1][0] + query.rows[10:] == archived
+    assert rows_of(letters) == []
 
 
 def handled(letters: Queue) -> None:

@@ -126,6 +126,21 @@ def test_a_row_that_names_no_letter_or_no_place_for_it_is_refused_alone(
     assert ids(letters) == ["m-2"]
 
 
+@pytest.mark.parametrize("source, cause", [
+    ("nobody", "queue 'nobody' of column source does not exist"),
+    ("orders/dead", "column source names queue 'orders/dead', which holds the letter"),
+    (None, "column source is null, so there is no queue to put it back into"),
+])  # fmt: skip
+def test_a_refusal_of_a_target_that_the_column_source_named_says_so(
+    source: str | None, cause: str, job: Make, broker: Broker
+) -> None:
+    [(queue, sequence, _)] = with_source(bury(broker, 1))
+
+    report = job("redrive", LETTERS).task([(queue, sequence, source)])
+
+    assert list(report.causes.values()) == [cause]
+
+
 def test_without_the_column_source_a_message_that_never_died_stays(job: Make, broker: Broker) -> None:
     letters = bury(broker, 2)
     letters.enqueue(b"x", id="alive")

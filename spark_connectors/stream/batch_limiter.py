@@ -1,0 +1,147 @@
+"""The end of a batch with a limit: the limit is shared out over the queues, by time or equally."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rqttl.protocol.keys import DETACHED, LOG, Keyspace
+from spark_connectors.options.options import Options
+from spark_connectors.ranges import sequence_number, sequence_text
+from spark_connectors.read.positions import QueuePosition, QueueState
+from spark_connectors.read.watch import execute_many
+from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.stream.budget_scan import BudgetScan, MessageSizes
+from spark_connectors.stream.limits import FairShare, QueueShare
+from spark_connectors.stream.time_scan import TimeScan
+from spark_connectors.stream.time_share import ReadAhead, TimeShare, UnreadRange
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimit:
+    """The largest number of messages in a batch, or of bytes of their headers and bodies."""
+
+    amount: int
+    in_bytes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A queue with unread messages, at most `rows` of them; `detached` is true if some of them lie outside the log."""
+
+    position: QueuePosition
+    state: QueueState
+    rows: int
+    detached: bool
+
+
+class BatchLimiter:
+    """Finds the ends of batches with a limit, for one query.
+
+    It keeps the messages that a share by time has read beyond the end of a batch, and reads them from Redis only once.
+    """
+
+    def __init__(self, options: Options, keys: Keyspace) -> None:
+        self._keys = keys
+        self._equal = options.text("shareLimit") == "equal"
+        self._max_entries, self._reply_bytes = options.number("fetchEntries"), options.number("fetchBytes")
+        self._scan = TimeScan(keys, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
+        #: The messages read ahead, by queue and its creation time.
+        self._ahead: dict[tuple[str, int], ReadAhead] = {}
+
+    def unread(
+        self, reader: BulkReader, positions: Mapping[str, QueuePosition], states: Mapping[str, QueueState]
+    ) -> dict[str, Unread]:
+        """Return the queues that may have unread messages, with an upper bound of their number."""
+        behind = [name for name, position in positions.items() if position.after < states[name].last_sequence]
+        parts = (("XLEN", LOG), ("HLEN", DETACHED))
+        replies = execute_many(
+            reader, [(command, self._keys.key(name, part)) for name in behind for command, part in parts]
+        )
+        unread = {}
+        for name, logged, detached in zip(behind, replies[::2], replies[1::2], strict=True):
+            rows = min(logged + detached, positions[name].max_unread(states[name]))
+            if rows:
+                unread[name] = Unread(positions[name], states[name], rows, bool(detached))
+        return unread
+
+    def ends(
+        self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit, next_queue: str
+    ) -> tuple[dict[str, QueuePosition], str]:
+        """Return the positions at the end of the batch, and the queue that the next batch serves first.
+
+        Queues that the batch reads to their end are left out if the limit admits all messages.
+        """
+        if not limit.in_bytes and sum(queue.rows for queue in unread.values()) <= limit.amount:
+            return {}, ""
+        if self._equal:
+            return self._share_equally(reader, unread, limit, next_queue)
+        return self._share_by_time(reader, unread, limit), ""
+
+    def _share_by_time(
+        self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit
+    ) -> dict[str, QueuePosition]:
+        ranges = {name: self._unread_range(reader, name, queue) for name, queue in unread.items()}
+        share = TimeShare(limit.amount, ranges, in_bytes=limit.in_bytes)
+        self._scan.run(reader, share)
+        self._ahead = {(name, unread[name].state.created_at): ahead for name, ahead in share.read_ahead().items()}
+        ends = {}
+        for name, queue in unread.items():
+            end = share.end_of(name)
+            if end > ranges[name].after:
+                ends[name] = queue.position.advanced(sequence_text(end), share.rows_of(name), queue.state)
+            else:
+                ends[name] = queue.position
+        return ends
+
+    def _unread_range(self, reader: BulkReader, name: str, queue: Unread) -> UnreadRange:
+        after, upto = sequence_number(queue.position.after), sequence_number(queue.state.last_sequence)
+        ahead = self._ahead.get((name, queue.state.created_at))
+        if ahead is None or ahead.after > after:
+            # the query has gone back, or starts here
+            ahead = ReadAhead(after, after)
+        if queue.detached:
+            messages = self._detached_sizes(reader, name)
+            ahead = replace(
+                ahead,
+                numbers=np.append(ahead.numbers, np.array([sequence_number(text) for text, _ in messages], np.int64)),
+                sizes=np.append(ahead.sizes, np.array([size for _, size in messages], np.int64)),
+            )
+        return UnreadRange(after, upto, queue.rows, ahead)
+
+    def _share_equally(
+        self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit, next_queue: str
+    ) -> tuple[dict[str, QueuePosition], str]:
+        shares = {name: QueueShare(queue.position.after, queue.state.last_sequence) for name, queue in unread.items()}
+        fair = FairShare(limit.amount, shares, next_queue)
+        self._serve(reader, fair, limit, [name for name, queue in unread.items() if queue.detached])
+        ends = {}
+        for name, share in fair.shares.items():
+            after = share.upto if share.done else share.after
+            ends[name] = unread[name].position.advanced(after, share.rows, unread[name].state)
+        return ends, fair.next_queue
+
+    def _serve(self, reader: BulkReader, fair: FairShare, limit: BatchLimit, with_detached: Sequence[str]) -> None:
+        scan = BudgetScan(
+            reader,
+            self._keys,
+            {name: self._detached_sizes(reader, name) for name in with_detached},
+            in_bytes=limit.in_bytes,
+            max_entries=self._max_entries,
+            reply_bytes=self._reply_bytes,
+        )
+        rounds = fair.run()
+        try:
+            requests = next(rounds)
+            while True:
+                requests = rounds.send(scan.answer(requests))
+        except StopIteration:
+            return
+
+    def _detached_sizes(self, reader: BulkReader, name: str) -> MessageSizes:
+        """Return the detached messages of a queue, in order."""
+        pages = reader.hash_pages(self._keys.key(name, DETACHED))
+        sizes = {sequence.decode(): len(packed) - packed.index(b":") - 1 for page in pages for sequence, packed in page}
+        return sorted(sizes.items())

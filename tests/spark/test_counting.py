@@ -1,0 +1,118 @@
+"""Counts from counters, and limits: how little of Redis a job needs for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Broker
+from spark_connectors.errors import DataLoss
+from spark_connectors.options.options import Options
+from spark_connectors.read.batch import RqttlBatchReader
+from tests.spark.letters import bury
+from tests.spark.reading import Load, copied, loader
+
+ONLY_QUEUE = ("queue",)
+
+
+@pytest.fixture
+def load(redis_url: str) -> Load:
+    return loader(redis_url)
+
+
+def calls(client: redis.Redis, command: str) -> int:
+    """The number of calls of a command since the server began."""
+    stats: dict[str, Any] = client.info("commandstats")
+    return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+@pytest.fixture
+def reads(client: redis.Redis) -> Callable[[Callable[[], object]], int]:
+    """Runs a function, and returns the number of pages that it reads."""
+
+    def count(run: Callable[[], object]) -> int:
+        before = calls(client, "xrange")
+        run()
+        return calls(client, "xrange") - before
+
+    return count
+
+
+def counted(rows: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(row["queue"] for row in rows)
+
+
+def test_whole_dead_letter_queues_are_counted_without_a_page(
+    load: Load, broker: Broker, reads: Callable[[Callable[[], object]], int]
+) -> None:
+    bury(broker, 25_000)
+    bury(broker, 7, into="mails/dead", source="mails")
+    job = load(ONLY_QUEUE, queuePattern="#/dead", numPartitions=4)
+    found: list[dict[str, Any]] = []
+
+    assert reads(lambda: found.extend(job.rows())) == 0
+    assert counted(found) == {"orders/dead": 25_000, "mails/dead": 7}
+
+
+def test_letters_that_arrive_after_the_plan_are_not_counted(load: Load, broker: Broker) -> None:
+    bury(broker, 100)
+    job = load(ONLY_QUEUE, queues="orders/dead")
+    bury(broker, 50, first=100)
+
+    assert counted(job.rows()) == {"orders/dead": 100}
+
+
+def test_letters_that_have_left_after_the_plan_are_not_counted(load: Load, broker: Broker) -> None:
+    letters = bury(broker, 100)
+    job = load(ONLY_QUEUE, queues="orders/dead")
+    letters.ack_many(letters.receive_many(30))
+
+    assert counted(job.rows()) == {"orders/dead": 70}
+
+
+def test_a_part_of_a_queue_and_a_queue_without_dead_letters_are_read(load: Load, broker: Broker) -> None:
+    sequence = bury(broker, 100).peek(40)[-1].sequence
+    plain = broker.declare_queue("plain")
+    plain.enqueue_many([b"x"] * 20)
+
+    part = load(ONLY_QUEUE, queues="orders/dead", startingOffsets=f'{{"orders/dead": "{sequence}"}}')
+
+    assert counted(part.rows()) == {"orders/dead": 60}
+    assert counted(load(ONLY_QUEUE, queues="plain").rows()) == {"plain": 20}
+
+
+def test_a_queue_that_is_deleted_after_the_plan_is_a_loss_for_a_count_too(load: Load, broker: Broker) -> None:
+    letters = bury(broker, 100)
+    job = load(ONLY_QUEUE, queues="orders/dead")
+    letters.delete()
+
+    with pytest.raises(DataLoss):
+        job.rows()
+
+
+@pytest.mark.parametrize("limit", [1, 21, 1_500])
+def test_a_pushed_limit_reads_no_more_pages_than_it_needs(
+    limit: int, redis_url: str, broker: Broker, reads: Callable[[Callable[[], object]], int]
+) -> None:
+    bury(broker, 20_000)
+    whole = RqttlBatchReader(Options.parse("batch", {"url": redis_url, "queues": "orders/dead"}), ("message_id",))
+    [limited] = [copied(whole)]
+
+    assert limited.pushLimit(limit) is True
+    [partition] = copied(list(limited.partitions()))
+    rows: list[int] = []
+    pages = reads(lambda: rows.extend(batch.num_rows for batch in limited.read(partition)))
+
+    assert sum(rows) >= limit
+    # the next page is on its way while the task uses the last one
+    assert pages <= 3 + limit // 250
+
+
+def test_a_job_has_no_more_tasks_than_rows(load: Load, broker: Broker) -> None:
+    bury(broker, 3)
+
+    assert len(load(queues="orders/dead", numPartitions=400).partitions) == 3

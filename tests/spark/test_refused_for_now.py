@@ -1,0 +1,129 @@
+"""Refusals that end by themselves: reads and writes repeat the call, as the core does. Certain ones end it at once."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from rqttl import Broker
+from spark_connectors.errors import RefusedByRedis, RefusedForNow
+from spark_connectors.options.options import Options
+from spark_connectors.redis import connect
+from spark_connectors.redis.bulk_reader import BulkReader
+from tests.servers import Server
+from tests.spark.letters import bury
+from tests.spark.reading import loader, numbers
+from tests.spark.writing import MESSAGES, Job, numbered
+
+
+class Pauses:
+    """Counts the pauses between attempts, and runs a function in the first one."""
+
+    def __init__(self, in_first: Callable[[], object] = lambda: None) -> None:
+        self.count = 0
+        self._in_first = in_first
+
+    def __call__(self, _: float) -> None:
+        self.count += 1
+        if self.count == 1:
+            self._in_first()
+
+
+def pausing(monkeypatch: pytest.MonkeyPatch, in_first: Callable[[], object] = lambda: None) -> Pauses:
+    pauses = Pauses(in_first)
+    monkeypatch.setattr(connect, "time", types.SimpleNamespace(sleep=pauses))
+    return pauses
+
+
+@pytest.fixture
+def server(start_server: Callable[..., Server]) -> Server:
+    return start_server(replica_serve_stale_data="no", lua_time_limit="1")
+
+
+@pytest.fixture
+def client(server: Server) -> redis.Redis:
+    return server.client()
+
+
+def make_replica(client: redis.Redis) -> None:
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+
+
+def make_primary(client: redis.Redis) -> None:
+    client.execute_command("REPLICAOF", "NO", "ONE")
+
+
+def test_a_read_goes_on_after_a_failover_has_ended(
+    server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(Broker(client), 100)
+    job = loader(server.url)(queues="orders/dead")
+    pauses = pausing(monkeypatch, lambda: make_primary(client))
+    make_replica(client)
+
+    assert job.ids() == numbers(100)
+    assert pauses.count == 1
+
+
+def test_a_read_that_stays_refused_names_the_refusal_and_the_command(
+    server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = pausing(monkeypatch)
+    make_replica(client)
+    options = Options.parse("batch", {"url": server.url, "queues": "a", "connectRetries": "3"})
+
+    with BulkReader(options) as reader, pytest.raises(RefusedForNow) as caught:
+        reader.execute("XLEN", "rqttl:{a}:log")
+
+    assert str(caught.value).startswith("[RQTTL_REFUSED_FOR_NOW] connectRetries: unix://")
+    assert "refuses XLEN rqttl:{a}:log for now, also after 3 retries: " in str(caught.value)
+    assert pauses.count == 3
+
+
+@pytest.mark.parametrize("code", ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOREPLICAS", "READONLY", "TRYAGAIN"])
+def test_each_temporary_refusal_of_the_core_is_repeated(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = pausing(monkeypatch)
+    answers = [redis.ResponseError(f"{code} for now"), "answer"]
+
+    def call() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+    assert connect.with_retries(Options.parse("batch", {"queues": "a"}), call) == "answer"
+    assert pauses.count == 1
+
+
+def test_a_write_goes_on_after_a_failover_has_ended(
+    server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Broker(client).declare_queue("q")
+    client.config_set("min-replicas-to-write", 1)
+    pauses = pausing(monkeypatch, lambda: client.config_set("min-replicas-to-write", 0))
+
+    for idempotency in ("required", "off"):
+        job = Job(server.url, MESSAGES, {"queue": "q", "idempotency": idempotency})
+        report = job.task(numbered(50, first=50 * (idempotency == "off")))
+        assert report.counts["stored"] == 50
+
+    assert pauses.count == 1
+
+
+def test_a_lasting_refusal_ends_a_write_at_once_and_names_operation_and_queue(
+    server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Broker(client).declare_queue("q")
+    job = Job(server.url, MESSAGES, {"queue": "q"})
+    pauses = pausing(monkeypatch)
+    queue.enqueue(b"x")
+    client.delete("rqttl:{q}:log")
+    client.set("rqttl:{q}:log", "no stream")
+
+    with pytest.raises(RefusedByRedis, match=r"refused enqueue with queue 'q': .*WRONGTYPE"):
+        job.task(numbered(5))
+
+    assert pauses.count == 0

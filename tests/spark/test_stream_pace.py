@@ -1,0 +1,200 @@
+"""The pace of a stream: pauses of an idle query, and micro-batches that wait for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from rqttl import Broker
+from spark_connectors.options.options import Options
+from spark_connectors.stream import pace
+from spark_connectors.stream.pace import BatchDelay, Pauses
+from spark_connectors.stream.reader import RqttlStreamReader
+from tests.servers import Server
+from tests.spark.following import letters
+
+#: The pause of Spark between two questions of a query without a trigger.
+POLLING = 0.01
+
+Readers = Callable[..., RqttlStreamReader]
+
+
+class Time:
+    """A clock that only moves while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.waits: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def reader(server: Server, time: Time, monkeypatch: pytest.MonkeyPatch) -> Readers:
+    """Makes the reader of a query in the time of this test."""
+
+    def make(**options: object) -> RqttlStreamReader:
+        texts: Mapping[str, str] = {"url": server.url, **{name: str(value) for name, value in options.items()}}
+        return RqttlStreamReader(Options.parse("stream", texts), ("queue",))
+
+    monkeypatch.setattr("spark_connectors.stream.reader.Pauses", lambda: Pauses(time, time.sleep))
+    monkeypatch.setattr("spark_connectors.stream.planner.BatchDelay", partial(BatchDelay, clock=time))
+    return make
+
+
+def ask(reader: RqttlStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
+# ------------------------------------------------------------------------------------------------ pauses
+
+
+def follow_idly(time: Time, queues: int, seconds: float, between: float = POLLING) -> int:
+    """Return the number of questions of an idle query in this time, asked with these pauses of Spark."""
+    pauses, asked, end = Pauses(time, time.sleep), 0, time.now + seconds
+    while time.now < end:
+        pauses.wait()
+        asked += 1
+        pauses.note(idle=True, queues=queues)
+        time.now += between
+    return asked
+
+
+def test_pauses_of_an_idle_query_rise_to_a_bound_that_depends_on_the_number_of_queues(time: Time) -> None:
+    one, many = follow_idly(time, 1, 60), follow_idly(time, 2_000, 60)
+
+    assert one <= 60 / pace._SHORTEST_LIMIT + 5
+    assert many <= 60 + 10
+    assert max(time.waits) <= pace._LONGEST_LIMIT
+
+
+def test_a_query_with_a_slow_trigger_does_not_wait(time: Time) -> None:
+    assert follow_idly(time, 2_000, 60, between=2) == 30
+    assert time.waits == []
+
+
+def test_the_first_new_message_ends_the_pauses(reader: Readers, broker: Broker, time: Time) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 1)
+    made = reader(queues="a")
+    start = ask(made, made.initialOffset())
+    for _ in range(5):
+        assert ask(made, start) is start
+    assert len(time.waits) == 4
+    letters(queue, 1)
+
+    end = ask(made, start)
+    waited = len(time.waits)
+    letters(queue, 1)
+
+    assert end != start
+    assert ask(made, end) != end
+    assert len(time.waits) == waited
+
+
+def test_an_idle_query_of_many_queues_sends_few_commands(
+    reader: Readers, broker: Broker, time: Time, client: redis.Redis
+) -> None:
+    for i in range(500):
+        broker.declare_queue(f"q{i}")
+    made = reader(queuePattern="#")
+    start, end = made.initialOffset(), time.now + 10
+    client.config_resetstat()
+
+    while time.now < end:
+        assert ask(made, start) is start
+        time.now += POLLING
+
+    calls = client.info("commandstats")["cmdstat_hmget"]["calls"]
+    assert calls <= 10 * pace._COMMANDS_PER_SECOND + 6 * 500
+
+
+# ------------------------------------------------------------------------------------------------ delays
+
+
+def test_a_batch_waits_for_so_many_messages(reader: Readers, broker: Broker) -> None:
+    for name in "ab":
+        broker.declare_queue(name)
+    made = reader(queues="a,b", minEntriesPerTrigger=10)
+    start = made.initialOffset()
+    letters(broker.queue("a"), 5)
+    letters(broker.queue("b"), 4)
+    assert ask(made, start) is start
+    letters(broker.queue("b"), 1)
+
+    end = ask(made, start)
+
+    assert end != start
+    letters(broker.queue("a"), 9)
+    assert ask(made, end) is end
+
+
+def test_a_batch_waits_no_longer_than_the_delay_since_the_last_one(reader: Readers, broker: Broker, time: Time) -> None:
+    queue = broker.declare_queue("a")
+    made = reader(queues="a", minEntriesPerTrigger=10, maxTriggerDelay="5m")
+    start = made.initialOffset()
+    letters(queue, 1)
+    assert ask(made, start) is start
+    time.now += 299
+    assert ask(made, start) is start
+    time.now += 2
+
+    end = ask(made, start)
+
+    assert end != start
+    letters(queue, 1)
+    assert ask(made, end) is end
+    time.now += 301
+    assert ask(made, end) != end
+
+
+def test_an_empty_stream_makes_no_batch_after_the_delay(reader: Readers, broker: Broker, time: Time) -> None:
+    broker.declare_queue("a")
+    made = reader(queues="a", minEntriesPerTrigger=10, maxTriggerDelay="1m")
+    start = made.initialOffset()
+
+    for _ in range(3):
+        assert ask(made, start) is start
+        time.now += 61
+
+
+def test_a_limit_holds_for_the_batch_that_has_waited(reader: Readers, broker: Broker, client: redis.Redis) -> None:
+    letters(broker.declare_queue("a"), 30)
+    made = reader(queues="a", minEntriesPerTrigger=10, maxEntriesPerTrigger=12)
+    offset, batches = made.initialOffset(), []
+
+    for _ in range(4):
+        end = ask(made, offset)
+        batches += [part.ranges[0].range.rows for part in made.partitions(offset, end)]  # type: ignore[attr-defined]
+        offset = end
+
+    # six messages are left
+    assert batches == [12, 12]
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_query_that_ends_by_itself_does_not_wait(reader: Readers, broker: Broker, once: bool) -> None:
+    letters(broker.declare_queue("a"), 3)
+    made = reader(queues="a", minEntriesPerTrigger=10)
+    start = made.initialOffset()
+    if not once:
+        made.prepareForTriggerAvailableNow()
+
+    end = made.latestOffset(start, ReadAllAvailable() if once else made.getDefaultReadLimit())
+
+    assert end != start

@@ -1,0 +1,193 @@
+"""Limits shared out by time, on real queues: event time, detached messages, old backlogs, and the driver's reads."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import redis
+
+from rqttl import Message
+from spark_connectors.errors import MalformedEntry
+from spark_connectors.stream.batch_limiter import BatchLimit
+from spark_connectors.stream.offsets import Offset
+from spark_connectors.stream.planner import StreamPlanner
+from tests.contract.clocked import START, Clocked
+from tests.servers import Server
+from tests.spark.following import Follow, again, planners, rows
+from tests.spark.letters import bury
+
+
+@pytest.fixture
+def follow(server: Server) -> Follow:
+    return planners(server.url)
+
+
+def arrive(clocked: Clocked, queue: str, times: range, body: bytes = b"x" * 40) -> None:
+    """Have one message arrive in a queue at each of these ms."""
+    into = clocked.declare_queue(queue)
+    for at in times:
+        clocked.go_to(at)
+        into.enqueue(Message(body))
+
+
+def scatter(clocked: Clocked) -> int:
+    """Have messages arrive in twelve queues, at random times within 20 s. Returns their number."""
+    chance, total = random.Random(14), 0
+    for i in range(12):
+        count = chance.choice([3, 40, 300])
+        queue = clocked.declare_queue(f"q{i:02}")
+        clocked.go_to(chance.randrange(5_000))
+        for _ in range(count):
+            clocked.advance(chance.choice([0, 0, 1, 20_000 // count]))
+            queue.enqueue(Message(b"x" * chance.randrange(5, 90)))
+        total += count
+    return total
+
+
+def leave_outside_the_log(clocked: Clocked, name: str) -> int:
+    """Have 400 messages of a queue lie outside its log, within the same 20 s. Returns their number."""
+    queue = clocked.declare_queue(name)
+    for second in range(20):
+        clocked.go_to(second * 1_000)
+        ttls = [None if i % 20 == 0 else "1m" for i in range(400)]
+        queue.enqueue_many([Message(b"x" * 30, ttl=ttl) for ttl in ttls])
+    clocked.go_to(100_000)
+    queue.sweep()
+    queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
+    return queue.stats().ready
+
+
+def times(clocked: Clocked, planner: StreamPlanner, start: Offset, end: Offset) -> list[int]:
+    """Return the times of the messages in a batch, in ms after the start of the clock."""
+    return sorted(
+        int(letter.sequence[:13]) - START
+        for watched in planner.watched_ranges(start, end)
+        for letter in clocked.queue(watched.range.queue).peek(100_000)
+        if watched.range.contains(letter.sequence)
+    )
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("limit", [BatchLimit(40), BatchLimit(2_000, in_bytes=True)])
+def test_no_batch_has_a_message_older_than_one_of_a_batch_before_it(
+    limit: BatchLimit, restarted: bool, clocked: Clocked, client: redis.Redis, follow: Follow
+) -> None:
+    total = scatter(clocked) + leave_outside_the_log(clocked, "outside")
+    assert client.hlen("rqttl:{outside}:detached") >= 100
+    planner = follow(queuePattern="#", fetchEntries="25")
+    offset, batches = planner.initial(), list[list[int]]()
+
+    while (end := planner.latest(offset, limit)) != offset:
+        batches.append(times(clocked, planner, offset, end))
+        offset = again(end)
+        planner = follow(queuePattern="#", fetchEntries="25") if restarted else planner
+
+    assert sum(map(len, batches)) == total
+    assert all(max(before) <= min(after) for before, after in itertools.pairwise(batches))
+    assert limit.in_bytes or {len(batch) for batch in batches[:-1]} == {40}
+
+
+def test_a_queue_that_is_added_with_an_old_backlog_is_read_first(
+    client: redis.Redis, clocked: Clocked, follow: Follow
+) -> None:
+    arrive(clocked, "old", range(100))
+    arrive(clocked, "new", range(1_000, 1_400))
+    narrow = follow(queues="new")
+    start = narrow.latest(narrow.initial(), BatchLimit(100))
+    wide = follow(queues="new,old")
+
+    first = wide.latest(again(start), BatchLimit(60))
+    second = wide.latest(again(first), BatchLimit(60))
+
+    assert rows(client, wide, start, first) == {"old": 60}
+    assert rows(client, wide, first, second) == {"new": 20, "old": 40}
+
+
+def test_the_marks_of_all_unread_queues_move_to_the_time_of_the_batch_and_not_beyond_their_last_message(
+    clocked: Clocked, follow: Follow
+) -> None:
+    arrive(clocked, "short", range(10))
+    arrive(clocked, "long", range(1_000))
+    arrive(clocked, "later", range(5_000, 5_010))
+    planner = follow(queuePattern="#")
+
+    end = planner.latest(planner.initial(), BatchLimit(100))
+
+    marks = {name: int(position.after[:13]) - START for name, position in end.positions.items()}
+    # the last message of the queue `short` is older than the batch, and its next one may come from a clock that lags
+    assert marks["long"] == 89
+    assert marks["later"] in (88, 89)
+    assert marks["short"] == 9
+
+
+class Traffic:
+    """The commands and the bytes of the server since the last look."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self.bytes()
+
+    def bytes(self) -> int:
+        """Return the bytes that the server has sent, and begin anew."""
+        sent = int(self._client.info("stats")["total_net_output_bytes"])
+        self._client.config_resetstat()
+        return sent
+
+    def calls(self, command: str) -> int:
+        return int(self._client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+def test_the_driver_reads_each_message_of_thousands_of_queues_once(
+    clocked: Clocked, client: redis.Redis, follow: Follow
+) -> None:
+    for i in range(1_500):
+        arrive(clocked, f"q{i:04}", range(i, 40_000 + i, 10_000))
+    planner = follow(queuePattern="#")
+    offset, traffic, calls = planner.initial(), Traffic(client), []
+
+    for _ in range(4):
+        traffic.bytes()
+        offset = planner.latest(offset, BatchLimit(300))
+        calls.append(traffic.calls("xrange"))
+
+    # the first batch asks each queue for one message, and those of the batch for the next one
+    assert calls[0] == 1_500 + 300
+    assert max(calls[1:]) <= 300 + 10
+
+
+def test_the_driver_reads_little_more_than_the_tasks(clocked: Clocked, client: redis.Redis, follow: Follow) -> None:
+    bury(clocked, 20_000, into="dense/dead", source="dense")
+    clocked.advance(5)
+    bury(clocked, 50, into="sparse/dead", source="sparse", first=20_000)
+    planner = follow(queuePattern="#/dead")
+    offset, traffic, driver, tasks = planner.initial(), Traffic(client), 0, 0
+
+    for _ in range(3):
+        traffic.bytes()
+        end = planner.latest(offset, BatchLimit(5_000))
+        driver += traffic.bytes()
+        ranges = planner.watched_ranges(offset, end)
+        traffic.bytes()
+        for watched in ranges:
+            client.xrange(
+                f"rqttl:{{{watched.range.queue[:-5]}}}/dead:log", f"({watched.range.after}", watched.range.upto
+            )
+        tasks += traffic.bytes()
+        offset = end
+
+    assert tasks > 15_000 * 200
+    assert driver <= 1.05 * tasks
+
+
+def test_an_entry_that_is_no_message_fails_the_plan_by_name(
+    clocked: Clocked, client: redis.Redis, follow: Follow
+) -> None:
+    clocked.declare_queue("a")
+    client.xadd("rqttl:{a}:log", {"x": "y"}, id="170000000000-1000000")
+    arrive(clocked, "a", range(5))
+    planner = follow(queues="a")
+
+    with pytest.raises(MalformedEntry, match=r"queue 'a', sequence 170000000000-1000000: .*its id is not a sequence"):
+        planner.latest(planner.initial(), BatchLimit(2_000, in_bytes=True))
