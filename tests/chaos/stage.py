@@ -192,7 +192,9 @@ class Stage:
     def _await(self, name: str) -> None:
         _, process = self._clients[name]
         done = -1
-        while process.exitcode is None and done < (done := self.deeds()):
+        for _ in range(3):
+            if process.exitcode is not None or done == (done := self.deeds()):
+                break
             process.join(PATIENCE)  # again, as long as something is done
         if process.exitcode is None:
             self.journal.write("unexplained", text=f"{process.name} does not end: its stacks are in its log")

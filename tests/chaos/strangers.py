@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
@@ -32,14 +32,14 @@ class Interrupted(BaseException):
 
 
 class Alarm:
-    """Raises `Interrupted` once, some time after `set`."""
+    """Raises `Interrupted` once, some time after `during` began, but never into the handler that ends the process."""
 
     def __init__(self) -> None:
         self.armed = False
         signal.signal(signal.SIGALRM, self._ring)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
-        if self.armed:
+        if self.armed and not _is_in(Actor.stop.__code__, frame):
             self.armed = False
             raise Interrupted
 
@@ -57,6 +57,13 @@ class Alarm:
         finally:
             self.armed = False
         return False
+
+
+def _is_in(code: CodeType, frame: FrameType | None) -> bool:
+    """Return True if a frame belongs to a function, or to one that it called."""
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def interrupted(me: Actor) -> None:

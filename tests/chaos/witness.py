@@ -6,6 +6,7 @@ releases, acks that are sent later. Only a process of a campaign installs it, be
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -16,9 +17,10 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 import rqttl
 from rqttl import consumer, delivery
-from rqttl.consuming.sending import Sender
-from rqttl.consuming.settling import Settling
+from rqttl.consuming import settling
+from rqttl.consuming.turns import Turns
 from rqttl.delivery import LOST, Delivery, lease_words
+from rqttl.flows import Flow
 from rqttl.protocol import commands
 from tests.chaos.bodies import MEDDLED, is_body_of
 from tests.chaos.cast import ACCOUNTED
@@ -38,10 +40,10 @@ class Witness:
 
     def install(self) -> None:
         """Watch all queues and consumers of this process."""
-        hand_out = delivery.deliveries
+        hand_out = delivery.delivered
 
-        def deliveries(settler: Any, claimed: Any, lease: int | None) -> list[Delivery]:
-            found = hand_out(settler, claimed, lease)
+        def delivered(kind: type[Delivery], settler: Any, claimed: Any, lease: int | None) -> list[Delivery]:
+            found = hand_out(kind, settler, claimed, lease)
             self._claimed(claimed, lease, found)
             return found
 
@@ -51,10 +53,10 @@ class Witness:
             self._look_at_tickets(config, count, options.get("presence", commands.ABSENT))
             return receive(config, count, *args, **options)
 
-        delivery.deliveries = deliveries
+        delivery.delivered = delivered  # type: ignore[assignment]  # these are sync deliveries
         commands.receive = command
         for how in ("ack", "nack", "reject", "renew"):
-            setattr(Settling, how, self._settling(how, getattr(Settling, how)))
+            setattr(settling, how, self._settling(how, getattr(settling, how)))
         self._watch_consumers()
 
     # Sending
@@ -120,18 +122,20 @@ class Witness:
             tickets += cast(list[bytes], self._client.lrange(known.keyspace.key(known.name, "wakeup"), 0, -1))
         self._call.tickets = dict(ticket.decode().split(" ") for ticket in tickets if ticket)
 
-    def _settling(self, how: str, settle: Callable[..., None]) -> Callable[..., None]:
-        """A method that settles deliveries, with a journal."""
+    def _settling(self, how: str, settle: Callable[..., Flow[None]]) -> Callable[..., Flow[None]]:
+        """A flow that settles deliveries, with a journal."""
+        signature = inspect.signature(settle)
 
-        def settling(one: Settling, deliveries: Sequence[Delivery], *args: Any, **options: Any) -> None:
-            if one.queue not in ACCOUNTED:
-                settle(one, deliveries, *args, **options)
+        def settling(*args: Any, **options: Any) -> Flow[None]:
+            given = signature.bind(*args, **options).arguments
+            queue, deliveries = given["queue"], given["deliveries"]
+            if queue not in ACCOUNTED:
+                yield from settle(*args, **options)
                 return
-            counted = options.get("counted", True)
-            number = self._begin(one.queue, how if counted else "release", deliveries)
+            number = self._begin(queue, how if given.get("counted", True) else "release", deliveries)
             before = [_pair(item) for item in deliveries]
             try:
-                settle(one, deliveries, *args, **options)
+                yield from settle(*args, **options)
             finally:
                 self._end(number, how, deliveries, before)
 
@@ -155,15 +159,15 @@ class Witness:
 
     def _watch_consumers(self) -> None:
         """Write down acks when a consumer collects them, and again when they were sent."""
-        collect, perform = consumer.Consumer._ack, Sender._perform
+        collect, record = consumer.Consumer._ack, Turns._record
 
         def ack(one: consumer.Consumer, deliveries: Sequence[Delivery]) -> None:
             if one.queue in ACCOUNTED:
                 self._begin(one.queue, "ack", deliveries, collected=True)
             collect(one, deliveries)
 
-        def send(one: Sender, flow: Any, acks: Any) -> Any:
-            claimed = perform(one, flow, acks)
+        def note(one: Turns[Any], acks: Any, claimed: Any) -> None:
+            record(one, acks, claimed)
             sent = acks.sent
             if sent:
                 self.journal.write(
@@ -172,10 +176,9 @@ class Witness:
                     done=[_pair(ack) for ack in sent if ack.settled == "ack"],
                     lost=[_pair(ack) for ack in sent if ack.settled == LOST],
                 )
-            return claimed
 
         consumer.Consumer._ack = ack  # type: ignore[method-assign, assignment]
-        Sender._perform = send  # type: ignore[method-assign, assignment]
+        Turns._record = note  # type: ignore[method-assign, assignment]
 
 
 def _pair(one: Delivery) -> tuple[str, str]:

@@ -71,9 +71,16 @@ def test_the_trace_of_a_deleted_queue_is_no_finding_and_survives_a_repair(broker
     assert (queue, found[:36]) == ("torn", "1 key without a queue: wakeup; 0 mes")
     assert repaired(broker) == {("torn", "clear"): "its keys are deleted"}
     assert wrong(broker) == []
-    assert sorted(client.keys()) == [b"rqttl:{orders}:tombstone", b"rqttl:{torn}:tombstone"]
+    assert sorted(client.keys()) == [b"rqttl:birth", b"rqttl:{orders}:tombstone", b"rqttl:{torn}:tombstone"]
     with pytest.raises(QueueNotFound):
         list(examine_queues(broker, ["orders"]))
+
+
+def test_hints_of_a_deletion_are_no_finding(broker: Broker, client: redis.Redis) -> None:
+    client.rpush("rqttl:{orders}:wakeup", "")
+    client.expire("rqttl:{orders}:wakeup", 600)
+
+    assert wrong(broker) == []
 
 
 def test_a_record_that_names_no_version_is_left_over_too(broker: Broker, client: redis.Redis) -> None:

@@ -98,6 +98,18 @@ def test_a_damaged_field_is_named_and_repaired(
     assert Broker(client).queue("orders").options()["max_deliveries"] == 3
 
 
+def test_a_damaged_policy_and_a_damaged_version_are_repaired_together(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders")
+    broker.set_policy("short", "orders", {"max_length": 5})
+    client.hset(KEY, mapping={"policy short": "damage", "version": "many"})
+
+    assert repaired(broker) == {
+        ("version", "reset_version"): "a new version is stored; 0 queues got other options",
+        ("policy short", "remove_policy"): "removed; 1 queue got other options",
+    }
+    assert wrong(broker) == []
+
+
 def test_a_missing_version_is_damage(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders")
     broker.set_policy("sound", "orders", {"max_deliveries": 3})

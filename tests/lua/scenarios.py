@@ -78,6 +78,10 @@ def _purge_these(lab: Lab) -> Command:
     return commands.purge(lab.keyspace, "orders", "", [place(-9), place(-8, 1), place(-7)])
 
 
+def _discard(lab: Lab) -> Command:
+    return commands.discard(lab.keyspace, "orders", NOW, place(-99), place(-8))
+
+
 def _peek(lab: Lab) -> Command:
     return commands.peek(lab.keyspace, "orders", after="", limit=10, now=NOW)
 
@@ -288,6 +292,10 @@ CONSUMERS = {
     "purge of the chosen that were returned": Scenario(_purge_these, parts=_RETURNED),
     "purge of the chosen that have a deadline": Scenario(_purge_these, parts=_OVER),
     "purge of the chosen that are gone": Scenario(_purge_these, parts=_DELAYED),
+    "discard": Scenario(_discard, parts=_READY),
+    "discard of what was returned": Scenario(_discard, parts=_RETURNED),
+    "discard with some out": Scenario(_discard, parts=_LEASED),
+    "discard of nothing": Scenario(_discard),
     "delete": Scenario(_delete, parts=_LEASED),
     "lookup": Scenario(lambda lab: commands.lookup(lab.keyspace, "orders")),
     "audit of the log": Scenario(_audit("log"), parts=_TORN),

@@ -155,7 +155,7 @@ def test_a_consumer_that_stops_waiting_takes_a_ticket_behind_a_hint_and_behind_e
 
     reply = lab.run(commands.receive(lab.known(), 9, 9, presence=commands.Presence("me", 0), now=NOW))
 
-    assert [one[0] for one in reply[7]] == [place(-1).encode()]
+    assert reply[7][::3] == [place(-1).encode()]
     assert lab.snapshot()["orders"]["wakeup"] == wakeup[3:]
 
 
@@ -166,6 +166,6 @@ def test_a_message_that_failed_before_says_so_to_the_consumer_that_shows_its_tic
 
     reply = lab.run(commands.receive(lab.known(), 9, 9, presence=presence, now=NOW))
 
-    assert [one[0] for one in reply[7]] == [place(-1).encode()]
+    assert reply[7][::3] == [place(-1).encode()]
     assert reply[8] == [place(-1).encode(), 2]
     assert lab.snapshot()["orders"]["meta"]["redelivered"] == 1

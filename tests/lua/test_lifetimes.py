@@ -64,7 +64,8 @@ def test_an_ended_queue_goes_with_every_key_in_one_step(lab: Lab) -> None:
     reply = lab.run(commands.sweep(lab.known(), now=NOW + LIFE))
 
     assert reply == [b"ok", [b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 0, 0, 0, 900]
-    assert lab.snapshot() == {"orders": {"tombstone": {"created_at": NOW, "last_id": place(-1), "trimmed_upto": "0-0"}}}
+    tombstone = {"created_at": NOW, "last_id": place(-1), "trimmed_upto": "0-0", "deleted": NOW}
+    assert lab.snapshot() == {"orders": {"tombstone": tombstone}}
 
 
 def test_dead_lettering_what_is_over_goes_in_bounded_steps_and_nobody_gets_in_between(lab: Lab) -> None:
@@ -79,7 +80,8 @@ def test_dead_lettering_what_is_over_goes_in_bounded_steps_and_nobody_gets_in_be
     assert lab.run(sweep)[1:] == [[b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 1, 0, 0, 0]
     state = lab.snapshot()
     assert set(state) == {"dead", "orders"}
-    assert state["orders"] == {"tombstone": {"created_at": NOW, "last_id": "0-0", "trimmed_upto": place(-1)}}
+    tombstone = {"created_at": NOW, "last_id": "0-0", "trimmed_upto": place(-1), "deleted": NOW}
+    assert state["orders"] == {"tombstone": tombstone}
 
 
 def test_a_consumer_that_leaves_no_longer_keeps_the_queue(lab: Lab) -> None:

@@ -117,7 +117,7 @@ def test_after_a_pause_that_is_over_the_message_is_handed_out_by_the_call_that_n
 
     reply = lab.run(commands.receive(lab.known(), 1, 1000, now=NOW))
 
-    assert [entry[0] for entry in reply[7]] == [PLACE.encode()]
+    assert reply[7][::3] == [PLACE.encode()]
     assert reply[8] == [PLACE.encode(), 1]
 
 
@@ -175,7 +175,7 @@ def test_chance_differs_from_message_to_message_and_from_failure_to_failure(lab:
     lab.run(commands.nack(lab.known(), [word for one in places for word in (one, taken[5])], now=later))
     second = lab.snapshot()["orders"]["delayed"]
 
-    assert len(taken[7]) == 100
+    assert len(taken[7][::3]) == 100
     for found, since in ((first, NOW), (second, later)):
         pauses = [found[one] - since for one in places]
         assert 0 < min(pauses) < 20_000

@@ -103,7 +103,7 @@ def test_of_the_chosen_ones_only_those_that_are_ready_go(lab: Lab) -> None:
     assert purge(lab, "", *chosen) == [b"ok", b"", 3, 0, place(0).encode()]
     assert lab.snapshot() == changed(
         before,
-        meta={"ready_bytes": 2, "purged": 3, "trimmed_upto": place(-2)},
+        meta={"ready_bytes": 2, "purged": 3},
         log={place(-5): None, place(-4): None, place(-2): None},
         requeued={place(-5): None},
         expiry={place(-4): None},
@@ -120,7 +120,7 @@ def test_chosen_ones_that_were_moved_aside_go_too(lab: Lab) -> None:
     assert purge(lab, "", place(-4), place(-3), place(-1))[2:4] == [2, 0]
     assert lab.snapshot() == changed(
         before,
-        meta={"ready_bytes": 2, "purged": 2, "trimmed_upto": place(-1)},
+        meta={"ready_bytes": 2, "purged": 2},
         log={place(-1): None},
         detached={place(-4): None},
         requeued={place(-4): None},
@@ -149,7 +149,7 @@ def test_all_may_be_chosen(lab: Lab) -> None:
     assert purge(lab, "", place(-2), place(-1))[2:4] == [2, 0]
     assert lab.snapshot() == changed(
         before,
-        meta={"ready_bytes": 0, "purged": 2, "trimmed_upto": place(-1)},
+        meta={"ready_bytes": 0, "purged": 2},
         log={place(-2): None, place(-1): None},
         expiry={place(-2): None},
     )
@@ -162,6 +162,41 @@ def test_of_large_bodies_few_go_in_one_call_and_the_reply_says_up_to_where(lab: 
     assert purge(lab, "", *chosen)[2:] == [5, 1, chosen[4].encode()]
     assert list(lab.snapshot()["orders"]["log"]) == chosen[5:]
     assert purge(lab, "", *chosen[5:])[2:] == [5, 0, chosen[9].encode()]
+
+
+def test_delete_leaves_a_hint_for_each_waiting_consumer_for_some_seconds(lab: Lab) -> None:
+    lab.seed(wakeup=["", "ticket"], waiters={"a": NOW + 1, "b": NOW + 1, "gone": NOW, place(-1): -NOW - 1})
+
+    lab.run(delete(lab))
+
+    assert lab.snapshot()["orders"]["wakeup"] == ["", ""]
+    assert 0 < lab.client.pttl(lab.keyspace.key("orders", "wakeup")) <= 5_000
+
+
+def test_delete_leaves_a_bounded_number_of_hints(lab: Lab) -> None:
+    lab.seed(waiters={f"c{i}": NOW + 1 for i in range(1_001)})
+
+    lab.run(delete(lab))
+
+    assert lab.snapshot()["orders"]["wakeup"] == [""] * 1_000
+
+
+def test_a_new_queue_takes_over_no_hints_of_a_deleted_one(lab: Lab) -> None:
+    lab.seed(waiters={"c": NOW + 1})
+    lab.run(delete(lab))
+
+    assert "wakeup" not in lab.seed()["orders"]
+
+
+def test_nor_does_one_that_a_dead_letter_creates(lab: Lab) -> None:
+    lab.seed(waiters={"c": NOW + 1})
+    lab.run(delete(lab))
+    lab.seed("source", options={"dead_letter": "orders"}, log=plain(place(-1)), leases={place(-1): token(1)})
+
+    lab.run(commands.reject(lab.known("source"), [place(-1), str(token(1))], now=NOW))
+
+    assert "log" in lab.snapshot()["orders"]
+    assert "wakeup" not in lab.snapshot()["orders"]
 
 
 @pytest.mark.parametrize("conditions", [{}, {"if_unused": True}])
@@ -177,7 +212,7 @@ def test_delete_leaves_but_a_trace_of_the_queue_and_all_of_others(lab: Lab, cond
     assert lab.run(delete(lab, **conditions)) == [b"ok", b"", 2]
     assert lab.snapshot() == {
         **before,
-        "orders": {"tombstone": {"created_at": NOW, "last_id": place(-2), "trimmed_upto": "0-0"}},
+        "orders": {"tombstone": {"created_at": NOW, "last_id": place(-2), "trimmed_upto": "0-0", "deleted": NOW}},
     }
 
 
@@ -204,4 +239,4 @@ def test_an_empty_and_unused_queue_is_deleted_under_both_conditions(lab: Lab) ->
     lab.seed()
 
     assert lab.run(delete(lab, if_unused=True, if_empty=True)) == [b"ok", b"", 0]
-    assert lab.snapshot() == {}
+    assert set(lab.snapshot()["orders"]) == {"tombstone"}

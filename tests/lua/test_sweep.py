@@ -319,7 +319,7 @@ def test_after_a_compaction_messages_come_in_order(lab: Lab) -> None:
     first = lab.run(commands.receive(lab.known(), 200, 1000, now=NOW))
     second = lab.run(commands.receive(lab.known(), 200, 1000, now=NOW))
 
-    assert [one for one, _ in [*first[7], *second[7]]] == order
+    assert [*first[7][::3], *second[7][::3]] == order
 
 
 def test_queues_of_dead_letters_are_left_whole(lab: Lab) -> None:

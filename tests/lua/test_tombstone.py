@@ -1,4 +1,4 @@
-"""`tombstone`: the trace of the messages that were lost with a deleted queue."""
+"""`tombstone`: the trace of a deleted queue, and of the messages that were lost with it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def delete(lab: Lab) -> Any:
     return trace(lab)
 
 
-def lost(held: str = "0-0", trimmed: str = "0-0", born: int = NOW) -> dict[str, object]:
-    return {"created_at": born, "last_id": held, "trimmed_upto": trimmed}
+def lost(held: str = "0-0", trimmed: str = "0-0", born: int = NOW, deleted: int | None = None) -> dict[str, object]:
+    last = born if deleted is None else deleted
+    return {"created_at": born, "last_id": held, "trimmed_upto": trimmed, "deleted": last}
 
 
 def many(ms: int, count: int) -> list[str]:
@@ -84,10 +85,11 @@ def test_a_trace_ends_by_itself_after_a_week(lab: Lab) -> None:
     assert WEEK - 60_000 < lab.client.pttl(KEY) <= WEEK
 
 
-def test_a_queue_that_is_empty_and_lost_nothing_leaves_no_trace(lab: Lab) -> None:
+def test_a_queue_that_is_empty_and_lost_nothing_leaves_a_trace_without_a_loss(lab: Lab) -> None:
     lab.seed(meta={"last_id": place(-1), "cursor": place(-1), "acked": 7})
 
-    assert delete(lab) is None
+    assert delete(lab) == lost()
+    assert WEEK - 60_000 < lab.client.pttl(KEY) <= WEEK
 
 
 def test_earlier_trimmed_messages_are_in_the_tombstone_too(lab: Lab) -> None:
@@ -111,11 +113,11 @@ def test_the_last_deletion_with_a_loss_counts(lab: Lab) -> None:
     first = delete(lab)
     lab.client.pexpire(KEY, 1000)
 
-    # one that lost nothing neither changes the trace nor keeps it longer
+    # one that lost nothing adds its own deletion
     declare(NOW + 5)
     assert lab.snapshot()["orders"]["tombstone"] == first
-    assert delete(lab) == first
-    assert lab.client.pttl(KEY) <= 1000
+    assert delete(lab) == {**first, "deleted": NOW + 5}
+    assert lab.client.pttl(KEY) > 1000
 
     declare(NOW + 7)
     lab.client.execute_command("XADD", "rqttl:{orders}:log", place(8), "", "x")
@@ -150,11 +152,12 @@ def test_of_very_many_that_are_out_and_moved_aside_none_is_higher_than_the_curso
     assert delete(lab) == lost(place(-3) if ahead else place(-5))
 
 
-def test_a_trace_of_the_wrong_type_is_in_nobodys_way(lab: Lab) -> None:
-    lab.seed(log=plain(place(-9)))
+@pytest.mark.parametrize("held", [{"log": plain(place(-9))}, {}])
+def test_a_trace_of_the_wrong_type_is_in_nobodys_way(lab: Lab, held: dict[str, Any]) -> None:
+    lab.seed(**held)
     lab.client.set(KEY, "x")
 
-    assert delete(lab) == lost(place(-9))
+    assert delete(lab) == lost(place(-9) if held else "0-0")
 
 
 def test_a_record_without_the_fields_of_later_versions_is_told_as_born_at_no_time(lab: Lab) -> None:

@@ -90,14 +90,22 @@ def test_retention_limits_and_purges_raise_it_step_by_step(lab: Lab) -> None:
     for command in (
         commands.receive(lab.known(), 1, 50, now=NOW),  # the first is past retention
         enqueue(lab, b"a", b"b"),  # one too many
-        commands.purge(lab.keyspace, "orders", "", [place(-6)]),
-        commands.purge(lab.keyspace, "orders", "", [place(-7)]),
+        commands.purge(lab.keyspace, "orders", "", [place(-6)], unread=True),
+        commands.purge(lab.keyspace, "orders", "", [place(-7)], unread=True),
         commands.purge(lab.keyspace, "orders", ""),
     ):
         lab.run(command)
         steps.append(trimmed(lab))
 
     assert steps == [place(-9), place(-7), place(-6), place(-6), place(0, 1)]
+
+
+def test_a_purge_of_chosen_messages_is_a_decision_and_no_trim(lab: Lab) -> None:
+    lab.seed(log=plain(place(-3)), detached=plain(place(-9)), requeued={place(-9): NOW - 9})
+
+    assert lab.run(commands.purge(lab.keyspace, "orders", "", [place(-9), place(-3)]))[2] == 2
+
+    assert trimmed(lab) == "0-0"
 
 
 def test_a_purge_of_all_says_what_really_went(lab: Lab) -> None:

@@ -87,7 +87,7 @@ class QueueMachine(PolicyRules):
             late=late)), deaf=dies)  # fmt: skip
         (taken,) = expected
         assert [entry[0] for entry in claimed.entries] == [m.seq for m in taken.messages]
-        assert [entry[1][1] for entry in claimed.entries] == [m.body for m in taken.messages]
+        assert [entry[2] for entry in claimed.entries] == [m.body for m in taken.messages]
         assert (list(claimed.lost), list(claimed.unknown)) == (taken.lost, self.world.unknown)
         assert claimed.failures == {m.seq: m.failures for m in taken.messages if m.failures}
         for m in taken.messages:

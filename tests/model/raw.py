@@ -125,7 +125,7 @@ class Reader:
                 queues[name] = raw_queue(part)
         self.gone = {name: mapping(found) for name, found in zip(self._names, gone, strict=True) if found}
         self.policies = mapping(policies)
-        shared = {self._keyspace.registry, self._keyspace.policies}
+        shared = {self._keyspace.registry, self._keyspace.policies, self._keyspace.birth}
         strays = {key.decode() for key in keys} - {*shared, *map(self._trace, self._names)}
         for name in queues:
             prefix = self._keyspace.key(name, "")

@@ -282,18 +282,20 @@ class World(Declarations):
         return held, lost
 
     def purge(self, name: str, chosen: Iterable[bytes] | None = None) -> int:
-        """All ready messages go, or the chosen ones of them."""
+        """All ready messages go unread, or the chosen ones of them by a decision."""
         q = self.queues[name]
         gone = [m for m in q.ready if chosen is None or m.seq in chosen]
         q.messages = [m for m in q.messages if m not in gone]
         q.counters["purged"] += len(gone)
-        q.trimmed = max([q.trimmed, *[m.seq for m in gone]])
+        if chosen is None:
+            q.trimmed = max([q.trimmed, *[m.seq for m in gone]])
         return len(gone)
 
     def delete(self, name: str) -> int:
-        """The queue is gone, and its trace has the lost messages, if any. Returns how many messages were ready."""
+        """The queue is gone, and its trace stays, with the lost messages. Returns the number of ready messages."""
         q = self.queues.pop(name)
         held = max([m.seq for m in q.messages], default=b"0-0")
         if max(held, q.trimmed) > b"0-0":
             self.gone[name] = (held, q.trimmed)
+        self.gone.setdefault(name, (b"0-0", b"0-0"))
         return len(q.ready)

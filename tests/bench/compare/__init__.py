@@ -1,0 +1,1 @@
+"""rqttl against other queues on Redis, in one run: `make compare`."""

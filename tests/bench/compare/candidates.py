@@ -1,0 +1,83 @@
+"""The queues that are compared: their programs, guarantees, workloads, and how much work each still has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+SENDING = ("single", "batch", "tasks")
+WAKE, IDLE = "wake", "idle"
+#: Name of a workload to its title in the table.
+WORKLOADS = {
+    "single": "enqueue one by one",
+    "batch": "enqueue by batches of 100",
+    "tasks": "enqueue from 100 asyncio tasks",
+    "one": "consume, empty handler, one process",
+    "by100": "receive and ack by 100",
+    "async": "consume in asyncio, one process",
+    "workers": "worker with 2 processes",
+    "worker0": "worker without processes of its own",
+    "receive": "one at a time: receive, ack",
+    "limited": "one at a time: consume",
+    WAKE: "wake-up of an idle consumer",
+    IDLE: "idle worker of 20 queues, a minute",
+}
+#: Workloads whose program has another name for them.
+SHAPES = {"limited": "single"}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One queue. `left` returns the messages that are not settled, with so many commands as `polls`."""
+
+    name: str
+    environment: str
+    program: str
+    guarantee: str
+    workloads: frozenset[str]
+    left: Callable[[Any], int]
+    polls: int = 1
+    share: float = 0.2
+
+
+def _lengths(*commands: tuple[str, str]) -> Callable[[Any], int]:
+    def left(client: redis.Redis) -> int:
+        pipeline = client.pipeline(transaction=False)
+        for words in commands:
+            pipeline.execute_command(*words)
+        return sum(pipeline.execute())
+
+    return left
+
+
+def _lag(client: Any) -> int:
+    """Messages of the stream that the group has not read, or not acknowledged; the stream keeps them all."""
+    groups = client.xinfo_groups("q")
+    return sum((group["lag"] or 0) + group["pending"] for group in groups) if groups else 1
+
+
+_SYNC = frozenset({"single", "one", "workers", "limited", WAKE})
+_ASYNC = frozenset({"single", "tasks", "async", "workers", "limited", WAKE})
+_AT_LEAST, _AT_MOST = "at least once", "at most once"
+_BULLMQ = _lengths(("LLEN", "bull:q:wait"), ("LLEN", "bull:q:active"))
+
+CANDIDATES = (
+    Candidate("rqttl", "rqttl", "with_rqttl.py", _AT_LEAST, frozenset(WORKLOADS), _lengths(("XLEN", "rqttl:{q}:log")),
+              share=1),
+    Candidate("raw redis-py", "rqttl", "with_raw.py", _AT_LEAST, _SYNC - {"workers"} | {"batch", "tasks", "async"},
+              _lengths(("XLEN", "raw")), share=1),
+    Candidate("RQ", "python", "with_rq.py", _AT_LEAST, _SYNC | {"batch"},
+              _lengths(("LLEN", "rq:queue:q"), ("ZCARD", "rq:wip:q")), 2),
+    Candidate("Dramatiq", "python", "with_dramatiq.py", _AT_LEAST, _SYNC, _lengths(("HLEN", "dramatiq:q.msgs"))),
+    Candidate("Celery", "python", "with_celery.py", _AT_LEAST, _SYNC,
+              _lengths(("LLEN", "celery"), ("HLEN", "unacked")), 2),
+    Candidate("SAQ", "python", "with_saq.py", _AT_LEAST, _ASYNC, _lengths(("ZCARD", "saq:q:incomplete"))),
+    Candidate("taskiq-redis", "python", "with_taskiq.py", _AT_LEAST, _ASYNC, _lag),
+    Candidate("arq", "arq", "with_arq.py", _AT_LEAST, _ASYNC, _lengths(("ZCARD", "arq:queue"))),
+    Candidate("BullMQ Python", "python", "with_bullmq.py", _AT_LEAST, _ASYNC | {"batch"}, _BULLMQ, 2),
+    Candidate("BullMQ Node", "node", "with_bullmq.cjs", _AT_LEAST, _ASYNC | {"batch"}, _BULLMQ, 2),
+    Candidate("Huey", "python", "with_huey.py", _AT_MOST, _SYNC, _lengths(("LLEN", "huey.redis.q"))),
+)  # fmt: skip

@@ -1,0 +1,84 @@
+"""rqttl with its defaults."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import shared
+
+import rqttl
+
+IDLE_QUEUES = 20
+
+
+def handler(value: Any) -> None:
+    """Handle a message of `rqttl worker`."""
+    shared.handle(value)
+
+
+def consume(shape: str) -> None:
+    with rqttl.connect(shared.URL) as broker:
+        queue = broker.declare_queue("q")
+        if shape == "by100":
+            while True:
+                queue.ack_many(queue.receive_many(100, wait="1h"))
+        if shape == "receive":
+            while True:
+                if delivery := queue.receive(wait="1h"):
+                    delivery.ack()
+        with queue.consume(prefetch=1 if shape == "single" else 100) as deliveries:
+            for delivery in deliveries:
+                with delivery:
+                    if shared.STAMPS:
+                        shared.handle(delivery.decode())
+
+
+async def consume_async() -> None:
+    async with rqttl.connect_async(shared.URL) as broker:
+        queue = await broker.declare_queue("q")
+        async with queue.consume(prefetch=100) as deliveries:
+            async for delivery in deliveries:
+                async with delivery:
+                    pass
+
+
+async def produce_async(mode: str, count: int) -> None:
+    async with rqttl.connect_async(shared.URL) as broker:
+        queue = await broker.declare_queue("q")
+        await shared.produce_async(mode, count, queue.enqueue, queue.enqueue_many)
+
+
+def work(processes: int, queues: list[str]) -> None:
+    """Become `rqttl worker`."""
+    with rqttl.connect(shared.URL) as broker:
+        for name in queues:
+            broker.declare_queue(name)
+    sys.argv = ["rqttl", "worker", *queues, "--call", "with_rqttl:handler", "--processes", str(processes),
+                "--url", shared.URL]  # fmt: skip
+    from rqttl.cli import main as program
+
+    program()
+
+
+def main() -> None:
+    role, mode, count = shared.arguments()
+    if role == "produce" and mode == "tasks":
+        asyncio.run(produce_async(mode, count))
+    elif role == "produce":
+        with rqttl.connect(shared.URL) as broker:
+            queue = broker.declare_queue("q")
+            shared.produce(mode, count, queue.enqueue, queue.enqueue_many)
+    elif mode in ("workers", "worker0"):
+        work(2 if mode == "workers" else 0, ["q"])
+    elif mode == "idle":
+        work(2, [f"q{i}" for i in range(IDLE_QUEUES)])
+    elif mode == "async":
+        asyncio.run(consume_async())
+    else:
+        consume(mode)
+
+
+if __name__ == "__main__":
+    main()

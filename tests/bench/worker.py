@@ -1,0 +1,140 @@
+"""The figures of workers against `consume` by hand, on the same server in the same run: `make bench-worker`.
+
+The rows come in turn, and a figure is the median over the rounds. Handlers are empty, bodies have 200 bytes. CPU times
+are of the worker's process and of its children, for each message, without their start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import rqttl
+from tests.bench.measure import BODY
+from tests.servers import Server, find_binary
+
+N, ROUNDS = 20_000, 5
+
+
+class Cost(NamedTuple):
+    """The seconds of one run: of the wall clock, and of the CPU in this process and in its children."""
+
+    wall: float
+    own: float
+    children: float
+
+
+@dataclass
+class Meter:
+    """Measures from `start` to `end`. `pids` are the children."""
+
+    pids: Sequence[int] = ()
+    began: Cost | None = None
+    ended: Cost | None = None
+
+    def now(self) -> Cost:
+        # the clock of the CPU time of another process: see clock_getcpuclockid(3)
+        children = sum(time.clock_gettime((~pid << 3) | 2) for pid in self.pids)
+        return Cost(time.perf_counter(), time.process_time(), children)
+
+    def start(self, pids: Sequence[int] = ()) -> None:
+        self.pids = pids
+        self.began = self.now()
+
+    def end(self) -> None:
+        self.ended = self.now()
+
+    def cost(self) -> Cost:
+        assert self.began is not None
+        assert self.ended is not None
+        return Cost(*(end - begin for begin, end in zip(self.began, self.ended, strict=True)))
+
+
+def empty(_: object) -> None:
+    """Handle a message without work."""
+
+
+async def yielding(_: object) -> None:
+    """Give the loop one turn."""
+    await asyncio.sleep(0)
+
+
+def by_hand(broker: rqttl.Broker) -> Cost:
+    """The cost of a `consume` loop with an ack for each message."""
+    meter = Meter()
+    meter.start()
+    with broker.queue("q").consume() as deliveries:
+        for number, delivery in enumerate(deliveries, 1):
+            delivery.ack()
+            if number == N:
+                break
+    meter.end()
+    return meter.cost()
+
+
+def worker(broker: rqttl.Broker, call: Callable[..., object], processes: int, coroutines: int | None) -> Cost:
+    """The cost from the moment at which all children are ready to the last outcome."""
+    name = f"tests.bench.worker:{call.__name__}"
+    running = rqttl.Worker(broker, "q", call=name, processes=processes, asyncio=coroutines, burst=True)
+    crew, nursery = running._crew, running._nursery  # a stop watch inside
+    room, acked, meter = crew.room, running.counters.acked, Meter()
+
+    def room_when_ready() -> int:
+        if nursery.ready < processes:
+            return 0
+        if meter.began is None:
+            meter.start(nursery.pids)
+        return room()
+
+    def note(queue: str, handling: Sequence[float], waiting: Sequence[float]) -> None:
+        acked(queue, handling, waiting)
+        if running.counters.handled == N:
+            meter.end()
+
+    crew.room = room_when_ready  # type: ignore[method-assign]  # as above
+    running.counters.acked = note  # type: ignore[method-assign]  # as above
+    running.run()
+    return meter.cost()
+
+
+ROWS: dict[str, Callable[[rqttl.Broker], Cost]] = {
+    "consume by hand": by_hand,
+    "worker, processes 0": lambda broker: worker(broker, empty, 0, None),
+    "worker, processes 1": lambda broker: worker(broker, empty, 1, None),
+    "worker, processes 2": lambda broker: worker(broker, empty, 2, None),
+    "worker, processes 1, asyncio 100": lambda broker: worker(broker, yielding, 1, 100),
+    "worker, processes 2, asyncio 100": lambda broker: worker(broker, yielding, 2, 100),
+}
+
+
+def main() -> None:
+    """Print the table."""
+    binary = find_binary("7.0")
+    if binary is None:
+        sys.exit("no redis-server 7.0")
+    server, costs = Server(binary), {name: list[Cost]() for name in ROWS}
+    try:
+        with rqttl.connect(server.url) as broker:
+            queue = broker.declare_queue("q")
+            for _ in range(ROUNDS):
+                for name, row in ROWS.items():
+                    for _ in range(N // 250):
+                        queue.enqueue_many([BODY] * 250)
+                    costs[name].append(row(broker))
+    finally:
+        server.remove()
+    print(f"{'row':<36} {'messages/s':>10} {'of consume':>10} {'CPU us here':>12} {'in children':>12}")
+    hand = costs["consume by hand"]
+    for name, own in costs.items():
+        share = statistics.median(base.wall / other.wall for base, other in zip(hand, own, strict=True))
+        wall, here, children = (statistics.median(values) for values in zip(*own, strict=True))
+        print(f"{name:<36} {N / wall:>10,.0f} {share:>10.2f} {here / N * 1e6:>12.1f} {children / N * 1e6:>12.1f}")
+
+
+if __name__ == "__main__":
+    main()
