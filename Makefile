@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 SPREAD   := -n 2 --dist worksteal
 PARALLEL := $(SPREAD) -m 'not spark'
 
-.PHONY: help demo test test-7.0 test-6.2 test-fake test-spark check setup bench bench-spark bench-instructions chaos coverage coverage-of-spec test-policies
+.PHONY: help demo test test-7.0 test-6.2 test-fake test-aio test-spark check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-observing bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
@@ -19,9 +19,17 @@ help:
 	@echo 'make setup             only the environment'
 	@echo 'make bench             measurements against raw redis-py, as a table'
 	@echo 'make bench-spark       the same for the Spark data source'
+	@echo 'make bench-worker      the same for workers'
+	@echo 'make bench-metrics     a scrape of 1,000 and of 20,000 queues'
+	@echo 'make bench-asyncio     the asyncio interface against the client of redis-py and the sync interface'
+	@echo 'make compare           rqttl against other queues on Redis, which it installs for itself; PEERS=rq WORKLOADS=single'
+	@echo 'make bench-observing   the cost of observers, off and with OpenTelemetry'
 	@echo 'make bench-instructions BASE=v1  instructions of a message, compared with the revision v1'
 	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under kills, refusals and bad input'
+	@echo 'make chaos-worker KILLS=200  kills of children, workers and Redis under load, with a table of the results'
+	@echo 'make cancellations     100,000 cancelled calls of the asyncio interface on each loop and server; CANCELS=1000 for fewer'
 	@echo 'make test-policies     races and kills in the middle of changes of policies, more and longer than in make test'
+	@echo 'make test-worker       stops, starved processes and outages of workers, more and longer than in make test'
 	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
 	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
 
@@ -39,7 +47,7 @@ demo: $(READY)
 	@bash .ci/setup java
 	@$(BIN)/rqttl demo --picture build/dead-letters.png
 
-test: test-7.0 test-6.2 test-fake test-spark
+test: test-7.0 test-6.2 test-fake test-aio test-spark
 
 test-7.0: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests
@@ -50,6 +58,10 @@ test-6.2: setup
 # The promise of `rqttl.testing`: the contract tests also pass on the fake broker.
 test-fake: $(READY)
 	RQTTL_TEST_REDIS=fake $(PYTEST) $(PARALLEL) tests/contract
+
+# The asyncio interface keeps the same promises.
+test-aio: setup
+	RQTTL_TEST_REDIS=aio $(PYTEST) $(PARALLEL) tests/contract
 
 test-spark: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(SPREAD) -m spark tests/spark
@@ -68,8 +80,26 @@ bench: setup
 bench-spark: setup
 	@$(BIN)/python -m tests.bench.spark
 
+bench-worker: setup
+	@$(BIN)/python -m tests.bench.worker
+
+bench-metrics: setup
+	@$(BIN)/python -m tests.bench.metrics
+
+bench-asyncio: setup
+	@$(BIN)/python -m tests.bench.asynchronous
+
+bench-observing: setup
+	@$(BIN)/python -m tests.bench.observing
+
 bench-instructions: setup
 	@$(if $(BASE),,$(error BASE: expected a revision, as in make bench-instructions BASE=main))$(BIN)/python -m tests.bench.instructions $(BASE)
+
+# Each variable is also an option of `python -m tests.bench.compare`: PEERS, WORKLOADS, MESSAGES, ROUNDS.
+compare: $(READY)
+	@bash .ci/setup server
+	@$(BIN)/python -m tests.bench.compare $(if $(PEERS),--peers $(PEERS)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) \
+		$(if $(MESSAGES),--messages $(MESSAGES)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 # Each variable is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2.
 chaos: $(READY)
@@ -77,10 +107,25 @@ chaos: $(READY)
 	@$(BIN)/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(NEMESES),--nemeses $(NEMESES)) $(if $(SERVER),--server $(SERVER))
 
+# Each variable is also an option of `python -m tests.worker.kills`: KILLS, SEED, SERVER=6.2, VICTIMS=child,worker,redis.
+chaos-worker: $(READY)
+	@bash .ci/setup server
+	@$(BIN)/python -m tests.worker.kills $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(VICTIMS),--victims $(VICTIMS)) $(if $(SERVER),--server $(SERVER))
+
+cancellations: $(READY)
+	@bash .ci/setup server
+	@$(BIN)/python -m tests.aio.campaign $(if $(CANCELS),--cancels $(CANCELS))
+
 # Prints its figures. The suite has the same tests with a race of 6 s, 20 kills and 4 restarts.
 test-policies: setup
 	RQTTL_TEST_RACE_SECONDS=20 RQTTL_TEST_KILLS=200 RQTTL_TEST_RESTARTS=40 $(PYTEST) -s tests/process/test_policy_race.py \
 		tests/process/test_policy_kills.py
+
+# The suite has the same tests with 3 stops, 1 run of each starved process, and 2 short outages of each kind.
+test-worker: setup
+	RQTTL_TEST_STOPS=50 RQTTL_TEST_STARVED=10 RQTTL_TEST_OUTAGES=20 RQTTL_TEST_OUTAGE_SECONDS=30 \
+		$(PYTEST) tests/worker/test_campaigns.py
 
 # Without code that only child processes run, and without Spark. The scripts of Redis are not counted.
 coverage: setup
