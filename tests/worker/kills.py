@@ -37,6 +37,11 @@ SOONEST, LATEST = 0.3, 1.2
 CHILDREN = 2
 #: Messages that wait at most: a slow machine must not spend the campaign on a backlog.
 BACKLOG = 5_000
+#: Events of the journal within a second at most: the handlers sleep for 2 ms, and note a beginning and an end.
+EVENTS_A_SECOND = 2 * CHILDREN * 500
+#: The end of the journal that holds the messages of a victim which may be repeated. A child tells each result at once.
+#: An ack of the worker waits for the next claim, for a second at most.
+RECENT = {"child": 500, "worker": EVENTS_A_SECOND, "redis": EVENTS_A_SECOND}
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ class Campaign:
 
     def _kill(self, victim: str, worker: WorkerProcess, running: set[str]) -> WorkerProcess:
         """Kill the victim, and note the messages at work then. Returns the worker that goes on."""
-        before = self._at_work()
+        before = self._at_work(RECENT[victim])
         if victim == "child":
             children = _children(worker.process.pid)
             if children:
@@ -116,7 +121,7 @@ class Campaign:
         else:
             self._server.kill()
             self._server.start()
-        running |= before | self._at_work()
+        running |= before | self._at_work(RECENT[victim])
         count = self._lines()
         until(lambda: self._lines() > count + 2 * BATCH)
         return worker
@@ -151,10 +156,10 @@ class Campaign:
                     self._done += whole.count(b"done")
             return self._done
 
-    def _at_work(self) -> set[str]:
-        """The messages that were begun and not finished, or finished within the last second."""
+    def _at_work(self, recent: int) -> set[str]:
+        """The messages that were begun and not finished, or finished within so many events before the last one."""
         events = self._events()
-        done = {event[1] for event in events[:-500] if event[0] == "done"}
+        done = {event[1] for event in events[:-recent] if event[0] == "done"}
         return {event[1] for event in events if event[0] == "begun"} - done
 
     def _judge(self, victim: str, kills: int, running: set[str]) -> Report:
