@@ -23,13 +23,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+#: Spark gives a Python process 10 s to start, and has no setting for it. A busy machine takes longer.
+STARTED_TOO_LATE = "Python worker failed to connect back"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that need a JVM. They have more time: a first query takes seconds on a busy machine."""
+    """Mark tests that need a JVM. They have more time: a first query takes seconds on a busy machine.
+
+    A test runs again if Spark has ended it because a Python process started too late.
+    """
     for item in items:
         if item.path.is_relative_to(HERE) and "java" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=STARTED_TOO_LATE))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(600))
 
