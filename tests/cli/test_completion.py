@@ -170,6 +170,9 @@ def test_the_script_of_a_shell_is_one_that_it_can_read(shell: str, run: Run) -> 
 
 # A real bash on a terminal
 
+#: Seconds without output after which a tab is pressed again.
+AGAIN = 5.0
+
 
 class Typed:
     """A bash on a terminal, its input and its screen."""
@@ -188,14 +191,19 @@ class Typed:
         os.close(theirs)
 
     def shows(self, typed: str, wanted: str) -> str:
-        """Type, and read until `wanted` is seen."""
+        """Type, and read until `wanted` is seen.
+
+        A tab is pressed again after some time: no name comes if Redis has not answered within a second.
+        """
         os.write(self.terminal, typed.encode())
         results, deadline = "", time.monotonic() + PATIENCE
         while not re.search(wanted, results):
             left = deadline - time.monotonic()
             assert left > 0, f"{wanted!r} is not in {results!r}"
-            if select.select([self.terminal], [], [], left)[0]:
+            if select.select([self.terminal], [], [], min(left, AGAIN))[0]:
                 results += os.read(self.terminal, 65536).decode(errors="replace")
+            elif typed.endswith("\t"):
+                os.write(self.terminal, b"\t")
         return results
 
     def end(self) -> None:

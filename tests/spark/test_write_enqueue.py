@@ -62,9 +62,10 @@ def test_every_column_of_a_row_is_in_the_message(write: Write, broker: Broker) -
     ("message_id string, body string", ("a", ""), b"", {}, None),
     (f"{MESSAGES}, headers map<string,int>", ("a", b"\0\xff", {"n": 5, "m": 6}), b"\0\xff", {"n": 5, "m": 6}, None),
     (f"{MESSAGES}, ttl_ms bigint", ("a", b"1", 1_500_000), b"1", {}, timedelta(seconds=1_500)),
-    (f"{MESSAGES}, ttl_ms int", ("a", b"1", 1_500), b"1", {}, timedelta(seconds=1.5)),
-    (f"{MESSAGES}, ttl string", ("a", b"1", "1.5s"), b"1", {}, timedelta(seconds=1.5)),
-    (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(microseconds=9_999)), b"1", {}, timedelta(milliseconds=10)),
+    (f"{MESSAGES}, ttl_ms int", ("a", b"1", 150_500), b"1", {}, timedelta(seconds=150.5)),
+    (f"{MESSAGES}, ttl string", ("a", b"1", "150.5s"), b"1", {}, timedelta(seconds=150.5)),
+    (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(minutes=5, microseconds=9_999)), b"1", {},
+        timedelta(minutes=5, milliseconds=10)),
     (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(minutes=5)), b"1", {}, timedelta(minutes=5)),
 ])  # fmt: skip
 def test_columns_may_have_several_types(
