@@ -10,6 +10,7 @@ from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
 from rqttl.flows import OUTDATED, GetConfig, pipeline, with_config
 from rqttl.protocol import commands
 from rqttl.protocol.commands import BATCH_BYTES, Command, Ok, QueueConfig, Refused
+from spark_connectors.write.report import LATE
 from spark_connectors.write.rows import MessageEncoder, Messages, RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
@@ -163,10 +164,10 @@ class Enqueue:
                 if result[:1] == b"!":
                     refused += 1
                     self._batch.refuse(row, QueueFull.code, f"queue {call.queue!r} is full: {result[1:].decode()}")
-        self._task.report.counts["stored"] += len(results) - duplicates - refused
-        self._task.report.counts["duplicates"] += duplicates
+        self._task.report.count(call.queue, "stored", len(results) - duplicates - refused)
+        self._task.report.count(call.queue, "duplicates", duplicates)
         if late := self._late(call, results):
-            self._task.report.counts["late"] += late
+            self._task.report.count(call.queue, LATE, late)
 
     def _late(self, call: CallBatch, results: Sequence[bytes]) -> int:
         """Count the stored rows that came after their `expires_at`. A row with a TTL of 0 is not late."""
