@@ -96,6 +96,7 @@ class Purge(_LetterOperation):
                 purged = 0
             self._task.report.count(call.queue, "purged", purged)
             self._task.report.count(call.queue, "unavailable", len(call.rows) - purged)
+            call.sent = True
 
 
 class Redrive(_LetterOperation):
@@ -166,6 +167,7 @@ class Redrive(_LetterOperation):
                     if self._batch.column("source") is not None:
                         cause = _CAUSES_OF_SOURCE.get(result.outcome, cause)
                     self._batch.refuse(row, reason, cause.format(queue=result.origin, limit=result.limit))
+            call.sent = True
 
     def _put_back(self, call: CallBatch) -> list[RedriveResult]:
         queue = self._task.broker.queue(call.arguments[0][0])
