@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pickle
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -220,6 +221,18 @@ def test_no_report_holds_a_secret_or_a_body(start_server: Callable[..., Server],
     assert json.loads(path.read_text())["refused"] == 2
     assert "canary" not in path.read_text()
     assert "x" * 81 not in path.read_text()
+
+
+def test_the_documentation_has_each_field(batch: Writers, tmp_path: Path) -> None:
+    end(batch(tmp_path / "r"), "commit", task(3))
+    text = (Path(writer_module.__file__).parent / "README.md").read_text(encoding="utf-8")
+    [table] = re.findall(r"<!-- report -->\n(.*?)<!-- /report -->", text, re.DOTALL)
+
+    first_cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+
+    assert {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} == set(
+        json.loads((tmp_path / "r").read_text())
+    )
 
 
 # ------------------------------------------------------------------------------------------------ the end of a write
