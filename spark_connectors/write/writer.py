@@ -112,8 +112,8 @@ class _Writer:
         """Write the report of `reportPath`. Logs and returns the error of a report that cannot be written."""
         if self._target is None:
             return None
-        query = next((one.query for one in messages if isinstance(one, TaskResult)), None) or self._query()
-        facts = content(
+        query = next((task.query for task in messages if isinstance(task, TaskResult)), None) or self._query()
+        report = content(
             total,
             status=status,
             error=None if error is None else str(error),
@@ -123,7 +123,7 @@ class _Writer:
             batch=batch,
         )
         try:
-            self._target.write(facts)
+            self._target.write(report)
         except ReportNotWritten as unwritten:
             log_text(logging.WARNING, f"{self._name(batch)}: {unwritten}")
             return unwritten
