@@ -35,17 +35,18 @@ class ReportTarget:
         So a report that exists is that of the last write, also after a crash. Raises `InvalidOption`.
         """
         folder = self.path if self.of_stream else self.path.parent
-        self._check_kind()
         try:
+            self._check_kind()
             folder.mkdir(parents=True, exist_ok=True)
-            draft = _draft(folder / "check")
+            # the longest name that the write needs
+            draft = _draft(self.path / "check" if self.of_stream else self.path)
             draft.touch(exist_ok=False)
             draft.unlink()
             if not self.of_stream:
                 self.path.unlink(missing_ok=True)
         except OSError as error:
             raise InvalidOption(
-                f"reportPath: cannot write into {str(folder)!r} on the driver ({error.strerror})"
+                f"reportPath: cannot write {str(self.path)!r} on the driver ({error.strerror})"
             ) from None
 
     def write(self, report: Mapping[str, object]) -> Path:

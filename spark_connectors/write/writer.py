@@ -7,6 +7,7 @@ writer holds plain values only. Each process imports only the modules of its ste
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
@@ -57,7 +58,7 @@ class _Writer:
         self._plan = make_plan(schema, options, overwrite=overwrite)
         path = options.optional_text("reportPath")
         # a report goes into the file behind a link, and error texts show the whole path
-        self._target = None if path is None else ReportTarget(Path(path).resolve(), self._of_stream)
+        self._target = None if path is None else ReportTarget(Path(os.path.realpath(path)), self._of_stream)
         if not _ends_micro_batch():
             check_target(options, self._plan.queue)
             if self._target is not None:

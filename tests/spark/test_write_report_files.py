@@ -122,8 +122,10 @@ def test_a_wrong_path_is_told_before_anything_is_stored(batch: Writers, stream: 
         (batch, tmp_path / "folder", "expected the path of a file on the driver for a batch write"),
         (batch, Path("/dev/null"), "expected the path of a file on the driver for a batch write"),
         (stream, tmp_path / "file", "expected a folder on the driver for a stream"),
-        (batch, tmp_path / "file" / "r", r"cannot write into '.*file' on the driver \((File exists|Not a directory)\)"),
-        (stream, tmp_path / "file" / "r", r"cannot write into '.*file/r' on the driver \(Not a directory\)"),
+        (batch, tmp_path / "file" / "r", r"cannot write '.*file/r' on the driver \((File exists|Not a directory)\)"),
+        (stream, tmp_path / "file" / "r", r"cannot write '.*file/r' on the driver \(Not a directory\)"),
+        (batch, tmp_path / ("x" * 250), r"cannot write '.*xx' on the driver \(File name too long\)"),
+        (stream, tmp_path / ("x" * 300), r"cannot write '.*xx' on the driver \(File name too long\)"),
         (batch, "s3://bucket/r", "expected a path in the file system of the driver, not a URL"),
     ):
         with pytest.raises(InvalidOption, match=rf"^\[RQTTL_INVALID_OPTION\] reportPath: {rule}"):
