@@ -123,3 +123,9 @@ class RowsRefused(SourceError):
     """Some rows were refused, and `onRefused` is `error`. The job wrote all other rows."""
 
     code = "RQTTL_ROWS_REFUSED"
+
+
+class ReportNotWritten(SourceError):
+    """The rows are written, but the file of `reportPath` is not, for example because the disk is full."""
+
+    code = "RQTTL_REPORT"

@@ -79,7 +79,9 @@ class RqttlDataSource(DataSource):
         """Make the writer of `df.writeStream`."""
         from spark_connectors.write.writer import RqttlStreamWriter
 
-        return RqttlStreamWriter(schema, self._options("write"), overwrite=overwrite)
+        texts = {name.lower(): text for name, text in self._texts().items()}
+        options, checkpoint = self._options("write"), texts.get("checkpointlocation")
+        return RqttlStreamWriter(schema, options, overwrite=overwrite, checkpoint=checkpoint)
 
     def _options(self, use: Use) -> Options:
         options = Options.parse(use, self._texts())

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from redis.exceptions import BusyLoadingError, NoScriptError
 
-from rqttl.errors import ContractError, ScriptsForgotten
+from rqttl.errors import ContractError, OutcomeUnknown, ScriptsForgotten
 from rqttl.protocol.commands import Command, Reply
 from rqttl.store.refusals import is_read_only, refuses_for_now
 from rqttl.store.retry import NotSent
@@ -92,6 +92,7 @@ class Exchanges:
         opened, *queued, done = replies[len(before) :]
         if isinstance(opened, Exception):
             answers = queued  # the user may make no transaction, so Redis has carried out each command by itself
+            raise_if_divided(commands, answers[len(within) :])
         elif isinstance(done, Exception):
             error = next((reply for reply in queued if isinstance(reply, Exception)), done)
             self.raise_if_refused(error)  # Redis has carried out none of them
@@ -131,6 +132,18 @@ def alone(calls: Calls) -> Exchange[list[Any]]:
 def strictest(commands: Sequence[Command]) -> Command:
     """Return the command that decides if commands that went together may be repeated."""
     return next((command for command in commands if not command.repeatable), commands[0])
+
+
+def raise_if_divided(commands: Sequence[Command], replies: Sequence[Any]) -> None:
+    """Raise `OutcomeUnknown` if Redis has carried out a part of commands that must not run again.
+
+    The error of the other part says that Redis has not carried out a call. A caller who trusts it repeats all of them.
+    """
+    errors = [reply for reply in replies if isinstance(reply, Exception)]
+    refused = [error for error in errors if not isinstance(error, NoScriptError)]
+    command = strictest(commands)
+    if refused and len(errors) < len(replies) and not command.repeatable:
+        raise OutcomeUnknown(command.queue, command.script.name) from refused[0]
 
 
 def check(command: Command, reply: Any) -> None:

@@ -151,5 +151,8 @@ OPTIONS: Mapping[str, Option] = {
         Option("rejectedPath", "path", None, _WRITE,
             "folder for refused rows, as JSON lines: one file for each task with refused rows. The job does not fail "
             "then. Every executor needs write access to the folder"),
+        Option("reportPath", "path", None, _WRITE,
+            "JSON report of the write, on the driver: the path of the file for a batch, and of a folder for a stream, "
+            "which gets a file for each micro-batch"),
     )
 }  # fmt: skip

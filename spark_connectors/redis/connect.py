@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -17,10 +18,12 @@ from redis.connection import Connection, SSLConnection, UnixDomainSocketConnecti
 from redis.exceptions import (
     AskError,
     AuthenticationError,
+    BusyLoadingError,
     ClusterCrossSlotError,
     ConnectionError,
     InvalidResponse,
     NoPermissionError,
+    ResponseError,
     TimeoutError,
 )
 from redis.retry import Retry
@@ -50,8 +53,11 @@ READ_COMMANDS = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevra
 CONNECT_TIMEOUT = 5.0
 _FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
 _LONGEST_PAUSE = 10.0
-#: Texts of OpenSSL about the certificate of one side. No later attempt can succeed.
-_CERTIFICATE = re.compile("CERTIFICATE|UNKNOWN_CA", re.IGNORECASE)
+#: Reasons of OpenSSL that no later attempt mends: the certificate or the key of one side, or a refused handshake.
+_CERTIFICATE = re.compile(
+    r"\[(?:SSL|X509): \w*(?:CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED|HANDSHAKE_FAILURE|DECRYPT_ERROR|KEY_VALUES_MISMATCH)"
+    r"|\[SSL\] PEM lib"
+)
 #: Texts of OpenSSL about a peer that does not speak TLS.
 _NO_TLS = re.compile("WRONG_VERSION_NUMBER|EOF|RECORD_LAYER", re.IGNORECASE)
 
@@ -74,6 +80,48 @@ class _TlsConnection(SSLConnection):
             raise ConnectionError(f"{error}; {hint}") from None
         wrapped.settimeout(self.socket_timeout)
         return wrapped
+
+    def alert(self) -> str:
+        """Return the alert with which the server refuses this client after the handshake; empty if there is none.
+
+        This opens another connection, and sends nothing on it. So no failure of a write hides the alert.
+        """
+        silent: socket.socket | None = None
+        try:
+            silent = cast("socket.socket", self._connect())  # type: ignore[no-untyped-call]
+            silent.settimeout(self.socket_connect_timeout)
+            silent.recv(1)
+        except (OSError, *TEMPORARY) as error:
+            return str(error) if _CERTIFICATE.search(str(error)) else ""
+        finally:
+            if silent is not None:
+                silent.close()
+        return ""
+
+
+def _greet(connection: _TlsConnection) -> None:
+    """Open a session, and wait for a reply of the server.
+
+    In TLS 1.3 the server judges the certificate of the client after the handshake. So a client that is refused meets
+    an alert, or only the end of the connection, at its first command.
+    """
+    version = cast("ssl.SSLSocket", socket_of(connection)).version()
+    try:
+        connection.on_connect()  # type: ignore[no-untyped-call]
+        _ping(connection)
+    except (AuthenticationError, BusyLoadingError):
+        raise  # these are ConnectionErrors too, but the server has answered
+    except ConnectionError as error:
+        if version == "TLSv1.3" and not _CERTIFICATE.search(str(error)) and (alert := connection.alert()):
+            raise ConnectionError(alert) from None
+        raise
+
+
+def _ping(connection: Connection) -> None:
+    connection.send_command("PING")
+    # any reply will do: the next command meets the same refusal, and its error names that command
+    with suppress(ResponseError, AuthenticationError, BusyLoadingError):
+        connection.read_response()
 
 
 def connect(options: Options) -> Connection:
@@ -98,6 +146,7 @@ def connect(options: Options) -> Connection:
             "ssl_keyfile": options.optional_text("tlsKeyFile"),
             "ssl_check_hostname": verify,
             "ssl_cert_reqs": "required" if verify else "none",
+            "redis_connect_func": _greet,
         }
     timeout = options.number("socketTimeout") / 1000
     connection: Connection = kind(
@@ -175,14 +224,22 @@ def as_source_error(error: Exception, options: Options, command: Command = ()) -
             f"retries: {text}"
         )
     if _is_about_certificate(error, options):
-        return UntrustedCertificate(
-            f"tlsCaFile, tlsCertFile: {options.address} and this client do not trust their certificates: {text}"
-        )
+        return _certificate_error(options, text)
     if isinstance(error, (ConnectionError, TimeoutError, InvalidResponse, OSError)):
         return Unreachable(f"url: {options.address} cannot be reached: {text}{_plain_hint(error, options)}")
     if isinstance(error, (AskError, ClusterCrossSlotError)):
         return cluster_not_supported(options)
     return RefusedByRedis(f"url: {options.address} refused {call}: {text}")
+
+
+def _certificate_error(options: Options, text: str) -> SourceError:
+    if "_ALERT_" in text:
+        file = options.optional_text("tlsCertFile")
+        client = "without a certificate" if file is None else f"with the certificate {file!r}"
+        return UntrustedCertificate(f"tlsCertFile, tlsKeyFile: {options.address} refuses a client {client}: {text}")
+    if "VERIFY_FAILED" in text:
+        return UntrustedCertificate(f"tlsCaFile: {options.address} has a certificate that does not verify: {text}")
+    return InvalidOption(f"tlsCaFile, tlsCertFile, tlsKeyFile: one of these files cannot be used: {text}")
 
 
 def cluster_not_supported(options: Options) -> ClusterNotSupported:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, compress
 from typing import TypeVar
 
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
-from rqttl.flows import OUTDATED, GetConfig, pipeline, with_config
+from rqttl.flows import OUTDATED, Flow, GetConfig, pipeline, with_config
 from rqttl.protocol import commands
 from rqttl.protocol.commands import BATCH_BYTES, Command, Ok, QueueConfig, Refused
+from spark_connectors.write.report import LATE
 from spark_connectors.write.rows import MessageEncoder, Messages, RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
@@ -19,8 +20,7 @@ T = TypeVar("T")
 class Enqueue:
     """Stores the rows of batches. Rows of one queue keep their order, unless a call is repeated.
 
-    If Redis stores a part of a call and refuses the rest for lack of memory, the repeated call counts that part as
-    duplicates.
+    Without idempotency a call is made again only if Redis has certainly stored none of its rows.
     """
 
     def __init__(self, task: WriteTask) -> None:
@@ -71,11 +71,12 @@ class Enqueue:
         start = 0
         while start < len(calls):
             together = calls[start : start + self._independent(calls[start:])]
-            for call, reply in self._replies(together):
+            for call, (stored, reply) in zip(together, self._replies(together), strict=True):
                 if reply is None:
-                    self._refuse_missing_queue(call.queue, call.rows)
+                    self._refuse_missing_queue(stored.queue, stored.rows)
                 else:
-                    self._count(call, reply.results)
+                    self._count(stored, reply.results)
+                call.sent = True
             start += len(together)
 
     def _independent(self, calls: Sequence[CallBatch]) -> int:
@@ -89,18 +90,14 @@ class Enqueue:
                 limited.add(call.queue)
         return len(calls)
 
-    def _replies(self, calls: Sequence[CallBatch]) -> list[tuple[CallBatch, Ok | None]]:
-        """Make calls in one round trip. Returns each call as it was stored, with its reply; `None` without a queue."""
+    def _replies(self, calls: Sequence[CallBatch]) -> Iterator[tuple[CallBatch, Ok | None]]:
+        """Make calls in one round trip. Yields each call as it was stored, with its reply; `None` without a queue."""
         configs = [(self._config(call.queue), call) for call in calls]
         scripts = [self._command(config, call) for config, call in configs if config is not None]
         queues = [call.queue for call in calls]
-        sent = (
-            self._with_retries(lambda: self._task.driver.perform(pipeline(scripts, OUTDATED)), queues)
-            if scripts
-            else []
-        )
-        replies = iter(sent)
-        return [(call, None) if config is None else self._final_reply(call, next(replies)) for config, call in configs]
+        replies = iter(self._store(lambda: pipeline(scripts, OUTDATED), queues) if scripts else [])
+        for config, call in configs:
+            yield (call, None) if config is None else self._final_reply(call, next(replies))
 
     def _final_reply(self, call: CallBatch, reply: Ok | Refused) -> tuple[CallBatch, Ok | None]:
         """Return a call and its reply. If the queue has changed, repeat the call with the options in force."""
@@ -115,9 +112,7 @@ class Enqueue:
             return self._command(config, call)
 
         try:
-            repeated = self._with_retries(
-                lambda: self._task.driver.perform(with_config(call.queue, build)), [call.queue]
-            )
+            repeated = self._store(lambda: with_config(call.queue, build), [call.queue])
         except (QueueNotFound, MessageTooLarge):
             # after `MessageTooLarge` the call has no rows left
             return call, None
@@ -153,8 +148,8 @@ class Enqueue:
             return None
         return config
 
-    def _with_retries(self, call: Callable[[], T], queues: Iterable[str]) -> T:
-        return self._task.with_retries(call, queues, repeatable=self._once)
+    def _store(self, flow: Callable[[], Flow[T]], queues: Sequence[str]) -> T:
+        return self._task.store(flow, queues, repeatable=self._once)
 
     def _count(self, call: CallBatch, results: Sequence[bytes]) -> None:
         duplicates, refused = results.count(b"="), 0
@@ -163,10 +158,10 @@ class Enqueue:
                 if result[:1] == b"!":
                     refused += 1
                     self._batch.refuse(row, QueueFull.code, f"queue {call.queue!r} is full: {result[1:].decode()}")
-        self._task.report.counts["stored"] += len(results) - duplicates - refused
-        self._task.report.counts["duplicates"] += duplicates
+        self._task.report.count(call.queue, "stored", len(results) - duplicates - refused)
+        self._task.report.count(call.queue, "duplicates", duplicates)
         if late := self._late(call, results):
-            self._task.report.counts["late"] += late
+            self._task.report.count(call.queue, LATE, late)
 
     def _late(self, call: CallBatch, results: Sequence[bytes]) -> int:
         """Count the stored rows that came after their `expires_at`. A row with a TTL of 0 is not late."""

@@ -94,8 +94,9 @@ class Purge(_LetterOperation):
                 purged = self._task.with_retries(purge, [call.queue])
             except QueueNotFound:
                 purged = 0
-            self._task.report.counts["purged"] += purged
-            self._task.report.counts["unavailable"] += len(call.rows) - purged
+            self._task.report.count(call.queue, "purged", purged)
+            self._task.report.count(call.queue, "unavailable", len(call.rows) - purged)
+            call.sent = True
 
 
 class Redrive(_LetterOperation):
@@ -132,7 +133,7 @@ class Redrive(_LetterOperation):
             chunk = rows[start : start + _PEEKS_AT_ONCE]
             for row, deaths in zip(chunk, self._deaths(queue, [sequences[row] for row in chunk]), strict=True):
                 if deaths is None:
-                    self._task.report.counts["unavailable"] += 1
+                    self._task.report.count(queue, "unavailable", 1)
                 else:
                     origins[row] = deaths[0].queue if deaths else None
         return origins
@@ -152,19 +153,21 @@ class Redrive(_LetterOperation):
 
     def _send(self, calls: Sequence[CallBatch]) -> None:
         for call in calls:
+            holder: str = call.arguments[0][0]
             try:
                 results = self._put_back(call)
             except QueueNotFound:
                 results = []
-                self._task.report.counts["unavailable"] += len(call.rows)
+                self._task.report.count(holder, "unavailable", len(call.rows))
             for row, result in zip(call.rows, results, strict=False):
                 if result.outcome in _COUNTERS:
-                    self._task.report.counts[_COUNTERS[result.outcome]] += 1
+                    self._task.report.count(holder, _COUNTERS[result.outcome], 1)
                 else:
                     reason, cause = _REFUSALS[result.outcome]
                     if self._batch.column("source") is not None:
                         cause = _CAUSES_OF_SOURCE.get(result.outcome, cause)
                     self._batch.refuse(row, reason, cause.format(queue=result.origin, limit=result.limit))
+            call.sent = True
 
     def _put_back(self, call: CallBatch) -> list[RedriveResult]:
         queue = self._task.broker.queue(call.arguments[0][0])

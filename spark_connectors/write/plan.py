@@ -79,9 +79,12 @@ def make_plan(schema: StructType, options: Options, *, overwrite: bool) -> Plan:
             '.outputMode("append") of a stream'
         )
     operation, queue = options.text("operation"), options.optional_text("queue")
-    path = options.optional_text("rejectedPath") or ""
-    if "://" in path:
-        raise InvalidOption("rejectedPath: expected a folder in the file system of the executors, not a URL")
+    for name, place in (
+        ("rejectedPath", "folder in the file system of the executors"),
+        ("reportPath", "path in the file system of the driver"),
+    ):
+        if "://" in (options.optional_text(name) or ""):
+            raise InvalidOption(f"{name}: expected a {place}, not a URL")
     _check_together(operation, options)
     columns = MESSAGE_COLUMNS if operation == "enqueue" else LETTER_COLUMNS
     used = _used(schema, columns, operation)

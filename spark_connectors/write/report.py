@@ -1,4 +1,4 @@
-"""The results of a write: tasks count them, and the driver logs them. Pure."""
+"""The results of a write: tasks count them, and the driver logs and reports them. Pure."""
 
 from __future__ import annotations
 
@@ -8,26 +8,48 @@ from dataclasses import dataclass, field
 
 #: The outcomes of a row, in the order of a summary. `unavailable`: the letter is deleted, leased or delayed.
 OUTCOMES = ("stored", "duplicates", "moved", "purged", "unavailable")
+#: The counter of the stored rows whose deadline had already passed.
+LATE = "late"
 #: The number of refused rows that a report names for each reason.
 MAX_NAMED = 5
+#: The number of queues that a report counts one by one. A mistaken column may name any number of missing ones.
+MAX_QUEUES = 10_000
 
 
 @dataclass(slots=True)
-class Report:
-    """The counts of a task, or the sum of several. A report holds no bodies and no headers."""
+class Counts:
+    """Numbers of rows: by outcome, and `late`; refused ones by reason."""
 
-    #: Rows by outcome, and `late`: stored rows whose deadline had already passed.
     counts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+
+    def add_counts(self, other: Counts) -> None:
+        """Add the numbers of others."""
+        self.counts += other.counts
+        self.refused += other.refused
+
+
+@dataclass(slots=True)
+class Report(Counts):
+    """The counts of a task, or the sum of several. A report holds no bodies and no headers."""
+
+    #: The counts of each queue. `None` has the rows without a valid queue name, and of queues beyond `MAX_QUEUES`.
+    queues: dict[str | None, Counts] = field(default_factory=dict)
     #: For each reason, the names of the first refused rows, and the cause of the very first.
     named: dict[str, list[str]] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
     #: Files with refused rows.
     files: list[str] = field(default_factory=list)
 
-    def refuse(self, reason: str, row: str, cause: str) -> None:
-        """Count a refused row. `row` is its name."""
+    def count(self, queue: str, outcome: str, rows: int) -> None:
+        """Count rows of a queue. The queue is the one that the column or the option `queue` names."""
+        self.counts[outcome] += rows
+        self._of(queue).counts[outcome] += rows
+
+    def refuse(self, reason: str, row: str, cause: str, queue: str | None = None) -> None:
+        """Count a refused row. `row` is its name, and `queue` its queue, if that is a valid name."""
         self.refused[reason] += 1
+        self._of(queue).refused[reason] += 1
         self.causes.setdefault(reason, cause)
         names = self.named.setdefault(reason, [])
         if len(names) < MAX_NAMED:
@@ -35,8 +57,9 @@ class Report:
 
     def add(self, other: Report) -> None:
         """Add the counts of another report."""
-        self.counts += other.counts
-        self.refused += other.refused
+        self.add_counts(other)
+        for queue, counts in other.queues.items():
+            self._of(queue).add_counts(counts)
         for reason, names in other.named.items():
             own = self.named.setdefault(reason, [])
             own += names[: MAX_NAMED - len(own)]
@@ -63,6 +86,11 @@ class Report:
         return "; ".join(
             f"{reason} {count:,} ({self._named(reason, count)})" for reason, count in self.refused.most_common()
         )
+
+    def _of(self, queue: str | None) -> Counts:
+        if queue not in self.queues and len(self.queues) >= MAX_QUEUES:
+            queue = None
+        return self.queues.setdefault(queue, Counts())
 
     def _named(self, reason: str, count: int) -> str:
         first, *others = self.named[reason]

@@ -61,6 +61,13 @@ class RowBatch:
                 if not valid:
                     self.refuse(row, f"no_{name}", f"{name} is null")
 
+    def queue_of(self, row: int) -> str | None:
+        """Return the queue of a row, or `None` if the row has no valid name of a queue."""
+        if self._plan.queue is not None:
+            return self._plan.queue
+        name: str | None = self._columns["queue"][row].as_py()
+        return None if name is None or _name_error(name) else name
+
     def by_queue(self) -> dict[str, Sequence[int]]:
         """Return the rows of each queue, in order, without refused rows."""
         if self._plan.queue is not None:

@@ -6,13 +6,17 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rqttl import Broker, units
+from rqttl.flows import Flow, Pipeline
+from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver, driver_of
+from rqttl.store.refusals import TEMPORARY
 from spark_connectors.errors import OutOfMemory, QueueIsFull, SourceError
 from spark_connectors.options.options import Options
 from spark_connectors.redis.broker import with_retries
+from spark_connectors.redis.connect import as_source_error
 from spark_connectors.write.plan import Plan
 from spark_connectors.write.report import Report
 
@@ -25,11 +29,40 @@ _CALLS_PER_DEPTH = 8
 
 @dataclass(slots=True)
 class CallBatch:
-    """The rows of one script call: the target queue, the row numbers, and the arguments of each row."""
+    """The rows of one script call: the target queue, the row numbers, and the arguments of each row.
+
+    `sent` is true once all rows have an outcome: then the call is not made again.
+    """
 
     queue: str
     rows: Sequence[int]
     arguments: Sequence[Any]
+    sent: bool = False
+
+
+class Stored(Generic[T]):
+    """A flow that notes whether one of its scripts was carried out."""
+
+    def __init__(self, flow: Flow[T]) -> None:
+        self._flow = flow
+        self.any = False
+
+    def flow(self) -> Flow[T]:
+        """Carry out the flow."""
+        try:
+            step = next(self._flow)
+            while True:
+                try:
+                    answer = yield step
+                except Exception as error:  # noqa: BLE001  # the flow decides about it
+                    step = self._flow.throw(error)
+                else:
+                    replies = answer if isinstance(step, Pipeline) else [answer] if isinstance(step, Command) else ()
+                    self.any = self.any or any(reply[0] == b"ok" for reply in replies)
+                    step = self._flow.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
 
 
 class Backpressure:
@@ -85,15 +118,39 @@ class WriteTask:
 
     def with_retries(self, call: Callable[[], T], queues: Iterable[str], *, repeatable: bool = True) -> T:
         """Make a call to Redis that concerns these queues; see `redis.broker.with_retries`."""
+        return with_retries(self.options, call, repeatable=repeatable, command=self._described(queues))
+
+    def store(self, flow: Callable[[], Flow[T]], queues: Sequence[str], *, repeatable: bool) -> T:
+        """Carry out a flow that stores rows, with retries.
+
+        A flow that is not `repeatable` begins again only if Redis has stored none of its rows. So a failure after a
+        script has stored some ends the task, also if Redis only refuses the rest for now.
+        """
+
+        def attempt() -> T:
+            stored = Stored(flow())
+            try:
+                return self.driver.perform(stored.flow())
+            except TEMPORARY as error:
+                if repeatable or not stored.any:
+                    raise
+                cause = as_source_error(error, self.options, self._described(queues))
+                raise type(cause)(
+                    f"{cause}. A part of the call is stored, so without idempotency it is not made again"
+                ) from None
+
+        return self.with_retries(attempt, queues, repeatable=repeatable)
+
+    def _described(self, queues: Iterable[str]) -> tuple[str, str]:
         names = list(dict.fromkeys(queues))
-        named = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
-        return with_retries(
-            self.options, call, repeatable=repeatable, command=(self.plan.operation, f"with queue {named}")
-        )
+        return self.plan.operation, f"with queue {', '.join(map(repr, names[:3]))}{', …' if len(names) > 3 else ''}"
 
 
 class BatchSender:
-    """Sends call batches with `send`, up to `maxInFlight` of them at once. Batches of one queue keep their order."""
+    """Sends call batches with `send`, up to `maxInFlight` of them at once. Batches of one queue keep their order.
+
+    `send` marks each batch that is sent. If Redis has no memory for the others, it gets only those again.
+    """
 
     def __init__(self, task: WriteTask, send: Callable[[Sequence[CallBatch]], None]) -> None:
         self._task, self._send = task, send
@@ -111,8 +168,7 @@ class BatchSender:
             sendable = left[: self._max_in_flight] if self._depth is None else self._fitting(left, full, self._depth)
             if sendable:
                 self._attempt(sendable)
-                sent = set(map(id, sendable))
-                left = [batch for batch in left if id(batch) not in sent]
+                left = [batch for batch in left if not batch.sent]
             elif all(batch.queue in full for batch in left):
                 self._task.backpressure.wait(self._queue_is_full(full))
                 full.clear()
@@ -120,7 +176,7 @@ class BatchSender:
     def _attempt(self, batches: Sequence[CallBatch]) -> None:
         while True:
             try:
-                self._send(batches)
+                self._send([batch for batch in batches if not batch.sent])
             except OutOfMemory as error:
                 self._task.backpressure.wait(error)
             else:

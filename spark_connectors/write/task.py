@@ -55,5 +55,5 @@ def _write(operation: Operation, batch: RowBatch, report: Report, rejected: Reje
     if batch.count:
         operation.write(batch)
     for row, (reason, cause) in sorted(batch.refused.items()):
-        report.refuse(reason, operation.row_name(batch, row), cause)
+        report.refuse(reason, operation.row_name(batch, row), cause, batch.queue_of(row))
         rejected.add(batch.record_batch, row, reason, cause)

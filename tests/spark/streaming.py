@@ -41,12 +41,16 @@ class Stream:
             query.stop()
         return [len(of[-1]) for number, of in sorted(self.attempts.items()) if len(of) > before.get(number, 0)]
 
-    def start(self, *, available_now: bool = False, **changed: object) -> StreamingQuery:
-        """Start it; one that is not `available_now` runs until it is stopped."""
+    def start(self, *, available_now: bool = False, every: object = "", **changed: object) -> StreamingQuery:
+        """Start it, with a processing time of `every`; one that is not `available_now` runs until it is stopped."""
         options = {**self.options, **{name: str(value) for name, value in changed.items()}}
         frame = self.spark.readStream.format("rqttl").options(**options).load().select("queue", "sequence")
         writer = frame.writeStream.option("checkpointLocation", str(self.folder)).foreachBatch(self._take)
-        return (writer.trigger(availableNow=True) if available_now else writer).start()
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        elif every:
+            writer = writer.trigger(processingTime=str(every))
+        return writer.start()
 
     @property
     def rows(self) -> list[tuple[str, str]]:

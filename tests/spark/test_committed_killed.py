@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.spark.drivers import PATIENCE, Drivers, kill, wait_until
 from tests.spark.letters import bury
 
 ROUND = 60
+#: The number of kills of a driver of Spark. Each costs the start of a JVM.
+SPARK_KILLS = int(os.environ.get("RQTTL_TEST_KILLS", "2"))
 #: The steps of Spark's micro-batches without Spark: an offset log, the batch, a commit log.
 ENGINE = """
 import json, sys
@@ -128,8 +131,8 @@ def test_every_letter_is_in_the_table_once_and_the_queue_is_empty_after_fifteen_
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(4 * PATIENCE)
+@pytest.mark.timeout((SPARK_KILLS + 2) * PATIENCE)
 def test_so_it_is_after_kills_of_a_driver_of_spark(
     drivers: Drivers, broker: Broker, server: Server, folder: Path
 ) -> None:
-    check_kills(drivers, broker, server, folder, 2)
+    check_kills(drivers, broker, server, folder, SPARK_KILLS)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from rqttl import Broker
 from spark_connectors.errors import InvalidOption, Unreachable, UntrustedCertificate
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`ca.crt`, and `server` and `client` certificates that it has signed."""
+    """`ca.crt`, `server` and `client` certificates that it has signed, and a `stranger` that it has not."""
     program = shutil.which("openssl")
     if program is None:
         missing = pytest.fail if os.environ.get("CI") else pytest.skip
@@ -40,7 +41,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     key = ("-newkey", "rsa:2048", "-nodes", "-days", "2")
     openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=test authority")
-    for name in ("server", "client"):
+    openssl("req", "-x509", *key, "-keyout", "other.key", "-out", "other.crt", "-subj", "/CN=other authority")
+    for name, authority in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
         openssl(
             "req",
             "-x509",
@@ -52,9 +54,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "-subj",
             f"/CN={name}",
             "-CA",
-            "ca.crt",
+            f"{authority}.crt",
             "-CAkey",
-            "ca.key",
+            f"{authority}.key",
             "-addext",
             "subjectAltName=DNS:localhost",
         )
@@ -64,6 +66,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def secured(start_server: Callable[..., Server], certificates: Path) -> tuple[Server, str]:
     """A server that wants certificates of its clients, and its URL."""
+    return secure(start_server, certificates)
+
+
+def secure(start_server: Callable[..., Server], certificates: Path, **config: str) -> tuple[Server, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -76,7 +82,7 @@ def secured(start_server: Callable[..., Server], certificates: Path) -> tuple[Se
         }.items()
     }
     try:
-        server = start_server(tls_port=port, bind="127.0.0.1", **files)
+        server = start_server(tls_port=port, bind="127.0.0.1", **files, **config)
     except RuntimeError:
         pytest.skip("this redis-server was built without TLS")
     with Broker(server.client()) as broker:
@@ -96,7 +102,8 @@ def test_letters_are_read_from_a_server_that_our_authority_vouches_for(load: Loa
 
 def test_a_server_that_nobody_vouches_for_is_refused_unless_that_does_not_matter(load: Load) -> None:
     with pytest.raises(
-        UntrustedCertificate, match=r"^\[RQTTL_CERTIFICATE\] tlsCaFile, tlsCertFile: rediss://localhost:\d+ .*CERT"
+        UntrustedCertificate,
+        match=r"^\[RQTTL_CERTIFICATE\] tlsCaFile: rediss://localhost:\d+ has a certificate that does not verify: ",
     ):
         load()
     assert load(tlsVerify="false").ids() == numbers(300)
@@ -122,6 +129,73 @@ def test_a_certificate_that_does_not_verify_is_not_tried_again(load: Load, pause
         load(connectRetries="5")
 
     assert pauses == []
+
+
+def write(options: Options) -> None:
+    with open_broker(options) as broker:
+        broker.server_time()
+
+
+def read(options: Options) -> None:
+    with BulkReader(options) as reader:
+        reader.execute("PING")
+
+
+@pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
+@pytest.mark.parametrize("client", ["", "stranger"])
+def test_a_client_whose_certificate_is_refused_is_told_so_and_does_not_try_again(
+    client: str, protocol: str, start_server: Callable[..., Server], certificates: Path, pauses: list[float]
+) -> None:
+    _, url = secure(start_server, certificates, tls_protocols=protocol)
+    texts = {"url": url, "queues": "a", "tlsCaFile": str(certificates / "ca.crt"), "connectRetries": "5"}
+    told = "without a certificate"
+    if client:
+        texts |= {"tlsCertFile": str(certificates / f"{client}.crt"), "tlsKeyFile": str(certificates / f"{client}.key")}
+        told = rf"with the certificate '.*{client}\.crt'"
+
+    text = rf"^\[RQTTL_CERTIFICATE\] tlsCertFile, tlsKeyFile: rediss://localhost:\d+ refuses a client {told}: .*ALERT"
+    # the alert of the server meets the first command of the client at a random moment
+    for job in (read, write) * 10:
+        with pytest.raises(UntrustedCertificate, match=text):
+            job(Options.parse("batch", texts))
+
+    assert pauses == []
+
+
+def test_a_certificate_and_a_key_that_do_not_fit_are_told_and_not_tried_again(
+    load: Load, certificates: Path, pauses: list[float], tmp_path: Path
+) -> None:
+    (tmp_path / "no.pem").write_text("no certificate")
+
+    for files in ({"tlsKeyFile": certificates / "stranger.key"}, {"tlsCertFile": tmp_path / "no.pem"}):
+        with pytest.raises(
+            InvalidOption, match="tlsCaFile, tlsCertFile, tlsKeyFile: one of these files cannot be used"
+        ):
+            load(tlsCaFile=certificates / "ca.crt", **files)
+
+    assert pauses == []
+
+
+def test_a_user_without_the_right_to_ping_reads_over_tls(secured: tuple[Server, str], load: Load) -> None:
+    with secured[0].client() as client:
+        client.acl_setuser(
+            "few", enabled=True, passwords=["+secret"], keys=["rqttl:*"],
+            commands=[f"+{name}" for name in connect.READ_COMMANDS],
+        )  # fmt: skip
+
+    assert load(tlsVerify="false", username="few", password="secret").ids() == numbers(300)
+
+
+def test_a_name_of_a_host_is_no_certificate(pauses: list[float]) -> None:
+    texts = {"url": "rediss://certificate-unknown_ca.internal", "queues": "a", "connectRetries": "2"}
+
+    def call() -> None:
+        raise redis.ConnectionError("Error 111 connecting to certificate-unknown_ca.internal:6379. Connection refused.")
+
+    with pytest.raises(Unreachable):
+        connect.with_retries(Options.parse("batch", texts), call)
+
+    assert len(pauses) == 2
 
 
 class Plain:
@@ -151,11 +225,6 @@ def plain() -> Iterator[Plain]:
     port = Plain()
     yield port
     port.close()
-
-
-def read(options: Options) -> None:
-    with BulkReader(options) as reader:
-        reader.execute("PING")
 
 
 @pytest.mark.parametrize("job", [read, open_broker])
