@@ -4,8 +4,8 @@
 -- ready, all go at once. The choice of messages is a decision about each of them, like an ack, so it is no loss;
 -- `unread` makes it one.
 --
--- @use     record ready stale reply purge states
--- @keys    meta log detached expiry requeued states failures
+-- @use     record ready stale reply purge states arrivals
+-- @keys    meta log detached arrivals expiry requeued states failures
 -- @args    upto unread seqs...
 -- @reply   purged more upto: the end of the whole purge, or the last of `seqs` that was looked at
 -- @refuse  not_found
@@ -31,6 +31,9 @@ else
   purged = purge.remove(q, entries, true)
   more = stale.forget(q) + purged > 0 and not all
 end
-if purged > 0 then record.count(q, 'purged', purged) end
+if purged > 0 then
+  record.count(q, 'purged', purged)
+  arrivals.trim(q.arrivals, q.log)
+end
 record.save(q)
 return reply.ok(q, purged, more and 1 or 0, upto)

@@ -2,7 +2,7 @@
 --
 -- Consumers that stopped waiting are forgotten. A queue whose lifetime has ended is deleted.
 --
--- @use     clock record queue_lifetime expire_queue compact dedup wakeup reply sweep
+-- @use     clock record queue_lifetime expire_queue compact dedup wakeup reply sweep arrivals
 -- @keys    *
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
@@ -27,6 +27,7 @@ redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
 local forgotten = dedup.forget(q, now, 250)
 local busy = done.reclaimed + done.promoted + done.expired + done.trimmed > 0
+if busy and q.holds_dead_letters == '1' then lazy(arrivals).trim(q.arrivals, q.log) end
 local compacted, uneven = compact.run(q, 100, busy)
 wakeup.ring_if_ready(q, now)
 q.hint = nil

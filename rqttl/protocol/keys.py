@@ -44,7 +44,7 @@ class Part:
     harm: str = ""
 
 
-META, LOG, DETACHED, WAKEUP, TOMBSTONE = "meta", "log", "detached", "wakeup", "tombstone"
+META, LOG, DETACHED, ARRIVALS, WAKEUP, TOMBSTONE = "meta", "log", "detached", "arrivals", "wakeup", "tombstone"
 EXPIRY, REQUEUED = "expiry", "requeued"
 
 #: The one table of the parts of a queue. Headers of scripts with `*` have the keys in this order.
@@ -58,6 +58,9 @@ PARTS: Mapping[str, Part] = {
         Part(DETACHED, "hash",
             "sequence → `<length of header>:<header><body>`: messages in any state that compaction moved out of the "
             "log", has_messages=True, in_target=True),
+        Part(ARRIVALS, "zset",
+            "of a dead-letter queue `<sequence> <enqueued>` by the ms in the sequence: for about every 1,024th arrival "
+            "the number of messages that had arrived by then", in_target=True),
         Part(EXPIRY, "zset", "sequence by own deadline: the ready messages that have one, no others",
             harm="the queue is due all the time"),
         Part("leases", "zset",

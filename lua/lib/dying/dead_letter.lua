@@ -1,10 +1,11 @@
 --- Deaths: each one is counted, and the message moves to the target queue of the reason in the same script as its
 -- cause.
 --
--- A script has six keys of a target queue: meta, log, detached, wakeup, waiters and tombstone.
+-- A script has seven keys of a target queue: meta, log, detached, arrivals, wakeup, waiters and tombstone.
 --
--- @use failures history message_ttl append record reaper_hint options queue_lifetime wakeup reply log
+-- @use failures history message_ttl append arrivals record reaper_hint options queue_lifetime wakeup reply log
 local dead_letter = {}
+local MARKED = 1024
 
 --- Count the deaths of messages that were just removed, and append them to their target. `more` is 1 if the delivery at
 -- hand is the cause: it counts as failed. `description` is its error. A message over the delivery limit keeps its last
@@ -63,8 +64,8 @@ function dead_letter.bind(q, keys, at, words)
   for reason, name in string.gmatch(words, '(%S+)=(%S+)') do
     if not by_name[name] then
       by_name[name] = {name = name, meta = keys[at + 1], log = keys[at + 2], detached = keys[at + 3],
-        wakeup = keys[at + 4], waiters = keys[at + 5], tombstone = keys[at + 6]}
-      at = at + 6
+        arrivals = keys[at + 4], wakeup = keys[at + 5], waiters = keys[at + 6], tombstone = keys[at + 7]}
+      at = at + 7
     end
     targets[reason] = by_name[name]
   end
@@ -74,16 +75,18 @@ end
 --- Read the record of a target, or create the queue with default options.
 function dead_letter.open_target(q, t, now)
   local version, last_id, ready_bytes, due_at, holds_dead_letters, retention, max_length, max_length_bytes, overflow,
-    has_waiters, option_set = unpack(redis.call('HMGET', t.meta, 'version', 'last_id', 'ready_bytes', 'due_at',
-    'holds_dead_letters', 'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'has_waiters', 'option_set'))
+    has_waiters, option_set, enqueued = unpack(redis.call('HMGET', t.meta, 'version', 'last_id', 'ready_bytes',
+    'due_at', 'holds_dead_letters', 'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'has_waiters',
+    'option_set', 'enqueued'))
   if not version then
     last_id = options.last_seq(t.tombstone, now)
     options.create(t.meta, 'auto-' .. string.format('%d', now), 0, now, last_id)
     redis.call('UNLINK', t.wakeup)
     reply.note(q, 'created', t.name)
-    ready_bytes, due_at, holds_dead_letters, overflow, has_waiters = 0, '', '0', 'drop-head', '0'
+    ready_bytes, due_at, holds_dead_letters, overflow, has_waiters, enqueued = 0, '', '0', 'drop-head', '0', 0
   end
   t.last_id, t.ready_bytes, t.due_at, t.has_waiters = last_id, tonumber(ready_bytes), tonumber(due_at), has_waiters
+  t.enqueued = tonumber(enqueued) or 0
   t.message_ttl, t.max_length = tonumber(retention), tonumber(max_length)
   t.max_length_bytes, t.drops_head = tonumber(max_length_bytes), overflow == 'drop-head'
   t.was = {has_waiters = has_waiters, last_id = last_id, ready_bytes = t.ready_bytes, due_at = t.due_at or '',
@@ -107,7 +110,8 @@ function dead_letter.close_target(q, t, now, n, size)
     reply.note(q, 'sweep', t.name or reaper_hint.queue_name(q.meta))
   end
   if t.life then lazy(queue_lifetime).mark_active(t, now) end
-  if t == q then return end
+  if t == q then return end -- a queue that buries into itself is no store of dead letters, and has no index
+  if t.enqueued % MARKED + n >= MARKED then lazy(arrivals).mark(t, t.enqueued + n) end
   wakeup.ring(t, now)
   record.save(t)
 end

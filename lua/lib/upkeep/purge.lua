@@ -43,7 +43,7 @@ function purge.clear(q)
   local purged, back = ready.count(q), redis.call('ZRANGE', q.requeued, -1, -1)
   ready.record_loss(q, redis.call('XREVRANGE', q.log, '+', '-', 'COUNT', 1))
   if back[1] then ready.record_loss(q, {back}) end
-  redis.call('UNLINK', q.log, q.detached, q.expiry, q.requeued, q.failures)
+  redis.call('UNLINK', q.log, q.detached, q.expiry, q.requeued, q.failures, q.arrivals)
   q.cursor, q.ready_bytes = q.last_id, 0
   return purged
 end

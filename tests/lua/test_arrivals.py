@@ -1,0 +1,176 @@
+"""The index of arrivals: marks of dead-letter queues, written with every 1,024th letter and trimmed with the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rqttl.protocol import commands
+from tests.encoded import enqueue_encoded
+from tests.lua.states import NOW, Lab, at, changed, place, plain, token
+
+DEAD = "dead"
+
+
+def bury(lab: Lab, count: int) -> None:
+    """Let `count` expired messages of `orders` die at `NOW`, at most 250 in each sweep."""
+    places = [place(-5_000, i) for i in range(count)]
+    lab.seed(
+        options={"dead_letter": DEAD}, log=dict.fromkeys(places, (at(-1), b"x")), expiry=dict.fromkeys(places, NOW)
+    )
+    for _ in range(-(-count // 250)):
+        lab.run(commands.sweep(lab.known(), now=NOW))
+
+
+def reject_one(lab: Lab) -> None:
+    """Let one message of `orders` die at `NOW`."""
+    lab.seed(options={"dead_letter": DEAD}, log=plain(place(-5)), leases={place(-5): token(5)})
+    lab.run(commands.reject(lab.known(), (place(-5), token(5)), now=NOW))
+
+
+def marks(lab: Lab, queue: str = DEAD) -> dict[str, int]:
+    """The marks of a queue: sequences with numbers of arrivals. The score is the time of the sequence."""
+    raw: Any = lab.client.zrange(lab.keyspace.key(queue, "arrivals"), 0, -1, withscores=True)
+    found = {}
+    for member, score in raw:
+        sequence, count = member.decode().split(" ")
+        assert int(sequence[:13]) == score
+        found[sequence] = int(count)
+    return found
+
+
+def index(*pairs: tuple[str, int]) -> dict[str, int]:
+    """The part `arrivals` with these marks."""
+    return {f"{sequence} {count}": int(sequence[:13]) for sequence, count in pairs}
+
+
+def test_sweeps_mark_the_letter_with_which_1024_more_have_arrived(lab: Lab) -> None:
+    lab.seed(DEAD)
+
+    bury(lab, 2_500)
+
+    found, letters = marks(lab), list(lab.snapshot()[DEAD]["log"])
+    assert list(found.values()) == [1_250, 2_250]
+    assert {sequence: letters.index(sequence) + 1 for sequence in found} == found
+    assert lab.snapshot()[DEAD]["meta"]["enqueued"] == 2_500
+
+
+@pytest.mark.parametrize("before, marked", [(0, []), (1_022, []), (1_023, [1_024]), (1_024, []), (2_047, [2_048])])
+def test_a_single_letter_is_marked_if_it_is_a_1024th(lab: Lab, before: int, marked: list[int]) -> None:
+    lab.seed(DEAD, meta={"enqueued": before})
+
+    reject_one(lab)
+
+    assert list(marks(lab).values()) == marked
+
+
+def test_a_letter_that_creates_its_queue_is_the_first(lab: Lab) -> None:
+    bury(lab, 1_100)
+
+    assert list(marks(lab).values()) == [1_100]
+
+
+def test_messages_of_senders_count_for_the_next_mark(lab: Lab) -> None:
+    lab.seed(DEAD, meta={"enqueued": 1_020})
+    lab.run(enqueue_encoded(lab.known(DEAD), [(b"", b"%d" % i) for i in range(9)], now=NOW))
+    assert marks(lab) == {}
+
+    lab.client.hset(lab.keyspace.key(DEAD, "meta"), "enqueued", 2_047)
+    reject_one(lab)
+
+    assert marks(lab) == {place(0, 9): 2_048}
+
+
+def test_a_queue_that_buries_into_itself_has_no_index(lab: Lab) -> None:
+    lab.seed(options={"dead_letter_rejected": "orders"}, log=plain(place(-5)), leases={place(-5): token(5)},
+        meta={"enqueued": 1_023})  # fmt: skip
+
+    lab.run(commands.reject(lab.known(), (place(-5), token(5)), now=NOW))
+
+    state = lab.snapshot()["orders"]
+    assert (list(state["log"]), state["meta"]["enqueued"], "arrivals" in state) == ([place()], 1_024, False)
+
+
+def test_a_mark_removes_marks_before_the_first_letter_but_for_the_newest(lab: Lab) -> None:
+    old = index((place(-9_000), 1), (place(-8_000), 2), (place(-7_000), 3), (place(-50), 4), (place(-40), 5))
+    lab.seed(DEAD, log=plain(place(-50)), arrivals=old, meta={"enqueued": 1_023})
+
+    reject_one(lab)
+
+    assert marks(lab) == {place(-7_000): 3, place(-50): 4, place(-40): 5, place(): 1_024}
+
+
+def test_one_call_removes_at_most_250_marks(lab: Lab) -> None:
+    lab.seed(DEAD, arrivals=index(*((place(-9_000 + i), i) for i in range(600))), meta={"enqueued": 1_023})
+
+    reject_one(lab)
+
+    assert list(marks(lab).values()) == [*range(250, 600), 1_024]
+
+
+def test_an_index_of_another_type_goes_and_the_letter_arrives(lab: Lab) -> None:
+    lab.seed(DEAD, meta={"enqueued": 1_023})
+    lab.seed(options={"dead_letter": DEAD}, log=plain(place(-5)), leases={place(-5): token(5)})
+    lab.client.set(lab.keyspace.key(DEAD, "arrivals"), "no index")
+
+    lab.run(commands.reject(lab.known(), (place(-5), token(5)), now=NOW))
+
+    assert marks(lab) == {place(): 1_024}
+
+
+OLD = index((place(-9), 1_024), (place(-8), 2_048), (place(-7), 3_072))
+
+
+def test_a_purge_of_all_removes_the_index(lab: Lab) -> None:
+    lab.seed(DEAD, log=plain(place(-8), place(-7)), arrivals=OLD)
+
+    lab.run(commands.purge(lab.keyspace, DEAD, ""))
+
+    assert "arrivals" not in lab.snapshot()[DEAD]
+
+
+def test_a_purge_of_chosen_letters_trims_the_index_to_the_first_that_stays(lab: Lab) -> None:
+    before = lab.seed(DEAD, log=plain(place(-9), place(-8), place(-7), place(-6)), arrivals=OLD)
+
+    lab.run(commands.purge(lab.keyspace, DEAD, "", (place(-9), place(-8), place(-7))))
+
+    assert lab.snapshot() == changed(
+        before, DEAD, meta={"ready_bytes": 1, "purged": 3},
+        log=dict.fromkeys((place(-9), place(-8), place(-7))),
+        arrivals={f"{place(-9)} 1024": None, f"{place(-8)} 2048": None},
+    )  # fmt: skip
+
+
+def test_a_purge_in_the_middle_leaves_the_index(lab: Lab) -> None:
+    lab.seed(DEAD, log=plain(place(-10), place(-9), place(-8), place(-7)), arrivals=OLD)
+
+    lab.run(commands.purge(lab.keyspace, DEAD, "", (place(-9), place(-8))))
+
+    assert lab.snapshot()[DEAD]["arrivals"] == OLD
+
+
+def test_a_discard_trims_the_index(lab: Lab) -> None:
+    lab.seed(DEAD, log=plain(place(-9), place(-8), place(-7), place(-6)), arrivals=OLD)
+
+    lab.run(commands.discard(lab.keyspace, DEAD, NOW, "0000000000000-000000", place(-7)))
+
+    assert lab.snapshot()[DEAD]["arrivals"] == index((place(-7), 3_072))
+
+
+def test_the_sweep_of_a_dead_letter_queue_trims_the_index(lab: Lab) -> None:
+    lab.seed(DEAD, options={"message_ttl": 7}, log=plain(place(-9), place(-8), place(-7), place(-6)), arrivals=OLD,
+        meta={"holds_dead_letters": 1})  # fmt: skip
+
+    lab.run(commands.sweep(lab.known(DEAD), now=NOW))
+
+    assert lab.snapshot()[DEAD]["arrivals"] == index((place(-7), 3_072))
+
+
+@pytest.mark.parametrize("log", [{}, plain(place(-8))])
+def test_a_deleted_queue_has_no_index(lab: Lab, log: dict[str, Any]) -> None:
+    lab.seed(DEAD, log=log, arrivals=OLD)
+
+    lab.run(commands.delete(lab.keyspace, DEAD, if_unused=False, if_empty=False, now=NOW))
+
+    assert list(lab.snapshot()[DEAD]) == ["tombstone"]
