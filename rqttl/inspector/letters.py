@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from rqttl.inspector.message_view import header_text
@@ -16,18 +16,30 @@ if TYPE_CHECKING:
 #: Messages in one page, and the approximate bytes of their bodies.
 PAGE = 1_000
 PAGE_BYTES = 1 << 22
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: The last millisecond of a sequence.
+_LAST_MS = 10**13 - 1
 #: A time, or an age.
 When = datetime | timedelta
 
 
-def pages(queue: Queue) -> Iterator[list[MessageView]]:
-    """All messages of a queue in order, in pages that fit into memory."""
-    limit, after = 20, None
+def pages(queue: Queue, since: datetime | None = None) -> Iterator[list[MessageView]]:
+    """All messages of a queue in order, in pages that fit into memory; with `since`, those that arrived then or later.
+
+    A letter has arrived at its death or later, so no letter that died since then is missing.
+    """
+    limit, after = 20, _sequence_before(since) if since else None
     while page := queue.peek(limit, after=after):
         yield page
         after = page[-1].sequence
         size = sum(len(message.body) for message in page)
         limit = max(1, min(PAGE, PAGE_BYTES * len(page) // max(1, size)))
+
+
+def _sequence_before(time: datetime) -> str:
+    """The last sequence before a time."""
+    ms = min((time - _EPOCH) // timedelta(milliseconds=1), _LAST_MS)
+    return f"{max(1, ms) - 1:013d}-999999"
 
 
 def died_at(message: MessageView) -> datetime:
@@ -67,6 +79,10 @@ class LetterFilter:
     def is_age(self) -> bool:
         """Return whether the age of a letter is the only condition, or there is none."""
         return replace(self, older_than=None, newer_than=None).is_empty
+
+    def since(self, now: datetime) -> datetime | None:
+        """The time before which no matching letter died, if there is one; ages count from `now`."""
+        return _as_time(self.newer_than, now)
 
     def at(self, now: datetime) -> Callable[[MessageView], bool]:
         """A function that tells whether a message matches; ages count from `now`."""

@@ -65,6 +65,29 @@ def test_several_queues_are_one_report_and_may_be_matched(run_clocked: Run, die:
     ).stdout  # fmt: skip
 
 
+@pytest.mark.parametrize("since", ["30m", "2023-11-14T23:13:20Z"])
+def test_letters_that_died_before_the_time_are_not_read(
+    since: str, run_clocked: Run, die: Die, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(0, 300)
+    die(HOUR - 1, 2)
+    die(HOUR, 5)
+    read: list[int] = []
+    monkeypatch.setattr(Progress, "advance", lambda _progress, _size, count: read.append(count))
+
+    document = json.loads(run_clocked("dead", "report", "dead", "--newer-than", since, "--json").stdout)
+
+    newer = 7 if since == "30m" else 5
+    assert (document["count"], sum(read)) == (newer, newer)
+
+
+@pytest.mark.parametrize("since, count", [("2001-09-10T00:00Z", 3), ("9999-12-30T00:00Z", 0), ("3650d", 3)])
+def test_times_before_and_after_all_sequences_are_fine(since: str, count: int, run_clocked: Run, die: Die) -> None:
+    die(0, 3)
+
+    assert json.loads(run_clocked("dead", "report", "dead", "--newer-than", since, "--json").stdout)["count"] == count
+
+
 def test_the_tables_come_once_and_in_the_order_that_was_asked_for(run_clocked: Run, letters: Queue) -> None:
     words = ("--by", "hour", "--by", "source", "--by", "hour", "--utc")
 

@@ -93,11 +93,12 @@ def _select(broker: Broker, patterns: Sequence[str]) -> list[str]:
 
 
 def _count(broker: Broker, names: Sequence[str], letter_filter: LetterFilter, may_vanish: set[str]) -> LetterCounts:
-    counts, matches = LetterCounts(), letter_filter.at(broker.server_time())
+    counts, now = LetterCounts(), broker.server_time()
+    matches, since = letter_filter.at(now), letter_filter.since(now)
     with Progress(None, in_bytes=False) as progress:
         for name in names:
             with suppress(QueueNotFound) if name in may_vanish else nullcontext():
-                for page in pages(broker.queue(name)):
+                for page in pages(broker.queue(name), since):
                     progress.advance(0, len(page))
                     for message in page:
                         counts.never_died += not message.deaths
