@@ -85,7 +85,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("maxPartitions", "count", "64", _READ,
             "upper limit of the default of `numPartitions`", minimum=1, maximum=100_000),
         Option("splitMethod", "choice", "auto", _READ,
-            "division of a large queue into tasks: into equal numbers of messages, estimated by probes (`probe`); "
+            "division of a large queue into tasks: into equal numbers of messages, by marks or probes (`probe`); "
             "into equal stretches of time (`time`); `time` if its parts are about equal, else `probe` (`auto`); or no "
             "division (`none`)", ("auto", "time", "probe", "none")),
         Option("fetchEntries", "count", "1000", _READ,

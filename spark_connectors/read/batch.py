@@ -23,9 +23,11 @@ from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import Range, sequence_before
 from spark_connectors.read import plan, scan
+from spark_connectors.read.arrivals import ArrivalIndex
 from spark_connectors.read.counting import COUNTED_COLUMNS, count_whole_queues, counted_rows
 from spark_connectors.read.loss import LossReporter
 from spark_connectors.read.plan import FilterBounds, QueueSnapshot
+from spark_connectors.read.range_count import count_range
 from spark_connectors.read.watch import DeletionWatch, WatchedRange, now_ms, present_birth, report_deletions
 from spark_connectors.redis.bulk_reader import BulkReader
 
@@ -84,9 +86,14 @@ class RqttlBatchReader(DataSourceReader):
         """Count the ranges of a read of queue names where that is exact. Read all others, up to the pushed limit."""
         if self._columns == COUNTED_COLUMNS:
             counts, left = count_whole_queues(reader, keys, watches)
-            for index, count in counts.items():
-                yield from counted_rows(watches[index].watched.range.queue, count)
-            watches = [watches[index] for index in left]
+            for at, count in counts.items():
+                yield from counted_rows(watches[at].watched.range.queue, count)
+            watches = [watches[at] for at in left]
+            index = ArrivalIndex(keys)
+            partly = [(watch, count_range(reader, keys, index, watch)) for watch in watches]
+            for watch, rows in partly:
+                yield from counted_rows(watch.watched.range.queue, rows or 0)
+            watches = [watch for watch, rows in partly if rows is None]
         if not watches:
             return
         ranges = [watch.watched.range for watch in watches]

@@ -16,7 +16,8 @@ from rqttl.text import did_you_mean
 from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import FIRST, LAST, Range, recorded_sequence, sequence_before
+from spark_connectors.ranges import FIRST, LAST, Range, recorded_sequence, sequence_before, sequence_number
+from spark_connectors.read.arrivals import STEP, ArrivalIndex, MarkRequest, Marks
 from spark_connectors.read.positions import QueueState
 from spark_connectors.read.probe import LogProbe
 from spark_connectors.redis.bulk_reader import BulkReader
@@ -26,6 +27,8 @@ from spark_connectors.redis.names import SNAPSHOT_FIELDS
 _log = logging.getLogger("spark_connectors")
 
 _QUEUES_AT_ONCE = 250
+#: The values of `splitMethod` that make parts of about equal numbers of messages.
+_BY_ROWS = ("auto", "probe")
 #: Queues of up to this many messages are not probed: one task can read them without a noticeable delay.
 _SMALL_QUEUE = 10_000
 
@@ -142,7 +145,7 @@ def plan_ranges(
     options: Options, reader: BulkReader, keys: Keyspace, queues: Iterable[QueueSnapshot], bounds: FilterBounds
 ) -> list[Range]:
     """Plan the range of each queue for a batch. It ends at the present last message or before. Raises `DataLoss`."""
-    ranges = []
+    ranges, index = [], ArrivalIndex(keys)
     for queue in queues:
         whole = Range(queue.queue, FIRST, queue.last_sequence, queue.rows, queue.may_have_detached)
         after, upto = _start(options, queue), _end(options, queue)
@@ -150,9 +153,24 @@ def plan_ranges(
         if clipped.empty or not whole.rows:
             continue
         if clipped != whole and whole.rows > _SMALL_QUEUE:
-            clipped = replace(clipped, rows=LogProbe(reader, keys, whole).estimate_rows(clipped))
+            marks = index.read(reader, [MarkRequest.all_in(clipped)]).get(clipped.queue)
+            rows = None if marks is None else _rows_by_marks(queue, clipped, marks)
+            clipped = replace(
+                clipped, rows=LogProbe(reader, keys, whole).estimate_rows(clipped) if rows is None else rows
+            )
         ranges.append(clipped)
     return ranges
+
+
+def _rows_by_marks(queue: QueueSnapshot, part: Range, marks: Marks) -> int | None:
+    """Estimate the rows of a part of a queue by the nearest marks; `None` for too few marks."""
+    after, upto = sequence_number(part.after), sequence_number(part.upto)
+    inside = marks.between(after, upto)
+    if not inside.complete or len(inside) == 0:
+        return None
+    begin = marks.count_upto(after) or max(0, queue.enqueued - queue.rows)
+    end = queue.enqueued if part.upto >= queue.last_sequence else int(inside.counts[-1]) + STEP // 2
+    return max(1, min(queue.rows, end - begin))
 
 
 def _start(options: Options, queue: QueueSnapshot) -> str:
@@ -213,11 +231,25 @@ def partitions(
         tasks = min(options.number("maxPartitions"), -(-total // options.number("rowsPerPartition")))
     # a task without rows costs as much time as one with rows
     tasks = min(tasks, max(1, total))
+    parts = {whole.queue: round(whole.rows * tasks / max(1, total)) if splits else 1 for whole in ranges}
+    by_marks = [MarkRequest.all_in(whole) for whole in ranges if parts[whole.queue] > 1 and method in _BY_ROWS]
+    marks = ArrivalIndex(keys).read(reader, by_marks)
     pieces: list[Range] = []
     for whole in ranges:
-        parts = round(whole.rows * tasks / max(1, total))
-        pieces += LogProbe(reader, keys, whole).split(parts, method) if parts > 1 and splits else [whole]
+        pieces += _split(reader, keys, whole, parts[whole.queue], method, marks.get(whole.queue))
     return (pack_in_order if in_order else pack_evenly)(pieces, max(1, tasks))
+
+
+def _split(
+    reader: BulkReader, keys: Keyspace, whole: Range, parts: int, method: str, marks: Marks | None
+) -> list[Range]:
+    """Split a range by marks, or by probes where there are too few marks."""
+    if parts <= 1:
+        return [whole]
+    ends = None
+    if marks is not None:
+        ends = marks.split(sequence_number(whole.after), sequence_number(whole.upto), whole.rows, parts)
+    return LogProbe(reader, keys, whole).split(parts, method) if ends is None else whole.cut(ends)
 
 
 def pack_in_order(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:

@@ -49,7 +49,7 @@ T = TypeVar("T")
 Command: TypeAlias = tuple[Any, ...]
 
 #: The commands that a reader needs, as an ACL grants them.
-READ_COMMANDS = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange")
+READ_COMMANDS = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange", "zrange")
 CONNECT_TIMEOUT = 5.0
 _FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
 _LONGEST_PAUSE = 10.0

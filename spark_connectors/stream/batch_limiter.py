@@ -10,10 +10,12 @@ import numpy as np
 from rqttl.protocol.keys import DETACHED, LOG, Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_number, sequence_text
+from spark_connectors.read.arrivals import STEP, ArrivalIndex, MarkRequest, Marks
 from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.read.watch import execute_many
-from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.stream.budget_scan import BudgetScan, MessageSizes
+from spark_connectors.stream.leap import Leap, Stretch, leaps
 from spark_connectors.stream.limits import FairShare, QueueShare
 from spark_connectors.stream.time_scan import TimeScan
 from spark_connectors.stream.time_share import ReadAhead, TimeShare, UnreadRange
@@ -29,12 +31,51 @@ class BatchLimit:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A queue with unread messages, at most `rows` of them; `detached` is true if some of them lie outside the log."""
+    """A queue with unread messages, at most `rows` of them; `detached` is true if some of them lie outside the log.
+
+    A batch has the messages up to `begin` (empty: none) in any case, and shares its limit among later ones.
+    """
 
     position: QueuePosition
     state: QueueState
     rows: int
     detached: bool
+    begin: str = ""
+
+    def is_loose(self, marks: Marks) -> bool:
+        """True if far more messages than unread ones have arrived between the known number and the first mark."""
+        inside = self._inside(marks, sequence_number(self.position.after))
+        known = max(self.position.received, marks.count_upto(sequence_number(self.position.after)))
+        return len(inside) > 0 and int(inside.counts[0]) - known > 2 * STEP
+
+    def stretch(self, marks: Marks | None, first: int | None) -> Stretch:
+        """Return the unread part with its marks. `first` is the first unread message, where it is known.
+
+        Without marks, or if more than a tenth of the arrivals have left the queue, it has none: batches would be too
+        small.
+        """
+        after, received, arrived = sequence_number(self.position.after), self.position.received, self.state.enqueued
+        if marks is not None:
+            after = after if first is None else max(after, first - 1)
+            received = max(received, marks.count_upto(after))
+            inside = self._inside(marks, after)
+            if self.rows * 10 >= (arrived - received) * 9:
+                return Stretch(after, received, arrived, inside)
+        return Stretch(after, received, received + self.rows, Marks.parse(()))
+
+    def leapt(self, leap: Leap) -> Unread:
+        """Return the queue, of which a batch has all messages up to a mark."""
+        position = replace(self.position, received=leap.count)
+        rows = max(1, min(self.rows, self.state.enqueued - leap.count))
+        return replace(self, position=position, rows=rows, begin=sequence_text(leap.sequence))
+
+    def end(self, after: str, rows: int) -> QueuePosition:
+        """Return the position at the end of a batch, `rows` messages after the begin of the shared part."""
+        return self.position.advanced(after, rows, self.state) if after > self.position.after else self.position
+
+    def _inside(self, marks: Marks, after: int) -> Marks:
+        """Return the marks in the unread part. Numbers that the queue has not reached are damage, and left out."""
+        return marks.between(after, sequence_number(self.state.last_sequence)).within(self.state.enqueued)
 
 
 class BatchLimiter:
@@ -48,6 +89,7 @@ class BatchLimiter:
         self._equal = options.text("shareLimit") == "equal"
         self._max_entries, self._reply_bytes = options.number("fetchEntries"), options.number("fetchBytes")
         self._scan = TimeScan(keys, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
+        self._index = ArrivalIndex(keys)
         #: The messages read ahead, by queue and its creation time.
         self._ahead: dict[tuple[str, int], ReadAhead] = {}
 
@@ -83,21 +125,49 @@ class BatchLimiter:
     def _share_by_time(
         self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit
     ) -> dict[str, QueuePosition]:
+        reached = {} if limit.in_bytes else leaps(limit.amount, self._stretches(reader, unread, limit.amount))
+        unread = {name: queue.leapt(reached[name]) if name in reached else queue for name, queue in unread.items()}
+        left = limit.amount - sum(leap.rows for leap in reached.values())
+        if left == 0:
+            return {name: queue.end(queue.begin, 0) for name, queue in unread.items()}
         ranges = {name: self._unread_range(reader, name, queue) for name, queue in unread.items()}
-        share = TimeShare(limit.amount, ranges, in_bytes=limit.in_bytes)
+        share = TimeShare(left, ranges, in_bytes=limit.in_bytes)
         self._scan.run(reader, share)
         self._ahead = {(name, unread[name].state.created_at): ahead for name, ahead in share.read_ahead().items()}
-        ends = {}
-        for name, queue in unread.items():
-            end = share.end_of(name)
-            if end > ranges[name].after:
-                ends[name] = queue.position.advanced(sequence_text(end), share.rows_of(name), queue.state)
-            else:
-                ends[name] = queue.position
-        return ends
+        return {
+            name: queue.end(sequence_text(share.end_of(name)), share.rows_of(name)) for name, queue in unread.items()
+        }
+
+    def _stretches(self, reader: BulkReader, unread: Mapping[str, Unread], limit: int) -> dict[str, Stretch]:
+        """Return the unread part of each queue, with the marks in it that this limit may reach."""
+        total = sum(queue.rows for queue in unread.values())
+        requests = [
+            MarkRequest(name, queue.position.after, queue.state.last_sequence, _marks_within(limit, queue.rows, total))
+            for name, queue in unread.items()
+            if queue.rows >= STEP and limit >= STEP
+        ]
+        marks = self._index.read(reader, requests)
+        firsts = self._first_messages(reader, {name: unread[name] for name in marks}, marks)
+        return {name: queue.stretch(marks.get(name), firsts.get(name)) for name, queue in unread.items()}
+
+    def _first_messages(
+        self, reader: BulkReader, unread: Mapping[str, Unread], marks: Mapping[str, Marks]
+    ) -> dict[str, int]:
+        """Return the first unread messages of queues whose number of arrivals is only known to be much too low.
+
+        So it is for a new query over a queue that has lost its first letters.
+        """
+        loose = [name for name, queue in unread.items() if not queue.detached and queue.is_loose(marks[name])]
+        commands = [
+            xrange_command(self._keys.key(name, LOG), unread[name].position.after, unread[name].state.last_sequence, 1)
+            for name in loose
+        ]
+        replies = execute_many(reader, commands)
+        return {name: sequence_number(reply[0][0]) for name, reply in zip(loose, replies, strict=True) if reply}
 
     def _unread_range(self, reader: BulkReader, name: str, queue: Unread) -> UnreadRange:
-        after, upto = sequence_number(queue.position.after), sequence_number(queue.state.last_sequence)
+        after = sequence_number(queue.begin or queue.position.after)
+        upto = sequence_number(queue.state.last_sequence)
         ahead = self._ahead.get((name, queue.state.created_at))
         if ahead is None or ahead.after > after:
             # the query has gone back, or starts here
@@ -145,3 +215,8 @@ class BatchLimiter:
         pages = reader.hash_pages(self._keys.key(name, DETACHED))
         sizes = {sequence.decode(): len(packed) - packed.index(b":") - 1 for page in pages for sequence, packed in page}
         return sorted(sizes.items())
+
+
+def _marks_within(limit: int, rows: int, total: int) -> int:
+    """Return the number of marks of a queue to read: twice those of its part of the limit."""
+    return int(min(rows, 2 * limit * rows / total + 4 * STEP)) // STEP + 4

@@ -41,6 +41,11 @@ class StreamPlanner:
         self._states: dict[str, QueueState] | None = None
         self._frozen: dict[str, QueueState] | None = None
         self._names_checked = False
+        #: The end of the last batch, the states of the queues that it could read, and by queue the most messages that
+        #: were unread before it, where that is known.
+        self._reached: Offset | None = None
+        self._readable: dict[str, QueueState] = {}
+        self._rows: dict[str, int] = {}
         least = options.optional_number("minEntriesPerTrigger")
         self._delay = None if least is None else BatchDelay(least, options.number("maxTriggerDelay"))
 
@@ -72,10 +77,15 @@ class StreamPlanner:
         Returns `start` if there is nothing to read. With `may_wait`, also for less than `minEntriesPerTrigger`, until
         `maxTriggerDelay` has passed. Raises `DataLoss` if messages are lost and the query shall fail.
         """
+        self._reached, self._rows = start, {}
+        self._reached = self._latest(start, limit, may_wait=may_wait)
+        return self._reached
+
+    def _latest(self, start: Offset, limit: BatchLimit | None, *, may_wait: bool) -> Offset:
         birth = present_birth(self._reader(), self._keys)
         self._states = self._read_states(self._queue_names(start.positions))
         self._check_names(start)
-        states = self._up_to_frozen(self._states)
+        states = self._readable = self._up_to_frozen(self._states)
         known, turned_back = self._turned_back(start, birth, self._states)
         positions = self._positions(known, states)
         if not start.initial:
@@ -87,6 +97,7 @@ class StreamPlanner:
         next_queue = ""
         if limit is not None or may_wait:
             unread = self._limiter.unread(self._reader(), positions, states)
+            self._rows = {name: queue.rows for name, queue in unread.items()}
             if may_wait and not self._is_due(unread):
                 return start
             if limit is not None:
@@ -115,6 +126,22 @@ class StreamPlanner:
         if self._states is None:
             self._states = self._read_states(self._queue_names(()))
         return Offset({name: before_first(state).at_end(state) for name, state in self._states.items()})
+
+    def unread(self) -> int | None:
+        """Return the number of messages after the end of the last batch, as last read; after `freeze` only older ones.
+
+        Messages that have left the middle of a queue may count, so it is an upper bound. `None` before the first batch.
+        """
+        if self._reached is None:
+            return None
+        total, reached = 0, self._reached.positions
+        for name, state in self._readable.items():
+            position = reached.get(name)
+            if position is None or not position.belongs_to(state):
+                position = before_first(state)
+            if position.after < state.last_sequence:
+                total += min(position.max_unread(state), self._rows.get(name, state.enqueued))
+        return total
 
     def freeze(self) -> None:
         """Ignore all messages that arrive from now on."""

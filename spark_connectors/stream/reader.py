@@ -87,8 +87,12 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.freeze()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return the end of all queues, for the progress report of the query."""
-        return self._planner.newest().dump()
+        """Return the end of all queues for the progress report of the query, and as `unread` its lag.
+
+        This is the number of messages after the end of the last batch, at most. It is absent before the first batch.
+        """
+        newest, unread = self._planner.newest().dump(), self._planner.unread()
+        return newest if unread is None else {**newest, "unread": unread}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch. Its rows come in the order of queue and sequence, for any number of tasks."""

@@ -1,4 +1,4 @@
-"""The figures of the Spark data source, in one run: `make bench-spark`.
+"""The figures of the Spark data source, in one run: `make bench-spark`; one part: `… -m tests.bench.spark streaming`.
 
 A million dead letters of 200 bytes, `local[2]`, medians of interleaved repeats. The yardsticks are a naive source that
 yields tuples (`naive_source.py`), the rate at which Redis gives out XRANGE when nobody parses it, and one process that
@@ -36,6 +36,12 @@ START = 1_700_000_000_000
 QUEUES, EACH = 5_000, 200
 BURSTY = 200_000
 WRITTEN = 200_000
+#: Letters of one script call.
+SWEPT = 250
+#: Limits of streams, in rows.
+LIMITS = (20_000, 100_000, 500_000)
+STREAM_ROUNDS = 3
+PARTS = ("reading", "streaming", "splitting", "many_queues", "writing")
 FEW = "message_id string, reason string, source string, died_at timestamp"
 
 
@@ -50,14 +56,20 @@ def fill(client: redis.Redis, broker: Broker, queue: str, times: list[int]) -> N
     """Letters that died at these milliseconds, in rising order, as scripts would have written them."""
     broker.declare_queue(queue)
     log, place, serial = driver_of(broker).keyspace.key(queue, "log"), 0, 0
+    marks: dict[str, int] = {}
     for start in range(0, len(times), 1000):
         pipeline = client.pipeline(transaction=False)
         for i, ms in enumerate(times[start : start + 1000], start):
             place, serial = (ms, 100_000) if ms > place else (place, serial + 1)
             pipeline.execute_command("XADD", log, f"{place}-{serial}", header(i, ms), BODY)
+            if (i + 1) % SWEPT == 0 and (i + 1) % 1024 < SWEPT:
+                marks[f"{place}-{serial} {i + 1}"] = place
         pipeline.execute()
+    if marks:
+        client.zadd(driver_of(broker).keyspace.key(queue, "arrivals"), marks)
     client.hset(
-        driver_of(broker).keyspace.key(queue, "meta"), mapping={"last_id": f"{place}-{serial}", "holds_dead_letters": 1}
+        driver_of(broker).keyspace.key(queue, "meta"),
+        mapping={"last_id": f"{place}-{serial}", "holds_dead_letters": 1, "enqueued": len(times)},
     )
 
 
@@ -103,6 +115,8 @@ class Bench:
         self.spark, self.server, self.table = spark, server, table
         self.client = server.client()
         self.broker = Broker(self.client)
+        self.one_queue = 0.0
+        fill(self.client, self.broker, "dead", [START + i // 20 for i in range(MILLION)])
 
     def load(self, **options: object) -> DataFrame:
         reader = self.spark.read.format("rqttl").option("url", self.server.url)
@@ -128,7 +142,6 @@ class Bench:
 
     def reading(self) -> None:
         """The whole log, against the yardsticks."""
-        fill(self.client, self.broker, "dead", [START + i // 20 for i in range(MILLION)])
         key = driver_of(self.broker).keyspace.key("dead", "log")
         runs: dict[str, Callable[[], object]] = {
             "ours": lambda: self.to_nowhere(self.load()),
@@ -163,6 +176,47 @@ class Bench:
         info: Any = self.client.info("cpu")
         return float(info["used_cpu_user"] + info["used_cpu_sys"]) * 1e6
 
+    def streaming(self) -> None:
+        """The same log as a stream with a limit, against one without, and against the batch."""
+        bytes_before = self.sent()
+        self.to_nowhere(self.load())
+        batch_bytes = self.sent() - bytes_before
+        found: dict[int | None, list[float]] = {limit: [] for limit in (None, *LIMITS)}
+        traffic: dict[int | None, float] = {}
+        for turn in range(STREAM_ROUNDS + 1):
+            for limit, rates in found.items():
+                before = self.sent()
+                rate = self.stream(limit)
+                traffic[limit] = (self.sent() - before) / batch_bytes
+                if turn:
+                    rates.append(rate)
+        middle = {limit: statistics.median(rates) for limit, rates in found.items()}
+        said = ", ".join(f"limit {limit} {rate:,.0f}/s" for limit, rate in middle.items())
+        for limit in LIMITS:
+            self.table.row(f"bytes of a stream, limit {limit:,}, to a batch", traffic[limit], "<= 1.15")
+        ratio = middle[LIMITS[-1]] / middle[None]
+        self.table.row(f"rows/s of a stream, limit {LIMITS[-1]:,}, to none", ratio, ">= 0.8", said)
+
+    def stream(self, limit: int | None) -> float:
+        """Read the log as a stream to Spark's sink that keeps nothing. Returns rows per second of its triggers."""
+        reader = self.spark.readStream.format("rqttl").option("url", self.server.url).option("queues", "dead")
+        reader = reader.option("numPartitions", 2)
+        frame = (reader.option("maxEntriesPerTrigger", limit) if limit else reader).load()
+        with tempfile.TemporaryDirectory() as checkpoint:
+            writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            progress = [one for one in query.recentProgress if one["numInputRows"]]
+        rows = sum(one["numInputRows"] for one in progress)
+        if rows != MILLION:
+            raise SystemExit(f"a stream with the limit {limit} has read {rows} rows")
+        return float(rows / sum(one["durationMs"]["triggerExecution"] for one in progress) * 1000)
+
+    def sent(self) -> int:
+        """Bytes that the server has sent."""
+        info: Any = self.client.info("stats")
+        return int(info["total_net_output_bytes"])
+
     def splitting(self) -> None:
         """95 of 100 letters within a two-thousandth of the time."""
         chance = random.Random(1)
@@ -184,6 +238,8 @@ class Bench:
         wanted: dict[str, object] = {"queues": None, "queuePattern": "many.#", "numPartitions": None}
         tasks = self.load(**wanted).rdd.getNumPartitions()
         times = [seconds(lambda: self.to_nowhere(self.load(**wanted))) for _ in range(ROUNDS)]
+        if not self.one_queue:  # the part `reading` did not run
+            self.one_queue = min(seconds(lambda: self.to_nowhere(self.load())) for _ in range(ROUNDS))
         self.table.row(f"{QUEUES:,} queues of {EACH}: tasks", tasks, "<= 16")
         self.table.row("the same: wall, to one queue of that size", statistics.median(times) / self.one_queue, "<= 2.5")
 
@@ -252,8 +308,9 @@ def main() -> int:
             spark.dataSource.register(ReadySource)
             table = Table()
             bench = Bench(spark, server, table)
-            for part in (bench.reading, bench.splitting, bench.many_queues, bench.writing):
-                part()
+            for part in PARTS:
+                if part in sys.argv[1:] or not sys.argv[1:]:
+                    getattr(bench, part)()
         finally:
             spark.stop()
             server.remove()

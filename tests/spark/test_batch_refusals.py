@@ -64,7 +64,8 @@ def test_rights_to_read_suffice(server: Server, broker: Broker, load: Load, user
     assert load(queues="orders", **rights).rows() == []
 
 
-@pytest.mark.parametrize("command", READ_COMMANDS)
+# without the right to read the index of arrivals a job reads more
+@pytest.mark.parametrize("command", [command for command in READ_COMMANDS if command != "zrange"])
 def test_a_right_that_is_missing_is_told_when_the_job_is_planned(
     broker: Broker, load: Load, user: Any, command: str
 ) -> None:

@@ -13,6 +13,7 @@ from rqttl import Broker
 from spark_connectors.errors import DataLoss
 from spark_connectors.options.options import Options
 from spark_connectors.read.batch import RqttlBatchReader
+from tests.contract.clocked import START, Clocked
 from tests.spark.letters import bury
 from tests.spark.reading import Load, copied, loader
 
@@ -116,3 +117,67 @@ def test_a_job_has_no_more_tasks_than_rows(load: Load, broker: Broker) -> None:
     bury(broker, 3)
 
     assert len(load(queues="orders/dead", numPartitions=400).partitions) == 3
+
+
+# Stretches of time
+
+
+def bury_by_hours(clocked: Clocked, hours: int, each: int) -> None:
+    """Have letters die at the full hour."""
+    for hour in range(hours):
+        bury(clocked, each, first=hour * each)
+        clocked.advance(3_600_000)
+
+
+def hours(first: int, last: int) -> dict[str, str]:
+    """The options of these hours, the last one not included."""
+    names = ("startingTimestamp", "endingTimestamp")
+    return {name: str(START + hour * 3_600_000) for name, hour in zip(names, (first, last), strict=True)}
+
+
+@pytest.mark.parametrize("first, last", [(0, 9), (1, 12), (3, 20), (2, 13)])
+def test_letters_of_some_hours_are_counted_from_the_ends_of_the_stretch(
+    first: int, last: int, load: Load, clocked: Clocked, client: redis.Redis
+) -> None:
+    bury_by_hours(clocked, 12, 3_000)
+    letters = clocked.queue("orders/dead")
+    letters.ack_many(letters.receive_many(1_000))
+    job = load(ONLY_QUEUE, queues="orders/dead", **hours(first, last))
+    client.config_resetstat()
+
+    found = counted(job.rows())
+
+    sent = int(client.info("stats")["total_net_output_bytes"])
+    expected = (min(last, 12) - first) * 3_000 - (1_000 if first == 0 else 0)
+    assert found == {"orders/dead": expected}
+    assert sent < 0.25 * expected * 300
+
+
+@pytest.mark.parametrize("change", ["in the middle", "no index", "another type", "an arrival that died at once"])
+def test_a_stretch_of_time_is_read_where_arrivals_do_not_tell_the_number(
+    change: str, load: Load, clocked: Clocked, client: redis.Redis
+) -> None:
+    bury_by_hours(clocked, 4, 3_000)
+    letters, expected = clocked.queue("orders/dead"), 9_000
+    if change == "in the middle":
+        chosen = [(letter.sequence, "orders") for letter in letters.peek(8_000)[7_900:]]
+        letters.redrive_many(chosen)
+        expected -= len(chosen)
+    elif change == "an arrival that died at once":
+        letters.enqueue(b"x", ttl=0)
+    else:
+        client.delete("rqttl:{orders}/dead:arrivals")
+    if change == "another type":
+        client.set("rqttl:{orders}/dead:arrivals", "x")
+
+    assert counted(load(ONLY_QUEUE, queues="orders/dead", **hours(1, 4)).rows()) == {"orders/dead": expected}
+
+
+def test_letters_that_a_limit_removes_before_the_count_of_a_stretch_are_a_loss(load: Load, clocked: Clocked) -> None:
+    bury_by_hours(clocked, 5, 3_000)
+    job = load(ONLY_QUEUE, queues="orders/dead", **hours(1, 5))
+    clocked.queue("orders/dead").update(max_length=10_000)
+    clocked.queue("orders/dead").sweep()
+
+    with pytest.raises(DataLoss):
+        job.rows()

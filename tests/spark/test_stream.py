@@ -159,6 +159,7 @@ def test_queues_come_and_go_while_a_query_runs(stream: Streams, broker: Broker) 
     offsets = json.loads(json.dumps(progress["sources"][0]["latestOffset"], default=str))
     offsets = json.loads(offsets) if isinstance(offsets, str) else offsets
     assert set(offsets["queues"]) == {"dead.a", "dead.b"}
+    assert offsets["unread"] == 0
 
 
 def test_a_query_that_waits_connects_to_nothing_and_asks_before_it_starts(
