@@ -44,6 +44,9 @@ COLUMNS: Mapping[str, Column] = {
     column.name: column
     for column in (
         Column("queue", "string", pa.string(), "queue that was read"),
+        Column("server", "string", pa.string(),
+               "server of the queue, by its name in `url` or its `host:port/db`; only with several servers, or in a "
+               "schema"),
         Column("message_id", "string", pa.string(), "id that the sender chose; default: first sequence of the message"),
         Column("sequence", "string", pa.string(), "place of the message in the log of the queue; sorts as text"),
         Column("died_at", "timestamp", TIMESTAMP,
@@ -66,8 +69,8 @@ COLUMNS: Mapping[str, Column] = {
                "one record for each queue and reason, newest first; only with `includeDeaths=true`, or in a schema"),
     )
 }  # fmt: skip
-#: Columns that only `includeDeaths=true` or a schema of the user adds, because they cost much.
-ON_REQUEST = frozenset({"deaths"})
+#: Columns that only an option or a schema of the user adds.
+ON_REQUEST = frozenset({"deaths", "server"})
 #: The column that `decode=json` adds.
 BODY_JSON = Column("body_json", "string", pa.string(), "msgpack body as JSON text; null for other bodies")
 
@@ -82,10 +85,10 @@ def schema_ddl(decode: str) -> str:
     return ", ".join(f"{column.name} {column.ddl}" for column in available_columns(decode).values())
 
 
-def default_columns(decode: str, *, include_deaths: bool) -> Mapping[str, Column]:
+def default_columns(decode: str, *, include_deaths: bool, include_server: bool = False) -> Mapping[str, Column]:
     """Return the columns of a read without a schema of the user, in order."""
-    columns = available_columns(decode)
-    return {name: column for name, column in columns.items() if include_deaths or name not in ON_REQUEST}
+    left_out = ON_REQUEST.difference(["deaths"] * include_deaths, ["server"] * include_server)
+    return {name: column for name, column in available_columns(decode).items() if name not in left_out}
 
 
 def spark_schema(columns: Mapping[str, Column]) -> StructType:
