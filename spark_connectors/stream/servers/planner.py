@@ -134,8 +134,9 @@ class ServersPlanner:
         ranges: dict[str, list[WatchedRange]] = {}
         for server, upto in sorted(ends.items()):
             begin = begins.get(server, Offset({}))
-            # the end of a server that has only joined is its start
-            if upto.initial or not batch_ranges(begin, upto):
+            # An unchanged offset may still tell where an earlier batch began. The end of a server that has only joined
+            # is its start.
+            if upto == begin or upto.initial or not batch_ranges(begin, upto):
                 continue
             if server not in self._planners:
                 self._report_unreadable(server)
