@@ -133,6 +133,11 @@ class Options(Mapping[str, object]):
         return isinstance(self["url"], tuple) or self.address.name != ""
 
     @property
+    def has_servers(self) -> bool:
+        """True if `url` has several servers."""
+        return isinstance(self["url"], tuple)
+
+    @property
     def server(self) -> str:
         """The name of the server of which these options are; empty for a `url` without names."""
         return "" if isinstance(self["url"], tuple) else self.address.name

@@ -88,7 +88,7 @@ class StreamPlanner:
         draft, next_queue = self.draft(start, required=True), ""
         ends: dict[str, QueuePosition] = {}
         if limit is not None or may_wait:
-            unread = self.unread(draft)
+            unread = self.unread_in(draft)
             if may_wait and not self._is_due(unread):
                 return start
             if limit is not None:
@@ -115,7 +115,7 @@ class StreamPlanner:
             self._committed.remove(committed, known.since)
         return BatchDraft(start, birth, known, turned_back, positions, states)
 
-    def unread(self, draft: BatchDraft) -> dict[str, Unread]:
+    def unread_in(self, draft: BatchDraft) -> dict[str, Unread]:
         """Return the queues of a draft that may have unread messages, with an upper bound of their number."""
         return self.limiter.unread(self.reader(), draft.positions, draft.states)
 

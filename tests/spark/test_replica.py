@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import signal
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Message
+from rqttl import Broker, Delivery, Message
 from spark_connectors.errors import DataLoss, InvalidOption, NotAuthenticated
 from tests.chaos.stage import free_port
 from tests.servers import Server
@@ -135,15 +134,19 @@ def test_the_number_of_messages_that_have_left_a_queue_never_falls(client: redis
     chance = random.Random(11)
     queue = broker.declare_queue("q", dead_letter="q/dead", max_deliveries=2, max_length=60)
     letters = broker.declare_queue("q/dead")
-    held, removed = [], {"q": 0, "q/dead": 0}
+    held, removed = list[Delivery](), {"q": 0, "q/dead": 0}
+
+    def taken(count: int) -> list[Delivery]:
+        return [held.pop() for _ in range(min(count, len(held)))]
+
     actions: dict[str, Callable[[], object]] = {
         "enqueue": lambda: queue.enqueue_many([Message(b"x", id=None)] * chance.randint(1, 8)),
         "expire": lambda: queue.enqueue(Message(b"x", ttl="1ms")),
         "receive": lambda: held.extend(queue.receive_many(chance.randint(1, 6))),
-        "ack": lambda: held and queue.ack_many([held.pop() for _ in range(min(2, len(held)))]),
-        "nack": lambda: held and queue.nack_many([held.pop() for _ in range(min(3, len(held)))]),
-        "delay": lambda: held and held.pop().nack(delay="1h"),
-        "reject": lambda: held and queue.reject_many([held.pop()]),
+        "ack": lambda: queue.ack_many(taken(2)),
+        "nack": lambda: queue.nack_many(taken(3)),
+        "delay": lambda: queue.nack_many(taken(1), delay="1h"),
+        "reject": lambda: queue.reject_many(taken(1)),
         "sweep": queue.sweep,
         "purge": lambda: chance.random() < 0.1 and queue.purge(),
         "redrive": lambda: letters.redrive(2),

@@ -109,7 +109,7 @@ def test_a_queue_has_to_be_on_one_server_at_least(fleet: Fleet) -> None:
     fleet.brokers["us"].declare_queue("other")
 
     assert counts(loader(fleet.url)(COLUMNS, queues="orders/dead,other")) == {("eu", "orders/dead"): 3}
-    with pytest.raises(NoSuchQueue, match="there is no queue 'order/dead' .* did you mean orders/dead"):
+    with pytest.raises(NoSuchQueue, match=r"there is no queue 'order/dead' .* did you mean orders/dead"):
         loader(fleet.url)(COLUMNS, queues="order/dead")
 
 

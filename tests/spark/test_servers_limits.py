@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -51,7 +52,7 @@ def times(rows: list[Row]) -> list[int]:
 
 def assert_in_order(batches: list[list[Row]]) -> None:
     """No batch has a message older than one of a batch before it."""
-    for before, after in zip(batches, batches[1:], strict=False):
+    for before, after in pairwise(batches):
         if before and after:
             assert max(times(before)) <= min(times(after))
 

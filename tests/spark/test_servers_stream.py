@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -94,7 +95,9 @@ def test_an_offset_of_another_single_server_is_refused(fleet: Fleet, start_serve
 
     stream.restart(url=fleet.url_of("eu"))
 
-    with pytest.raises(InvalidOffset, match="it is the one of a single server, with the data .* None of the servers eu"):
+    with pytest.raises(
+        InvalidOffset, match=r"it is the one of a single server, with the data .* None of the servers eu"
+    ):
         stream.step()
 
 
@@ -374,7 +377,7 @@ def test_pauses_between_questions_to_a_server_that_is_away_rise(monkeypatch: pyt
         absences.is_present("us", lost)
         now += 0.25
 
-    gaps = [later - sooner for sooner, later in zip(asked, asked[1:], strict=False)]
+    gaps = [later - sooner for sooner, later in pairwise(asked)]
     assert gaps == sorted(gaps)
     assert gaps[0] == 0.5
     assert max(gaps) == 10.0

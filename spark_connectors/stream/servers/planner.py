@@ -200,7 +200,7 @@ class ServersPlanner:
     def _part(self, server: str, draft: BatchDraft) -> ServerPart:
         planner = self._planners[server]
         with self._absences.guard(server):
-            return ServerPart(planner.limiter, planner.reader(), planner.unread(draft))
+            return ServerPart(planner.limiter, planner.reader(), planner.unread_in(draft))
 
     def _is_due(self, messages: int) -> bool:
         return self._delay is None or self._frozen is not None or self._delay.is_due(messages)
