@@ -82,7 +82,9 @@ def _plan_composed(options: Options, bounds: FilterBounds, *, splits: bool) -> l
                 if options.text("onServerLost") == "fail" or len(lost) == len(of_servers):
                     raise
         for cause in lost.values():
-            log_text(logging.WARNING, f"{cause}. This read goes on without the server (onServerLost=skip)")
+            log_text(
+                logging.WARNING, f"{str(cause).rstrip('.')}. This read goes on without the server (onServerLost=skip)"
+            )
         _check_together(options, bounds, planned, complete=not lost)
         rows = {server: one.rows for server, one in planned.items()}
         tasks = plan.task_count(options, sum(rows.values()))

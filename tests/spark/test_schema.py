@@ -28,8 +28,8 @@ DEATH = StructType([
     StructField("delivery_count", IntegerType()), StructField("description", StringType()),
 ])  # fmt: skip
 TYPES: dict[str, DataType] = {
-    "queue": StringType(), "server": StringType(), "message_id": StringType(), "sequence": StringType(), "died_at": TimestampType(),
-    "source": StringType(), "reason": StringType(), "description": StringType(), "enqueued_at": TimestampType(),
+    "queue": StringType(), "server": StringType(), "message_id": StringType(), "sequence": StringType(),
+    "died_at": TimestampType(), "source": StringType(), "reason": StringType(), "description": StringType(), "enqueued_at": TimestampType(),
     "expires_at": TimestampType(), "delivery_count": IntegerType(), "death_count": IntegerType(),
     "content_type": StringType(), "headers": MapType(StringType(), StringType()), "body": BinaryType(),
     "deaths": ArrayType(DEATH),
@@ -79,7 +79,7 @@ def test_a_users_schema_may_have_some_columns_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("given, told", [
-    (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, server string"),
+    (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, server"),
     (StructType([StructField("ID", StringType())]), "ID: no such column"),
     (StructType([StructField("message_id", LongType())]), "message_id: expected string, got bigint"),
     (StructType([StructField("deaths", ArrayType(StringType()))]), "deaths: expected array<struct<queue:string"),

@@ -72,7 +72,7 @@ class Absences:
         if before is None:
             log_text(
                 logging.WARNING,
-                f"{text}. The query goes on without the server, whose position stays (onServerLost=skip)",
+                f"{text.rstrip('.')}. The query goes on without the server, whose position stays (onServerLost=skip)",
             )
         pause = _FIRST_PAUSE if before is None else min(_LONGEST_PAUSE, 2 * before.pause)
         self._away[server] = _Absence(pause, self._clock() + pause)
