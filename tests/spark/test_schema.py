@@ -29,7 +29,8 @@ DEATH = StructType([
 ])  # fmt: skip
 TYPES: dict[str, DataType] = {
     "queue": StringType(), "server": StringType(), "message_id": StringType(), "sequence": StringType(),
-    "died_at": TimestampType(), "source": StringType(), "reason": StringType(), "description": StringType(), "enqueued_at": TimestampType(),
+    "died_at": TimestampType(), "source": StringType(), "reason": StringType(), "description": StringType(),
+    "enqueued_at": TimestampType(),
     "expires_at": TimestampType(), "delivery_count": IntegerType(), "death_count": IntegerType(),
     "content_type": StringType(), "headers": MapType(StringType(), StringType()), "body": BinaryType(),
     "deaths": ArrayType(DEATH),
