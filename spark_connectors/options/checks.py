@@ -51,7 +51,7 @@ def _addresses(value: object) -> tuple[Address, ...]:
 
 
 def _check_servers(explicit: Mapping[str, object], servers: Sequence[Address]) -> None:
-    names = [address.server for address in servers]
+    names = [address.server for address in servers] or ["of the default url"]
     if explicit.get("onServerLost") == "skip" and not (len(servers) > 1 or any(address.name for address in servers)):
         raise InvalidOption("onServerLost: skip needs a url with a list of servers, or with a name for its server")
     for replica in _addresses(explicit.get("readFrom")):

@@ -68,33 +68,34 @@ def plan_tasks(options: Options, bounds: FilterBounds, *, splits: bool) -> list[
 
 def _plan_composed(options: Options, bounds: FilterBounds, *, splits: bool) -> list[list[WatchedRange]]:
     """Plan several servers, each by itself. With `onServerLost=skip`, leave out those that are away, but not all."""
-    of_servers = {server: (one, ServerPlan(one, bounds)) for server, one in options.of_servers().items()}
+    of_servers = options.of_servers()
+    plans = {server: ServerPlan(of_server, bounds) for server, of_server in of_servers.items()}
     planned: dict[str, ServerPlan] = {}
     lost: dict[str, Exception] = {}
     try:
-        for server, (_, one) in of_servers.items():
+        for server, server_plan in plans.items():
             try:
                 with naming(server):
-                    one.read(required=False)
-                planned[server] = one
+                    server_plan.read(required=False)
+                planned[server] = server_plan
             except SERVER_LOST as error:
                 lost[server] = error
-                if options.text("onServerLost") == "fail" or len(lost) == len(of_servers):
+                if options.text("onServerLost") == "fail" or len(lost) == len(plans):
                     raise
         for cause in lost.values():
             log_text(
                 logging.WARNING, f"{str(cause).rstrip('.')}. This read goes on without the server (onServerLost=skip)"
             )
         _check_together(options, bounds, planned, complete=not lost)
-        rows = {server: one.rows for server, one in planned.items()}
+        rows = {server: server_plan.rows for server, server_plan in planned.items()}
         tasks = plan.task_count(options, sum(rows.values()))
         parts = []
         for server, count in shares_of_tasks(rows, tasks).items():
             with naming(server):
-                parts += planned[server].tasks(of_servers[server][0].replaced(numPartitions=count), splits=splits)
+                parts += planned[server].tasks(of_servers[server].replaced(numPartitions=count), splits=splits)
     finally:
-        for _, one in of_servers.values():
-            one.reader.close()
+        for server_plan in plans.values():
+            server_plan.reader.close()
     return merge_tasks(parts, max(1, tasks))
 
 
@@ -102,8 +103,8 @@ def _check_together(
     options: Options, bounds: FilterBounds, planned: Mapping[str, ServerPlan], *, complete: bool
 ) -> None:
     """Refuse servers with the same data, and names of queues that no server has."""
-    refuse_same_data({server: one.birth for server, one in planned.items()})
-    known = {name for one in planned.values() for name in one.queues}
+    refuse_same_data({server: server_plan.birth for server, server_plan in planned.items()})
+    known = {name for server_plan in planned.values() for name in server_plan.queues}
     admitted = [name for name in options.queues if bounds.queues is None or name in bounds.queues]
     if complete and (missing := [name for name in admitted if name not in known]):
         first = next(iter(planned.values()))

@@ -56,7 +56,7 @@ class QueueSnapshot:
 
     @property
     def removed(self) -> int:
-        """The number of messages that have left the queue, for whatever reason. It never falls."""
+        """The number of messages that have left the queue for any reason. It never falls."""
         return max(0, self.enqueued - self.rows)
 
     @property

@@ -157,18 +157,18 @@ class _ReplicaReader(BulkReader):
         self, ranges: Sequence[LogRange], watches: Sequence[PageWatch] = ()
     ) -> Iterator[list[tuple[int, Page]]]:
         """Read many small ranges, as `BulkReader.page_groups` does."""
-        rest = list(ranges)
+        unread = list(ranges)
         if (replica := self._used()) is not None:
             try:
                 for group in replica.page_groups(ranges, _all_checked(watches)):
                     for i, page in group:
-                        rest[i] = (rest[i][0], page.sequence(-1).decode(), *rest[i][2:])
+                        unread[i] = (unread[i][0], page.sequence(-1).decode(), *unread[i][2:])
                     yield group
             except _REPLICA_LOST as error:
                 self._leave(error)
             else:
                 return
-        yield from super().page_groups(rest, watches)
+        yield from super().page_groups(unread, watches)
 
     def hash_pages(self, key: str) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield the fields of a hash, as `BulkReader.hash_pages` does."""

@@ -32,8 +32,8 @@ class TimeScan:
     def run(self, reader: BulkReader, share: TimeShare) -> None:
         """Read until the batch is complete."""
         while requests := share.requests(self.room):
-            for request, found in zip(requests, self.read(reader, requests), strict=True):
-                share.add(request, *found)
+            for request, page in zip(requests, self.read(reader, requests), strict=True):
+                share.add(request, *page)
 
     @property
     def room(self) -> int:

@@ -114,11 +114,12 @@ def check_target(options: Options, queue: str | None) -> None:
     """
     from spark_connectors.read.servers import naming
 
-    found = []
-    for one in options.of_servers().values() if options.is_composed else [options]:
-        with naming(one.server):
-            found.append(_check_server(one, queue))
-    if not any(found):
+    servers = list(options.of_servers().values()) if options.is_composed else [options]
+    have_queue = []
+    for of_server in servers:
+        with naming(of_server.server):
+            have_queue.append(_check_server(of_server, queue))
+    if not any(have_queue):
         namespace = options.text("namespace")
         raise NoSuchQueue(f"queue: there is no queue {queue!r} in namespace {namespace!r}; declare it first")
 

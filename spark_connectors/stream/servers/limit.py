@@ -32,7 +32,7 @@ _SEPARATOR = "\0"
 
 @dataclass(frozen=True, slots=True)
 class ServerPart:
-    """The unread messages of one server, and what reads them."""
+    """The unread messages of one server, with its limiter and its connection."""
 
     limiter: BatchLimiter
     reader: BulkReader
@@ -67,8 +67,8 @@ class SharedLimit:
             ranges.update({_joined(server, queue): unread for queue, unread in of_server.items()})
         share = TimeShare(limit.amount, ranges, in_bytes=limit.in_bytes)
         while requests := share.requests(min(part.limiter.scan.room for part in self._parts.values())):
-            for request, found in zip(requests, self._answers(requests, self._pages), strict=True):
-                share.add(request, *found)
+            for request, page in zip(requests, self._answers(requests, self._pages), strict=True):
+                share.add(request, *page)
         ahead = share.read_ahead()
         return {
             server: part.limiter.ends_by_time(part.unread, _OutcomeOfServer(server, share, ahead))

@@ -1,7 +1,7 @@
 """The plan of a stream over several servers: a planner for each, whose offsets are one offset.
 
-Each server is planned by itself: the name of its data, its losses, its deleted queues, and the removal of what a query
-has read. Only the limit, the wait for enough messages, and the check of names are common.
+Each server is planned by itself: the name of its data, its losses, its deleted queues, and the removal of messages that
+a query has read. Only the limit, the wait for enough messages, and the check of names are common.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from spark_connectors.stream.servers.absence import Absences, ServerIsAway
 from spark_connectors.stream.servers.limit import Ends, ServerPart, SharedLimit
 from spark_connectors.stream.servers.offset import NO_QUEUE, ServersOffset
 
-#: Looks at the servers that take longer, in seconds, are repeated: the first of them is too old for the last one.
+#: A look at all servers that takes longer, in seconds, and longer than usual, is repeated. After the retries of a lost
+#: connection, for example, the state of the first server would be much older than that of the last one.
 _LONGEST_LOOK = 0.2
 _LOOKS = 3
 
@@ -39,12 +40,14 @@ class ServersPlanner:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._of_servers = options.of_servers()
-        self._planners = {server: StreamPlanner(one) for server, one in self._of_servers.items()}
+        self._planners = {server: StreamPlanner(of_server) for server, of_server in self._of_servers.items()}
         self._absences = Absences(skips=options.text("onServerLost") == "skip")
         self._equal = options.text("shareLimit") == "equal"
         least = options.optional_number("minEntriesPerTrigger")
         self._delay = None if least is None else BatchDelay(least, options.number("maxTriggerDelay"))
         self._names_checked = False
+        #: The seconds of the last look at all servers.
+        self._look_time = 0.0
         #: The servers whose messages the query reads until its end, if it ends with the present ones.
         self._frozen: set[str] | None = None
         #: The server of an offset that has no name of a server.
@@ -76,7 +79,9 @@ class ServersPlanner:
                 causes.append(str(error))
         if self._absences.names and (not offsets or self._starts_at_latest()):
             cause = next(iter(causes), f"url: servers are away: {', '.join(self._absences.names)}")
-            raise Unreachable(f"{cause}. A new query needs one server at least, and with latest all of them")
+            raise Unreachable(
+                f"{cause.rstrip('.')}. A new query needs one server at least, and with latest all of them"
+            )
         self._check_together(offsets, {server: offset.birth for server, offset in offsets.items()})
         return ServersOffset(offsets)
 
@@ -187,13 +192,14 @@ class ServersPlanner:
     def _drafts(self, begins: Mapping[str, Offset]) -> dict[str, BatchDraft]:
         """Look at all servers that are there, at about the same time."""
         for _ in range(_LOOKS):
-            drafts, began = {}, time.monotonic()
+            drafts, began, usual = {}, time.monotonic(), self._look_time
             for server in self._present():
                 planner = self._planners[server]
                 with self._absences.guard(server):
                     begin = begins[server] if server in begins else planner.initial(required=False)
                     drafts[server] = planner.draft(begin, required=False)
-            if time.monotonic() - began < _LONGEST_LOOK:
+            self._look_time = time.monotonic() - began
+            if self._look_time < max(_LONGEST_LOOK, 2 * usual):
                 break
         return drafts
 
