@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from spark_connectors.columns.schema import SERVER
 from spark_connectors.errors import InvalidOption, RefusedForNow, SourceError, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.read.watch import WatchedRange
@@ -20,8 +21,6 @@ from spark_connectors.read.watch import WatchedRange
 SERVER_LOST = (Unreachable, RefusedForNow)
 #: The ranges of one task.
 Task: TypeAlias = Sequence[WatchedRange]
-
-_COLUMN = "server"
 
 
 @contextmanager
@@ -84,14 +83,14 @@ class ServerColumn:
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self._columns = columns
-        self.others = tuple(name for name in columns if name != _COLUMN) or ("queue",)
+        self.others = tuple(name for name in columns if name != SERVER) or ("queue",)
 
     def add(self, batches: Iterator[pa.RecordBatch], server: str) -> Iterator[pa.RecordBatch]:
         """Yield the batches with all columns, in order."""
-        if _COLUMN not in self._columns:
+        if SERVER not in self._columns:
             yield from batches
             return
         for batch in batches:
             name = pa.repeat(pa.scalar(server, pa.string()), batch.num_rows)
-            columns = [name if column == _COLUMN else batch.column(column) for column in self._columns]
+            columns = [name if column == SERVER else batch.column(column) for column in self._columns]
             yield pa.RecordBatch.from_arrays(columns, names=list(self._columns))
