@@ -23,7 +23,7 @@ from spark_connectors.options.options import Options, Use
 from spark_connectors.options.secret import Secret
 
 #: Options that may hold a secret.
-_SECRETS = frozenset({"url", "password"})
+_SECRETS = frozenset({"url", "password", "readfrom"})
 _EXPOSED = (
     "password: the password is an option, or a part of url. It travels with every task, and over Spark Connect, Spark "
     "writes it in plain text into the event log. passwordFile and passwordEnv avoid both"
@@ -50,7 +50,8 @@ class RqttlDataSource(DataSource):
         Spark asks before it has decided between a batch and a stream, so the options may be of both.
         """
         options = Options.parse_read(self._texts())
-        return spark_schema(default_columns(options.text("decode"), include_deaths=options.flag("includeDeaths")))
+        deaths, servers = options.flag("includeDeaths"), options.has_servers
+        return spark_schema(default_columns(options.text("decode"), include_deaths=deaths, include_server=servers))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of `spark.read`."""
@@ -85,7 +86,7 @@ class RqttlDataSource(DataSource):
 
     def _options(self, use: Use) -> Options:
         options = Options.parse(use, self._texts())
-        if "password" in options.explicit:
+        if options.shows_password:
             log_text(logging.WARNING, _EXPOSED)
         return options
 

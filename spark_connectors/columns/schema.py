@@ -44,6 +44,9 @@ COLUMNS: Mapping[str, Column] = {
     column.name: column
     for column in (
         Column("queue", "string", pa.string(), "queue that was read"),
+        Column("server", "string", pa.string(),
+               "server of the queue, by its name in `url` or its `host:port/db`; only with several servers, or in a "
+               "schema"),
         Column("message_id", "string", pa.string(), "id that the sender chose; default: first sequence of the message"),
         Column("sequence", "string", pa.string(), "place of the message in the log of the queue; sorts as text"),
         Column("died_at", "timestamp", TIMESTAMP,
@@ -66,8 +69,10 @@ COLUMNS: Mapping[str, Column] = {
                "one record for each queue and reason, newest first; only with `includeDeaths=true`, or in a schema"),
     )
 }  # fmt: skip
-#: Columns that only `includeDeaths=true` or a schema of the user adds, because they cost much.
-ON_REQUEST = frozenset({"deaths"})
+#: The column that a read adds to the entries of a server.
+SERVER = "server"
+#: Columns that only an option or a schema of the user adds.
+ON_REQUEST = frozenset({"deaths", SERVER})
 #: The column that `decode=json` adds.
 BODY_JSON = Column("body_json", "string", pa.string(), "msgpack body as JSON text; null for other bodies")
 
@@ -77,15 +82,20 @@ def available_columns(decode: str) -> Mapping[str, Column]:
     return COLUMNS if decode == "none" else {**COLUMNS, BODY_JSON.name: BODY_JSON}
 
 
-def schema_ddl(decode: str) -> str:
-    """Return the schema of all columns in Spark's DDL."""
-    return ", ".join(f"{column.name} {column.ddl}" for column in available_columns(decode).values())
+def entry_columns(decode: str) -> Mapping[str, Column]:
+    """Return the columns that are made of entries, in order: all but the name of the server."""
+    return {name: column for name, column in available_columns(decode).items() if name != SERVER}
 
 
-def default_columns(decode: str, *, include_deaths: bool) -> Mapping[str, Column]:
+def schema_ddl(columns: Mapping[str, Column]) -> str:
+    """Return the schema of columns in Spark's DDL."""
+    return ", ".join(f"{column.name} {column.ddl}" for column in columns.values())
+
+
+def default_columns(decode: str, *, include_deaths: bool, include_server: bool = False) -> Mapping[str, Column]:
     """Return the columns of a read without a schema of the user, in order."""
-    columns = available_columns(decode)
-    return {name: column for name, column in columns.items() if include_deaths or name not in ON_REQUEST}
+    left_out = ON_REQUEST.difference(["deaths"] * include_deaths, [SERVER] * include_server)
+    return {name: column for name, column in available_columns(decode).items() if name not in left_out}
 
 
 def spark_schema(columns: Mapping[str, Column]) -> StructType:
@@ -113,12 +123,12 @@ def requested_columns(schema: StructType, decode: str) -> tuple[str, ...]:
     """Return the column names of a schema, in its order, after a check. Raises `InvalidSchema`."""
     columns = available_columns(decode)
     if not schema.fields:
-        raise InvalidSchema(f"expected at least one column of {schema_ddl(decode)}")
+        raise InvalidSchema(f"expected at least one column of {schema_ddl(columns)}")
     for field in schema.fields:
         column, actual = columns.get(field.name), field.dataType.simpleString()
         if column is None:
             hint = ": it needs option decode=json" if field.name == BODY_JSON.name else ""
-            raise InvalidSchema(f"{field.name[:80]}: no such column{hint}; the columns are {schema_ddl(decode)}")
+            raise InvalidSchema(f"{field.name[:80]}: no such column{hint}; the columns are {schema_ddl(columns)}")
         if actual != column.ddl:
             raise InvalidSchema(f"{field.name}: expected {column.ddl}, got {actual[:200]}{without_zone_hint(actual)}")
         if not _nullable(field.jsonValue()):

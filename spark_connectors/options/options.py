@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar, cast
 
 from rqttl.text import did_you_mean
 from spark_connectors.errors import InvalidOption, UnknownOption
-from spark_connectors.options import patterns
+from spark_connectors.options import checks
+from spark_connectors.options.addresses import Address, as_tuple
 from spark_connectors.options.secret import Secret, quoted
 from spark_connectors.options.table import OPTIONS, Option, Use
-from spark_connectors.options.values import PARSERS, Address
+from spark_connectors.options.values import PARSERS
 
 __all__ = ["OPTIONS", "Option", "Options", "Use"]
 
@@ -38,12 +39,12 @@ _OF_KAFKA = {
     "subscribePattern": "queuePattern", "topic": "queue",
 }  # fmt: skip
 _KAFKA_BY_LOWER = {name.lower(): name for name in _OF_KAFKA}
-#: Groups of options that exclude each other.
-_EXCLUSIVE = (
-    ("queues", "queuePattern"),
-    ("password", "passwordEnv", "passwordFile"),
-    ("maxEntriesPerTrigger", "maxBytesPerTrigger"),
-)
+#: The place of the name of a server in `username`, `passwordEnv` and `passwordFile`.
+_SERVER = "{server}"
+_CREDENTIALS = ("username", "passwordEnv", "passwordFile")
+_PASSWORDS = ("password", "passwordEnv", "passwordFile")
+#: The longest wait for a reply of a replica, in ms. The primary is there, so nobody has to wait for a replica.
+_REPLICA_TIMEOUT = 5_000
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Options(Mapping[str, object]):
                 raise InvalidOption(f"{option.name}: set twice")
             explicit[option.name] = PARSERS[option.kind](option, text)
         _take_credentials(explicit)
-        _check_together(use, explicit)
+        checks.check_together(use, explicit)
         return cls(use, explicit)
 
     def text(self, name: str) -> str:
@@ -123,8 +124,51 @@ class Options(Mapping[str, object]):
 
     @property
     def address(self) -> Address:
-        """The address of Redis, without secrets."""
+        """The address of the only server, without secrets."""
         return self._of("url", Address)
+
+    @property
+    def is_composed(self) -> bool:
+        """True if `url` is a list of servers, or gives its only server a name."""
+        return isinstance(self["url"], tuple) or self.address.name != ""
+
+    @property
+    def has_servers(self) -> bool:
+        """True if `url` has several servers."""
+        return isinstance(self["url"], tuple)
+
+    @property
+    def server(self) -> str:
+        """The name of the server of which these options are; empty for a `url` without names."""
+        return "" if isinstance(self["url"], tuple) else self.address.name
+
+    def of_servers(self) -> dict[str, Options]:
+        """Return the options of a job for each server alone, by the names of the servers, sorted."""
+        addresses = as_tuple(cast("Address | tuple[Address, ...]", self["url"]))
+        return {a.server: self._of_server(a) for a in sorted(addresses, key=lambda address: address.server)}
+
+    def of_replica(self) -> Options | None:
+        """Return the options for the replica of the only server; `None` if the job reads from the primary.
+
+        There are no retries: while a replica does not answer, the primary does.
+        """
+        replica = self["readFrom"]
+        if not isinstance(replica, Address):
+            return None
+        timeout = min(self.number("socketTimeout"), _REPLICA_TIMEOUT)
+        changed = {"url": replace(replica, name=""), "connectRetries": 0, "socketTimeout": timeout}
+        return self.replaced(**changed)
+
+    def replaced(self, **values: object) -> Options:
+        """Return these options with other values."""
+        return Options(self.use, {**self.explicit, **values})
+
+    @property
+    def shows_password(self) -> bool:
+        """True if the password is an option, or a part of `url`."""
+        return "password" in self.explicit or any(
+            address.password for address in as_tuple(cast("Address | tuple[Address, ...]", self["url"]))
+        )
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -132,7 +176,7 @@ class Options(Mapping[str, object]):
         return cast("tuple[str, ...]", self["queues"] or ())
 
     def offsets(self, name: str) -> str | Mapping[str, str]:
-        """Return `earliest`, `latest`, or for each queue a sequence or one of these words."""
+        """Return `earliest`, `latest`, or for each queue of the only server a sequence or one of these words."""
         return cast("str | Mapping[str, str]", self[name])
 
     def password(self) -> Secret | None:
@@ -163,6 +207,27 @@ class Options(Mapping[str, object]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def _of_server(self, address: Address) -> Options:
+        """Return the options for one server. A user name and a password of its own in its URL come first."""
+        name, explicit = address.server, dict(self.explicit)
+        for option in _CREDENTIALS:
+            if isinstance(text := explicit.get(option), str):
+                explicit[option] = text.replace(_SERVER, name)
+        if address.username is not None:
+            explicit["username"] = address.username
+        if address.password is not None:
+            explicit = {option: value for option, value in explicit.items() if option not in _PASSWORDS}
+            explicit["password"] = address.password
+        for option in ("startingOffsets", "endingOffsets"):
+            offsets = explicit.get(option)
+            if isinstance(offsets, dict) and checks.is_by_server(offsets):
+                explicit[option] = offsets.get(name, {})
+        if (replicas := explicit.get("readFrom")) is not None and replicas != "primary":
+            named = {replica.name: replica for replica in as_tuple(cast("Address | tuple[Address, ...]", replicas))}
+            explicit["readFrom"] = named.get(name) or named.get("") or "primary"
+        explicit["url"] = replace(address.without_credentials(), name=name)
+        return Options(self.use, explicit)
 
     def _of(self, name: str, kind: type[T]) -> T:
         value = self[name]
@@ -199,9 +264,10 @@ def _option_of(uses: tuple[Use, ...], name: str) -> Option:
 
 
 def _take_credentials(explicit: dict[str, object]) -> None:
-    """Move user name and password of the URL to the options of these names."""
+    """Move user name and password of the URL of a single server to the options of these names."""
     address = explicit.get("url")
     if not isinstance(address, Address):
+        # each server of a list keeps its own ones
         return
     for name, value in (("username", address.username), ("password", address.password)):
         if value is not None:
@@ -209,39 +275,3 @@ def _take_credentials(explicit: dict[str, object]) -> None:
                 raise InvalidOption(f"{name}: set twice, as an option and in url")
             explicit[name] = value
     explicit["url"] = address.without_credentials()
-
-
-def _check_together(use: Use, explicit: Mapping[str, object]) -> None:
-    for names in _EXCLUSIVE:
-        if len(both := [name for name in names if name in explicit]) > 1:
-            raise InvalidOption(f"{both[0]}: set either this or {both[1]}, not both")
-    if use != "write" and not ("queues" in explicit or "queuePattern" in explicit):
-        raise InvalidOption("queues: required; name the queues with option queues, queuePattern or load(...)")
-    _check_offsets(explicit, "startingOffsets", "latest" if use == "batch" else "")
-    _check_offsets(explicit, "endingOffsets", "earliest")
-    _check_trigger(explicit)
-    address = explicit.get("url")
-    for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"):
-        if name in explicit and not (isinstance(address, Address) and address.tls):
-            raise InvalidOption(f"{name}: needs a url that begins with rediss://")
-    if "tlsKeyFile" in explicit and "tlsCertFile" not in explicit:
-        raise InvalidOption("tlsKeyFile: needs option tlsCertFile, too")
-
-
-def _check_trigger(explicit: Mapping[str, object]) -> None:
-    least, most = explicit.get("minEntriesPerTrigger"), explicit.get("maxEntriesPerTrigger")
-    if isinstance(least, int) and isinstance(most, int) and least > most:
-        raise InvalidOption(f"minEntriesPerTrigger: expected at most maxEntriesPerTrigger, {most}, got {least}")
-    if "maxTriggerDelay" in explicit and least is None:
-        raise InvalidOption("maxTriggerDelay: needs option minEntriesPerTrigger, too")
-
-
-def _check_offsets(explicit: Mapping[str, object], name: str, refused: str) -> None:
-    offsets = explicit.get(name)
-    by_queue: Mapping[str, str] = offsets if isinstance(offsets, Mapping) else {}
-    if refused in (offsets, *by_queue.values()):
-        raise InvalidOption(f"{name}: {refused!r} would read nothing in a batch")
-    queues, pattern = cast("tuple[str, ...]", explicit.get("queues", ())), str(explicit.get("queuePattern", ""))
-    selected = {*queues, *patterns.matching(pattern, by_queue)}
-    if strangers := sorted(set(by_queue) - selected):
-        raise InvalidOption(f"{name}: {strangers[0]!r} is not one of the queues to read")

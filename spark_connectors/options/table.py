@@ -36,14 +36,15 @@ class Option:
 OPTIONS: Mapping[str, Option] = {
     option.name: option
     for option in (
-        Option("url", "url", "redis://localhost:6379/0", _ALL,
-            "address of Redis: `redis://`, `rediss://` or `unix://`"),
+        Option("url", "servers", "redis://localhost:6379/0", _ALL,
+            "address of Redis: `redis://`, `rediss://` or `unix://`. Commas separate several servers, and each may "
+            "have a name: `eu=redis://…`"),
         Option("username", "text", None, _ALL,
-            "ACL user in Redis"),
+            "ACL user in Redis; `{server}` in it stands for the name of the server"),
         Option("passwordEnv", "text", None, _ALL,
-            "environment variable that holds the password, on the driver and on every executor"),
+            "environment variable that holds the password, on the driver and on every executor; may have `{server}`"),
         Option("passwordFile", "path", None, _ALL,
-            "file that holds the password, on the driver and on every executor"),
+            "file that holds the password, on the driver and on every executor; may have `{server}`"),
         Option("password", "secret", None, _ALL,
             "password; it travels with every task, and over Spark Connect the event log has it in plain text: prefer "
             "one of the two options above"),
@@ -63,6 +64,12 @@ OPTIONS: Mapping[str, Option] = {
             "attempts to restore a lost connection before the task fails", maximum=1000),
         Option("retryBackoff", "duration", "200ms", _ALL,
             "pause before the first of these attempts; it doubles with each attempt, up to 10 s"),
+        Option("onServerLost", "choice", "fail", _READ,
+            "action if one of several servers is away when a read is planned: `fail`, or `skip` it. A stream reads it "
+            "when it is back", ("fail", "skip")),
+        Option("readFrom", "source", "primary", _READ,
+            "source of the messages: `primary`, or `replica:URL` for tasks whose messages this replica has. With "
+            "several servers, `replica:eu=URL,us=URL`"),
         Option("queues", "queues", None, _READ,
             "queues to read, separated by commas; same as the path of `load(...)`"),
         Option("queuePattern", "pattern", None, _READ,
@@ -70,7 +77,7 @@ OPTIONS: Mapping[str, Option] = {
             "word, `#` for any words"),
         Option("startingOffsets", "offsets", "earliest", _READ,
             'start of the read: `earliest`, JSON `{"queue": "sequence"}` to begin after these sequences, or, for a '
-            'stream, `latest`'),
+            'stream, `latest`. With several servers, JSON `{"server": {"queue": "sequence"}}`'),
         Option("endingOffsets", "offsets", "latest", _BATCH,
             'end of the read: `latest`, or JSON `{"queue": "sequence"}` to end with these sequences'),
         Option("startingTimestamp", "instant", None, _READ,

@@ -21,14 +21,17 @@ from pyspark.sql.datasource import (
 
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import Range, sequence_before
-from spark_connectors.read import plan, scan
+from spark_connectors.ranges import sequence_before
+from spark_connectors.read import scan
 from spark_connectors.read.arrivals import ArrivalIndex
+from spark_connectors.read.batch_plan import plan_tasks
 from spark_connectors.read.counting import COUNTED_COLUMNS, count_whole_queues, counted_rows
 from spark_connectors.read.loss import LossReporter
-from spark_connectors.read.plan import FilterBounds, QueueSnapshot
+from spark_connectors.read.plan import FilterBounds
 from spark_connectors.read.range_count import count_range
-from spark_connectors.read.watch import DeletionWatch, WatchedRange, now_ms, present_birth, report_deletions
+from spark_connectors.read.replica import open_reader
+from spark_connectors.read.servers import ServerColumn, by_server, naming
+from spark_connectors.read.watch import DeletionWatch, WatchedRange, report_deletions
 from spark_connectors.redis.bulk_reader import BulkReader
 
 
@@ -55,36 +58,39 @@ class RqttlBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks. Raises all errors that are known before a task starts."""
-        keys = Keyspace(self._options.text("namespace"))
-        with BulkReader(self._options) as reader:
-            birth = present_birth(reader, keys)
-            queues = plan.select_queues(self._options, reader, keys, self._bounds)
-            ranges = plan.plan_ranges(self._options, reader, keys, queues.values(), self._bounds)
-            plan.check_read_access(reader, keys, ranges)
-            whole = self._columns == COUNTED_COLUMNS
-            partitions = plan.partitions(self._options, reader, keys, ranges, splits=not whole)
+        whole = ServerColumn(self._columns).others == COUNTED_COLUMNS
+        tasks = plan_tasks(self._options, self._bounds, splits=not whole)
         # Spark makes a partition of `None` of an empty list
-        return [
-            BatchPartition(tuple(_watched(part, queues[part.queue], birth) for part in partition))
-            for partition in partitions or [[]]
-        ]
+        return [BatchPartition(tuple(task)) for task in tasks or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task. Raises `DataLoss` if messages of the snapshot were lost before."""
         if not isinstance(partition, BatchPartition) or not partition.ranges:
             return
-        keys = Keyspace(self._options.text("namespace"))
-        losses = LossReporter(fail=self._options.flag("failOnDataLoss"))
-        watches = [DeletionWatch(watched, keys, losses) for watched in partition.ranges]
-        with BulkReader(self._options) as reader:
-            yield from self._batches(reader, keys, watches)
+        column, rows = ServerColumn(self._columns), 0
+        for options, ranges in by_server(self._options, partition.ranges):
+            for batch in column.add(self._read_server(options, ranges, column.others), options.address.server):
+                yield batch
+                rows += batch.num_rows
+                if self._limit is not None and rows >= self._limit:
+                    return
+
+    def _read_server(
+        self, options: Options, ranges: Sequence[WatchedRange], columns: tuple[str, ...]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read the ranges of one server."""
+        keys, counts = Keyspace(options.text("namespace")), columns == COUNTED_COLUMNS
+        losses = LossReporter(fail=options.flag("failOnDataLoss"), server=options.server)
+        watches = [DeletionWatch(watched, keys, losses) for watched in ranges]
+        with naming(options.server), BulkReader(options) if counts else open_reader(options, keys, ranges) as reader:
+            yield from self._batches(reader, keys, watches, columns)
             report_deletions(reader, keys, watches, losses)
 
     def _batches(
-        self, reader: BulkReader, keys: Keyspace, watches: Sequence[DeletionWatch]
+        self, reader: BulkReader, keys: Keyspace, watches: Sequence[DeletionWatch], columns: tuple[str, ...]
     ) -> Iterator[pa.RecordBatch]:
         """Count the ranges of a read of queue names where that is exact. Read all others, up to the pushed limit."""
-        if self._columns == COUNTED_COLUMNS:
+        if columns == COUNTED_COLUMNS:
             counts, left = count_whole_queues(reader, keys, watches)
             for at, count in counts.items():
                 yield from counted_rows(watches[at].watched.range.queue, count)
@@ -100,7 +106,7 @@ class RqttlBatchReader(DataSourceReader):
         if self._limit is not None:
             reader.max_entries = min(reader.max_entries, self._limit)
         rows = 0
-        for batch in scan.read(reader, keys, ranges, self._columns, watches, limit=self._limit):
+        for batch in scan.read(reader, keys, ranges, columns, watches, limit=self._limit):
             yield batch
             rows += batch.num_rows
             if self._limit is not None and rows >= self._limit:
@@ -123,11 +129,6 @@ class RqttlFilteringReader(RqttlBatchReader):
         for condition in filters:
             self._bounds = self._bounds.intersect(_bounds_of(condition))
             yield condition
-
-
-def _watched(part: Range, queue: QueueSnapshot, birth: str) -> WatchedRange:
-    """Watch a range. Messages that were lost before the snapshot are not in the batch."""
-    return WatchedRange(part, queue.created_at, queue.trimmed_upto, now_ms(), queue.enqueued, birth)
 
 
 def _bounds_of(condition: Filter) -> FilterBounds:

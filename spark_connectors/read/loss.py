@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_connectors.errors import DataLoss
 from spark_connectors.ranges import FIRST
@@ -30,6 +30,10 @@ class Loss:
 
     text: str
     certain: bool = True
+
+    def told_to_go_back(self, queues: str) -> Loss:
+        """Return the loss with a sentence on the way on of a query that does not fail."""
+        return replace(self, text=f"{self.text}. A query that goes on reads {queues} again from the first message on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +136,23 @@ def detect_trimming(queue: str, after: str, known_loss: str, state: QueueState) 
 
 
 class LossReporter:
-    """Raises certain losses if the query shall fail. Logs all other losses, each text once."""
+    """Raises certain losses if the query shall fail. Logs all other losses, each text once.
 
-    def __init__(self, *, fail: bool) -> None:
+    The texts begin with the name of the server, if it has one.
+    """
+
+    def __init__(self, *, fail: bool, server: str = "") -> None:
         self._fail = fail
+        self._prefix = f"server {server!r}: " if server else ""
         self._logged: set[str] = set()
 
     def report(self, loss: Loss | None) -> None:
         """Raise `DataLoss`, or log the loss. `None` does nothing."""
         if loss is None:
             return
+        text = self._prefix + loss.text
         if loss.certain and self._fail:
-            raise DataLoss(f"{loss.text}. With failOnDataLoss=false the query goes on with the remaining messages")
-        if loss.text not in self._logged:
-            self._logged.add(loss.text)
-            _log.warning("[%s] %s", DataLoss.code, loss.text)
+            raise DataLoss(f"{text}. With failOnDataLoss=false the query goes on with the remaining messages")
+        if text not in self._logged:
+            self._logged.add(text)
+            _log.warning("[%s] %s", DataLoss.code, text)

@@ -58,6 +58,11 @@ class QueueSnapshot:
         return self.logged + self.detached
 
     @property
+    def removed(self) -> int:
+        """The number of messages that have left the queue for any reason. It never falls."""
+        return max(0, self.enqueued - self.rows)
+
+    @property
     def may_have_detached(self) -> bool:
         """True if messages lie outside the log, or may leave it during the read. Dead letters never leave it."""
         return bool(self.detached) or not self.holds_dead_letters
@@ -120,21 +125,25 @@ def registered_queues(options: Options, reader: BulkReader, keys: Keyspace) -> l
 
 
 def select_queues(
-    options: Options, reader: BulkReader, keys: Keyspace, bounds: FilterBounds
+    options: Options, reader: BulkReader, keys: Keyspace, bounds: FilterBounds, *, required: bool = True
 ) -> dict[str, QueueSnapshot]:
-    """Return the queues that options and bounds select. Raises `NoSuchQueue` for a missing queue of `queues`."""
+    """Return the queues that options and bounds select.
+
+    If all of them are `required`, raises `NoSuchQueue` for a missing queue of `queues`.
+    """
     pattern = options.optional_text("queuePattern")
     if pattern is None:
         queues = queue_snapshots(reader, keys, options.queues)
-        if missing := [queue for queue in options.queues if queue not in queues]:
-            raise _no_such_queue(reader, keys, missing)
+        if required and (missing := [queue for queue in options.queues if queue not in queues]):
+            raise no_such_queue(reader, keys, missing)
     else:
         names = registered_queues(options, reader, keys)
         queues = queue_snapshots(reader, keys, patterns.matching(pattern, names))
     return {name: queue for name, queue in queues.items() if bounds.queues is None or name in bounds.queues}
 
 
-def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
+def no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
+    """Make the error for missing queues of the option `queues`. It suggests a name like the first of them."""
     names = queue_names(reader.execute("SMEMBERS", keys.registry))
     hint = did_you_mean(missing[0], names, "the first dead letter creates a dead-letter queue")
     others = f" (nor {len(missing) - 1} more of this option)" if len(missing) > 1 else ""
@@ -212,6 +221,15 @@ def check_read_access(reader: BulkReader, keys: Keyspace, ranges: Sequence[Range
         )
 
 
+def task_count(options: Options, total: int) -> int:
+    """Return the number of tasks for this number of rows."""
+    tasks = options.optional_number("numPartitions")
+    if tasks is None:
+        tasks = min(options.number("maxPartitions"), -(-total // options.number("rowsPerPartition")))
+    # a task without rows costs as much time as one with rows
+    return min(tasks, max(1, total))
+
+
 def partitions(
     options: Options,
     reader: BulkReader,
@@ -226,11 +244,7 @@ def partitions(
     With `in_order`, the tasks, one after the other, keep the order of the ranges.
     """
     method, total = options.text("splitMethod"), sum(whole.rows for whole in ranges)
-    tasks = options.optional_number("numPartitions")
-    if tasks is None:
-        tasks = min(options.number("maxPartitions"), -(-total // options.number("rowsPerPartition")))
-    # a task without rows costs as much time as one with rows
-    tasks = min(tasks, max(1, total))
+    tasks = task_count(options, total)
     parts = {whole.queue: round(whole.rows * tasks / max(1, total)) if splits else 1 for whole in ranges}
     by_marks = [MarkRequest.all_in(whole) for whole in ranges if parts[whole.queue] > 1 and method in _BY_ROWS]
     marks = ArrivalIndex(keys).read(reader, by_marks)

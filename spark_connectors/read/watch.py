@@ -48,6 +48,10 @@ class WatchedRange:
     received: int = 0
     #: The name of the data in which the range was planned.
     birth: str = ""
+    #: The number of messages that had left the queue for certain when the range was planned.
+    removed: int = 0
+    #: The name of the server; empty for a `url` without names.
+    server: str = ""
 
     def loss_in(self, after: str, state: QueueState) -> Loss | None:
         """Return the loss after the sequence `after` in the same queue, with this state."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from spark_connectors.read.watch import execute_many
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.stream.budget_scan import BudgetScan, MessageSizes
 from spark_connectors.stream.leap import Leap, Stretch, leaps
-from spark_connectors.stream.limits import FairShare, QueueShare
+from spark_connectors.stream.limits import FairShare, QueueShare, ReadRequest, ReadResult
 from spark_connectors.stream.time_scan import TimeScan
 from spark_connectors.stream.time_share import ReadAhead, TimeShare, UnreadRange
 
@@ -63,8 +64,10 @@ class Unread:
                 return Stretch(after, received, arrived, inside)
         return Stretch(after, received, received + self.rows, Marks.parse(()))
 
-    def leapt(self, leap: Leap) -> Unread:
-        """Return the queue, of which a batch has all messages up to a mark."""
+    def leapt(self, leap: Leap | None) -> Unread:
+        """Return the queue, of which a batch has all messages up to a mark, if there is one."""
+        if leap is None:
+            return self
         position = replace(self.position, received=leap.count)
         rows = max(1, min(self.rows, self.state.enqueued - leap.count))
         return replace(self, position=position, rows=rows, begin=sequence_text(leap.sequence))
@@ -77,6 +80,27 @@ class Unread:
         """Return the marks in the unread part. Numbers that the queue has not reached are damage, and left out."""
         return marks.between(after, sequence_number(self.state.last_sequence)).within(self.state.enqueued)
 
+    def share(self) -> QueueShare:
+        """Return the empty share of the queue in an equal division."""
+        return QueueShare(self.position.after, self.state.last_sequence)
+
+    def after_share(self, share: QueueShare) -> QueuePosition:
+        """Return the position after the messages of a share."""
+        return self.position.advanced(share.upto if share.done else share.after, share.rows, self.state)
+
+
+class TimeOutcome(Protocol):
+    """The outcome of a share by time for the queues of one server; see `TimeShare`."""
+
+    def end_of(self, queue: str) -> int:
+        """Return the number of the sequence at which the range of a queue ends."""
+
+    def rows_of(self, queue: str) -> int:
+        """Return the number of messages of a queue in the batch."""
+
+    def read_ahead(self) -> dict[str, ReadAhead]:
+        """Return the messages of each queue that the batch has not taken."""
+
 
 class BatchLimiter:
     """Finds the ends of batches with a limit, for one query.
@@ -88,7 +112,7 @@ class BatchLimiter:
         self._keys = keys
         self._equal = options.text("shareLimit") == "equal"
         self._max_entries, self._reply_bytes = options.number("fetchEntries"), options.number("fetchBytes")
-        self._scan = TimeScan(keys, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
+        self.scan = TimeScan(keys, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
         self._index = ArrivalIndex(keys)
         #: The messages read ahead, by queue and its creation time.
         self._ahead: dict[tuple[str, int], ReadAhead] = {}
@@ -125,22 +149,21 @@ class BatchLimiter:
     def _share_by_time(
         self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit
     ) -> dict[str, QueuePosition]:
-        reached = {} if limit.in_bytes else leaps(limit.amount, self._stretches(reader, unread, limit.amount))
-        unread = {name: queue.leapt(reached[name]) if name in reached else queue for name, queue in unread.items()}
+        total = sum(queue.rows for queue in unread.values())
+        reached = {} if limit.in_bytes else leaps(limit.amount, self.stretches(reader, unread, limit.amount, total))
+        unread = {name: queue.leapt(reached.get(name)) for name, queue in unread.items()}
         left = limit.amount - sum(leap.rows for leap in reached.values())
         if left == 0:
             return {name: queue.end(queue.begin, 0) for name, queue in unread.items()}
-        ranges = {name: self._unread_range(reader, name, queue) for name, queue in unread.items()}
-        share = TimeShare(left, ranges, in_bytes=limit.in_bytes)
-        self._scan.run(reader, share)
-        self._ahead = {(name, unread[name].state.created_at): ahead for name, ahead in share.read_ahead().items()}
-        return {
-            name: queue.end(sequence_text(share.end_of(name)), share.rows_of(name)) for name, queue in unread.items()
-        }
+        share = TimeShare(left, self.unread_ranges(reader, unread), in_bytes=limit.in_bytes)
+        self.scan.run(reader, share)
+        return self.ends_by_time(unread, share)
 
-    def _stretches(self, reader: BulkReader, unread: Mapping[str, Unread], limit: int) -> dict[str, Stretch]:
-        """Return the unread part of each queue, with the marks in it that this limit may reach."""
-        total = sum(queue.rows for queue in unread.values())
+    def stretches(self, reader: BulkReader, unread: Mapping[str, Unread], limit: int, total: int) -> dict[str, Stretch]:
+        """Return the unread part of each queue, with the marks in it that this limit may reach.
+
+        `total` is the number of unread messages of all queues that share the limit.
+        """
         requests = [
             MarkRequest(name, queue.position.after, queue.state.last_sequence, _marks_within(limit, queue.rows, total))
             for name, queue in unread.items()
@@ -165,6 +188,17 @@ class BatchLimiter:
         replies = execute_many(reader, commands)
         return {name: sequence_number(reply[0][0]) for name, reply in zip(loose, replies, strict=True) if reply}
 
+    def unread_ranges(self, reader: BulkReader, unread: Mapping[str, Unread]) -> dict[str, UnreadRange]:
+        """Return the ranges of a share by time, with the messages that are read ahead."""
+        return {name: self._unread_range(reader, name, queue) for name, queue in unread.items()}
+
+    def ends_by_time(self, unread: Mapping[str, Unread], share: TimeOutcome) -> dict[str, QueuePosition]:
+        """Return the positions after a share by time, and keep the messages beyond them."""
+        self._ahead = {(name, unread[name].state.created_at): ahead for name, ahead in share.read_ahead().items()}
+        return {
+            name: queue.end(sequence_text(share.end_of(name)), share.rows_of(name)) for name, queue in unread.items()
+        }
+
     def _unread_range(self, reader: BulkReader, name: str, queue: Unread) -> UnreadRange:
         after = sequence_number(queue.begin or queue.position.after)
         upto = sequence_number(queue.state.last_sequence)
@@ -184,37 +218,38 @@ class BatchLimiter:
     def _share_equally(
         self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit, next_queue: str
     ) -> tuple[dict[str, QueuePosition], str]:
-        shares = {name: QueueShare(queue.position.after, queue.state.last_sequence) for name, queue in unread.items()}
+        shares = {name: queue.share() for name, queue in unread.items()}
         fair = FairShare(limit.amount, shares, next_queue)
-        self._serve(reader, fair, limit, [name for name, queue in unread.items() if queue.detached])
-        ends = {}
-        for name, share in fair.shares.items():
-            after = share.upto if share.done else share.after
-            ends[name] = unread[name].position.advanced(after, share.rows, unread[name].state)
-        return ends, fair.next_queue
+        serve(fair, self.budget_scan(reader, unread, limit).answer)
+        return {name: unread[name].after_share(share) for name, share in fair.shares.items()}, fair.next_queue
 
-    def _serve(self, reader: BulkReader, fair: FairShare, limit: BatchLimit, with_detached: Sequence[str]) -> None:
-        scan = BudgetScan(
+    def budget_scan(self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit) -> BudgetScan:
+        """Make the scan of an equal share."""
+        return BudgetScan(
             reader,
             self._keys,
-            {name: self._detached_sizes(reader, name) for name in with_detached},
+            {name: self._detached_sizes(reader, name) for name, queue in unread.items() if queue.detached},
             in_bytes=limit.in_bytes,
             max_entries=self._max_entries,
             reply_bytes=self._reply_bytes,
         )
-        rounds = fair.run()
-        try:
-            requests = next(rounds)
-            while True:
-                requests = rounds.send(scan.answer(requests))
-        except StopIteration:
-            return
 
     def _detached_sizes(self, reader: BulkReader, name: str) -> MessageSizes:
         """Return the detached messages of a queue, in order."""
         pages = reader.hash_pages(self._keys.key(name, DETACHED))
         sizes = {sequence.decode(): len(packed) - packed.index(b":") - 1 for page in pages for sequence, packed in page}
         return sorted(sizes.items())
+
+
+def serve(fair: FairShare, answer: Callable[[list[ReadRequest]], list[ReadResult]]) -> None:
+    """Answer the requests of an equal share until it is complete."""
+    rounds = fair.run()
+    try:
+        requests = next(rounds)
+        while True:
+            requests = rounds.send(answer(requests))
+    except StopIteration:
+        return
 
 
 def _marks_within(limit: int, rows: int, total: int) -> int:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.errors import NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, sequence_before
-from spark_connectors.read.loss import Loss, LossReporter, detect_loss, detect_other_data, detect_restore
+from spark_connectors.read.loss import LossReporter, detect_loss, detect_other_data, detect_restore
 from spark_connectors.read.plan import check_read_access, partitions, queue_snapshots, registered_queues
 from spark_connectors.read.positions import QueuePosition, QueueState, before_first, position_after
+from spark_connectors.read.replica import check_replica
 from spark_connectors.read.watch import WatchedRange, now_ms, present_birth, queue_states, tombstones
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.batch_limiter import BatchLimit, BatchLimiter, Unread
 from spark_connectors.stream.committed import CommittedPurge
+from spark_connectors.stream.draft import BatchDraft
+from spark_connectors.stream.lag import Lag
 from spark_connectors.stream.offsets import Offset, batch_ranges
 from spark_connectors.stream.pace import BatchDelay
 
@@ -31,8 +35,8 @@ class StreamPlanner:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._keys = Keyspace(options.text("namespace"))
-        self._losses = LossReporter(fail=options.flag("failOnDataLoss"))
-        self._limiter = BatchLimiter(options, self._keys)
+        self._losses = LossReporter(fail=options.flag("failOnDataLoss"), server=options.server)
+        self.limiter = BatchLimiter(options, self._keys)
         self._committed = CommittedPurge(options)
         self._open_reader: BulkReader | None = None
         self._initial: Offset | None = None
@@ -41,11 +45,7 @@ class StreamPlanner:
         self._states: dict[str, QueueState] | None = None
         self._frozen: dict[str, QueueState] | None = None
         self._names_checked = False
-        #: The end of the last batch, the states of the queues that it could read, and by queue the most messages that
-        #: were unread before it, where that is known.
-        self._reached: Offset | None = None
-        self._readable: dict[str, QueueState] = {}
-        self._rows: dict[str, int] = {}
+        self._lag: Lag | None = None
         least = options.optional_number("minEntriesPerTrigger")
         self._delay = None if least is None else BatchDelay(least, options.number("maxTriggerDelay"))
 
@@ -57,13 +57,18 @@ class StreamPlanner:
 
     # -------------------------------------------------------------------------------------------- offsets
 
-    def initial(self) -> Offset:
-        """Return the start of a new query. It is determined once, so that `latest` keeps its meaning."""
+    def initial(self, *, required: bool = True) -> Offset:
+        """Return the start of a new query. It is determined once, so that `latest` keeps its meaning.
+
+        If all named queues are `required`, raises `NoSuchQueue` for a missing one.
+        """
         if self._initial is None:
-            birth = present_birth(self._reader(), self._keys)
+            birth = present_birth(self.reader(), self._keys)
+            check_replica(self._options, self._keys, birth)
             states = self._read_states(self._queue_names(()))
-            self._refuse_missing(states)
-            self._names_checked = True
+            if required:
+                refuse_missing(self._options, states)
+                self._names_checked = True
             for name in sorted(states)[:1]:
                 self._committed.check_rights(name)
             positions = {name: self._start(name, state) for name, state in states.items()}
@@ -71,21 +76,38 @@ class StreamPlanner:
             self._initial = Offset(positions, initial=True, birth=birth, since=since)
         return self._initial
 
+    @staticmethod
+    def parse(values: Mapping[str, Any]) -> Offset:
+        """Parse an offset of a checkpoint."""
+        return Offset.parse(values)
+
     def latest(self, start: Offset, limit: BatchLimit | None, *, may_wait: bool = False) -> Offset:
         """Return the end of the next batch: the end of all queues, or as far as the limit admits.
 
         Returns `start` if there is nothing to read. With `may_wait`, also for less than `minEntriesPerTrigger`, until
         `maxTriggerDelay` has passed. Raises `DataLoss` if messages are lost and the query shall fail.
         """
-        self._reached, self._rows = start, {}
-        self._reached = self._latest(start, limit, may_wait=may_wait)
-        return self._reached
+        draft, next_queue = self.draft(start, required=True), ""
+        ends: dict[str, QueuePosition] = {}
+        if limit is not None or may_wait:
+            unread = self.unread_in(draft)
+            if may_wait and not self._is_due(unread):
+                return start
+            if limit is not None:
+                ends, next_queue = self.limiter.ends(self.reader(), unread, limit, start.next_queue)
+        return self.finish(draft, ends, next_queue)
 
-    def _latest(self, start: Offset, limit: BatchLimit | None, *, may_wait: bool) -> Offset:
-        birth = present_birth(self._reader(), self._keys)
+    def draft(self, start: Offset, *, required: bool) -> BatchDraft:
+        """Look at the queues, and report losses. A batch that `finish` makes of the draft has all new messages.
+
+        Removes what committed batches have read, if the options say so. Raises `DataLoss` as `latest` does, and if all
+        named queues are `required`, `NoSuchQueue`.
+        """
+        birth = present_birth(self.reader(), self._keys)
         self._states = self._read_states(self._queue_names(start.positions))
-        self._check_names(start)
-        states = self._readable = self._up_to_frozen(self._states)
+        if required:
+            self._check_names(start)
+        states = self._up_to_frozen(self._states)
         known, turned_back = self._turned_back(start, birth, self._states)
         positions = self._positions(known, states)
         if not start.initial:
@@ -93,22 +115,28 @@ class StreamPlanner:
                 name: known.positions[name] for name in positions if known.positions.get(name) is positions[name]
             }
             self._committed.remove(committed, known.since)
-        ends = {name: position.at_end(states[name]) for name, position in positions.items()}
-        next_queue = ""
-        if limit is not None or may_wait:
-            unread = self._limiter.unread(self._reader(), positions, states)
-            self._rows = {name: queue.rows for name, queue in unread.items()}
-            if may_wait and not self._is_due(unread):
-                return start
-            if limit is not None:
-                limited, next_queue = self._limiter.ends(self._reader(), unread, limit, start.next_queue)
-                ends.update(limited)
+        self._lag = Lag(start, states)
+        return BatchDraft(start, birth, known, turned_back, positions, states, self._lag)
+
+    def unread_in(self, draft: BatchDraft) -> dict[str, Unread]:
+        """Return the queues of a draft that may have unread messages, with an upper bound of their number."""
+        unread = self.limiter.unread(self.reader(), draft.positions, draft.states)
+        draft.lag.rows = {name: queue.rows for name, queue in unread.items()}
+        return unread
+
+    def finish(self, draft: BatchDraft, limited: Mapping[str, QueuePosition], next_queue: str = "") -> Offset:
+        """Return the end of the batch: the end of each queue, or its limited one. Returns the start for no messages."""
+        start, known, positions = draft.start, draft.known, draft.positions
+        ends = {name: position.at_end(draft.states[name]) for name, position in positions.items()}
+        ends.update(limited)
         if all(end.after == positions[name].after for name, end in ends.items()):
             return start
         deleted = self._deleted_queues(start)
         kept = {name: position for name, position in known.positions.items() if name not in deleted}
-        gone = (start.gone | deleted.intersection(self._options.queues)).difference(self._states)
-        return start.advanced({**kept, **ends}, next_queue, gone, birth=birth, turned_back=turned_back)
+        gone = (start.gone | deleted.intersection(self._options.queues)).difference(self._states or ())
+        end = start.advanced({**kept, **ends}, next_queue, gone, birth=draft.birth, turned_back=draft.turned_back)
+        draft.lag.reached = end
+        return end
 
     def _is_due(self, unread: Mapping[str, Unread]) -> bool:
         """True if there are enough messages for a batch, or if it has waited long enough for them."""
@@ -121,6 +149,14 @@ class StreamPlanner:
         """The number of queues at the last question."""
         return len(self._states or ())
 
+    def present_birth(self) -> str:
+        """Return the random name of the data; an empty text for none."""
+        return present_birth(self.reader(), self._keys)
+
+    def known_names(self, start: Offset) -> set[str]:
+        """Return the names of queues that exist, or that the offset knows."""
+        return {*(self._states or ()), *start.positions, *start.gone}
+
     def newest(self) -> Offset:
         """Return the end of all queues, as last read."""
         if self._states is None:
@@ -128,20 +164,8 @@ class StreamPlanner:
         return Offset({name: before_first(state).at_end(state) for name, state in self._states.items()})
 
     def unread(self) -> int | None:
-        """Return the number of messages after the end of the last batch, as last read; after `freeze` only older ones.
-
-        Messages that have left the middle of a queue may count, so it is an upper bound. `None` before the first batch.
-        """
-        if self._reached is None:
-            return None
-        total, reached = 0, self._reached.positions
-        for name, state in self._readable.items():
-            position = reached.get(name)
-            if position is None or not position.belongs_to(state):
-                position = before_first(state)
-            if position.after < state.last_sequence:
-                total += min(position.max_unread(state), self._rows.get(name, state.enqueued))
-        return total
+        """Return the number of messages after the end of the last batch; see `Lag`. `None` before the first batch."""
+        return None if self._lag is None else self._lag.messages()
 
     def freeze(self) -> None:
         """Ignore all messages that arrive from now on."""
@@ -150,11 +174,11 @@ class StreamPlanner:
     def watched_ranges(self, start: Offset, end: Offset) -> list[WatchedRange]:
         """Return the ranges of a batch. Raises `DataLoss` if messages in them were lost since the first plan."""
         ranges = batch_ranges(start, end)
-        self._losses.report(detect_other_data(end.birth, present_birth(self._reader(), self._keys)))
-        queues = queue_snapshots(self._reader(), self._keys, [part.queue for part in ranges])
+        self._losses.report(detect_other_data(end.birth, present_birth(self.reader(), self._keys)))
+        queues = queue_snapshots(self.reader(), self._keys, [part.queue for part in ranges])
         created_at = {name: queue.created_at for name, queue in queues.items()}
         deleted = [part.queue for part in ranges if created_at.get(part.queue) != end.positions[part.queue].created_at]
-        by_queue = tombstones(self._reader(), self._keys, deleted)
+        by_queue = tombstones(self.reader(), self._keys, deleted)
         watched = []
         for part in ranges:
             queue, position = queues.get(part.queue), end.positions[part.queue]
@@ -168,16 +192,28 @@ class StreamPlanner:
                 self._losses.report(detect_restore(part.queue, state, part.upto, position.received))
                 rows = max(1, min(part.rows, queue.rows))
                 present = replace(part, rows=rows, detached=queue.may_have_detached)
-                lost, received = position.known_loss, position.received
-                watched.append(WatchedRange(present, position.created_at, lost, now_ms(), received, end.birth))
+                lost, received, server = position.known_loss, position.received, self._options.server
+                watched.append(
+                    WatchedRange(
+                        present, position.created_at, lost, now_ms(), received, end.birth, queue.removed, server
+                    )
+                )
         return watched
 
-    def partitions(self, ranges: Sequence[WatchedRange]) -> list[list[WatchedRange]]:
-        """Partition the ranges of a batch into tasks. Their rows, task by task, come by queue and sequence."""
+    def tasks(self, start: Offset, end: Offset) -> list[list[WatchedRange]]:
+        """Plan the tasks of a batch. Raises `DataLoss` if messages in it were lost since the first plan."""
+        return self.partitions(self.watched_ranges(start, end))
+
+    def partitions(self, ranges: Sequence[WatchedRange], most: int | None = None) -> list[list[WatchedRange]]:
+        """Partition the ranges of a batch into tasks. Their rows, task by task, come by queue and sequence.
+
+        `most` is the largest number of tasks, instead of that of the options.
+        """
         by_queue = {watched.range.queue: watched for watched in ranges}
         whole = [watched.range for watched in ranges]
-        check_read_access(self._reader(), self._keys, whole)
-        tasks = partitions(self._options, self._reader(), self._keys, whole, in_order=True) if whole else []
+        check_read_access(self.reader(), self._keys, whole)
+        options = self._options if most is None else self._options.replaced(numPartitions=most)
+        tasks = partitions(options, self.reader(), self._keys, whole, in_order=True) if whole else []
         return [[replace(by_queue[part.queue], range=part) for part in task] for task in tasks]
 
     # ------------------------------------------------------------------------------------------ positions
@@ -214,7 +250,7 @@ class StreamPlanner:
         nobody knows which of their messages it has read.
         """
         if other_data := detect_other_data(start.birth, birth):
-            self._losses.report(_told_to_go_back(other_data, "all queues"))
+            self._losses.report(other_data.told_to_go_back("all queues"))
             self._first_positions = {}
             return replace(start, positions={}), frozenset(start.positions)
         turned_back = set()
@@ -223,7 +259,7 @@ class StreamPlanner:
             if state is None or not position.belongs_to(state):
                 continue
             if older := detect_restore(name, state, position.after, position.received):
-                self._losses.report(_told_to_go_back(older, "the queue"))
+                self._losses.report(older.told_to_go_back("the queue"))
                 turned_back.add(name)
         kept = {name: position for name, position in start.positions.items() if name not in turned_back}
         return replace(start, positions=kept), frozenset(turned_back)
@@ -251,7 +287,7 @@ class StreamPlanner:
             if name in selected
             and (not position.belongs_to(states[name]) if name in states else self._is_deleted(name))
         }
-        by_queue = tombstones(self._reader(), self._keys, deleted)
+        by_queue = tombstones(self.reader(), self._keys, deleted)
         for name, position in deleted.items():
             # the deletion of a queue that was never read is no news, unless messages were lost with it
             if name in start.positions or name in by_queue:
@@ -272,7 +308,7 @@ class StreamPlanner:
         """Return the names of all selected queues. Queues of a pattern come from the registry and from `followed`."""
         if self._options.queues:
             return sorted(self._options.queues)
-        registered = registered_queues(self._options, self._reader(), self._keys)
+        registered = registered_queues(self._options, self.reader(), self._keys)
         return self._selected({*registered, *followed})
 
     def _selected(self, names: Iterable[str]) -> list[str]:
@@ -280,21 +316,13 @@ class StreamPlanner:
         return sorted(self._options.queues) if pattern is None else patterns.matching(pattern, names)
 
     def _read_states(self, names: Iterable[str]) -> dict[str, QueueState]:
-        return queue_states(self._reader(), self._keys, names)
+        return queue_states(self.reader(), self._keys, names)
 
     def _check_names(self, start: Offset) -> None:
         """Refuse unknown names at the start of a query, but no queue that is deleted while the query runs."""
         if not self._names_checked:
-            self._refuse_missing({*(self._states or ()), *start.positions, *start.gone})
+            refuse_missing(self._options, self.known_names(start))
             self._names_checked = True
-
-    def _refuse_missing(self, known: Container[str]) -> None:
-        """Refuse a named queue that neither exists nor is known from the checkpoint: its name may be misspelt."""
-        if missing := [name for name in self._options.queues if name not in known]:
-            raise NoSuchQueue(
-                f"queues: there is no queue {missing[0]!r} in namespace {self._keys.namespace!r}, and the checkpoint "
-                "has no position in it; option queuePattern selects queues that are created later, too"
-            )
 
     def _deleted_queues(self, start: Offset) -> set[str]:
         """Return the selected queues of an offset that do not exist."""
@@ -303,12 +331,17 @@ class StreamPlanner:
     def _is_deleted(self, name: str) -> bool:
         return self._states is not None and name not in self._states
 
-    def _reader(self) -> BulkReader:
+    def reader(self) -> BulkReader:
+        """Return the connection, which opens at its first command."""
         if self._open_reader is None:
             self._open_reader = BulkReader(self._options)
         return self._open_reader
 
 
-def _told_to_go_back(loss: Loss, queues: str) -> Loss:
-    """Return the loss with a sentence on the way on of a query that does not fail."""
-    return replace(loss, text=f"{loss.text}. A query that goes on reads {queues} again from the first message on")
+def refuse_missing(options: Options, known: Container[str]) -> None:
+    """Raise `NoSuchQueue` for a named queue that is not known: its name may be misspelt."""
+    if missing := [name for name in options.queues if name not in known]:
+        raise NoSuchQueue(
+            f"queues: there is no queue {missing[0]!r} in namespace {options.text('namespace')!r}, and the checkpoint "
+            "has no position in it; option queuePattern selects queues that are created later, too"
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rqttl.protocol.keys import LOG, Keyspace
@@ -29,11 +31,23 @@ class TimeScan:
 
     def run(self, reader: BulkReader, share: TimeShare) -> None:
         """Read until the batch is complete."""
-        while requests := share.requests(min(self._max_entries, self._reply_bytes // self._average)):
-            pages = reader.fetch_pages([self._command(request) for request in requests])
-            self._measure(pages)
-            for request, page in zip(requests, pages, strict=True):
-                share.add(request, _sequence_numbers(request.queue, page), page.message_sizes())
+        while requests := share.requests(self.room):
+            for request, page in zip(requests, self.read(reader, requests), strict=True):
+                share.add(request, *page)
+
+    @property
+    def room(self) -> int:
+        """The number of messages for the next round trip."""
+        return min(self._max_entries, self._reply_bytes // self._average)
+
+    def read(self, reader: BulkReader, requests: Sequence[PageRequest]) -> list[tuple[Array, Array]]:
+        """Return the sequences, as numbers, and the sizes of the messages of each request."""
+        pages = reader.fetch_pages([self._command(request) for request in requests])
+        self._measure(pages)
+        return [
+            (_sequence_numbers(request.queue, page), page.message_sizes())
+            for request, page in zip(requests, pages, strict=True)
+        ]
 
     def _command(self, request: PageRequest) -> tuple[object, ...]:
         after, upto = sequence_text(request.after), sequence_text(request.upto)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Protocol
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from spark_connectors.write.rejected import Rejected
 from spark_connectors.write.report import Report
 from spark_connectors.write.rows import RowBatch
 from spark_connectors.write.sender import Backpressure, WriteTask
+from spark_connectors.write.servers import Targets
 
 
 class Operation(Protocol):
@@ -37,18 +39,23 @@ def run(options: Options, plan: Plan, batches: Iterable[pa.RecordBatch], attempt
 
     Rows that were written before an error stay. A repeated write of the same rows writes only the missing ones.
     """
-    with relaxed_gc():
-        broker = open_broker(options)
-        task = WriteTask(options, plan, broker, Backpressure(options))
-        try:
-            operation = OPERATIONS[plan.operation](task)
-            with Rejected(options.optional_text("rejectedPath"), attempt) as rejected:
-                for batch in batches:
-                    _write(operation, RowBatch(batch, plan), task.report, rejected)
-                task.report.files = rejected.publish()
-        finally:
-            broker.close()
-    return task.report
+    report = Report()
+
+    def open_target(of_server: Options, stack: ExitStack) -> Operation:
+        broker = open_broker(of_server)
+        stack.callback(broker.close)
+        return OPERATIONS[plan.operation](WriteTask(of_server, plan, broker, Backpressure(of_server), report))
+
+    with (
+        relaxed_gc(),
+        Targets(options, plan, open_target) as targets,
+        Rejected(options.optional_text("rejectedPath"), attempt) as rejected,
+    ):
+        for batch in batches:
+            for operation, rows in targets.split(batch):
+                _write(operation, RowBatch(rows, plan), report, rejected)
+        report.files = rejected.publish()
+    return report
 
 
 def _write(operation: Operation, batch: RowBatch, report: Report, rejected: Rejected) -> None:

@@ -67,7 +67,7 @@ class NaiveSource(DataSource):
         return "naive"
 
     def schema(self) -> str:
-        return columns.schema_ddl("none")
+        return columns.schema_ddl(columns.entry_columns("none"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return NaiveReader(self.options)

@@ -42,7 +42,7 @@ class ReadySource(DataSource):
         return "ready"
 
     def schema(self) -> str:
-        return columns.schema_ddl("none")
+        return columns.schema_ddl(columns.entry_columns("none"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return ReadyReader(self.options, tuple(schema.names))

@@ -20,7 +20,7 @@ from spark_connectors.columns.entries import BatchBuilder, QueuePage
 from spark_connectors.errors import MalformedEntry
 from spark_connectors.redis.pages import Page
 
-ALL = tuple(schema.available_columns("json"))
+ALL = tuple(schema.entry_columns("json"))
 SEQUENCE = b"1700000001234-100007"
 
 

@@ -28,8 +28,9 @@ DEATH = StructType([
     StructField("delivery_count", IntegerType()), StructField("description", StringType()),
 ])  # fmt: skip
 TYPES: dict[str, DataType] = {
-    "queue": StringType(), "message_id": StringType(), "sequence": StringType(), "died_at": TimestampType(),
-    "source": StringType(), "reason": StringType(), "description": StringType(), "enqueued_at": TimestampType(),
+    "queue": StringType(), "server": StringType(), "message_id": StringType(), "sequence": StringType(),
+    "died_at": TimestampType(), "source": StringType(), "reason": StringType(), "description": StringType(),
+    "enqueued_at": TimestampType(),
     "expires_at": TimestampType(), "delivery_count": IntegerType(), "death_count": IntegerType(),
     "content_type": StringType(), "headers": MapType(StringType(), StringType()), "body": BinaryType(),
     "deaths": ArrayType(DEATH),
@@ -56,11 +57,15 @@ def test_arrow_types_are_what_spark_makes_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("decode", ["none", "json"])
-@pytest.mark.parametrize("include", [False, True])
-def test_the_default_columns_are_typed_and_have_deaths_only_on_request(decode: str, include: bool) -> None:
-    made = schema.spark_schema(schema.default_columns(decode, include_deaths=include))
+@pytest.mark.parametrize("deaths", [False, True])
+@pytest.mark.parametrize("server", [False, True])
+def test_the_default_columns_are_typed_and_have_deaths_and_server_only_on_request(
+    decode: str, deaths: bool, server: bool
+) -> None:
+    made = schema.spark_schema(schema.default_columns(decode, include_deaths=deaths, include_server=server))
 
-    names = [name for name in TYPES if include or name != "deaths"]
+    left_out = {"deaths": not deaths, "server": not server}
+    names = [name for name in TYPES if not left_out.get(name)]
     assert made == StructType([*of(*names).fields, *([JSON] if decode == "json" else [])])
 
 
@@ -75,7 +80,7 @@ def test_a_users_schema_may_have_some_columns_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("given, told", [
-    (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, message_id"),
+    (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, server"),
     (StructType([StructField("ID", StringType())]), "ID: no such column"),
     (StructType([StructField("message_id", LongType())]), "message_id: expected string, got bigint"),
     (StructType([StructField("deaths", ArrayType(StringType()))]), "deaths: expected array<struct<queue:string"),

@@ -10,7 +10,8 @@ from spark_connectors.write.plan import LETTER_COLUMNS, MESSAGE_COLUMNS, Column
 from tests.unit.reference import table
 
 _VALUES = {
-    "url": "URL", "text": "text", "path": "path", "secret": "text", "flag": "`true`, `false`", "namespace": "name",
+    "servers": "URLs", "source": "`primary`, `replica:…`", "text": "text", "path": "path",
+    "secret": "text", "flag": "`true`, `false`", "namespace": "name",
     "duration": "duration", "queues": "names", "pattern": "pattern", "offsets": "word or JSON", "instant": "time",
     "queue": "name",
 }  # fmt: skip

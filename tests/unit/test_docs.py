@@ -40,7 +40,7 @@ POLICIES, METRICS = "rqttl/policies/README.md", "rqttl/metrics/README.md"
 TELEMETRY = "rqttl/telemetry/README.md"
 OPTION_TYPES = "rqttl/option_types.py"
 OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md", "tests/chaos/README.md",
-          "rqttl/worker/README.md")  # fmt: skip
+          "rqttl/worker/README.md", "spark_connectors/SERVERS.md")  # fmt: skip
 DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, TESTING, POLICIES, ASYNCIO, METRICS, TELEMETRY, DEPLOY, SPARK,
              *OTHERS)  # fmt: skip
 #: Programs that an example may run, beside `rqttl` and `make`.
