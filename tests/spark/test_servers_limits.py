@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rqttl import Message
+from rqttl.protocol.keys import LOG, Keyspace
 from tests.servers import Server
 from tests.spark.fleets import Fleet, Query, Row, counted, fleet_of
+from tests.spark.letters import bury
 
 NAMES = ("eu", "us", "zz")
 
@@ -112,6 +115,34 @@ def test_no_batch_has_a_message_older_than_one_of_a_batch_before_it_on_any_serve
     # a stored message has a header beside its body, so a limit in bytes admits fewer of them
     assert max(map(len, stream.batches)) <= limit
     assert_in_order(stream.batches)
+
+
+def test_a_limit_takes_dead_letters_of_all_servers_by_their_marks_and_reads_few_of_them_on_the_driver(
+    fleet: Fleet,
+) -> None:
+    for i, (server, count) in enumerate([("eu", 6_000), ("us", 4_000), ("zz", 3_000)]):
+        broker = fleet.brokers[server]
+        broker.go_to(7 * i)
+        for first in range(0, count, 500):
+            bury(broker, 500, first=first)
+            broker.advance(20 + i)
+    stream = Query(fleet.url, queuePattern="#/dead", maxEntriesPerTrigger=5_000)
+    stream.checkpoint = stream.reader.initialOffset()
+    for client in fleet.clients.values():
+        client.config_resetstat()
+
+    planned = stream.plan()
+
+    sent = sum(client.info("stats")["total_net_output_bytes"] for client in fleet.clients.values())
+    rows = stream.drain()
+    assert planned is not None
+    assert len(rows) == len(set(rows)) == 13_000
+    assert [len(batch) for batch in stream.batches] == [5_000, 5_000, 3_000]
+    assert_in_order(stream.batches)
+    eu: Any = fleet.clients["eu"]
+    [(_, letter)] = eu.xrange(Keyspace().key("orders/dead", LOG), count=1)
+    size = sum(len(name) + len(value) for name, value in letter.items())
+    assert sent < 4_000 * size  # of 13,000; each server looks through up to one step
 
 
 def test_an_equal_share_is_one_of_all_queues_of_all_servers_and_starves_none(fleet: Fleet) -> None:
