@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from rqttl import Message
 from spark_connectors.options.options import Options
 from spark_connectors.stream.reader import RqttlStreamReader, StreamPartition
 from tests.contract.clocked import Clocked
@@ -122,3 +123,13 @@ class Query:
 def counted(rows: list[Row]) -> Counter[tuple[str, str]]:
     """Count rows by server and queue."""
     return Counter((server, queue) for server, queue, _ in rows)
+
+
+def send(fleet: Fleet, server: str, count: int, queue: str = "a") -> None:
+    """Send so many messages to a queue of a server."""
+    fleet.brokers[server].queue(queue).enqueue_many([Message(b"x")] * count)
+
+
+def query(fleet: Fleet, *names: str, **options: object) -> Query:
+    """Make a query over these servers, or all, that reads queue `a`."""
+    return Query(fleet.url_of(*(names or fleet.servers)), **{"queues": "a", **options})

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message
 from spark_connectors.errors import Unreachable
 from spark_connectors.stream.draft import BatchDraft
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.planner import StreamPlanner
 from spark_connectors.stream.servers.absence import Absences
 from tests.servers import Server
-from tests.spark.fleets import DURABLE, Fleet, Query, counted, fleet_of
+from tests.spark.fleets import DURABLE, Fleet, counted, fleet_of, query, send
 from tests.waiting import until
 
 
@@ -27,14 +26,6 @@ def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
         for broker in fleet.brokers.values():
             broker.declare_queue("a")
         yield fleet
-
-
-def send(fleet: Fleet, server: str, count: int, queue: str = "a") -> None:
-    fleet.brokers[server].queue(queue).enqueue_many([Message(b"x")] * count)
-
-
-def query(fleet: Fleet, *names: str, **options: object) -> Query:
-    return Query(fleet.url_of(*(names or fleet.servers)), **{"queues": "a", **options})
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rqttl import Message
 from spark_connectors.errors import DataLoss, InvalidOffset, InvalidOption, NoSuchQueue, Unreachable
 from tests.servers import Server
-from tests.spark.fleets import DURABLE, Fleet, Query, counted, fleet_of
+from tests.spark.fleets import DURABLE, Fleet, Query, counted, fleet_of, query, send
 
 
 @pytest.fixture
@@ -19,14 +18,6 @@ def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
         for broker in fleet.brokers.values():
             broker.declare_queue("a")
         yield fleet
-
-
-def send(fleet: Fleet, server: str, count: int, queue: str = "a") -> None:
-    fleet.brokers[server].queue(queue).enqueue_many([Message(b"x")] * count)
-
-
-def query(fleet: Fleet, *names: str, **options: object) -> Query:
-    return Query(fleet.url_of(*(names or fleet.servers)), **{"queues": "a", **options})
 
 
 @pytest.fixture(autouse=True)
