@@ -9,7 +9,7 @@ import click
 
 from rqttl.cli.common import output
 from rqttl.cli.common.logs import logging_to_stderr
-from rqttl.cli.common.params import json_flag, limit_option
+from rqttl.cli.common.params import json_flag, limit_option, log_format_option, verbose_flag
 from rqttl.cli.common.settings import Settings, connecting
 
 if TYPE_CHECKING:
@@ -31,14 +31,8 @@ LISTEN = "127.0.0.1:9471"
 @click.option("--queues", multiple=True, metavar="PATTERN", help="Only queues of this name or pattern.  [default: all]")
 @limit_option(1000, "Number of queues at most, the busiest first.")
 @click.option("--once", is_flag=True, help="Print the metrics, and end.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Format of the log on stderr.",
-)
-@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+@log_format_option
+@verbose_flag
 @json_flag
 @connecting
 def metrics(

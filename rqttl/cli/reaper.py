@@ -14,7 +14,7 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.logs import logging_to_stderr
-from rqttl.cli.common.params import DurationType, json_flag
+from rqttl.cli.common.params import DurationType, json_flag, log_format_option, verbose_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import InvalidInput
 
@@ -46,14 +46,8 @@ class PeriodType(DurationType):
 )
 @click.option("--once", is_flag=True, help="Do all due work, print the counts, and end.")
 @click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Format of the log on stderr.",
-)
-@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+@log_format_option
+@verbose_flag
 @json_flag
 @connecting
 def reaper(

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rqttl.cli.common.params import DURATION, F
+from rqttl.cli.common.params import DURATION, F, log_format_option, verbose_flag
 from rqttl.worker.settings import MOST_PREFETCH, MOST_PROCESSES, MOST_SLOTS
 
 #: A decorator that gives a command an option.
@@ -67,9 +67,8 @@ _FLAGS: tuple[_Option, ...] = (
     _flag("--reaper", "Run a reaper as well."),
     click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here."),
     click.option("--health-file", metavar="FILE", help="File to touch while the worker lives."),
-    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
-                 help="Format of the log on stderr."),
-    click.option("--verbose", "-v", is_flag=True, help="Log more."),
+    log_format_option,
+    verbose_flag,
 )  # fmt: skip
 
 
