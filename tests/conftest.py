@@ -8,6 +8,7 @@ tests only: they run on the fake broker of `rqttl.testing` then. So is `aio`: th
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,12 @@ if AIO and not TYPE_CHECKING:
     rqttl.Broker = Broker
 else:
     from rqttl import Broker
+
+# A shell that starts a command in the background makes it ignore Ctrl-C, and each program that it starts does so, too.
+# The tests send these signals to programs.
+for number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 # No test may fail because a machine is slow.
 hypothesis.settings.register_profile("rqttl", deadline=None)

@@ -37,8 +37,10 @@ def orders(broker: Broker) -> Queue:
 def receiving(url: str, *flags: str, stdout: int | IO[bytes] = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
     words = command("receive", "orders", *flags, "--url", url)
     with subprocess.Popen(words, stdout=stdout, stderr=subprocess.PIPE) as process:
-        yield process
-        process.kill()
+        try:
+            yield process
+        finally:
+            process.kill()  # without it, the end of the block waits for a program that a failed test has not stopped
 
 
 def pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
