@@ -20,6 +20,7 @@ READS = (
     ("ZRANGE", "delayed", 0, -1, "WITHSCORES"), ("HGETALL", "failures"), ("LRANGE", "wakeup", 0, -1),
     ("ZRANGE", "waiters", 0, -1, "WITHSCORES"),
 )  # fmt: skip
+WAKEUP = [part for _, part, *_ in READS].index("wakeup")
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 
 
@@ -118,15 +119,17 @@ class Reader:
         self._connection.send_packed_command(self._packed)
         *parts, policies, registry, keys = [self._connection.read_response() for _ in range(self._replies)][-1]
         parts, gone = parts[: -len(self._names)], parts[-len(self._names) :]
-        queues = {}
+        queues, hints = {}, set()
         for i, name in enumerate(self._names):
             part = parts[i * len(READS) : (i + 1) * len(READS)]
             if part[0]:
                 queues[name] = raw_queue(part)
+            elif set(part[WAKEUP]) == {b""}:  # for the consumers that waited at the deletion
+                hints.add(self._keyspace.key(name, "wakeup"))
         self.gone = {name: mapping(found) for name, found in zip(self._names, gone, strict=True) if found}
         self.policies = mapping(policies)
         shared = {self._keyspace.registry, self._keyspace.policies, self._keyspace.birth}
-        strays = {key.decode() for key in keys} - {*shared, *map(self._trace, self._names)}
+        strays = {key.decode() for key in keys} - {*shared, *hints, *map(self._trace, self._names)}
         for name in queues:
             prefix = self._keyspace.key(name, "")
             strays = {key for key in strays if not key.startswith(prefix)}
