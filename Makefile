@@ -5,10 +5,11 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 
-# Tests without a server run once; all others run on each kind of server. Tests with a JVM run once, in two processes: each
-# has a Spark session, and mostly one waits for Spark while the other works.
-SPREAD   := -n 2 --dist worksteal
-PARALLEL := $(SPREAD) -m 'not spark'
+# Tests of what depends on no server run once (`tests/unit`, `tests/testing`, the mark `once`); all others run on each kind
+# of server. Many tests wait for a process, so three at a time are quicker than two on two cores. Tests with a JVM run
+# once, in two processes: each has a Spark session.
+PARALLEL := -n 3 --dist worksteal -m 'not spark'
+ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
 .PHONY: help demo test test-7.0 test-6.2 test-fake test-aio test-spark check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-observing bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
 
@@ -53,7 +54,7 @@ test-7.0: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests
 
 test-6.2: setup
-	RQTTL_TEST_REDIS=6.2 $(PYTEST) $(PARALLEL) tests --ignore=tests/unit --ignore=tests/testing
+	RQTTL_TEST_REDIS=6.2 $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing
 
 # The promise of `rqttl.testing`: the contract tests also pass on the fake broker.
 test-fake: $(READY)
@@ -64,7 +65,7 @@ test-aio: setup
 	RQTTL_TEST_REDIS=aio $(PYTEST) $(PARALLEL) tests/contract
 
 test-spark: setup
-	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(SPREAD) -m spark tests/spark
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark
 
 check: $(READY)
 	@bash .ci/setup lua

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from rqttl.cli import cli
 from rqttl.cli.common.settings import Settings
+from rqttl.store import retry
 from tests.contract.clocked import Clocked
 
 Run = Callable[..., Result]
@@ -41,3 +42,9 @@ def run_clocked(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Run:
         return CliRunner().invoke(cli, arguments, input=stdin)  # type: ignore[arg-type]  # bytes are what the system gives
 
     return call
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that fail are made again as often as ever, but without a pause."""
+    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.0,) * len(retry.PAUSES))

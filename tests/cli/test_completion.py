@@ -26,6 +26,8 @@ from tests.cli.processes import environment
 from tests.servers import Server
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.once
+
 Complete = Callable[..., list[str]]
 
 

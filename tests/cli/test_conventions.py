@@ -25,6 +25,8 @@ from tests.cli.test_errors import failed
 from tests.cli.tree import ALL, LEAVES, Path, arguments, flags, options
 from tests.servers import Server
 
+pytestmark = pytest.mark.once
+
 #: What every argument is called, and a value for it. A new one needs a value here.
 VALUES = {"QUEUE": "orders", "ID": "x", "SHELL": "bash", "BODY": "x", "NAME": "orders", "PATTERN": "orders.#"}
 #: The files of commands that take one.
@@ -275,6 +277,7 @@ def nowhere(launch: Callable[..., Server]) -> Iterator[str]:
     server.remove()
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("path", [*ON_REDIS, ("demo",)], ids=named)
 def test_without_redis_every_command_says_so(path: Path, nowhere: str) -> None:
     line = failed(CliRunner().invoke(cli, [*argv(path, optional=True), "--url", nowhere]), 4)

@@ -289,6 +289,7 @@ def test_a_missing_queue_is_refused(
     assert (result.exit_code, result.stdout, result.stderr) == (3, "", f"rqttl: {expected}\n")
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_without_redis_the_answer_is_one_line(run: Run, words: tuple[str, ...]) -> None:
     result = run("dead", words[0], "dead", *words[1:], "--url", "unix:///nowhere/redis.sock")

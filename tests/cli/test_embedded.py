@@ -14,6 +14,8 @@ from tests.cli.processes import command, environment
 from tests.process.embedded_users import data_folder, put_on_path
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def folder() -> Iterator[Path]:

@@ -160,6 +160,7 @@ def test_an_error_names_the_missing_right(
     assert line == f"Redis refuses user 'guest': {expected}; `rqttl doctor` says which rights this user needs"
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     "url, expected",
     [

@@ -12,6 +12,8 @@ from rqttl.cli import cli
 from rqttl.options import OPTIONS
 from tests.cli.tree import ALL, Path, example, flags, found, options, parse, stages
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_help_fits_and_ends_with_an_example(path: Path) -> None:

@@ -24,6 +24,8 @@ from tests.cli.processes import Terminal
 from tests.encoded import enqueue_encoded
 from tests.servers import Server
 
+pytestmark = pytest.mark.once
+
 #: Categories that act, that cannot be seen, or that are not assigned; a space is the only separator that may come.
 _HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 _LONGEST_LINE = 26_000  # 2,000 characters, each of them escaped to 10

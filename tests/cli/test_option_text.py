@@ -10,6 +10,8 @@ from rqttl.options import OPTIONS, QueueOptions
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_option_in_a_message_of_the_library_has_the_name_of_its_flag(name: str) -> None:

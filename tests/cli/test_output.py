@@ -7,6 +7,8 @@ import pytest
 from rqttl.cli.common import output
 from tests.cli.processes import STYLE
 
+pytestmark = pytest.mark.once
+
 COLUMNS = ("queue", ">ready", "kind")
 ROWS = [[f"日本{i}" if i % 3 else f"q{i}", f"{i:,}", "x" * (i % 5)] for i in range(900, 1_300)]
 TOTAL = ["400 queues", "440,000", ""]

@@ -21,6 +21,8 @@ from tests.cli.processes import command
 from tests.process.reapers import enqueue_dead
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.once
+
 OTHER = "rqttl: $RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise\n"
 
 

@@ -289,6 +289,7 @@ def test_a_name_that_no_queue_can_have_is_wrong_usage(run: Run, words: tuple[str
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("words", MISSING, ids=" ".join)
 def test_without_redis_the_answer_is_one_line(words: tuple[str, ...], run: Run) -> None:
     result = run("queue", *words, "--url", "unix:///nowhere/redis.sock")

@@ -17,6 +17,8 @@ from rqttl.cli.receive.pipe import Pipe, pipe_of
 from tests.cli.test_receive_processes import ended, in_pipe, receiving, unharmed
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.once
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the writer what is left in a pipe")
 
 

@@ -23,7 +23,7 @@ from tests.drivers import broker_of
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 MODES = pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
 

@@ -22,6 +22,8 @@ from tests.cli.processes import Terminal, command, environment
 from tests.servers import Server
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def orders(broker: Broker) -> Queue:

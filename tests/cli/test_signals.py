@@ -10,6 +10,8 @@ import pytest
 
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 
+pytestmark = pytest.mark.once
+
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

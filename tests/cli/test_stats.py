@@ -153,6 +153,7 @@ def test_a_wrong_option_is_refused(run: Run, wrong: tuple[str, ...], line: str) 
     assert result.stderr.startswith(f"rqttl: {line}")
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("arguments", [(), ("--watch",), ("--watch", "--json")])
 def test_without_redis_there_is_no_answer(run: Run, arguments: tuple[str, ...]) -> None:
     result = run("stats", *arguments, "--url", "redis://127.0.0.1:1/0")

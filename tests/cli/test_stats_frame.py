@@ -15,6 +15,8 @@ from rqttl.types import QueueStats
 from tests.cli import golden
 from tests.inspector.snapshots import stats, trend_of
 
+pytestmark = pytest.mark.once
+
 # Numbers and bars
 
 

@@ -12,7 +12,7 @@ from rqttl import Broker
 from tests.cli.processes import Terminal, on_terminal
 from tests.servers import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
 WATCH = ("stats", "--watch", "--interval", "100ms")

@@ -17,7 +17,7 @@ from tests.cli.test_conventions import ON_REDIS, REPORTS, argv, named
 from tests.cli.tree import Path
 from tests.waiting import PATIENCE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: The variable is there or not: without it Python keeps output in a buffer, which it writes at its end.
 BUFFERING = pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "unbuffered"])

@@ -9,6 +9,8 @@ from tests.cli.conftest import Run
 from tests.cli.test_errors import failed
 from tests.cli.tree import ALL, LEAVES
 
+pytestmark = pytest.mark.once
+
 MEANT = [
     ("create", "queue declare"),
     ("new", "queue declare"),

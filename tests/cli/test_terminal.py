@@ -15,7 +15,7 @@ from tests.cli.test_conventions import ON_REDIS, argv
 from tests.cli.test_text import HOSTILE
 from tests.cli.tree import Path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: Commands whose lines are never folded: bodies of messages, and a file for `apply`.
 WHOLE = {("receive",), ("export",), ("metrics",)}

@@ -13,6 +13,8 @@ from rqttl import json_text, text
 from rqttl.cli.common import terminal
 from rqttl.units import as_size
 
+pytestmark = pytest.mark.once
+
 HOSTILE = (
     b"\x1b[2J\x1b[31mred",
     b"\x1b]52;c;c2VjcmV0\x07",

@@ -15,6 +15,8 @@ from rqttl import Broker
 from tests.cli.conftest import Run
 from tests.cli.tree import ALL, LEAVES, arguments, options
 
+pytestmark = pytest.mark.once
+
 #: As Python reads the bytes `a\xffb` on the command line.
 BAD = os.fsdecode(b"a\xffb")
 #: A word for each argument that a command needs beside the one that is bad.

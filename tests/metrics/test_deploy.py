@@ -15,6 +15,8 @@ import yaml
 from rqttl.metrics.table import QUEUES, REAPER, WORKER
 from tests.unit.test_size import ROOT
 
+pytestmark = pytest.mark.once
+
 ALERTS, TESTS = ROOT / "deploy/prometheus/alerts.yml", ROOT / "deploy/prometheus/alerts_test.yml"
 DASHBOARD = json.loads((ROOT / "deploy/grafana/rqttl.json").read_text())
 PROMTOOL = shutil.which("promtool")

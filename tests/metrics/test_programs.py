@@ -26,6 +26,8 @@ from tests.worker.conftest import spawn
 from tests.worker.processes import WorkerProcess
 from tests.worker.test_faults import free_port
 
+pytestmark = pytest.mark.once
+
 __all__ = ["run", "spawn"]  # fixtures
 
 PROMTOOL = shutil.which("promtool")

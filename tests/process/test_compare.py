@@ -10,7 +10,7 @@ from tests.bench.compare.environments import prepared
 from tests.bench.compare.running import Bench
 from tests.servers import Server, find_binary
 
-pytestmark = pytest.mark.skipif(find_binary("7.0") is None, reason="no redis-server 7 or later")
+pytestmark = [pytest.mark.skipif(find_binary("7.0") is None, reason="no redis-server 7 or later"), pytest.mark.once]
 
 
 def test_a_comparison_measures_sending_and_consuming_against_redis_py(capsys: pytest.CaptureFixture[str]) -> None:

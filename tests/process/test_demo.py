@@ -37,6 +37,8 @@ from tests.process.demo_runs import ENDINGS, check_document, family, start
 from tests.process.embedded_users import data_folder, running
 from tests.waiting import until
 
+pytestmark = pytest.mark.once
+
 HEADER = "year,month,day,dep_time,sched_dep_time,carrier,flight,origin,dest,hour,minute,time_hour"
 
 

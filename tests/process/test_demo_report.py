@@ -20,6 +20,8 @@ from spark_connectors import demo_report
 from tests.process.demo_runs import check_document, start
 from tests.process.embedded_users import data_folder
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def folder() -> Iterator[Path]:

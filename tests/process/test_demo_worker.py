@@ -16,7 +16,7 @@ from rqttl.demo.names import DEAD_LETTER, boarding
 from rqttl.demo.worker import HANDLING, TALLIES, Agents, Tally, tallies
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.once]
 
 
 def test_agents_reject_cancelled_calls_and_write_their_counts(

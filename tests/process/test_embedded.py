@@ -23,6 +23,8 @@ from tests.process.embedded_users import (
 )
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.once
+
 GUARD = "embedded/guard.py"
 
 

@@ -11,6 +11,8 @@ import rqttl
 from rqttl.embedded.folder import claim
 from rqttl.embedded.server import EmbeddedUnavailable, acquire, locate
 
+pytestmark = pytest.mark.once
+
 
 def used(folder: Path) -> list[bytes]:
     """The bodies in the queue `q` of a folder, read by a server that starts for it and ends."""

@@ -18,6 +18,8 @@ from rqttl.errors import InvalidInput, RqttlError
 from tests.process.embedded_users import USE, Users, identity, told
 from tests.waiting import until
 
+pytestmark = pytest.mark.once
+
 RULE = "the folder must be new, empty, or marked as data of rqttl (by its file rqttl-embedded); nothing was changed"
 
 

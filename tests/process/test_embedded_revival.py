@@ -22,6 +22,8 @@ from rqttl.embedded.server import EmbeddedUnavailable, acquire
 from tests.process.embedded_users import Users, identity, running, starts, told
 from tests.waiting import until
 
+pytestmark = pytest.mark.once
+
 SERVER, GUARD = "redis-server unixsocket", "embedded/guard.py"
 VICTIMS = pytest.mark.parametrize(
     "victims", [(SERVER,), (GUARD,), (GUARD, SERVER), (SERVER, GUARD)], ids=["server", "guard", "both", "server first"]

@@ -25,6 +25,8 @@ from tests.process.embedded_users import (
     told,
 )
 
+pytestmark = pytest.mark.once
+
 
 def fake_binary(folder: Path, says: str) -> Path:
     folder.mkdir(parents=True)

@@ -13,6 +13,8 @@ from rqttl.embedded.guard import sync
 from rqttl.embedded.server import acquire
 from tests.waiting import until
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:

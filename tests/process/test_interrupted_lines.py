@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 PROGRAM = Path(__file__).with_name("interrupted_lines.py")
 #: Seconds until a process counts as blocked for ever.

@@ -23,6 +23,8 @@ from rqttl.store.driver import driver_of
 from tests.servers import Server
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.once
+
 
 class Interrupt(BaseException):
     """The exception of a signal handler."""

@@ -13,6 +13,8 @@ import pytest
 from rqttl import Broker, Delivery, InvalidInput, Message, Observer, Observers, Receipt, Sending, connect_async
 from rqttl.reaper import Reaper
 
+pytestmark = pytest.mark.once
+
 
 class Journal(Observer):
     """Writes down each call."""

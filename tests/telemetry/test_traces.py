@@ -12,6 +12,8 @@ from rqttl import Broker, Delivery, InvalidInput, Message, QueueFull, Reject, Re
 from rqttl.telemetry import names
 from tests.telemetry.recording import Recording, attributes, links, parent, place
 
+pytestmark = pytest.mark.once
+
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CREATED = (0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331)
 

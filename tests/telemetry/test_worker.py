@@ -15,6 +15,8 @@ from rqttl import Broker
 from rqttl.telemetry import names
 from tests.telemetry.recording import Recording, place
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[2]
 #: The module that Python imports at its start: `opentelemetry-instrument` brings one, too.
 SITE = """

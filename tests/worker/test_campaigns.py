@@ -29,7 +29,7 @@ STARVED = int(os.environ.get("RQTTL_TEST_STARVED", "1"))
 OUTAGES = int(os.environ.get("RQTTL_TEST_OUTAGES", "2"))
 OUTAGE = float(os.environ.get("RQTTL_TEST_OUTAGE_SECONDS", "0"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(max(600, 30 * STOPS, (60 + OUTAGE) * OUTAGES))]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(max(600, 30 * STOPS, (60 + OUTAGE) * OUTAGES)), pytest.mark.once]
 
 
 def send(queue: Queue, start: int, count: int) -> None:

@@ -19,6 +19,8 @@ from rqttl.worker.pace import AT_HAND, Pace
 from rqttl.worker.places import Place, Task
 from rqttl.worker.reports import HELD, MANY, Reports
 
+pytestmark = pytest.mark.once
+
 OPTIONS = QueueOptions.read("q", {})
 CONFIG = QueueConfig(Keyspace(), "q", b"", OPTIONS, OPTIONS)
 

@@ -13,7 +13,7 @@ from rqttl import Broker, Message, Queue
 from tests.worker.conftest import Spawn
 from tests.worker.processes import ids
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 
 def test_a_file_names_further_queues_after_the_arguments(spawn: Spawn, broker: Broker, tmp_path: Path) -> None:

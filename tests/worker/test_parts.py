@@ -18,6 +18,8 @@ from rqttl.worker.rotation import Rotation
 from rqttl.worker.supervision import Backoff, Deadline, Restarts, Step, with_jitter
 from rqttl.worker.vitals import Vitals
 
+pytestmark = pytest.mark.once
+
 OPTIONS = QueueOptions.read("q", {})
 
 
