@@ -289,9 +289,8 @@ def test_a_name_that_no_queue_can_have_is_wrong_usage(run: Run, words: tuple[str
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("words", MISSING, ids=" ".join)
-def test_without_redis_the_answer_is_one_line(words: tuple[str, ...], run: Run) -> None:
+def test_without_redis_the_answer_is_one_line(words: tuple[str, ...], run: Run, impatient: None) -> None:
     result = run("queue", *words, "--url", "unix:///nowhere/redis.sock")
 
     assert (result.exit_code, result.stdout.replace("[]\n", "")) == (4, "")
