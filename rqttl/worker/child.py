@@ -23,7 +23,7 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.memory import resident_bytes
 from rqttl.worker import board as boards
 from rqttl.worker import command, frames, loading
-from rqttl.worker.hands import LoopHands, Order, ThreadHands
+from rqttl.worker.hands import LoopHands, Order, ThreadHands, hands_for
 from rqttl.worker.loading import Handler, HandlerNotLoaded
 from rqttl.worker.outcomes import Outcome
 from rqttl.worker.reports import Reports
@@ -31,8 +31,6 @@ from rqttl.worker.reports import Reports
 if TYPE_CHECKING:
     from rqttl.worker.board import Board
 
-#: The number of coroutines of a handler that is a coroutine function, if the user gives none.
-COROUTINES = 100
 _CHUNK = 1 << 18
 
 
@@ -138,7 +136,7 @@ class Child:
         limited = any(setup[name] is not None for name in ("max_messages", "max_memory", "max_age"))
         link = LimitedLink(self._sock, self._board, limits) if limited else Link(self._sock, self._board)
         handler = loading.watched(load(setup), observing.observer_of_new(None))
-        hands = self._hands(handler, setup, link)
+        hands = hands_for(handler, setup["threads"], setup["asyncio"], link)
         if isinstance(link, LimitedLink):
             link.hands = hands
         reader = threading.Thread(target=self._read, args=[hands, link, early], daemon=True)
@@ -146,14 +144,6 @@ class Child:
         reader.start()
         hands.run()
         handler.close()
-
-    def _hands(self, handler: Handler, setup: Mapping[str, Any], link: Link) -> ThreadHands | LoopHands:
-        threads, coroutines = setup["threads"], setup["asyncio"]
-        if coroutines is not None or (handler.is_async and threads is None):
-            return LoopHands(handler, coroutines or COROUTINES, link)
-        if handler.is_async:
-            raise HandlerNotLoaded(f"--call {setup['call']}: a coroutine function needs --asyncio, not --threads")
-        return ThreadHands(handler, threads or 1, link)
 
     def _setup(self) -> tuple[Mapping[str, Any], list[tuple[Any, ...]]]:
         while data := self._sock.recv(_CHUNK):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -18,9 +20,12 @@ from rqttl.decisions import Decision
 from rqttl.delivery import Delivery, Parcel, Settler, check_unsettled, mark
 from rqttl.protocol.commands import QueueConfig
 from rqttl.units import Duration
-from rqttl.worker.loading import Handler
+from rqttl.worker.loading import Handler, HandlerNotLoaded
 from rqttl.worker.outcomes import ACK, RELEASE, Outcome, of_error
 from rqttl.worker.reports import Reports
+
+#: The number of coroutines of a handler that is a coroutine function, if the user gives none.
+COROUTINES = 100
 
 
 class Recorder:
@@ -90,6 +95,14 @@ def report_end(reports: Reports, key: int, item: Delivery, error: BaseException 
         reports.ended(key, of_error(error))
 
 
+def check_done(result: object) -> None:
+    """Raise `TypeError` for the result of a handler whose work nobody has done: an ack would lose the message."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(f"the handler returned {type(result).__name__}, whose work has not been done")
+
+
 class ThreadHands:
     """Threads with one message each. `run` works in the calling thread, too, until `stop`."""
 
@@ -156,18 +169,18 @@ class ThreadHands:
             item = recorder.begin(order) if settles else recorder.plain(order)
             error: BaseException | None = None
             try:
-                call(item)
-            except Exception as failure:  # noqa: BLE001  # a handler may raise anything; the worker logs it
+                result = call(item)
+                if result is not None:
+                    check_done(result)
+            except BaseException as failure:  # noqa: BLE001  # without its thread a message would stay leased for ever
                 error = failure
-            except SystemExit as failure:
-                error = failure  # only this message: the process goes on
             if settles:
                 recorder.end(item)
             report_end(reports, key, item, error)
 
 
 class LoopHands:
-    """Coroutines of one event loop, `number` at a time. Plain functions run in threads of the loop."""
+    """Coroutines of one event loop, `number` at a time."""
 
     cancels = True
 
@@ -189,6 +202,7 @@ class LoopHands:
     async def _serve(self) -> None:
         self._end = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(self.slots))  # asyncio.run ends it
         self._begin()
         await self._end.wait()
         if self._tasks:
@@ -250,15 +264,24 @@ class LoopHands:
         item = recorder.begin(order) if handler.settles else recorder.plain(order)
         error: BaseException | None = None
         try:
-            if handler.is_async:
-                result = handler.call(item)
-                if asyncio.iscoroutine(result):
-                    await result
-            else:
-                await asyncio.to_thread(handler.call, item)
-        except (Exception, asyncio.CancelledError, SystemExit) as failure:  # noqa: BLE001  # the worker logs it
+            result = handler.call(item)
+            if inspect.isawaitable(result):
+                result = await result
+            check_done(result)
+        except BaseException as failure:  # noqa: BLE001  # as in threads
             error = failure
         del self._tasks[order[0]]
         recorder.end(item)
         report_end(self._reports, order[0], item, error)
         self._begin()
+
+
+def hands_for(
+    handler: Handler, threads: int | None, coroutines: int | None, reports: Reports
+) -> ThreadHands | LoopHands:
+    """Return coroutines for a coroutine function, and threads for any other one. Raises `HandlerNotLoaded`."""
+    if not handler.is_async:
+        return ThreadHands(handler, threads or coroutines or 1, reports)
+    if threads is not None:
+        raise HandlerNotLoaded("--call: a coroutine function needs --asyncio, not --threads")
+    return LoopHands(handler, coroutines or COROUTINES, reports)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -46,15 +49,21 @@ def load(name: str, *, with_delivery: bool) -> Handler:
         function: Any = module
         for part in (attribute or HANDLERS).split("."):
             function = getattr(function, part)
-        if inspect.isclass(function):
-            function = function()
     except (Exception, SystemExit) as error:
-        raise HandlerNotLoaded(f"--call {name}: {type(error).__name__}: {error}".replace("\n", " ")) from error
+        raise _not_loaded(name, error) from error
     return of_function(function, name, with_delivery=with_delivery, source=_source(module_name))
 
 
 def of_function(function: Any, name: str, *, with_delivery: bool, source: str = "") -> Handler:
-    """Return a function, an object that can be called, or a mapping of them by type, as a handler."""
+    """Return a function, an object that can be called, or a mapping of them by type, as a handler.
+
+    A class is made once. Raises `HandlerNotLoaded`.
+    """
+    if inspect.isclass(function):
+        try:
+            function = function()
+        except (Exception, SystemExit) as error:
+            raise _not_loaded(name, error) from error
     close = getattr(function, "close", None)
     if isinstance(function, Mapping):
         functions = dict(function)
@@ -69,6 +78,8 @@ def of_function(function: Any, name: str, *, with_delivery: bool, source: str = 
             return target(delivery if with_delivery else delivery.decode())
 
         is_async = any(map(_is_async, functions.values()))
+        if is_async:
+            functions = {kind: one if _is_async(one) else partial(_in_thread, one) for kind, one in functions.items()}
     else:
         _check_callable(function, name)
         is_async = _is_async(function)
@@ -84,13 +95,31 @@ def watched(handler: Handler, observer: Observer | None) -> Handler:
     return replace(handler, call=wrap(observer, handler.call))
 
 
+async def _in_thread(function: Callable[[Any], Any], value: Any) -> Any:
+    """Call a plain function beside coroutines. A thread cannot be cancelled, so neither can this."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, value))
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([work])
+    return work.result()
+
+
 def _no_end() -> None:
     """End a handler that has no `close`."""
+
+
+def _not_loaded(name: str, error: BaseException) -> HandlerNotLoaded:
+    return HandlerNotLoaded(f"--call {name}: {type(error).__name__}: {error}".replace("\n", " "))
 
 
 def _check_callable(function: Any, name: str) -> None:
     if not callable(function):
         raise HandlerNotLoaded(f"--call {name}: expected a function, got {type(function).__name__}")
+    for kind in (function, getattr(function, "__call__", None)):  # noqa: B004  # asks for its kind
+        if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
+            raise HandlerNotLoaded(
+                f"--call {name}: expected a function, got one that yields: its work would not be done"
+            )
 
 
 def _is_async(function: Any) -> bool:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from rqttl.delivery import config_of, parcel
 from rqttl.worker import board as boards
-from rqttl.worker.child import COROUTINES
 from rqttl.worker.crew import Crew
-from rqttl.worker.hands import LoopHands, ThreadHands
-from rqttl.worker.loading import Handler, HandlerNotLoaded, watched
+from rqttl.worker.hands import hands_for
+from rqttl.worker.loading import Handler, watched
 from rqttl.worker.outcomes import Outcome
 from rqttl.worker.places import Place, Task
 from rqttl.worker.reports import Reports
@@ -57,13 +56,7 @@ class LocalPlace(Place):
         reports = LocalReports(crew, self, board)
         self._handler = handler = watched(handler, broker.observer)
         self._crew = crew
-        self._hands: ThreadHands | LoopHands
-        if coroutines is not None or (handler.is_async and threads is None):
-            self._hands = LoopHands(handler, coroutines or COROUTINES, reports)
-        elif handler.is_async:
-            raise HandlerNotLoaded("call: a coroutine function needs asyncio, not threads")
-        else:
-            self._hands = ThreadHands(handler, threads or 1, reports)
+        self._hands = hands_for(handler, threads, coroutines, reports)
         self.slots = self._hands.slots
         self.cancels = self._hands.cancels
         self._thread = threading.Thread(target=self._run, name="rqttl-handlers", daemon=True)

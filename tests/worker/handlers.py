@@ -8,11 +8,13 @@ import re
 import signal
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import rqttl
 from rqttl.runtime.memory import resident_bytes
+from tests.waiting import until
 
 HOME = Path(os.environ.get("RQTTL_TEST_HOME", "."))
 _leak: list[bytes] = []
@@ -148,6 +150,51 @@ def leaks(value: object) -> None:
     note("done", value, os.getpid(), resident_bytes())
 
 
+class Odd(BaseException):
+    """An exception that `except Exception` does not catch."""
+
+
+ODD = {"odd": Odd, "keyboard": KeyboardInterrupt, "exit": SystemExit, "generator": GeneratorExit}
+
+
+def raises_odd(value: str) -> None:
+    """Raise an exception that ends threads and loops, for the words in `ODD`."""
+    note("begun", value)
+    if value in ODD:
+        raise ODD[value]
+    note("done", value)
+
+
+async def raises_odd_async(value: str) -> None:
+    raises_odd(value)
+
+
+def hides_a_coroutine(value: str) -> Any:
+    """Return work that nobody has done."""
+    return coroutine(value)
+
+
+def hides_a_generator(value: str) -> Any:
+    return yields(value)
+
+
+def yields(value: str) -> Iterator[None]:
+    note("done", value)
+    yield
+
+
+async def yields_async(value: str) -> AsyncIterator[None]:
+    note("done", value)
+    yield
+
+
+def meets(value: str) -> None:
+    """Wait until two handlers work at the same time."""
+    note("begun", value)
+    until(lambda: len((HOME / "journal").read_text().splitlines()) >= int(value))
+    note("done", value)
+
+
 class Counting:
     """A handler that is made once in a child."""
 
@@ -164,4 +211,11 @@ class Counting:
 HANDLERS = {
     "mail": lambda value: note("mail", value),
     "bill": lambda value: note("bill", value),
+}
+
+#: Plain functions beside a coroutine function.
+MIXED = {
+    "meets": lambda delivery: meets(delivery.decode()),
+    "too_long": too_long,
+    "coroutine": awaits_too_long,
 }

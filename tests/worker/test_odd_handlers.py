@@ -1,0 +1,96 @@
+"""Handlers that do what handlers should not: odd exceptions, odd results, odd processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from rqttl import Broker, Message, Queue
+from tests.worker.conftest import Spawn
+from tests.worker.handlers import ODD
+from tests.worker.processes import ids
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("mode", ["--processes=0", "--processes=1", "--threads=2", "--processes=0 --threads=2"])
+def test_no_exception_ends_a_thread_of_handlers(spawn: Spawn, broker: Broker, mode: str) -> None:
+    check_odd_exceptions(
+        spawn, broker, [*mode.split(), *([] if "processes" in mode else ["--processes=1"])], "raises_odd"
+    )
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_no_exception_ends_a_loop_of_handlers(spawn: Spawn, broker: Broker, processes: str) -> None:
+    check_odd_exceptions(spawn, broker, ["--processes", processes, "--asyncio", "2"], "raises_odd_async")
+
+
+def check_odd_exceptions(spawn: Spawn, broker: Broker, mode: list[str], call: str) -> None:
+    """Each exception fails its own message once, and no other."""
+    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
+    queue.enqueue_many([*ODD, "a", "b", "c"])
+
+    worker = spawn("q", *mode, "--burst", call=call)
+
+    assert worker.end() == 0, worker.log()
+    assert sorted(ids(worker.journal("done"))) == ["a", "b", "c"]
+    descriptions = sorted((letter.deaths[0].description or "").split(":")[0] for letter in broker.queue("dead").peek())
+    assert descriptions == sorted(["tests.worker.handlers.Odd", "KeyboardInterrupt", "SystemExit", "GeneratorExit"])
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize("call", ["hides_a_coroutine", "hides_a_generator"])
+def test_a_result_whose_work_is_not_done_is_a_failure(spawn: Spawn, broker: Broker, processes: str, call: str) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
+    queue.enqueue("a")
+
+    worker = spawn("q", "--processes", processes, "--burst", call=call)
+
+    assert worker.end() == 0, worker.log()
+    [letter] = broker.queue("dead").peek()
+    assert "whose work has not been done" in (letter.deaths[0].description or "")
+    assert "never awaited" not in worker.log()
+
+
+@pytest.mark.parametrize("call", ["yields", "yields_async"])
+def test_a_handler_that_yields_ends_the_worker_with_one_line(spawn: Spawn, queue: Queue, call: str) -> None:
+    queue.enqueue("a")
+
+    worker = spawn("q", "--processes", "1", call=call)
+
+    assert worker.end() == 2
+    [line] = worker.log().splitlines()
+    assert "one that yields" in line
+    assert queue.stats().ready == 1
+
+
+def test_plain_functions_of_an_asyncio_worker_work_as_many_at_a_time_as_it_says(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue_many(["40"] * 40)
+
+    worker = spawn("q", "--processes", "1", "--asyncio", "40", "--burst", call="meets")
+
+    assert worker.end() == 0, worker.log()
+    assert len(worker.journal("done")) == 40
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_plain_functions_beside_a_coroutine_function_do_not_block_its_loop(
+    spawn: Spawn, queue: Queue, processes: str
+) -> None:
+    kinds = ["meets"] * 39 + ["coroutine"]
+    queue.enqueue_many([Message("40", headers={"type": kind}) for kind in kinds])
+
+    worker = spawn("q", "--processes", processes, "--asyncio", "40", "--burst", "--delivery", call="MIXED")
+
+    assert worker.end() == 0, worker.log()
+    assert len(worker.journal("done")) == 39
+
+
+def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue(Message("sleep", headers={"type": "too_long"}))
+
+    worker = spawn("q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery",
+                   call="MIXED")  # fmt: skip
+
+    assert worker.end() == 0, worker.log()
+    assert worker.journal("begun") == [["begun", "sleep", "1"], ["begun", "sleep", "2"]]
+    assert "took longer than 0.3 s" in worker.log()
