@@ -79,7 +79,9 @@ def of_function(function: Any, name: str, *, with_delivery: bool, source: str = 
 
         is_async = any(map(_is_async, functions.values()))
         if is_async:
-            functions = {kind: one if _is_async(one) else partial(_in_thread, one) for kind, one in functions.items()}
+            functions = {
+                kind: target if _is_async(target) else partial(_in_thread, target) for kind, target in functions.items()
+            }
     else:
         _check_callable(function, name)
         is_async = _is_async(function)
