@@ -190,14 +190,34 @@ def _reachable(functions: dict[str, str], text: str) -> set[str]:
     return reached
 
 
-def _bindings(name: str, least: int, keys: list[str], args: list[str], further: str) -> str:
-    """The lines that check and name the positions of keys and arguments. `further` takes all other arguments."""
-    enough = f"#KEYS < {least} or #ARGV {'<' if further else '~='} {len(args)}"
-    lines = [f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end"]
+def _plain(name: str, keys: list[str], args: list[str]) -> str:
+    """The text of the plain case of a command, with positions in place of names; empty for a command without one."""
+    file = _root() / "plain" / f"{name}.lua"
+    if not file.is_file():
+        return ""
+    text = _COMMENT.sub("", _HEADER.sub("", file.read_text(encoding="utf-8")))
+    positions = {f"key.{part}": f"KEYS[{i}]" for i, part in enumerate(keys, 1)}
+    positions |= {f"arg.{word}": f"ARGV[{i}]" for i, word in enumerate(args, 1)}
+
+    def position(match: re.Match[str]) -> str:
+        if match[0] not in positions:
+            raise ContractError(f"lua: plain/{name}: its command has no {match[0]}")
+        return positions[match[0]]
+
+    rest = len(args)
+    text = re.sub(r"\b(?:key|arg)\.\w+", position, text).replace("rest.size", f"(#ARGV - {rest})")
+    text = re.sub(r"\brest\.from\((\d+)\)", lambda match: f"unpack(ARGV, {rest + int(match[1])})", text)
+    text = re.sub(r"\brest\[(\d+)\]", lambda match: f"ARGV[{rest + int(match[1])}]", text)
+    text = text.replace("rest[", f"ARGV[{rest} + ")
+    return f"do\nlocal call = redis.call\n{text}end\n"
+
+
+def _bindings(least: int, keys: list[str], args: list[str], further: str) -> str:
+    """The lines that name the positions of keys and arguments. `further` takes all other arguments."""
     # space for the fields that `record.open` and `append.next_seq` set, so that the table never grows
     room = [f"{field} = nil" for field in _RECORD]
     named = [f"{part} = KEYS[{i}]" for i, part in enumerate(keys[:least], 1)]
-    lines.append("local q = {" + ", ".join(named + room) + "}")
+    lines = ["local q = {" + ", ".join(named + room) + "}"]
     if keys[least:]:
         into = ", ".join(f"q.{part}" for part in keys[least:])
         lines.append(f"if KEYS[{least + 1}] then {into} = unpack(KEYS, {least + 1}, {len(keys)}) end")
@@ -235,7 +255,9 @@ def _link(name: str) -> Script:
     keys = [key for key in keys if key != "|"]
     further = args.pop().removesuffix("...") if args and args[-1].endswith("...") else ""
     targets = tags.get("targets", [])
-    body = _bindings(name, least, keys, args, further)
+    enough = f"#KEYS < {least} or #ARGV {'<' if further else '~='} {len(args)}"
+    check = f"if {enough} then return redis.error_reply('RQTTL {name}: wrong number of keys or arguments') end\n"
+    body = _bindings(least, keys, args, further)
     if targets:
         bind = f"lazy(dead_letter).bind(q, KEYS, {len(keys)}, arg.targets)"
         body += f"q.targets = arg.targets ~= '' and {bind} or {{}}\n"
@@ -245,7 +267,8 @@ def _link(name: str) -> Script:
         body += "q.source = q.targets.source\n"
         body += f"{', '.join(f'q.source.{part}' for part in other)} = unpack(KEYS, #KEYS - {len(other) - 1})\n"
     fragments = _fragments([*tags.get("use", []), *["dead_letter"] * bool(targets)])
-    text = _join(fragments, body + source).replace("redis.call(", "call(")
+    text = check + _plain(name, keys, args) + _join(fragments, body + source)
+    text = text.replace("redis.call(", "call(")
     text = re.sub(r"\n{2,}", "\n", text).lstrip()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(

@@ -22,6 +22,7 @@ from tests.unit.test_scripts import forget
 def lua(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder of scripts."""
     (tmp_path / "commands").mkdir()
+    (tmp_path / "plain").mkdir()
     (tmp_path / "lib" / "base").mkdir(parents=True)
     monkeypatch.setattr(scripts, "_root", lambda: tmp_path)
     forget()
@@ -44,6 +45,24 @@ def test_positions_follow_the_header(lua: Path) -> None:
     assert "{meta = KEYS[1], log = KEYS[2]" in script.text
     assert "{one = ARGV[1], two = ARGV[2], rest = {unpack(ARGV, 3)}}" in script.text
     assert scripts.names() == ("go",)
+
+
+def test_a_plain_case_stands_before_all_functions_and_names_positions(lua: Path) -> None:
+    write(lua, commands_go="--- Go.\n--\n-- @keys meta log\n-- @args one rest...\n\nreturn q.log\n",
+          plain_go="--- Plain.\n\nlocal n, i = rest.size, 1 -- a comment\n"
+          "return redis.call(arg.one, key.log, rest[2], rest[i + 1], rest.from(3))\n")  # fmt: skip
+
+    assert scripts.load("go").text.splitlines()[1:6] == [
+        "do", "local call = redis.call", "local n, i = (#ARGV - 1), 1",
+        "return call(ARGV[1], KEYS[2], ARGV[3], ARGV[1 + i + 1], unpack(ARGV, 4))", "end",
+    ]  # fmt: skip
+
+
+def test_a_plain_case_cannot_name_what_its_command_does_not_have(lua: Path) -> None:
+    write(lua, commands_go="--- Go.\n--\n-- @keys meta\n-- @args one\n\nreturn 1\n", plain_go="return key.log\n")
+
+    with pytest.raises(ContractError, match=r"plain/go: its command has no key\.log"):
+        scripts.load("go")
 
 
 def test_the_values_of_a_reply_have_the_names_of_the_header(lua: Path) -> None:

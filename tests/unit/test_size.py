@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE_LINES = 350
 FUNCTION_LINES = 40
 COMMAND_LINES = 60
+PLAIN_LINES = 100
 FRAGMENT_LINES = 140
 FRAGMENT_FUNCTION_LINES = 25
 FOLDER_MODULES = 15
@@ -85,6 +86,12 @@ def test_no_lua_command_outgrows_its_budget_after_its_header() -> None:
     assert too_long(sizes, COMMAND_LINES) == []
 
 
+def test_no_plain_case_outgrows_its_budget_after_its_header() -> None:
+    sizes = ((name_of(f), len(without_header(f.read_text(encoding="utf-8")))) for f in lua_files("plain"))
+
+    assert too_long(sizes, PLAIN_LINES) == []
+
+
 def test_no_lua_fragment_outgrows_its_budget() -> None:
     sizes = ((name_of(f), len(f.read_text(encoding="utf-8").splitlines())) for f in lua_files("lib"))
 
@@ -104,11 +111,7 @@ def test_every_exception_is_still_needed_and_exists() -> None:
 def test_lua_never_names_keys_and_arguments_by_position() -> None:
     by_position = re.compile(r"\b(?:KEYS|ARGV)\s*\[")
 
-    assert [
-        name_of(f)
-        for f in (*lua_files("commands"), *lua_files("lib"))
-        if by_position.search(f.read_text(encoding="utf-8"))
-    ] == []
+    assert [name_of(f) for f in lua_files("") if by_position.search(f.read_text(encoding="utf-8"))] == []
 
 
 @pytest.fixture(scope="module")

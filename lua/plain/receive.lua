@@ -1,0 +1,83 @@
+--- Settle one run of deliveries at most, then take messages ahead of the cursor. The queue has default options, nothing
+-- is due, no lease ends earlier than all others, nobody waits, and no message came back. No taken message has expired.
+
+repeat
+  local count, done, token = tonumber(arg.count), rest.size - 2, rest[1]
+  if count < 1 or count > 250 or arg.auto ~= '' or arg.ticket ~= '' then break end
+  if token and tonumber(rest[2]) ~= done then break end
+  local m = redis.call('HMGET', key.meta, 'version', 'option_set', 'due_at', 'has_waiters', 'large_upto', 'cursor',
+    'ready_bytes', 'lease_grants', 'delivered', 'acked')
+  local due, cursor, now = tonumber(m[3]), m[6], tonumber(arg.now)
+  if m[1] ~= arg.version or m[2] ~= 'default' or m[4] ~= '0' or m[5] and m[5] > cursor then break end
+  if not now then
+    now = redis.call('TIME')
+    now = now[1] * 1000 + math.floor(now[2] / 1000)
+  end
+  local ends = now + arg.lease
+  if not due or due <= now or due > ends or redis.call('EXISTS', key.requeued) == 1 then break end
+
+  if token then
+    if now * 1000 + 1000 > (tonumber(token) or 0) then break end
+    local held = true
+    if done == 1 then
+      held = redis.call('ZSCORE', key.leases, rest[3]) == token
+    else
+      local score = string.format('%.17g', token)
+      local seqs = redis.call('ZRANGEBYSCORE', key.leases, score, score, 'LIMIT', 0, done)
+      for i = 1, done do held = held and seqs[i] == rest[i + 2] end
+    end
+    if not held then break end
+  end
+
+  local page = redis.call('XRANGE', key.log, '(' .. cursor, '+', 'COUNT', count)
+  local taken, size, words, members, expiring, expired = #page, 0, {}, {}, nil, false
+  if arg.consumer ~= '' and arg.block ~= '0' and taken < tonumber(arg.room) then break end
+  local lease = string.format('%d', ends * 1000 + m[8] % 1000)
+  for i = 1, taken do
+    local entry = page[i]
+    local seq, parts = entry[1], entry[2]
+    local header, body = parts[1], parts[2]
+    if header ~= '' then
+      local deadline = tonumber(header) or tonumber((string.match(header, '^(%d*);')))
+      expired = expired or deadline and now >= deadline
+      expiring = expiring or {}
+      expiring[#expiring + 1] = seq
+    end
+    size, words[3 * i - 2], words[3 * i - 1], words[3 * i] = size + #body, seq, header, body
+    members[2 * i - 1], members[2 * i] = lease, seq
+  end
+  if expired then break end
+
+  if token then
+    if redis.call('XDEL', key.log, rest.from(3)) < done then redis.call('HDEL', key.detached, rest.from(3)) end
+    redis.call('ZREM', key.leases, rest.from(3))
+    if redis.call('EXISTS', key.failures) == 1 then redis.call('HDEL', key.failures, rest.from(3)) end
+  end
+  if expiring then
+    redis.call('ZREM', key.expiry, unpack(expiring))
+  elseif not token then
+    redis.call('ZREM', key.expiry, '')
+  end
+  if taken > 16 then
+    local long = string.rep('-', 100)
+    redis.call('ZADD', key.leases, lease, long, unpack(members))
+    redis.call('ZREM', key.leases, long)
+  elseif taken > 0 then
+    redis.call('ZADD', key.leases, unpack(members))
+  end
+  if arg.consumer ~= '' and tonumber(arg.stay) > 0 then
+    redis.call('ZADD', key.consumers, now + arg.stay, arg.consumer)
+  elseif arg.consumer ~= '' then
+    redis.call('ZREM', key.consumers, arg.consumer)
+  end
+  local acked = token and string.format('%d', (m[10] or 0) + done)
+  if taken > 0 then
+    redis.call('HSET', key.meta, 'cursor', page[taken][1], 'ready_bytes', string.format('%d', m[7] - size),
+      'lease_grants', string.format('%d', m[8] + 1), 'delivered', string.format('%d', m[9] + taken),
+      acked and 'acked' or 'cursor', acked or page[taken][1])
+  elseif token then
+    redis.call('HSET', key.meta, 'acked', acked)
+  end
+  local none = {}
+  do return {'ok', '', now, due, 0, taken > 0 and lease or '', none, words, none, none} end
+until true
