@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.lua.states import NOW, Lab, at, place, token
 from tests.unit.test_scripts import forget
 
 SEEDS = range(300)
+NAMES = ("receive", "ack", "enqueue")
 MARK = "do return {'general'} end\n"
 
 
@@ -21,7 +23,7 @@ def general() -> dict[str, str]:
     """The texts of the commands without their plain cases."""
     forget()
     plain, scripts._plain = scripts._plain, lambda *_: ""
-    texts = {name: scripts.load(name).text for name in ("receive", "ack")}
+    texts = {name: scripts.load(name).text for name in NAMES}
     scripts._plain = plain
     forget()
     return texts
@@ -45,6 +47,7 @@ def state(chance: random.Random, finished: int) -> dict[str, Any]:
         "meta": {
             "acked": 5, "delivered": 9, "lease_grants": 1_007, "has_waiters": seldom(1, 0),
             "due_at": seldom("", seldom(NOW, seldom(NOW + 5_000, NOW + 1))), "cursor": place(-450),
+            "last_id": seldom(place(-400, 899_999), place(-400, 30)),
         },
         "consumers": {"other": NOW + 5},
         **seldom({"requeued": {place(-700): NOW - 700}}, {}),
@@ -70,14 +73,22 @@ def ack(lab: Lab, _: random.Random, finished: list[Any]) -> Command:
     return commands.ack(lab.keyspace, "orders", finished, now=NOW)
 
 
+def enqueue(lab: Lab, chance: random.Random, _: list[Any]) -> Command:
+    bodies = [b"x" * chance.choice([0, 1, 9, 20_000]) for _ in range(chance.choice([1, 1, 2]))]
+    return commands.enqueue_plain(lab.known(), bodies, now=chance.choice([NOW - 400, NOW - 401, NOW, NOW - 450]))
+
+
+BUILD = {"receive": receive, "ack": ack, "enqueue": enqueue}
+
+
 def outcome(lab: Lab, text: str, command: Command, seeded: dict[str, Any], options: dict[str, Any]) -> Any:
     lab.client.flushall()
-    lab.seed(options=options, **{part: dict(contents) for part, contents in seeded.items()})
-    number, *words = command.words
-    return lab.client.eval(text, number, *words), lab.dump()
+    lab.seed(options=options, **deepcopy(seeded))
+    client: Any = lab.client
+    return client.eval(text, *command.words), lab.dump()
 
 
-@pytest.mark.parametrize("name", ["receive", "ack"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_plain_case_does_what_the_general_text_does(lab: Lab, general: dict[str, str], name: str) -> None:
     plain, met = scripts.load(name).text, set()
     only = plain.replace(general[name].partition("\n")[2], MARK)
@@ -89,8 +100,8 @@ def test_the_plain_case_does_what_the_general_text_does(lab: Lab, general: dict[
         held = token(500, 7) if chance.random() < 0.9 else token(500, 8)
         finished = [word for i in range(number) for word in (place(-500, i), held)]
         lab.client.flushall()
-        lab.seed(options=options, **{part: dict(contents) for part, contents in seeded.items()})
-        command = (receive if name == "receive" else ack)(lab, chance, finished)
+        lab.seed(options=options, **deepcopy(seeded))
+        command = BUILD[name](lab, chance, finished)
 
         by_plain, _ = outcome(lab, only, command, seeded, options)
         met.add(by_plain == [b"general"])
