@@ -75,7 +75,7 @@ class QueueConfig:
         words = self._prefixes.get("short")
         if words is None:
             keys = [self.keyspace.key(self.name, part) for part in script.keys[: script.least]]
-            words = self._prefixes["short"] = (len(keys), *keys, *self._fence(script, ""))
+            words = self._prefixes["short"] = (str(len(keys)), *keys, *self._fence(script, ""))
         return words
 
     def keys_for(self, script: Script, source: str = "") -> tuple[Word, ...]:
@@ -104,10 +104,13 @@ class QueueConfig:
 
 @lru_cache(maxsize=4096)
 def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...]) -> tuple[Word, ...]:
-    """The number of keys, then the keys: of the queue, of each other target, and the further ones of the source."""
+    """The number of keys, then the keys: of the queue, of each other target, and the further ones of the source.
+
+    Numbers of hot calls are text here, so that `resp.pack_command` need not look for numbers in each call.
+    """
     keys = [keyspace.key(queue, part) for part in script.keys]
     for target in dict.fromkeys(targets):
         if target != queue:
             keys += [keyspace.key(target, part) for part in TARGET_PARTS]
     keys += [keyspace.key(targets[0], part) for part in script.source]
-    return (len(keys), *keys)
+    return (str(len(keys)), *keys)

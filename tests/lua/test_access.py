@@ -27,9 +27,7 @@ def confined(lab: Lab, server: Server) -> Iterator[Lab]:
 
 
 def keys_of(command: Command) -> list[str]:
-    number = command.words[0]
-    assert isinstance(number, int)
-    return [str(word) for word in command.words[1 : 1 + number]]
+    return [str(word) for word in command.words[1 : 1 + int(command.words[0])]]
 
 
 @pytest.mark.parametrize("way", WAYS)

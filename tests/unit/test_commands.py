@@ -17,7 +17,7 @@ from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace("ns")
 DELIVERIES: Sequence[commands.Word] = [b"1", b"t1", b"2", b"t1", b"3", b"t2"]
-RUNS = [b"t1", 2, b"1", b"2", b"t2", 1, b"3"]
+RUNS = [b"t1", "2", b"1", b"2", b"t2", "1", b"3"]
 
 
 def known(**options: object) -> QueueConfig:
@@ -26,8 +26,8 @@ def known(**options: object) -> QueueConfig:
 
 def bound(command: Command) -> dict[str, Any]:
     """The words of a command by the names in the header of its script; further ones under `rest`."""
-    script, (number, *words) = command.script, command.words
-    assert isinstance(number, int)
+    script, (count, *words) = command.script, command.words
+    number = int(count)
     keys, args = words[:number], words[number:]
     assert len(args) >= len(script.args) if script.has_rest else len(args) == len(script.args)
     named: dict[str, Any] = dict(zip(script.args, args, strict=False))
@@ -75,8 +75,8 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     receive = bound(commands.receive(here, 7, 99, auto_ack=True, presence=presence, finished=DELIVERIES, now=5))
     assert receive.pop("keys") == keys_of("orders", scripts.load("receive").keys)
     assert receive == {
-        "version": b"v1", "targets": "", "now": 5, "replay": "", "count": 7, "lease": 99, "auto": "1", "room": 4,
-        "consumer": "me", "block": 20, "stay": 30, "ticket": b"ticket", "rest": RUNS,
+        "version": b"v1", "targets": "", "now": 5, "replay": "", "count": "7", "lease": "99", "auto": "1", "room": "4",
+        "consumer": "me", "block": "20", "stay": "30", "ticket": b"ticket", "rest": RUNS,
     }  # fmt: skip
     nack = bound(commands.nack(here, DELIVERIES, delay=8, counted=False, description=b"why", now=5))
     assert {name: nack[name] for name in ("now", "replay", "delay", "counted", "description", "rest")} == {
@@ -89,6 +89,7 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     assert (reject["description"], reject["now"], reject["replay"], reject["rest"]) == (b"why", 5, "", RUNS)
     ack = bound(commands.ack(KEYSPACE, "orders", DELIVERIES, now=5))
     assert (ack["now"], ack["replay"], ack["rest"]) == (5, "", RUNS)
+    assert bound(commands.ack(KEYSPACE, "orders", [b"1", b"t1"]))["rest"] == [b"t1", "1", b"1"]
     renew = bound(commands.renew(KEYSPACE, "orders", DELIVERIES, lease=9, now=5))
     assert (renew["now"], renew["lease"], renew["rest"]) == (5, 9, RUNS)
     peek = bound(commands.peek(KEYSPACE, "orders", after="a", limit=3, now=5))
@@ -99,6 +100,14 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     assert (purge["upto"], purge["rest"]) == (b"id", ["a", "b"])
     enqueue = bound(enqueue_encoded(here, [(b"", b"x"), (b"+5", b"y")], now=5))
     assert (enqueue["version"], enqueue["now"], enqueue["rest"]) == (b"v1", 5, [b"", b"x", b"+5", b"y"])
+
+
+def test_the_calls_of_each_message_have_no_number_that_has_to_become_text() -> None:
+    here, one = known(), [b"1", b"t1"]
+
+    for made in (commands.receive(here, 1, 9, finished=one), commands.ack(KEYSPACE, "orders", one),
+                 commands.enqueue_plain(here, [b"x"])):  # fmt: skip
+        assert {type(word) for word in made.words} <= {str, bytes}
 
 
 def test_the_options_that_scripts_read_go_to_declare_and_update() -> None:

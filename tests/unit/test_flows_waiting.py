@@ -36,11 +36,11 @@ def again(drive: Drive, clock: int) -> None:
 def test_a_wait_listens_looks_again_and_ends_when_its_time_is_over() -> None:
     drive = wait_loop(700)
 
-    assert 700 in drive.step.words
+    assert "700" in drive.step.words
     assert blocks(drive.answer(received())) == 700
     drive.answer(None)
     again(drive, 500)
-    assert 300 in drive.step.words
+    assert "300" in drive.step.words
     assert blocks(drive.answer(received())) == 300
     drive.answer(None)
     again(drive, 801)
@@ -71,7 +71,7 @@ def test_a_wait_without_a_connection_looks_once_more_and_fails_only_without_a_me
     assert drive.answer(exhausted) == Now()
     assert drive.answer(200) == GetConfig("orders")
     drive.answer(known())
-    assert drive.step.words[-4:] == ("me", 0, 0, b""), "it waits no longer"
+    assert drive.step.words[-4:] == ("me", "0", "0", b""), "it waits no longer"
     if there:
         assert drive.answer(received(b"1", b"", b"x")) is None
         assert len(drive.result.entries) == 1

@@ -117,7 +117,7 @@ def receive(
     """Settle deliveries as acked (sequence and token in turn), then take up to `count` messages."""
     script = scripts.load("receive")
     arguments = script.arguments(
-        now=now, replay="", count=count, lease=lease, auto="1" if auto_ack else "", room=presence.room,
-        consumer=presence.consumer, block=presence.block, stay=presence.ttl, ticket=presence.ticket,
+        now=now, replay="", count=str(count), lease=str(lease), auto="1" if auto_ack else "", room=str(presence.room),
+        consumer=presence.consumer, block=str(presence.block), stay=str(presence.ttl), ticket=presence.ticket,
     )  # fmt: skip
     return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(finished)), not auto_ack)

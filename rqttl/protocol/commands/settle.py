@@ -18,10 +18,12 @@ def runs(deliveries: Sequence[Word]) -> list[Word]:
 
     Each run of deliveries with one token becomes the token, their number, and their sequences.
     """
+    if len(deliveries) == 2:
+        return [deliveries[1], "1", deliveries[0]]
     words: list[Word] = []
     for token, pairs in groupby(zip(deliveries[::2], deliveries[1::2], strict=True), key=_second):
         ids = [id for id, _ in pairs]
-        words += (token, len(ids), *ids)
+        words += (token, str(len(ids)), *ids)
     return words
 
 
