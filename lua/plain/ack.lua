@@ -12,7 +12,7 @@ repeat
   if now * 1000 + 1000 > (tonumber(token) or 0) then break end
   local held = true
   if done == 1 then
-    held = redis.call('ZSCORE', key.leases, rest[3]) == token
+    held = redis.call('ZMSCORE', key.leases, rest[3])[1] == token
   else
     local score = string.format('%.17g', token)
     local seqs = redis.call('ZRANGEBYSCORE', key.leases, score, score, 'LIMIT', 0, done)

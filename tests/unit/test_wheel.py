@@ -56,7 +56,7 @@ def scripts_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_the_wheel_holds_the_packages_the_scripts_and_nothing_else(wheel: Path) -> None:
-    scripts = [f"rqttl/_{name_of(path)}" for kind in ("commands", "lib") for path in lua_files(kind)]
+    scripts = [f"rqttl/_{name_of(path)}" for kind in ("commands", "lib", "plain") for path in lua_files(kind)]
     # Spark's look-up needs its module at the top.
     modules = [name_of(path).replace("spark_connectors/plugin/", "") for path in python_files(*PACKAGES)]
 
@@ -73,7 +73,7 @@ def test_the_source_package_holds_what_tests_and_builds_need(packages: Path) -> 
         held = {name.partition("/")[2] for name in archive.getnames()}
 
     assert held >= {"pyproject.toml", "LICENSE", "Makefile", "deploy/README.md", "tests/unit/test_wheel.py"}
-    assert held >= {name_of(path) for kind in ("commands", "lib") for path in lua_files(kind)}
+    assert held >= {name_of(path) for kind in ("commands", "lib", "plain") for path in lua_files(kind)}
 
 
 def test_the_installed_wheel_links_every_script_from_its_own_files(scripts_folder: Path, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_installed_wheel_makes_the_archive_for_a_cluster(scripts_folder: Pat
     held, bare = (set(zipfile.ZipFile(tmp_path / name).namelist()) for name in ("all.zip", "bare.zip"))
 
     modules = {name_of(path).replace("spark_connectors/plugin/", "") for path in python_files(*PACKAGES)}
-    assert bare == modules | {f"rqttl/_{name_of(path)}" for kind in ("commands", "lib") for path in lua_files(kind)}
+    assert bare == modules | {f"rqttl/_{name_of(path)}" for kind in ("commands", "lib", "plain") for path in lua_files(kind)}
     assert {name.partition("/")[0] for name in held - bare} - {"async_timeout"} == {"redis", "msgpack"}
 
 
