@@ -89,7 +89,9 @@ def test_the_installed_wheel_makes_the_archive_for_a_cluster(scripts_folder: Pat
     held, bare = (set(zipfile.ZipFile(tmp_path / name).namelist()) for name in ("all.zip", "bare.zip"))
 
     modules = {name_of(path).replace("spark_connectors/plugin/", "") for path in python_files(*PACKAGES)}
-    assert bare == modules | {f"rqttl/_{name_of(path)}" for kind in ("commands", "lib", "plain") for path in lua_files(kind)}
+    assert bare == modules | {
+        f"rqttl/_{name_of(path)}" for kind in ("commands", "lib", "plain") for path in lua_files(kind)
+    }
     assert {name.partition("/")[0] for name in held - bare} - {"async_timeout"} == {"redis", "msgpack"}
 
 
