@@ -204,11 +204,11 @@ def _plain(name: str, keys: list[str], args: list[str]) -> str:
             raise ContractError(f"lua: plain/{name}: its command has no {match[0]}")
         return positions[match[0]]
 
-    rest = len(args)
-    text = re.sub(r"\b(?:key|arg)\.\w+", position, text).replace("rest.size", f"(#ARGV - {rest})")
-    text = re.sub(r"\brest\.from\((\d+)\)", lambda match: f"unpack(ARGV, {rest + int(match[1])})", text)
-    text = re.sub(r"\brest\[(\d+)\]", lambda match: f"ARGV[{rest + int(match[1])}]", text)
-    text = text.replace("rest[", f"ARGV[{rest} + ")
+    fixed = len(args)
+    text = re.sub(r"\b(?:key|arg)\.\w+", position, text).replace("rest.size", f"(#ARGV - {fixed})")
+    text = re.sub(r"\brest\.from\((\d+)\)", lambda match: f"unpack(ARGV, {fixed + int(match[1])})", text)
+    text = re.sub(r"\brest\[(\d+)\]", lambda match: f"ARGV[{fixed + int(match[1])}]", text)
+    text = text.replace("rest[", f"ARGV[{fixed} + ")
     return f"do\nlocal call = redis.call\n{text}end\n"
 
 
