@@ -153,7 +153,7 @@ class Worker:
     def run(self) -> RunCounts:
         """Work until `stop`, a signal (in the main thread only), or the end of `burst` or `idle_exit`.
 
-        SIGTERM and SIGINT stop the worker, a second one, a second later or more, at once. SIGTSTP is `quiet`.
+        SIGTERM, SIGINT and SIGHUP stop the worker, a second one, a second later or more, at once. SIGTSTP is `quiet`.
         Raises `QueueNotFound` if a named queue does not exist at the start, and `InvalidInput` if the handler cannot be
         loaded.
         """
@@ -246,7 +246,7 @@ class Worker:
         self._crew.stop()
         self._nursery.end()
         if not self._crew.is_idle:
-            self._nursery.kill()
+            self._nursery.kill(STOPPED)
         while not self._nursery.is_empty:
             self._nursery.turn(time.monotonic(), SIGN_EVERY)
         self._crew.give_up(STOPPED)
