@@ -52,6 +52,8 @@ class Waker:
         self.reader.close()
         self.writer.close()
 
+    __del__ = close  # of a worker that never ran
+
 
 class Nursery:
     """The child processes of a worker. Without children it only waits."""

@@ -90,7 +90,7 @@ class Worker:
         self._sources: dict[str, Source] = {}
         self._waker = Waker()
         self._stop_asked_at: float | None = None
-        self._quiet = self._now = self._has_fetched = False
+        self._quiet = self._now = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
         self._crew = Crew(
             self.counters, Pace(picked.prefetch), picked.retries, picked.timeout, self._notify_keeper,
@@ -155,8 +155,11 @@ class Worker:
 
         SIGTERM, SIGINT and SIGHUP stop the worker, a second one, a second later or more, at once. SIGTSTP is `quiet`.
         Raises `QueueNotFound` if a named queue does not exist at the start, and `InvalidInput` if the handler cannot be
-        loaded.
+        loaded, or at a second call.
         """
+        if self._has_run:
+            raise InvalidInput("worker: it has run already; make another one")
+        self._has_run = True
         with ExitStack() as stack:
             stack.callback(self._waker.close)
             stack.callback(self._nursery.close)
